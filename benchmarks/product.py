@@ -1,0 +1,73 @@
+"""The collector under the meter: the floor's model calls, made by Ludus with tools, verdicts and journals.
+
+    python benchmarks/product.py --url http://127.0.0.1:8000 --rollouts 3000 --concurrency 64
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from floor import TOOL
+from measure import Meter
+
+import ludus
+from ludus import Resources, Response, tool
+from ludus.collection.api import Collection, Options
+
+
+class Counter(Resources):
+    """The floor's constant tool, with state and a verifier."""
+
+    answer = ""
+
+    async def open(self, task: ludus.Task) -> None:
+        self.count = 0
+
+    @tool
+    async def increment_counter(self, count: int) -> str:
+        """Add to the counter."""
+        self.count += count
+        return self.answer
+
+    async def verify(self, task: ludus.Task, response: Response) -> float:
+        return float(self.count > 0)
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure one collection from the first row to the last line of the journal."""
+    Counter.answer = "x" * options.tool_bytes
+    params = {"input": [{"role": "user", "content": "Add 1 to the counter, then say done."}], "tools": [TOOL]}
+    rows = [{"responses_create_params": params, "number": number} for number in range(options.rollouts)]
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = Options(
+            model=f"{options.url}/v1#stub",
+            input=rows,
+            output=Path(folder) / "out",
+            concurrency=options.concurrency,
+            settings={"agent.max_steps": options.turns + 1},
+        )
+        collection = Collection(Counter, chosen)
+        collector = collection.prepare()
+        async with Meter() as meter:
+            await collection.run(collector)
+        counts = collection.metrics["counts"]
+    if counts["completed"] != options.rollouts or collection.metrics["reward"]["mean"] != 1.0:
+        raise RuntimeError(f"Not every rollout completed with its reward: {counts}, {collection.metrics['failures']}")
+    return {**meter.report(), "rollouts": options.rollouts}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the collector.")
+    parser.add_argument("--url", required=True, help="base URL of the model server")
+    parser.add_argument("--rollouts", type=int, default=3000)
+    parser.add_argument("--concurrency", type=int, default=64)
+    parser.add_argument("--turns", type=int, default=1, help="tool calls a rollout, as the server was told")
+    parser.add_argument("--tool-bytes", type=int, default=16, help="length of every tool output")
+    print(json.dumps(asyncio.run(run(parser.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Agents drive a rollout: ask the model, run its tool calls, decide when it is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from ludus.episode import Episode
+
+
+class AgentConfig(BaseModel):
+    """Settings of an agent; subclass it as `Config`. Unknown settings are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Agent:
+    """Base of all agents. One agent serves many rollouts at once, so it keeps nothing between calls.
+
+    class OneQuestion(Agent):
+        async def act(self, episode: Episode) -> str:
+            await episode.ask()
+            return "completed"
+    """
+
+    Config: ClassVar[type[AgentConfig]] = AgentConfig
+
+    def __init__(self, config: Any = None) -> None:
+        self.config = config if config is not None else self.Config()
+
+    async def act(self, episode: Episode) -> str:
+        """Play one rollout through `episode`, and return why it stopped."""
+        raise TypeError(f"{type(self).__name__} does not define act()")

@@ -1,0 +1,42 @@
+"""The tool loop: ask, run what was called, ask again, until the model has answered."""
+
+from __future__ import annotations
+
+from pydantic import PositiveInt
+
+from ludus.agent import Agent, AgentConfig
+from ludus.episode import Episode
+from ludus.response import is_message
+
+
+class SimpleAgent(Agent):
+    """Loops until a turn without function calls, an incomplete answer, or the step limit.
+
+    Stop reasons: `completed`, `max_steps`, `no_answer` (two turns in a row held neither text nor a call), or
+    whatever the provider gave for an incomplete answer (`max_output_tokens`, `content_filter`).
+    """
+
+    class Config(AgentConfig):
+        """Settings of the tool loop."""
+
+        max_steps: PositiveInt = 32
+
+    config: Config
+
+    async def act(self, episode: Episode) -> str:
+        """Play one rollout."""
+        silent = False
+        for _ in range(self.config.max_steps):
+            response = await episode.ask()
+            if response.incomplete_reason is not None:
+                return response.incomplete_reason  # calls of a cut answer may be cut themselves: none is run
+            if calls := response.function_calls:
+                await episode.run_tools(calls)
+                silent = False
+            elif any(is_message(item) for item in response.output):
+                return "completed"
+            elif silent:
+                return "no_answer"
+            else:
+                silent = True  # only reasoning: it may answer if asked once more
+        return "max_steps"

@@ -1,0 +1,73 @@
+"""The command line: thin commands over the library, and one place that turns mistakes into one line.
+
+Commands import what they need when they run, so that `ludus --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from ludus.cli.chat import chat
+from ludus.cli.collect import collect
+from ludus.cli.envs import envs
+from ludus.cli.new import new
+from ludus.cli.show import show
+
+app = typer.Typer(
+    name="ludus",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (envs, collect, chat, new, show):
+    app.command()(command)
+
+
+@app.callback()
+def ludus(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Build environments for language models, collect verified rollouts, feed any trainer.
+
+    Example: ludus collect mcqa --model local --repeats 4
+    """
+    if version:
+        import ludus as package
+
+        typer.echo(f"ludus {package.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line. A mistake of the user's is one line on stderr and exit code 2."""
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        app(args=arguments, prog_name="ludus")
+    except Exception as error:
+        from ludus.errors import UserError
+
+        if debug:
+            raise
+        if isinstance(error, UserError):
+            complain(str(error))
+            sys.exit(2)
+        complain(f"{type(error).__name__}: {error}. This is a bug: run again with --debug to see where")
+        sys.exit(70)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def complain(message: str) -> None:
+    """One line on stderr, in red where a person looks at it."""
+    line = " ".join(message.split())
+    red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
+    print(f"{red}error:{plain} {line}", file=sys.stderr)

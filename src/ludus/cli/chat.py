@@ -1,0 +1,111 @@
+"""`ludus chat`: take part in a rollout by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ludus.cli.keyboard import Keyboard
+    from ludus.environment import Environment
+    from ludus.model import Model
+    from ludus.rollout import Rollout
+
+INTERRUPTED = 130
+A_WEEK = 7 * 24 * 3600.0
+
+Row = dict[str, Any]
+
+
+def chat(
+    environment: Annotated[str, typer.Argument(metavar="ENV", help="Name or folder of an environment.")],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Who answers; without it you do. As in ludus collect.")
+    ] = None,
+    row: Annotated[int, typer.Option("--row", min=1, help="Which row to play, counted from 1.")] = 1,
+    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: its examples.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model or limits."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Where the rollout's seed is derived from.")] = 0,
+) -> None:
+    """Play one rollout by hand: call tools and answer in the model's place, or talk with a model; then see the verdict.
+
+    Example: ludus chat example_session_state_mgmt --row 2
+    """
+    from ludus.cli.keyboard import Keyboard
+    from ludus.environment import Environment
+    from ludus.errors import UserError
+    from ludus.models import open_model
+    from ludus.settings import parse_assignments
+
+    settings = parse_assignments(set_ or [])
+    model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
+    if model is None and model_settings:
+        raise UserError(f"--set model.{next(iter(model_settings))} needs a model", "Name one with --model")
+    loaded = Environment.load(environment)
+    loaded.configure(settings)
+    chosen = _nth_row(loaded, input, row)
+    opened = open_model(model, model_settings) if model is not None else None
+    with Keyboard() as keyboard:
+        code = _play(loaded, chosen, opened, seed, keyboard)
+    raise typer.Exit(code)
+
+
+def _nth_row(environment: Environment, input: Path | None, number: int) -> Row:
+    from ludus.collection.rows import Rows
+    from ludus.errors import UserError
+
+    rows = Rows(input or environment.dataset(), lambda _: environment.resources.Task)
+    count = 0
+    for count, (_, row, _) in enumerate(rows, start=1):
+        if count == number:
+            return row
+    if count == 0:
+        raise UserError(f"{rows.name} holds no rows", "Name others with --input FILE")
+    raise UserError(f"{rows.name} has no row {number}", f"Choose --row from 1 to {count}")
+
+
+def _play(environment: Environment, row: Row, model: Model | None, seed: int, keyboard: Keyboard) -> int:
+    """Play the rollout and show its end; the exit code says whether there was a verdict."""
+    from ludus.cli.conversation import Conversation, PersonModel, PersonPlays, PersonTalks, WatchedModel
+    from ludus.cli.screen import screen, show_verdict
+
+    conversation = Conversation(screen(), keyboard, row, plays=model is None)
+    # A person may think for as long as it takes; everything else keeps its deadline.
+    patience: dict[str, Any] = {"rollout": A_WEEK}
+    if model is None:
+        model, patience["model"] = PersonModel(conversation), A_WEEK
+        environment.agent = PersonPlays(environment.agent, conversation)
+    else:
+        model = WatchedModel(model, conversation)
+        environment.agent = PersonTalks(environment.agent, conversation)
+    environment.limits = environment.limits.model_copy(update=patience)
+    try:
+        rollout = asyncio.run(_one_rollout(environment, row, model, seed))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        conversation.say("left without a verdict; the session is closed")
+        return 0 if conversation.left else INTERRUPTED
+    show_verdict(conversation.console, rollout.to_row())
+    return 1 if rollout.error is not None else 0
+
+
+async def _one_rollout(environment: Environment, row: Row, model: Model, seed: int) -> Rollout:
+    """A collection of one task, which opens and closes everything as every collection does."""
+    from ludus.collection.collector import Collector, Plan
+    from ludus.collection.rows import Rows
+
+    played: list[Rollout] = []
+
+    async def keep(rollout: Rollout) -> None:
+        played.append(rollout)
+
+    rows = Rows([row], lambda _: environment.resources.Task)
+    collector = Collector(Plan(rows, lambda _: environment, model, concurrency=1, seed=seed), sink=keep)
+    collector.progress.total = 1
+    await collector.run()
+    return played[0]

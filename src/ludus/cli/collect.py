@@ -1,0 +1,119 @@
+"""`ludus collect`: from an environment and a model to files of verified rollouts."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ludus.collection.api import Collection, Watcher
+    from ludus.collection.collector import Collector
+
+INTERRUPTED = 130
+
+
+def collect(
+    environment: Annotated[
+        str | None, typer.Argument(metavar="[ENV]", help="Name or folder; without it each row's agent_ref says.")
+    ] = None,
+    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: its examples.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A folder, or X.jsonl; default: runs/ENV-TIME.")
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="local, openai:NAME, URL#NAME, scripted:FILE or scripted:mod:func.")
+    ] = "local",
+    repeats: Annotated[int, typer.Option("--repeats", "-n", min=1, help="Rollouts per task.")] = 1,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", "-c", min=1, help="Rollouts at once; default: what suits the model.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first rows.")] = None,
+    resume: Annotated[bool, typer.Option(help="Continue a collection, retrying what failed.")] = False,
+    force: Annotated[bool, typer.Option(help="With --resume: continue although the run differs.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace a collection that is already there.")] = False,
+    seed: Annotated[int, typer.Option(help="Where every rollout's seed is derived from.")] = 0,
+    max_attempts: Annotated[int, typer.Option(min=1, help="Tries per rollout over all resumes.")] = 3,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model or limits."),
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
+) -> None:
+    """Collect verified rollouts.
+
+    Example: ludus collect mcqa --model local --repeats 4 --output runs/first
+    """
+    from ludus.collection.api import Collection, Options
+    from ludus.settings import parse_assignments
+
+    if output is None:
+        name = Path(environment or "mixed").resolve().name if "/" in (environment or "") else environment or "mixed"
+        output = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    options = Options(
+        model=model,
+        input=input,
+        output=output,
+        repeats=repeats,
+        concurrency=concurrency,
+        limit=limit,
+        resume=resume,
+        force=force,
+        overwrite=overwrite,
+        seed=seed,
+        max_attempts=max_attempts,
+        settings=parse_assignments(set_ or []),
+    )
+    collection = Collection(environment, options)
+    raise typer.Exit(_run(collection, as_json=json_))
+
+
+def _run(collection: Collection, as_json: bool) -> int:
+    from ludus.cli.progress import Display, summarise
+
+    display = Display(quiet=as_json)
+    collector = collection.prepare(tick=display.reading)
+    if collector.progress.skipped:
+        display.say(f"resuming: {collector.progress.skipped} of {collector.progress.total} rollouts are there already")
+    try:
+        asyncio.run(_until_stopped(collection, collector, display.watch))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        display.close()
+        done, total = collector.metrics.dispatched, collector.progress.total
+        display.say(f"stopped: {done} of {total} rollouts are safe in {collection.options.output}")
+        display.say(f"continue with: {_resume_command(collection)}")
+        return INTERRUPTED
+    finally:
+        display.close()
+    if as_json:
+        import orjson
+
+        sys.stdout.write(orjson.dumps(collection.metrics, option=orjson.OPT_INDENT_2).decode() + "\n")
+    else:
+        summarise(collection, collector)
+    if not collection.metrics["counts"]["completed"]:
+        display.say(f"nothing completed: see why in {collection.files.failures if collection.files else 'metrics'}")
+        return 1
+    return 0
+
+
+async def _until_stopped(collection: Collection, collector: Collector, watch: Watcher) -> None:
+    """Run the collection; SIGTERM stops it as cleanly as Ctrl-C does."""
+    task: asyncio.Task[Any] | None = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await collection.run(collector, watch)
+
+
+def _resume_command(collection: Collection) -> str:
+    """What to type to go on: the command that was typed, with its output named and --resume added."""
+    words = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
+    if collection.options.output is not None and not {"--output", "-o"} & {word.split("=")[0] for word in words}:
+        words += ["--output", str(collection.options.output)]
+    return shlex.join(["ludus", *words, "--resume"])

@@ -1,0 +1,104 @@
+"""`ludus envs`: which environments there are, without running any of their code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Below this many columns a table's cells become too narrow to read, and each environment gets lines of its own.
+WIDE = 100
+
+
+def envs(json_: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False) -> None:
+    """List the environments that can be used by name.
+
+    Example: ludus envs --json
+    """
+    from ludus.cli.screen import safe_json, screen
+    from ludus.environment import folders
+
+    found = [_described(name, folder) for name, folder in sorted(folders().items())]
+    if json_:
+        print(safe_json(found))
+        return
+    console = screen()
+    if console.width >= WIDE:
+        _table(console, found)
+    else:
+        _lines(console, found)
+
+
+def _described(name: str, folder: Path) -> dict[str, Any]:
+    """What `environment.yaml` says, or why it says nothing."""
+    from ludus.environment import read_file
+    from ludus.errors import UserError
+
+    try:
+        file = read_file(folder)
+    except UserError as error:
+        return {"name": name, "path": str(folder), "error": str(error)}
+    datasets = [
+        {"name": each.name, "rows": _rows(folder / each.path), "licence": each.licence, "path": str(folder / each.path)}
+        for each in file.datasets
+    ]
+    words = {"domain": file.domain, "description": file.description, "value": file.value}
+    return {"name": name, **words, "path": str(folder), "datasets": datasets}
+
+
+def _rows(path: Path) -> int | None:
+    """How many rows a file holds, or None where it cannot be read."""
+    try:
+        with path.open("rb") as lines:
+            return sum(not line.isspace() for line in lines)
+    except OSError:
+        return None
+
+
+def _table(console: Console, found: list[dict[str, Any]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from ludus.cli.screen import text
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, expand=True)
+    table.add_column("environment", style="bold", overflow="fold", max_width=36)
+    table.add_column("domain")
+    table.add_column("description", ratio=1)
+    table.add_column("data", no_wrap=True)
+    table.add_column("licence", max_width=20)
+    for each in found:
+        if "error" in each:
+            table.add_row(text(each["name"]), "", text(f"broken: {each['error']}", "red"))
+        else:
+            data, licences = _data(each)
+            description = text(each["description"])
+            table.add_row(text(each["name"]), text(each["domain"]), description, text(data), text(licences))
+    console.print(table)
+
+
+def _lines(console: Console, found: list[dict[str, Any]]) -> None:
+    from ludus.cli.screen import emit, show_block, text
+
+    for each in found:
+        title = text(each["name"], "bold")
+        if "error" in each:
+            emit(console, title)
+            show_block(console, text(f"broken: {each['error']}", "red"))
+            continue
+        emit(console, title.append_text(text(f"  {each['domain']}", "cyan")))
+        if each["description"]:
+            show_block(console, text(each["description"]))
+        data, licences = _data(each)
+        show_block(console, text(", ".join(part for part in (data.replace("\n", ", "), licences) if part), "dim"))
+
+
+def _data(each: dict[str, Any]) -> tuple[str, str]:
+    """The datasets with their rows, and the licences that cover them."""
+    datasets = each["datasets"]
+    counted = [f"{d['name']}: " + ("missing" if d["rows"] is None else f"{d['rows']:,} rows") for d in datasets]
+    return "\n".join(counted) or "none", ", ".join(sorted({d["licence"] for d in datasets}))

@@ -1,0 +1,171 @@
+"""What a person sees while rollouts are collected: a live line on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from ludus.collection.api import Collection
+    from ludus.collection.collector import Collector
+
+REFRESH = 0.25
+STALL = 30.0
+PLAIN_EVERY = 5.0
+
+
+class Display:
+    """Progress on stderr, so that stdout stays free for results."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self._quiet = quiet
+        self._live: Live | None = None
+        self._said = time.perf_counter()
+
+    def say(self, text: str) -> None:
+        """A line for the user."""
+        self.console.print(Text(text), soft_wrap=True)
+
+    def reading(self, rows: int) -> None:
+        """How far the first reading of the rows has come, where that takes long enough to wonder."""
+        now = time.perf_counter()
+        if not self._quiet and now - self._said > 1.0:
+            self._said = now
+            self.say(f"checking rows: {rows:,}")
+
+    async def watch(self, collector: Collector) -> None:
+        """Show progress until cancelled, and name the stage everything waits for when nothing moves."""
+        lively = self.console.is_terminal and not self._quiet
+        if lively:
+            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+            self._live.start()
+        stalled_until = STALL
+        while True:
+            await asyncio.sleep(REFRESH)
+            now = time.perf_counter()
+            if self._live is not None:
+                self._live.update(_bar(collector, self.console.width), refresh=True)
+            elif not self._quiet and now - self._said >= PLAIN_EVERY:
+                self._said = now
+                self.say(_line(collector))
+            idle = idle_seconds(collector)
+            if idle < STALL:
+                stalled_until = STALL
+            elif idle >= stalled_until:
+                stalled_until = idle * 2
+                self.say(stall(collector, idle))
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def idle_seconds(collector: Collector) -> float:
+    """How long nothing has ended and no rollout in flight has entered another stage."""
+    progress = collector.progress
+    newest = max((episode.since for episode in progress.in_flight), default=0.0)
+    return time.perf_counter() - max(progress.last_change, newest)
+
+
+def stall(collector: Collector, idle: float) -> str:
+    """What everything waits for."""
+    stages = collector.progress.waiting().most_common()
+    waits = ", ".join(f"{count} in {stage}" for stage, count in stages) or "none in flight"
+    return f"nothing moved for {idle:.0f} s: {waits}. Deadlines end it; shorten them with --set limits.STAGE=SECONDS"
+
+
+def _rates(collector: Collector) -> tuple[float, float, float | None]:
+    """Rollouts a second, tokens a second, and the seconds left at this pace."""
+    progress = collector.progress
+    seconds = max(time.perf_counter() - progress.started, 1e-9)
+    pace = progress.finished / seconds
+    left = progress.total - progress.skipped - progress.finished
+    return pace, progress.output_tokens / seconds, left / pace if pace else None
+
+
+def _parts(collector: Collector) -> list[str]:
+    metrics, progress = collector.metrics, collector.progress
+    pace, tokens, left = _rates(collector)
+    reward = metrics.mean_reward
+    parts = [f"{metrics.dispatched}/{progress.total} done", f"{metrics.counts['failed']} failed"]
+    parts.append(f"reward {reward:.3f}" if reward is not None else "reward -")
+    parts.append(f"{pace:.1f} rollouts/s")
+    if tokens:
+        parts.append(f"{tokens:.0f} tokens/s")
+    parts.append(f"{clock(left)} left" if left is not None else "- left")
+    return parts
+
+
+def _line(collector: Collector) -> str:
+    return ", ".join(_parts(collector))
+
+
+def _bar(collector: Collector, width: int) -> Table:
+    metrics, progress = collector.metrics, collector.progress
+    grid = Table.grid(padding=(0, 1), expand=True)
+    text = Text(" · ".join(_parts(collector)), overflow="ellipsis", no_wrap=True)
+    bar = ProgressBar(total=max(progress.total, 1), completed=metrics.dispatched)
+    if width < 100:
+        grid.add_row(bar)
+        grid.add_row(text)
+    else:
+        grid.add_column(ratio=1)
+        grid.add_column(no_wrap=True)
+        grid.add_row(bar, text)
+    return grid
+
+
+def clock(seconds: float) -> str:
+    """Seconds as people say them: 42 s, 3:07, 1:02:33."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def summarise(collection: Collection, collector: Collector) -> None:
+    """The table at the end, on stdout."""
+    metrics = collection.metrics
+    table = Table(title="Rollouts", show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in _facts(metrics, collector.plan.repeats):
+        table.add_row(name, Text(value))
+    if collection.files is not None:
+        table.add_row("files", Text(str(collection.files.rollouts)))
+    Console(file=sys.stdout, highlight=False).print(table)
+
+
+def _facts(metrics: dict[str, Any], repeats: int) -> list[tuple[str, str]]:
+    counts, reward = metrics["counts"], metrics["reward"]
+    rows = [("dispatched", str(counts["dispatched"]))]
+    rows += [(name, str(counts[name])) for name in ("completed", "failed", "masked")]
+    rows += [(f"  {kind}", str(count)) for kind, count in list(metrics["failures"].items())[:5]]
+    if reward["mean"] is not None:
+        interval = reward["ci95"]
+        spread = f" (95 % {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
+        rows.append(("mean reward", f"{reward['mean']:.3f}{spread}"))
+    for k in sorted({1, repeats}):
+        if str(k) in metrics["pass@k"] and repeats > 1:
+            rows.append((f"pass@{k}", f"{metrics['pass@k'][str(k)]:.3f}"))
+    if repeats > 1 and str(repeats) in metrics["pass^k"]:
+        rows.append((f"pass^{repeats}", f"{metrics['pass^k'][str(repeats)]:.3f}"))
+    if usage := metrics["usage"]:
+        rows.append(("tokens", f"{usage.get('input_tokens', 0):,} in, {usage.get('output_tokens', 0):,} out"))
+    seconds = metrics["seconds"]
+    stages = [(stage, seconds[stage]["mean"]) for stage in ("model", "tool", "verify") if stage in seconds]
+    rows.append(("time", f"{clock(seconds['wall'])}; mean " + ", ".join(f"{s} {mean:.3g} s" for s, mean in stages)))
+    return rows

@@ -1,0 +1,146 @@
+"""How rollouts look in a terminal: a line each in a table, or one of them whole.
+
+Rows are read as they stand in the file, which may come from another program: a field that is missing or of another kind
+is shown as absent and stops nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from ludus.cli.calls import signature
+from ludus.cli.screen import (
+    content_text,
+    emit,
+    number,
+    one_line,
+    reward_style,
+    show_item,
+    show_pairs,
+    show_verdict,
+    text,
+)
+
+Row = dict[str, Any]
+
+#: Below this many columns the table leaves out what the rollout itself shows.
+WIDE = 100
+
+_OUTCOME_STYLES = {"completed": "green", "failed": "red", "masked": "yellow"}
+_RECORD = {"rollout_id", "task_id", "repeat", "attempt", "outcome", "reward", "agent_ref", "stop_reason"}
+_RECORD |= {"rollout_seed", "response", "usage", "timings", "model_calls", "responses_create_params"}
+_RECORD |= {"verdict_fields", "reward_components", "turn_rewards", "mask", "stage", "kind", "cause", "where"}
+
+
+def summary(position: int, row: Row) -> Row:
+    """What the table says of one rollout."""
+    failed = row.get("outcome") == "failed"
+    calls = row.get("model_calls")
+    usage = _object(row.get("usage")) or _object(_object(row.get("response")).get("usage"))
+    return {
+        "number": position,
+        "rollout_id": row.get("rollout_id"),
+        "outcome": row.get("outcome"),
+        "reward": row.get("reward"),
+        "end": f"{row.get('stage')}: {row.get('kind')}" if failed else row.get("stop_reason"),
+        "turns": len(calls) if isinstance(calls, list) else None,
+        "input_tokens": usage.get("input_tokens"),
+        "output_tokens": usage.get("output_tokens"),
+        "about": str(row.get("cause")) if failed else _asked(row),
+    }
+
+
+def show_table(console: Console, rows: list[Row]) -> None:
+    """Print summaries as a table that fits the terminal."""
+    wide = console.width >= WIDE
+    table = Table(box=SIMPLE_HEAD, show_edge=False, expand=True)
+    table.add_column("#", justify="right", no_wrap=True)
+    if wide:
+        table.add_column("rollout", overflow="fold", max_width=24)
+    table.add_column("outcome", no_wrap=True)
+    table.add_column("reward", justify="right", no_wrap=True)
+    table.add_column("end", overflow="fold", max_width=24 if wide else 16)
+    if wide:
+        table.add_column("turns", justify="right", no_wrap=True)
+        table.add_column("tokens", justify="right", no_wrap=True)
+    table.add_column("failed because" if rows[0]["outcome"] == "failed" else "asked", no_wrap=True, ratio=1)
+    for row in rows:
+        outcome, reward = text(_or_dash(row["outcome"])), text(number(row["reward"]), reward_style(row["reward"]))
+        outcome.stylize(_OUTCOME_STYLES.get(str(row["outcome"]), ""))
+        cells = [text(row["number"]), outcome, reward, text(_or_dash(row["end"])), text(one_line(row["about"]))]
+        if wide:
+            cells.insert(1, text(_or_dash(row["rollout_id"])))
+            cells[5:5] = [text(_or_dash(row["turns"])), text(_tokens(row))]
+        table.add_row(*cells)
+    console.print(table)
+
+
+def show_rollout(console: Console, row: Row) -> None:
+    """Print one rollout whole."""
+    console.rule(text(row.get("rollout_id") or "rollout", "bold"), align="left", style="dim")
+    tools = [signature(entry) for entry in _items(_object(row.get("responses_create_params")).get("tools"))]
+    if tools:
+        emit(console, text(f"tools: {', '.join(tools)}", "dim"))
+    for item in (*prompt_of(row), *_items(_object(row.get("response")).get("output"))):
+        show_item(console, item)
+    console.rule(style="dim")
+    show_verdict(console, row)
+    named = row.get("verdict_fields")
+    verdict = set(map(str, named)) if isinstance(named, list) else set()
+    fields = {name: value for name, value in row.items() if name not in _RECORD | verdict}
+    show_pairs(console, "task", fields)
+    show_pairs(console, "time", {stage: _duration(value) for stage, value in _object(row.get("timings")).items()})
+    show_pairs(console, "tokens", _object(row.get("usage")) or _object(_object(row.get("response")).get("usage")))
+    show_pairs(console, "record", _record(row))
+
+
+def prompt_of(row: Row) -> list[Row]:
+    """What a row asks, as items."""
+    asked = _object(row.get("responses_create_params"))
+    given = asked.get("input")
+    prompt = [{"role": "user", "content": given}] if isinstance(given, str) else _items(given)
+    if isinstance(asked.get("instructions"), str):
+        prompt.insert(0, {"role": "system", "content": asked["instructions"]})
+    return prompt
+
+
+def _record(row: Row) -> Row:
+    environment, model = _object(row.get("agent_ref")).get("name"), _object(row.get("response")).get("model")
+    known = {"environment": environment, "model": model, "task id": row.get("task_id")}
+    known |= {"repeat": row.get("repeat"), "attempt": row.get("attempt"), "seed": row.get("rollout_seed")}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _asked(row: Row) -> str:
+    """The last thing a user said in the prompt, or else the first thing anybody said."""
+    said = prompt_of(row)
+    users = [item for item in said if item.get("role") == "user"]
+    return content_text((users[-1:] or said[:1] or [{}])[0].get("content"))
+
+
+def _tokens(row: Row) -> str:
+    if row["input_tokens"] is None and row["output_tokens"] is None:
+        return "-"
+    return f"{_or_dash(row['input_tokens'])}/{_or_dash(row['output_tokens'])}"
+
+
+def _duration(seconds: Any) -> str:
+    if not isinstance(seconds, (int, float)):
+        return "-"
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"
+
+
+def _or_dash(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _object(value: Any) -> Row:
+    return value if isinstance(value, dict) else {}
+
+
+def _items(value: Any) -> list[Row]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,0 +1,161 @@
+"""`ludus show`: read rollouts in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Row = dict[str, Any]
+
+
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A collection's folder, or a file of rollouts.")],
+    which: Annotated[
+        str | None,
+        typer.Argument(metavar="[N]", help="Which rollout: its number from 1, or its id; without it a list."),
+    ] = None,
+    id_: Annotated[str | None, typer.Option("--id", metavar="ROLLOUT_ID", help="The rollout with this id.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="The collection's failed attempts.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many to list.")] = 20,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List rollouts, or show one of them whole: prompt, reasoning, calls, outputs, verdict, timings and tokens.
+
+    Example: ludus show runs/first 3
+    """
+    rollouts, failures = _files(file)
+    source = failures if failed else rollouts
+    if which is not None and not which.isdecimal():
+        which, id_ = None, id_ or which
+    if id_ is not None:
+        _show_one(_by_id([source, failures], id_), json_)
+    elif which is not None:
+        _show_one(_by_number(source, int(which)), json_)
+    else:
+        _list(source, limit, json_, failures)
+
+
+def _files(given: Path) -> tuple[Path, Path]:
+    """Where the rollouts are, and where the failed attempts of the same collection are."""
+    from ludus.collection.run import Files
+    from ludus.errors import UserError
+
+    try:
+        given.stat()
+    except OSError as error:
+        raise UserError(f"cannot read {given}: {error.strerror}", "Name a collection's folder or a file") from error
+    if given.name == "failures.jsonl" or given.name.endswith(".failures.jsonl"):
+        return given, given
+    files = Files(given.parent if given.name == "rollouts.jsonl" else given)
+    if not given.is_dir():
+        return given, files.failures
+    if not files.rollouts.exists() and not files.failures.exists():
+        raise UserError(f"{given} holds no rollouts.jsonl", "Collect some with: ludus collect ENV --output DIR")
+    return files.rollouts, files.failures
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that hold anything, with their numbers."""
+    from ludus.errors import UserError
+
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.isspace():
+                    yield number, line
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _parse(path: Path, number: int, line: bytes) -> Row:
+    """The rollout on a line; where there is none, an error that says where and why."""
+    import orjson
+
+    from ludus.errors import UserError
+
+    hint = "Name a file that ludus collect wrote"
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        if number > 1 and not line.endswith(b"\n"):
+            hint = "The collection was stopped there or still writes; continuing it with --resume repairs the file"
+            raise UserError(f"{path}:{number}: the last line is torn", hint) from error
+        raise UserError(f"{path}:{number}: not JSON: {error}", hint) from error
+    if not isinstance(row, dict) or not ("outcome" in row or isinstance(row.get("response"), dict)):
+        raise UserError(f"{path}:{number}: not a rollout", hint)
+    return row
+
+
+def _by_number(path: Path, wanted: int) -> Row:
+    from ludus.errors import UserError
+
+    count = 0
+    for count, (number, line) in enumerate(_lines(path), start=1):
+        if count == wanted:
+            return _parse(path, number, line)
+    hint = f"Choose a number from 1 to {count}" if count else "It is empty"
+    raise UserError(f"{path} has no rollout {wanted}", hint)
+
+
+def _by_id(paths: list[Path], rollout_id: str) -> Row:
+    """The rollout of that name; of several attempts that failed the last one."""
+    from ludus.errors import UserError
+
+    for path in paths:
+        found = None
+        for number, line in _lines(path) if path.exists() else ():
+            row = _parse(path, number, line)
+            if row.get("rollout_id") == rollout_id:
+                found = row
+        if found is not None:
+            return found
+    raise UserError(f"{paths[0]} has no rollout {rollout_id}", f"List what there is with: ludus show {paths[0]}")
+
+
+def _show_one(row: Row, as_json: bool) -> None:
+    from ludus.cli.rollout_view import show_rollout
+    from ludus.cli.screen import safe_json, screen
+
+    if as_json:
+        print(safe_json(row))
+    else:
+        show_rollout(screen(), row)
+
+
+def _list(path: Path, limit: int, as_json: bool, failures: Path) -> None:
+    """List the first rollouts of a file. What stands before an unreadable line is listed before that is reported."""
+    from ludus.cli.rollout_view import show_table, summary
+    from ludus.cli.screen import emit, safe_json, screen, text
+    from ludus.errors import UserError
+
+    rows: list[Row] = []
+    problem, more = None, 0
+    lines = _lines(path)
+    try:
+        for number, line in lines:
+            if len(rows) == limit:
+                more = 1 + sum(1 for _ in lines)
+                break
+            rows.append(summary(len(rows) + 1, _parse(path, number, line)))
+    except UserError as error:
+        problem = error
+    failed = sum(1 for _ in _lines(failures)) if failures != path and failures.exists() else 0
+    if as_json and problem is None:
+        print(safe_json(rows))
+    elif rows and not as_json:
+        console = screen()
+        show_table(console, rows)
+        for count, what in ((more, f"more: list them with --limit {limit + more}"), (failed, "failed: add --failed")):
+            if count:
+                emit(console, text(f"{count:,} {what}", "dim"))
+    if problem is not None:
+        raise problem
+    if not rows and not as_json:
+        if path == failures:
+            print("no attempt failed")
+            return
+        hint = f"{failed:,} failed: list them with --failed" if failed else "There is nothing to show"
+        raise UserError(f"{path} is empty", hint)

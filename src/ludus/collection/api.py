@@ -1,0 +1,289 @@
+"""`ludus.collect` and `ludus.stream`: a whole collection as one call, in a script, in a notebook or from the
+command line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import resource
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from ludus.collection.collector import Collector, Plan, Sink
+from ludus.collection.journal import Journal, write_whole
+from ludus.collection.rows import Rows
+from ludus.collection.run import Files, check_same, describe, identity, write_run
+from ludus.environment import Environment
+from ludus.errors import UserError
+from ludus.model import Model
+from ludus.models import open_model
+from ludus.resources import Resources
+from ludus.rollout import Rollout
+from ludus.task import Task
+
+T = TypeVar("T")
+Which = str | Path | type[Resources] | Environment
+Watcher = Callable[[Collector], Coroutine[Any, Any, None]]
+
+
+@dataclass
+class Options:
+    """Everything that can be said about a collection; the keyword arguments of `collect` and `stream`."""
+
+    model: str | Model = "local"
+    input: str | Path | list[dict[str, Any]] | None = None
+    output: str | Path | None = None
+    repeats: int = 1
+    concurrency: int | None = None
+    limit: int | None = None
+    resume: bool = False
+    overwrite: bool = False
+    force: bool = False
+    seed: int = 0
+    max_attempts: int = 3
+    settings: dict[str, Any] | None = None
+
+
+class Collection:
+    """One collection: prepared, run once, and then a thing to read.
+
+    `metrics` is the content of metrics.json. Without an output folder `rollouts` lists what was collected;
+    with one, iterate the collection to read it from disk.
+    """
+
+    def __init__(self, environment: Which | None, options: Options) -> None:
+        self.options = options
+        self.metrics: dict[str, Any] = {}
+        self.rollouts: list[Rollout] = []
+        self.files = Files(options.output) if options.output is not None else None
+        settings = dict(options.settings or {})
+        model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
+        self._environments = _Environments(environment, settings)
+        self.model = open_model(options.model, model_settings)
+        source = options.input if options.input is not None else self._environments.default_rows()
+        self.rows = Rows(source, self._environments.task_type, options.limit)
+        self._stack = contextlib.ExitStack()
+        self._journals: list[Journal] = []
+
+    def __iter__(self) -> Iterator[Rollout]:
+        """The completed and masked rollouts."""
+        if self.files is None:
+            yield from self.rollouts
+            return
+        with self.files.rollouts.open("rb") as lines:
+            for line in lines:
+                yield Rollout.from_row(orjson.loads(line))
+
+    def prepare(self, tick: Callable[[int], None] = lambda _: None, sink: Sink | None = None) -> Collector:
+        """Check rows, files and identity, so that what can be known to go wrong does so before anything is spent."""
+        survey = self.rows.survey(tick)
+        options = self.options
+        plan = Plan(
+            self.rows,
+            self._environments.of_row,
+            self.model,
+            options.repeats,
+            options.concurrency or self.model.concurrency,
+            options.seed,
+            options.max_attempts,
+        )
+        raise_file_limit()
+        dataset = {"name": Path(self.rows.name).name, "rows": survey.rows, "digest": survey.digest}
+        known = identity(self._environments.all(), self.model, dataset, options.seed)
+        if self.files is not None:
+            self._open_files(known, plan)
+        collector = Collector(plan, *self._journals, sink=sink)
+        if self.files is not None and options.resume:
+            collector.restore()
+        collector.progress.total = survey.rows * options.repeats
+        return collector
+
+    async def run(self, collector: Collector, watch: Watcher | None = None) -> None:
+        """Collect, and leave valid files whatever happens."""
+        began = time.perf_counter()
+        watching = asyncio.create_task(watch(collector)) if watch is not None else None
+        try:
+            with rare_collections():
+                await collector.run()
+        finally:
+            if watching is not None:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+            self.metrics = collector.metrics.summary(round(time.perf_counter() - began, 3))
+            self._stack.close()
+            if self.files is not None:
+                write_whole(self.files.metrics, orjson.dumps(self.metrics, option=orjson.OPT_INDENT_2) + b"\n")
+
+    async def keep(self, rollout: Rollout) -> None:
+        """Remember a rollout where there is no file to hold it."""
+        self.rollouts.append(rollout)
+
+    def _open_files(self, known: dict[str, Any], plan: Plan) -> None:
+        files, options = self.files, self.options
+        assert files is not None
+        self._journals = [self._stack.enter_context(Journal(path)) for path in (files.rollouts, files.failures)]
+        if options.overwrite:
+            for journal in self._journals:
+                journal.clear()
+        used = any(not journal.empty for journal in self._journals)
+        if used and not options.resume:
+            raise UserError(
+                f"{options.output} holds a collection already",
+                "Add --resume to continue it or --overwrite to replace it, or choose another --output",
+            )
+        if used and not options.force:
+            check_same(files.run, known)
+        if not used or options.force:
+            how = {"repeats": plan.repeats, "concurrency": plan.concurrency, "limit": options.limit}
+            write_run(files.run, describe(known, {**how, "max_attempts": plan.max_attempts, "input": self.rows.name}))
+
+
+class _Environments:
+    """Which environment a row is for: the one that was named, or the one that the row names itself."""
+
+    def __init__(self, named: Which | None, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._loaded: dict[str, Environment] = {}
+        self._named = self._prepared(Environment.load(named)) if named is not None else None
+
+    def all(self) -> list[Environment]:
+        return [self._named] if self._named is not None else list(self._loaded.values())
+
+    def default_rows(self) -> Path:
+        if self._named is None:
+            raise UserError("neither an environment nor rows were named", "Name an environment, or --input FILE")
+        return self._named.dataset()
+
+    def task_type(self, row: dict[str, Any]) -> type[Task]:
+        return self.of_row(row).resources.Task
+
+    def of_row(self, row: dict[str, Any]) -> Environment:
+        if self._named is not None:
+            return self._named
+        reference = row.get("agent_ref")
+        name = reference.get("name") if isinstance(reference, dict) else None
+        if not isinstance(name, str):
+            raise UserError("agent_ref: the row names no environment", "Name one: ludus collect ENV --input FILE")
+        if name not in self._loaded:
+            self._loaded[name] = self._prepared(Environment.load(name.removesuffix("_simple_agent")))
+        return self._loaded[name]
+
+    def _prepared(self, environment: Environment) -> Environment:
+        environment.configure(self._settings)
+        return environment
+
+
+def collect(environment: Which | None = None, *, watch: Watcher | None = None, **options: Any) -> Collection:
+    """Collect rollouts and return when all are done.
+
+        result = ludus.collect("mcqa", model="local", limit=3)
+        print(result.metrics["reward"]["mean"])
+
+    Works in a script and, on a thread of its own, in a notebook. Keyword arguments are those of `Options`.
+    """
+    collection = Collection(environment, Options(**options))
+    collector = collection.prepare(sink=collection.keep if collection.files is None else None)
+    run_to_end(collection.run(collector, watch))
+    return collection
+
+
+async def stream(environment: Which | None = None, **options: Any) -> AsyncIterator[Rollout]:
+    """Rollouts as they end, failed ones included; a slow reader slows the collection down.
+
+    async for rollout in ludus.stream("mcqa", model="local"):
+        print(rollout.reward)
+    """
+    collection = Collection(environment, Options(**options))
+    outbox: asyncio.Queue[Rollout | None] = asyncio.Queue(maxsize=1)
+    collector = collection.prepare(sink=outbox.put)
+
+    async def produce() -> None:
+        try:
+            await collection.run(collector)
+        finally:
+            await outbox.put(None)
+
+    producing = asyncio.create_task(produce())
+    try:
+        while (rollout := await outbox.get()) is not None:
+            yield rollout
+        await producing
+    finally:
+        producing.cancel()
+        while not producing.done():
+            while not outbox.empty():
+                outbox.get_nowait()
+            await asyncio.wait({producing}, timeout=0.05)
+
+
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine from plain code, also where a notebook's loop is already running on this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    return _run_on_thread(work)
+
+
+def _run_on_thread(work: Coroutine[Any, Any, T]) -> T:
+    ready = threading.Event()
+    handle: dict[str, Any] = {}
+    result: dict[str, Any] = {}
+
+    async def main() -> T:
+        handle["loop"], handle["task"] = asyncio.get_running_loop(), asyncio.current_task()
+        ready.set()
+        return await work
+
+    def body() -> None:
+        try:
+            result["value"] = asyncio.run(main())
+        except BaseException as error:
+            result["error"] = error
+
+    thread = threading.Thread(target=body, name="ludus-collect")
+    thread.start()
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        ready.wait()
+        handle["loop"].call_soon_threadsafe(handle["task"].cancel)
+        thread.join()
+        raise
+    if "error" in result:
+        raise result["error"]
+    value: T = result["value"]
+    return value
+
+
+@contextlib.contextmanager
+def rare_collections() -> Iterator[None]:
+    """Let Python look for reference cycles less often.
+
+    Thousands of rollouts in flight are hundreds of thousands of live objects, and the default is to walk through
+    many of them after every few hundred allocations: half of the time at 8,192 in flight. Rollouts make few cycles.
+    """
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def raise_file_limit() -> None:
+    """Every rollout in flight holds a connection: use all the files that the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

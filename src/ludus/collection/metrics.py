@@ -1,0 +1,163 @@
+"""What a collection amounts to: counts that add up, rewards with their uncertainty, tokens and time.
+
+Rewards are of completed rollouts only. A rollout passes when its reward is at least 1. A task is closed, and its
+sums forgotten, once all its repeats are in, so memory does not grow with the dataset.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_k, pass_hat_k
+from ludus.episode import add_usage
+from ludus.outcome import Outcome
+from ludus.rollout import Rollout
+
+PASS = 1.0
+TASKS_LISTED = 10_000
+
+
+class _Group:
+    """The repeats of one task so far."""
+
+    __slots__ = ("failed", "masked", "passed", "total", "verified")
+
+    def __init__(self) -> None:
+        self.verified = self.passed = self.failed = self.masked = 0
+        self.total = 0.0
+
+    @property
+    def seen(self) -> int:
+        return self.verified + self.failed + self.masked
+
+
+class Metrics:
+    """Running metrics of a collection. Feed it every rollout once: `metrics.add(rollout)`."""
+
+    def __init__(self, repeats: int = 1) -> None:
+        self.repeats = repeats
+        self.counts: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.stop_reasons: Counter[str] = Counter()
+        self.usage: dict[str, Any] = {}
+        self.reward = ClusteredMean()
+        self.reward_sum = 0.0
+        self._open: dict[str, _Group] = {}
+        self._values: dict[str, list[float]] = {}
+        self._components: dict[str, list[float]] = {}
+        self._pass = {k: [0, 0.0, 0.0] for k in range(1, repeats + 1)}
+        self._rates: Counter[float] = Counter()
+        self._tasks: list[dict[str, Any]] = []
+        self._closed = 0
+        self._turns = Distribution()
+        self._timings: dict[str, Distribution] = {}
+
+    @property
+    def dispatched(self) -> int:
+        """How many rollouts have an outcome."""
+        return self.counts.total()
+
+    @property
+    def mean_reward(self) -> float | None:
+        """The mean reward of completed rollouts so far."""
+        completed = self.counts["completed"]
+        return self.reward_sum / completed if completed else None
+
+    def add(self, rollout: Rollout) -> None:
+        """Count one rollout with its final outcome."""
+        self.counts[rollout.outcome] += 1
+        task_id = rollout.job.task_id
+        group = self._open.get(task_id)
+        if group is None:
+            group = self._open[task_id] = _Group()
+        add_usage(self.usage, rollout.usage)
+        for stage, seconds in rollout.timings.items():
+            self._distribution(stage).add(seconds)
+        self._turns.add(len(rollout.calls) or len(rollout.stored_calls))
+        if rollout.error is not None:
+            group.failed += 1
+            self.failures[f"{rollout.error.stage}/{rollout.error.kind}"] += 1
+        else:
+            self.stop_reasons[str(rollout.stop_reason)] += 1
+            self._add_reward(rollout, group)
+        if group.seen >= self.repeats:
+            self._close(task_id)
+        if self._turns.full:
+            for distribution in (self._turns, *self._timings.values()):
+                distribution.settle()
+
+    def _distribution(self, stage: str) -> Distribution:
+        found = self._timings.get(stage)
+        if found is None:
+            found = self._timings[stage] = Distribution()
+        return found
+
+    def _add_reward(self, rollout: Rollout, group: _Group) -> None:
+        reward, verdict = rollout.reward, rollout.verdict
+        if rollout.outcome is Outcome.MASKED or reward is None or verdict is None:
+            group.masked += 1
+            return
+        group.verified += 1
+        group.total += reward
+        group.passed += reward >= PASS
+        self.reward_sum += reward
+        _add_means(self._components, verdict.components)
+        _add_means(self._values, verdict.values)
+
+    def _close(self, task_id: str) -> None:
+        group = self._open.pop(task_id)
+        self._closed += 1
+        n = group.verified
+        rate = group.passed / n if n else None
+        if len(self._tasks) < TASKS_LISTED:
+            counts = {"completed": n, "failed": group.failed, "masked": group.masked, "passed": group.passed}
+            mean = group.total / n if n else None
+            self._tasks.append({"task_id": task_id, **counts, "pass_rate": rate, "mean_reward": mean})
+        if rate is None:
+            return
+        self._rates[round(rate, 1)] += 1
+        self.reward.add(n, group.total)
+        for k in range(1, min(n, self.repeats) + 1):
+            sums = self._pass[k]
+            sums[0] += 1
+            sums[1] += pass_at_k(n, group.passed, k)
+            sums[2] += pass_hat_k(n, group.passed, k)
+
+    def summary(self, seconds: float | None = None) -> dict[str, Any]:
+        """Everything as one JSON object. Tasks whose repeats are not all in yet count with what they have."""
+        for task_id in list(self._open):
+            self._close(task_id)
+        counts = {outcome.value: self.counts[outcome.value] for outcome in Outcome}
+        interval = self.reward.interval()
+        return {
+            "counts": {"dispatched": sum(counts.values()), **counts},
+            "failures": dict(self.failures.most_common()),
+            "reward": {
+                "mean": self.reward.mean,
+                "ci95": list(interval) if interval else None,
+                "components": _means(self._components),
+            },
+            "values": _means(self._values),
+            "pass@k": {str(k): at / tasks for k, (tasks, at, _) in self._pass.items() if tasks},
+            "pass^k": {str(k): hat / tasks for k, (tasks, _, hat) in self._pass.items() if tasks},
+            "pass_rates": {str(rate): tasks for rate, tasks in sorted(self._rates.items())},
+            "stop_reasons": dict(self.stop_reasons.most_common()),
+            "usage": self.usage,
+            "turns": self._turns.summary(),
+            "seconds": {"wall": seconds, **{stage: d.summary() for stage, d in self._timings.items()}},
+            "tasks": self._tasks,
+            "tasks_left_out": self._closed - len(self._tasks),
+        }
+
+
+def _add_means(sums: dict[str, list[float]], values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        if isinstance(value, (bool, int, float)):
+            pair = sums.setdefault(name, [0, 0.0])
+            pair[0] += 1
+            pair[1] += value
+
+
+def _means(sums: dict[str, list[float]]) -> dict[str, float]:
+    return {name: total / count for name, (count, total) in sums.items()}

@@ -1,0 +1,110 @@
+"""The arithmetic of metrics: estimators that need only running sums, so that memory does not grow with the run."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from math import comb
+
+#: Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom; beyond that the normal value is near enough.
+_T95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+def pass_at_k(n: int, passed: int, k: int) -> float:
+    """The chance that at least one of k attempts passes, estimated without bias from n of which `passed` did."""
+    return 1.0 - comb(n - passed, k) / comb(n, k)
+
+
+def pass_hat_k(n: int, passed: int, k: int) -> float:
+    """The chance that all of k attempts pass (pass^k), estimated without bias from n of which `passed` did."""
+    return comb(passed, k) / comb(n, k)
+
+
+class ClusteredMean:
+    """A mean with a confidence interval that knows that repeats of a task are not independent."""
+
+    def __init__(self) -> None:
+        self.clusters = 0
+        self.count = 0
+        self.total = 0.0
+        self._counts_squared = self._totals_squared = self._products = 0.0
+
+    def add(self, count: int, total: float) -> None:
+        """One cluster: how many values it has and their sum."""
+        self.clusters += 1
+        self.count += count
+        self.total += total
+        self._counts_squared += count * count
+        self._totals_squared += total * total
+        self._products += count * total
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of all values, or None without any."""
+        return self.total / self.count if self.count else None
+
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the mean; None where fewer than two tasks leave nothing to estimate it from."""
+        mean, groups = self.mean, self.clusters
+        if mean is None or groups < 2:
+            return None
+        spread = self._totals_squared - 2 * mean * self._products + mean * mean * self._counts_squared
+        error = math.sqrt(max(spread, 0.0) * groups / (groups - 1)) / self.count
+        reach = (_T95[groups - 2] if groups <= len(_T95) + 1 else 1.96) * error
+        return mean - reach, mean + reach
+
+
+class Distribution:
+    """Count, mean, largest and quantiles of numbers that are not negative: quantiles within 5 %, in constant memory."""
+
+    _GROWTH = math.log(1.1)
+    _BATCH = 1024
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._total = 0.0
+        self._largest = 0.0
+        self._buckets: Counter[int] = Counter()
+        self._batch: list[float] = []
+        #: One more value.
+        self.add = self._batch.append
+
+    def settle(self) -> None:
+        """Sort what was added into buckets. Called now and then, because one by one costs five times as much."""
+        batch = self._batch
+        if not batch:
+            return
+        self._count += len(batch)
+        self._total += math.fsum(batch)
+        self._largest = max(self._largest, max(batch))
+        growth, log = self._GROWTH, math.log
+        self._buckets.update(int(log(value) // growth) if value > 1e-9 else -1000 for value in batch)
+        batch.clear()
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to settle."""
+        return len(self._batch) >= self._BATCH
+
+    def quantile(self, share: float) -> float:
+        """The value below which `share` of all values lie."""
+        self.settle()
+        left = share * self._count
+        for bucket in sorted(self._buckets):
+            left -= self._buckets[bucket]
+            if left <= 0:
+                middle = 0.0 if bucket == -1000 else math.exp((bucket + 0.5) * self._GROWTH)
+                return min(middle, self._largest)
+        return self._largest
+
+    def summary(self) -> dict[str, float]:
+        """What is written to metrics.json."""
+        self.settle()
+        if not self._count:
+            return {"count": 0}
+        quantiles = {f"p{round(share * 100)}": round(self.quantile(share), 6) for share in (0.5, 0.95)}
+        mean = round(self._total / self._count, 6)
+        return {"count": self._count, "mean": mean, **quantiles, "max": round(self._largest, 6)}

@@ -1,0 +1,83 @@
+"""Deadlines for the steps of one task, at the price of one timer.
+
+A timer per step would be a large part of what a short rollout costs. Here one timer is armed when the task starts; it
+is moved only for a step that must end sooner, and when it fires too early it looks again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+class Deadline:
+    """The deadline of a whole task and of the step it is in. Use it from that task only.
+
+    deadline = Deadline(whole=3600, shortest=30)
+    deadline.start()
+    deadline.enter(60)
+    try:
+        await step()
+    except asyncio.CancelledError:
+        if not deadline.took_back_cancel():
+            raise
+        ...  # the step took too long
+    finally:
+        deadline.leave()
+    """
+
+    __slots__ = ("_armed", "_end", "_expired", "_loop", "_shortest", "_task", "_timer", "_until", "_whole")
+
+    def __init__(self, whole: float, shortest: float) -> None:
+        self._whole, self._shortest = whole, min(whole, shortest)
+        self._expired = False
+
+    def start(self) -> None:
+        """Begin to count, in the running task."""
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[Any] | None = asyncio.current_task()
+        now = self._loop.time()
+        self._end = self._until = now + self._whole
+        self._arm(now + self._shortest)
+
+    def stop(self) -> None:
+        """Let go of the timer."""
+        self._timer.cancel()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the whole task's time is up."""
+        return self._loop.time() >= self._end
+
+    def enter(self, seconds: float) -> None:
+        """Begin a step that must end within `seconds`; when it does not, the task is cancelled."""
+        until = self._loop.time() + seconds
+        if until < self._end:
+            self._until = until
+            if until < self._armed:
+                self._timer.cancel()
+                self._arm(until)
+
+    def leave(self) -> None:
+        """End the step."""
+        self._until = self._end
+
+    def took_back_cancel(self) -> bool:
+        """Whether a CancelledError was this deadline's own, and nobody else wants the task cancelled."""
+        if not self._expired or self._task is None:
+            return False
+        self._expired = False
+        return self._task.uncancel() == 0
+
+    def _arm(self, when: float) -> None:
+        self._armed = when
+        self._timer = self._loop.call_at(when, self._fire)
+
+    def _fire(self) -> None:
+        if self._loop.time() < self._until:
+            self._arm(self._until)
+            return
+        self._armed = float("inf")  # nothing is armed: the next step arms it again
+        self._expired = True
+        if self._task is not None:
+            self._task.cancel()

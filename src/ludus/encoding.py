@@ -1,0 +1,40 @@
+"""JSON out of the process: fast where it can be, and never an exception for what a tool or a verifier returned."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+
+
+def encode(value: Any) -> bytes:
+    """Compact JSON. What JSON cannot hold (a set, a lone surrogate) is written as near to it as JSON allows."""
+    try:
+        return orjson.dumps(value, default=_default, option=orjson.OPT_SERIALIZE_NUMPY)
+    except (TypeError, ValueError):
+        return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """The slow road: rebuild a value out of what the standard library's encoder takes."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    if isinstance(value, orjson.Fragment):
+        return orjson.loads(orjson.dumps(value))
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return _plain(_default(value))

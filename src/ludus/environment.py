@@ -1,0 +1,230 @@
+"""Environments: a named wiring of resources, an agent and datasets, in one folder.
+
+A folder holds `environment.yaml`, the code it names, example data, a README and tests. Built-in environments are
+found by name, packages register theirs through the entry point group `ludus.environments`, and a folder of one's
+own works by path.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ludus.agent import Agent
+from ludus.episode import Limits
+from ludus.errors import UserError, did_you_mean
+from ludus.resources import Resources, ResourcesConfig
+from ludus.settings import checked
+
+AGENTS = {"simple": "ludus.agents.simple:SimpleAgent"}
+FILE = "environment.yaml"
+BUILT_IN = Path(__file__).parent / "environments"
+
+
+class Dataset(BaseModel):
+    """Where rows come from, and under which licence."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    path: Path
+    licence: str = Field(alias="license", default="unknown")
+
+
+class EnvironmentFile(BaseModel):
+    """What `environment.yaml` holds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    resources: str
+    domain: str = "other"
+    description: str = ""
+    value: str = ""
+    settings: dict[str, Any] = {}
+    agent: dict[str, Any] = {"type": "simple"}
+    limits: dict[str, Any] = {}
+    datasets: list[Dataset] = []
+
+
+@dataclass
+class Environment:
+    """Everything a collection needs to know about one environment.
+
+    environment = Environment.load("mcqa")
+    environment.configure({"resources.grading_mode": "lenient_boxed"})
+    """
+
+    name: str
+    resources: type[Resources]
+    agent: Agent
+    config: ResourcesConfig
+    limits: Limits = field(default_factory=Limits)
+    domain: str = "other"
+    description: str = ""
+    value: str = ""
+    datasets: list[Dataset] = field(default_factory=list)
+    folder: Path | None = None
+
+    @classmethod
+    def load(cls, which: str | Path | type[Resources] | Environment) -> Environment:
+        """Find an environment by name or folder; a `Resources` class becomes one with the simple agent."""
+        if isinstance(which, Environment):
+            return which
+        if isinstance(which, type):
+            agent = _agent({"type": "simple"}, None)
+            return cls(which.__name__, which, agent, checked(which.Config, {}, "resources"))
+        return cls.from_folder(find(str(which)))
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> Environment:
+        """Load an environment from its folder."""
+        file = read_file(folder)
+        try:
+            resources = load_object(file.resources, folder, Resources)
+        except UserError as error:
+            raise UserError(f"{folder / FILE}: resources: {error}") from error
+        limits: Limits = checked(Limits, file.limits, f"{folder / FILE}: limits")
+        return cls(
+            name=file.name,
+            resources=resources,
+            agent=_agent(file.agent, folder),
+            config=checked(resources.Config, file.settings, f"{folder / FILE}: settings"),
+            limits=limits,
+            domain=file.domain,
+            description=file.description,
+            value=file.value,
+            datasets=file.datasets,
+            folder=folder,
+        )
+
+    def configure(self, settings: dict[str, Any]) -> None:
+        """Apply settings such as `resources.KEY`, `agent.KEY` and `limits.KEY`, checked against their classes."""
+        parts: dict[str, dict[str, Any]] = {"resources": {}, "agent": {}, "limits": {}}
+        for key, value in settings.items():
+            part, _, name = key.partition(".")
+            if part not in parts or not name:
+                raise UserError(f"unknown setting {key}", did_you_mean(part, [*parts, "model"]))
+            parts[part][name] = value
+        self.config = checked(type(self.config), self.config.model_dump() | parts["resources"], "resources")
+        self.limits = checked(Limits, self.limits.model_dump() | parts["limits"], "limits")
+        agent = self.agent
+        agent.config = checked(type(agent.config), agent.config.model_dump() | parts["agent"], "agent")
+
+    def dataset(self, name: str | None = None) -> Path:
+        """The file of a dataset; the first one when no name is given."""
+        for dataset in self.datasets:
+            if name in (None, dataset.name):
+                return (self.folder or Path()) / dataset.path
+        if name is None:
+            raise UserError(f"environment {self.name} has no dataset of its own", "Name rows with --input FILE")
+        raise UserError(f"environment {self.name} has no dataset {name}", did_you_mean(name, _names(self.datasets)))
+
+
+def read_file(folder: Path) -> EnvironmentFile:
+    """Read and check an `environment.yaml`."""
+    path = folder / FILE
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict):
+        raise UserError(f"{path} must hold a mapping", "See docs/environments.md")
+    try:
+        return EnvironmentFile.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{path}: {where}: {first['msg']}") from error
+
+
+def find(which: str) -> Path:
+    """The folder of an environment, by path, by built-in name or by registered name."""
+    path = Path(which).expanduser()
+    if path.name == FILE:
+        path = path.parent
+    if (path / FILE).is_file():
+        return path.resolve()
+    known = folders()
+    if which in known:
+        return known[which]
+    if "/" in which or path.is_dir():
+        raise UserError(f"{which} has no {FILE}", "Make one with: ludus new NAME")
+    raise UserError(f"unknown environment {which}", f"{did_you_mean(which, known)} List them with: ludus envs")
+
+
+def folders() -> dict[str, Path]:
+    """Every environment that can be found by name."""
+    found = {path.parent.name: path.parent for path in sorted(BUILT_IN.glob(f"*/{FILE}"))}
+    for entry in entry_points(group="ludus.environments"):
+        spec = importlib.util.find_spec(entry.value)
+        if spec is not None and spec.submodule_search_locations:
+            found.setdefault(entry.name, Path(next(iter(spec.submodule_search_locations))))
+    return found
+
+
+def load_object(reference: str, folder: Path | None, base: type) -> Any:
+    """A class named as `file.py:Class` (beside `environment.yaml`) or `package.module:Class`."""
+    module_name, _, name = reference.partition(":")
+    if not name:
+        raise UserError(f"{reference} must look like resources.py:Class or package.module:Class")
+    if module_name.endswith(".py"):
+        module = _load_file((folder or Path()) / module_name)
+    else:
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            raise UserError(f"cannot import {module_name}: {error}") from error
+    found = getattr(module, name, None)
+    if found is None:
+        names = [key for key, value in vars(module).items() if isinstance(value, type)]
+        raise UserError(f"{module_name} has no {name}", did_you_mean(name, names))
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise UserError(f"{reference} is not a subclass of {base.__name__}")
+    return found
+
+
+def _load_file(path: Path) -> ModuleType:
+    """Import a file as a module: by its package name where it is one of ours, under a name of its own elsewhere."""
+    path = path.resolve()
+    if path.parent.parent == BUILT_IN:
+        return importlib.import_module(f"ludus.environments.{path.parent.name}.{path.stem}")
+    name = f"ludus_environment_{blake2b(str(path).encode(), digest_size=6).hexdigest()}_{path.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UserError(f"there is no file {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _agent(block: dict[str, Any], folder: Path | None) -> Agent:
+    kind, settings = str(block.get("type", "simple")), {key: value for key, value in block.items() if key != "type"}
+    reference = AGENTS.get(kind)
+    if reference is None and ":" not in kind:
+        raise UserError(f"unknown agent {kind}", did_you_mean(kind, AGENTS))
+    agent: type[Agent] = load_object(reference or kind, folder, Agent)
+    return agent(checked(agent.Config, settings, "agent"))
+
+
+def _names(datasets: list[Dataset]) -> list[str]:
+    return [dataset.name for dataset in datasets]

@@ -1,0 +1,1 @@
+"""Several lookups and one submission, in order."""

@@ -1,0 +1,1 @@
+"""A counter that belongs to one rollout."""

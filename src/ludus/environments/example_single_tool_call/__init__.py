@@ -1,0 +1,1 @@
+"""One tool that answers anything asked of it."""

@@ -1,0 +1,177 @@
+r"""The grading modes: where in a text the chosen letter is looked for.
+
+Each mode takes the text, the options by letter, and whether to reproduce the reference where it is known to be wrong. It returns
+a letter that is one of the options, or None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from ludus.verifiers.answers import (
+    first_answer,
+    last_boxed,
+    latin_letters,
+    marked_answers,
+    normalised,
+    unwrap_text,
+)
+
+Choices = dict[str, str]
+Mode = Callable[[str, Choices, bool], str | None]
+
+_LONE_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*")
+_LABEL = re.compile(r"([A-Z])\s*[:).\-]")
+_DENIAL = re.compile(
+    r"\b(?:not|no|never|neither|nor|cannot|except|excluding|without|but|other than|rather than|instead of)\b"
+    r"|n['\u2019]t\b|[¬≠]|\\neq?\b|\\l?not\b|\\neg\b"
+)
+_NUMBER_GOES_ON = re.compile(r"\d|[.,/]\d")
+
+_PRONOUN = re.compile(r"\bI\s+(?:think|believe|choose|pick|select|guess|would|say|am)\b")
+_ARTICLE = re.compile(r"a\s+[a-z]")
+_LEADING_LETTER = re.compile(r"([A-Za-z])(?![A-Za-z0-9'\u2019])")
+_CAPITAL = re.compile(r"(?<![A-Za-z0-9])([A-Z])(?![A-Za-z0-9'\u2019])")
+_BETWEEN = r"[)\]]?(?:\s*[/|&,;]\s*(?:(?:or|and)\s+)?|\s+(?:(?:or|and)\s+)?)[(\[]?"
+_LETTER_PAIRS = tuple(
+    re.compile(rf"(?<![A-Za-z0-9])([{case}]){_BETWEEN}(?=([{case}])(?![A-Za-z0-9'\u2019]))") for case in ("A-Z", "a-z")
+)
+_EMPHASIS = re.compile(r"[*_`~]")
+_EDGES = " \t\r\n.,;:!?()[]{}<>\"'$\\/|&-\u2013\u2014"
+
+
+def choices_of(options: list[dict[str, str | None]]) -> Choices:
+    """The options by letter. A key that is no letter, or an option without a text, is not one to choose."""
+    return {
+        key.upper(): text
+        for option in options
+        for key, text in option.items()
+        if text is not None and len(key) == 1 and key.isalpha()
+    }
+
+
+def strict_single_letter_boxed(text: str, choices: Choices, compat: bool = False) -> str | None:
+    r"""The last box holds one capital letter and no other letter, or begins with one as a label: `\boxed{B: basalt}`."""
+    box = unwrap_text(last_boxed(text) or "")
+    found = _LONE_CAPITAL.fullmatch(box) or _LABEL.match(box)
+    return _known(found[1], choices) if found else None
+
+
+def lenient_boxed(text: str, choices: Choices, compat: bool = False) -> str | None:
+    """As the strict mode; else the one option whose text stands in the last box."""
+    letter = strict_single_letter_boxed(text, choices)
+    box = normalised(unwrap_text(last_boxed(text) or ""))
+    if letter is not None or not box:
+        return letter
+    if compat:
+        named = {letter for letter, option in choices.items() if normalised(option) in box}
+    else:
+        named = _named(box, choices)
+    return named.pop() if len(named) == 1 else None
+
+
+def lenient_answer_colon(text: str, choices: Choices, compat: bool = False) -> str | None:
+    """After the first "answer:", the rest of the line is one letter in either case, or the text of an option."""
+    return _exact(unwrap_text(first_answer(text) or ""), choices)
+
+
+def lenient_answer_colon_md(text: str, choices: Choices, compat: bool = False) -> str | None:
+    """After an "Answer:" that may be bold, a letter with whatever is around it. The last one that names an option counts."""
+    picks = (_picked(answer, choices, compat) for answer in marked_answers(text))
+    return next((letter for letter in picks if letter is not None), None)
+
+
+MODES: dict[str, Mode] = {
+    mode.__name__: mode
+    for mode in (strict_single_letter_boxed, lenient_boxed, lenient_answer_colon, lenient_answer_colon_md)
+}
+
+
+def templated_choice(captured: str, choices: Choices) -> str | None:
+    """What a row's own pattern captured: any single letter, which the pattern is trusted with, or the text of an option."""
+    letter = latin_letters(captured).strip().upper()
+    return letter if len(letter) == 1 and letter.isalpha() else _exact(captured, choices)
+
+
+def cut_from_word(text: str, spans: list[tuple[int, int]]) -> bool:
+    """Whether a pattern that looks for a letter took one out of a word: `answer is ([A-D])` finds B in "answer is banal"."""
+    (match_start, match_end), (start, end) = spans[0], spans[-1]
+    if end - start != 1 or not _joins(text[start]):
+        return False
+    after = _joins(text[end : end + 1]) and end == match_end
+    return after or (start > 0 and _joins(text[start - 1]) and start == match_start)
+
+
+def _known(letter: str, choices: Choices) -> str | None:
+    return letter if letter in choices else None
+
+
+def _exact(candidate: str, choices: Choices) -> str | None:
+    wanted = normalised(candidate)
+    letter = _known(wanted.upper(), choices)
+    if letter is not None or not wanted:
+        return letter
+    return next((letter for letter, option in choices.items() if normalised(option) == wanted), None)
+
+
+def _picked(answer: str, choices: Choices, compat: bool) -> str | None:
+    """The letter that one answer means; None when it lists several."""
+    text = _EMPHASIS.sub("", latin_letters(answer))
+    if not compat:
+        text = _PRONOUN.sub("", text)
+    text = text.strip(_EDGES)
+    for pairs in _LETTER_PAIRS:
+        for first, second in pairs.findall(text):
+            if first != second and first.upper() in choices and second.upper() in choices:
+                return None
+    leading = None if _ARTICLE.match(text) and not compat else _LEADING_LETTER.match(text)
+    candidates = [leading[1].upper()] if leading else []
+    candidates += reversed(_CAPITAL.findall(text))
+    return next((letter for letter in candidates if letter in choices), None)
+
+
+def _named(box: str, choices: Choices) -> set[str]:
+    """The letters of the options that a box names: as whole words, none inside a longer one, and nothing denied."""
+    found = sorted(
+        (start, -end, letter)
+        for letter, option in choices.items()
+        for start, end in _mentions(normalised(option), box)
+    )
+    named, rest, covered = set(), [], 0
+    widest = (0, 0)
+    for start, minus_end, letter in found:
+        span = (start, -minus_end)
+        if span[1] > covered or span == widest:
+            named.add(letter)
+            rest.append(box[covered:start])
+            covered, widest = span[1], span
+    rest.append(box[covered:])
+    return set() if _DENIAL.search(" ".join(rest)) else named
+
+
+def _mentions(option: str, box: str) -> Iterator[tuple[int, int]]:
+    start = box.find(option) if option else -1
+    while start >= 0:
+        end = start + len(option)
+        if _stands_alone(box, start, end):
+            yield start, end
+        start = box.find(option, end)
+
+
+def _stands_alone(box: str, start: int, end: int) -> bool:
+    """Whether a mention is not part of a longer word or number. A plural is the same word."""
+    before, tail = box[max(start - 2, 0) : start], box[end : end + 3]
+    if _joins(box[start]) and _joins(before[-1:]):
+        return False
+    if box[start].isdigit() and (before[-1:] in {"-", "\u2212"} or (before[-1:] in {".", ","} and before[:1].isdigit())):
+        return False
+    if box[end - 1].isdigit():
+        return not _NUMBER_GOES_ON.match(tail)
+    endings = ("", "s", "es") if _joins(box[end - 1]) else ()
+    return not endings or any(tail.startswith(it) and not _joins(tail[len(it) : len(it) + 1]) for it in endings)
+
+
+def _joins(character: str) -> bool:
+    """Whether a character beside another makes one word or number with it, as in scripts that put blanks between words."""
+    return character.isdigit() or character.lower() != character.upper()

@@ -1,0 +1,85 @@
+"""A question with lettered options; the model thinks as long as it likes and settles on one letter.
+
+Where the letter is to be found in its text is the grading mode. A row that came with a prompt template may bring a pattern for it,
+which is tried first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import ludus
+from ludus import Failure, Resources, ResourcesConfig, Response, Verdict
+from ludus.environments.mcqa.grading import MODES, choices_of, cut_from_word, templated_choice
+from ludus.verifiers.patterns import PatternError, Patterns
+
+RowMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"]
+Mode = RowMode | Literal["lenient_answer_colon_md"]
+
+
+class MultipleChoice(Resources):
+    """No tools and no state: the text is judged as it is."""
+
+    class Task(ludus.Task):
+        options: list[dict[str, str | None]] = []
+        expected_answer: str = ""
+        grading_mode: RowMode = "strict_single_letter_boxed"
+        template_metadata: dict[str, Any] | None = None
+
+    class Config(ResourcesConfig):
+        """Settings of the verifier."""
+
+        #: Grade every row in this mode, whatever the row says.
+        grading_mode: Mode | None = None
+
+    shared: Patterns
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: Config) -> AsyncIterator[Patterns]:
+        async with Patterns() as patterns:
+            yield patterns
+
+    async def verify(self, task: Task, response: Response) -> Verdict:
+        choices = choices_of(task.options)
+        expected = task.expected_answer.strip().upper()
+        answer = await self._answer(task, response.output_text, choices)
+        solvable = expected in choices or self.config.compat
+        return Verdict(
+            float(answer == expected and solvable),
+            expected_answer=expected,
+            extracted_answer=answer,
+            mask=None if solvable else "the expected answer is not one of the options",
+        )
+
+    async def _answer(self, task: Task, text: str, choices: dict[str, str]) -> str | None:
+        if not text.strip():
+            return None
+        answer = await self._by_template(task, text, choices)
+        if answer is not None:
+            return answer
+        mode = MODES[self.config.grading_mode or task.grading_mode]
+        return mode(text, choices, self.config.compat)
+
+    async def _by_template(self, task: Task, text: str, choices: dict[str, str]) -> str | None:
+        """What the row's own pattern finds: of its last match, the group if there is one. The first pattern that finds wins."""
+        given = (task.template_metadata or {}).get("output_regex")
+        for pattern in given if isinstance(given, list) else [given]:
+            if not pattern or not isinstance(pattern, str):
+                continue
+            try:
+                spans = await self.shared.last_match(pattern, text, re.IGNORECASE)
+            except PatternError:
+                continue
+            if spans is None or (cut_from_word(text, spans) and not self.config.compat):
+                continue
+            if len(spans) > 2:
+                raise Failure("bad_row", f"output_regex {pattern!r:.100} has more than one group: which one is the answer?")
+            start, end = spans[-1]
+            answer = templated_choice(text[max(start, 0) : max(end, 0)], choices)
+            if answer is not None:
+                return answer
+        return None

@@ -1,0 +1,244 @@
+"""A rollout while it happens: five steps, written once for every agent, engine and transport.
+
+    open resources for the task  ->  agent acts  ->  verify  ->  close (always)  ->  record
+
+Every step has a deadline. Whatever goes wrong is attributed to the stage it happened in and ends in a `failed`
+rollout with its first cause and no reward. Cancelling (Ctrl-C) still closes what was opened, then goes on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from functools import cached_property
+from time import perf_counter
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, PositiveFloat
+
+from ludus.agent import Agent
+from ludus.deadline import Deadline
+from ludus.model import Model, Request
+from ludus.outcome import Failure, Outcome, Stage, Verdict
+from ludus.resources import Resources
+from ludus.response import Item, Items, Response, function_call_output
+from ludus.rollout import Job, Rollout
+from ludus.task import Task
+from ludus.threads import awaited
+from ludus.tool import not_found
+
+T = TypeVar("T")
+
+
+class Limits(BaseModel):
+    """Deadlines in seconds. All are finite, so nothing waits for ever."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    open: PositiveFloat = 60.0
+    model: PositiveFloat = 600.0
+    tool: PositiveFloat = 120.0
+    verify: PositiveFloat = 120.0
+    close: PositiveFloat = 30.0
+    rollout: PositiveFloat = 3600.0
+
+    @cached_property
+    def shortest(self) -> float:
+        """The deadline that can pass first."""
+        return min(self.open, self.model, self.tool, self.verify)
+
+
+class Episode:
+    """What an agent holds while it plays: the items so far, the model, and the tools this task offers."""
+
+    def __init__(self, job: Job, resources: Resources, model: Model, limits: Limits) -> None:
+        task = job.task
+        self.task: Task = task
+        self.resources = resources
+        self.model = model
+        self.limits = limits
+        self.job = job
+        self.items = Items(task.input)
+        self.params = {key: value for key, value in task.responses_create_params.items() if key != "input"}
+        self.deadline = Deadline(limits.rollout, limits.shortest)
+        self.stage: Stage = "open"
+        self.since = perf_counter()
+        self.timings: dict[str, float] = {}
+        self.calls: list[Response] = []
+        self.usage: dict[str, Any] = {}
+        self._start = len(self.items)
+        self._offered: frozenset[str] = frozenset()
+
+    def offer_tools(self) -> None:
+        """Fix which tools the model may call: the row's own list, or else all that the environment has now."""
+        tools = self.task.tools
+        if tools is None:
+            tools = self.resources.tools()
+            if tools:
+                self.params["tools"] = tools
+        self._offered = frozenset(str(entry["name"]) for entry in tools if "name" in entry)
+
+    async def ask(self, **overrides: Any) -> Response:
+        """Call the model with everything so far and append what it answers. `overrides` changes request fields."""
+        request = Request(
+            self.items,
+            session=self.job.rollout_id,
+            seed=self.job.seed,
+            turn=len(self.calls),
+            params=self.params,
+            **overrides,
+        )
+        response = await self.within("model", self.limits.model, self.model.respond(request))
+        self.items.extend(response.output)
+        self.calls.append(response)
+        add_usage(self.usage, response.usage)
+        return response
+
+    async def run_tools(self, calls: list[Item]) -> None:
+        """Run the function calls of one turn and append their outputs in order.
+
+        They run at the same time unless the task says `parallel_tool_calls: false`.
+        """
+        limit = self.limits.tool
+        if len(calls) == 1 or self.params.get("parallel_tool_calls") is False:
+            outputs = [await self.within("tool", limit, self._run_tool(call)) for call in calls]
+        else:
+            outputs = await self.within("tool", limit, _all(self._run_tool(call) for call in calls))
+        self.items.extend(
+            function_call_output(call["call_id"], output) for call, output in zip(calls, outputs, strict=True)
+        )
+
+    def say(self, *items: Item) -> None:
+        """Append items that did not come from the model (a user's next turn)."""
+        self.items.extend(items)
+
+    @property
+    def response(self) -> Response:
+        """The trajectory so far as one response: the last answer's fields, all output, summed usage."""
+        last = self.calls[-1].data if self.calls else Response.of(model=self.model.name, status="incomplete").data
+        return Response({**last, "output": self.items.since(self._start), "usage": self.usage or None})
+
+    async def _run_tool(self, call: Item) -> str:
+        if call["name"] not in self._offered:
+            return not_found()
+        return await self.resources.call(call["name"], call["arguments"])
+
+    async def within(self, stage: Stage, seconds: float, work: Awaitable[T]) -> T:
+        """Await one step under its deadline, keep its time, and attribute what it raises."""
+        self.stage, self.since = stage, (began := perf_counter())
+        self.deadline.enter(seconds)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self.deadline.took_back_cancel():
+                raise self._too_late(stage, seconds) from None
+            raise
+        except Exception as error:
+            raise Failure.of(error, stage) from error
+        finally:
+            self.deadline.leave()
+            self.timings[stage] = self.timings.get(stage, 0.0) + perf_counter() - began
+
+    def _too_late(self, stage: Stage, seconds: float) -> Failure:
+        if self.deadline.passed:
+            return Failure("timeout", f"the rollout's deadline of {self.limits.rollout:g} s passed", stage=stage)
+        return Failure("timeout", f"no end after {seconds:g} s", stage=stage)
+
+
+async def play(episode: Episode, agent: Agent) -> Rollout:
+    """Play one episode from open to close and return its record. Only cancellation gets out of here."""
+    began = perf_counter()
+    rollout = Rollout(job=episode.job, timings=episode.timings)
+    episode.deadline.start()
+    try:
+        verdict = await _act_and_verify(episode, agent, rollout)
+        rollout.verdict = verdict
+        rollout.outcome = Outcome.MASKED if verdict.mask else Outcome.COMPLETED
+    except asyncio.CancelledError:
+        if not episode.deadline.took_back_cancel():
+            raise
+        rollout.fail(episode._too_late("agent", episode.limits.rollout))
+    except Exception as error:
+        rollout.fail(Failure.of(error, "agent"))
+    finally:
+        episode.deadline.stop()
+        failure = await _close(episode)
+        if failure is not None:
+            rollout.fail(failure)
+        rollout.response = rollout.response or episode.response
+        rollout.usage = episode.usage
+        rollout.calls = episode.calls
+        episode.timings["total"] = perf_counter() - began
+    return rollout
+
+
+async def _act_and_verify(episode: Episode, agent: Agent, rollout: Rollout) -> Verdict:
+    resources, task, limits = episode.resources, episode.task, episode.limits
+    if type(resources).open is not Resources.open:
+        await episode.within("open", limits.open, awaited(resources.open, task))
+    try:
+        episode.offer_tools()
+    except Exception as error:
+        raise Failure.of(error, "open") from error
+    episode.stage = "agent"
+    rollout.stop_reason = await agent.act(episode)
+    rollout.response = episode.response
+    verified = await episode.within("verify", limits.verify, awaited(resources.verify, task, rollout.response))
+    try:
+        return Verdict.of(verified)
+    except Failure as error:
+        raise Failure.of(error, "verify") from None
+
+
+async def _close(episode: Episode) -> Failure | None:
+    """Close the session, whatever happened and however often this task is cancelled meanwhile."""
+    resources = episode.resources
+    if type(resources).close is Resources.close:
+        return None
+    closing = asyncio.ensure_future(_close_in_time(episode))
+    cancelled: asyncio.CancelledError | None = None
+    while not closing.done():
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except Exception:
+            break
+    if cancelled is not None:
+        raise cancelled
+    raised = closing.exception()
+    return raised if isinstance(raised, Failure) else None
+
+
+async def _close_in_time(episode: Episode) -> None:
+    episode.stage, episode.since = "close", (began := perf_counter())
+    try:
+        async with asyncio.timeout(episode.limits.close):
+            await awaited(episode.resources.close)
+    except TimeoutError as error:
+        cause = str(error) or f"no end after {episode.limits.close:g} s"
+        raise Failure("timeout", cause, stage="close") from error
+    except Exception as error:
+        raise Failure.of(error, "close") from error
+    finally:
+        episode.timings["close"] = perf_counter() - began
+
+
+async def _all(works: Any) -> list[str]:
+    """Gather that cancels and awaits the others when one fails, so that no tool outlives its turn."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add one call's token counts, nested details included, to a running total."""
+    for key, value in more.items():
+        kind = type(value)
+        if kind is int:
+            total[key] = total.get(key, 0) + value
+        elif kind is dict and value:
+            add_usage(total.setdefault(key, {}), value)

@@ -1,0 +1,261 @@
+"""ChatML with tools: what a small local model reads and writes.
+
+A request becomes turns of plain text, and the text that a model wrote becomes items again. All of it is pure.
+
+- A turn holds only what somebody said. The control tokens around it are added as ids by whoever tokenises, and the
+  text is tokenised without control tokens, so no user, tool or model can forge a turn.
+- `parse` never raises and drops nothing but the space around calls. What `assistant_text` writes, `parse` reads back.
+- A call is `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. Its arguments are the text that the model wrote,
+  JSON or not. A closing tag may be missing after complete JSON. A block in which no name can be read, or that breaks
+  off, stays text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ludus.outcome import Failure
+from ludus.response import Item, function_call, message
+
+TURN_START = "<|im_start|>"
+TURN_END = "<|im_end|>"
+CALL_START = "<tool_call>"
+CALL_END = "</tool_call>"
+
+_ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+_TEXT_PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
+_OPEN = re.compile(r"\s*{?")
+_KEY = re.compile(r'\s*,?\s*"([^"\\]*)"\s*:\s*')
+_CLOSED = re.compile(r"\s*}\s*(?:</tool_call>|(?=<tool_call>)|\Z)")
+_JSON = json.JSONDecoder()
+
+_TOOLS = """\
+You can call these tools:
+<tools>
+{tools}
+</tools>
+To call a tool, answer with its name and arguments as JSON, like this:
+{example}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn without its control tokens; `at` is the place of its first item in the request's input."""
+
+    role: str
+    text: str
+    at: int = -1
+
+
+def turns(items: list[Item], params: dict[str, Any]) -> list[Turn]:
+    """The conversation so far. What is said to the system before anybody else speaks shares a turn with the tools."""
+    spoken = list(_merged(items))
+    leading = 0
+    while leading < len(spoken) and spoken[leading].role == "system":
+        leading += 1
+    system = [str(params.get("instructions") or ""), *(turn.text for turn in spoken[:leading])]
+    if tools := offered_tools(params):
+        system.append(_tools_text(tools))
+    text = "\n\n".join(part for part in system if part)
+    return [Turn("system", text), *spoken[leading:]] if text else spoken[leading:]
+
+
+def assistant_text(items: list[Item]) -> str:
+    """What the model would have written to say these messages and calls."""
+    return "\n".join(_call_text(item) if item.get("type") == "function_call" else _said(item) for item in items)
+
+
+def offered_tools(params: dict[str, Any]) -> list[Item]:
+    """The function tools that the model gets to see."""
+    tools: list[Item] = params.get("tools") or []
+    for tool in tools:
+        if tool.get("type") != "function" or not isinstance(tool.get("name"), str):
+            raise Failure("unsupported", f"this model offers only function tools with a name, not {tool!r:.80}")
+    return [] if params.get("tool_choice") == "none" else tools
+
+
+def forced_tools(params: dict[str, Any]) -> list[Item]:
+    """The tools of which one must be called; empty when the model may choose not to call any."""
+    choice = params.get("tool_choice") or "auto"
+    if choice in ("auto", "none"):
+        return []
+    tools = offered_tools(params)
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        name = (choice.get("function") or choice).get("name")
+        tools = [tool for tool in tools if tool["name"] == name]
+    elif choice != "required":
+        raise Failure("unsupported", f"this model does not know the tool_choice {choice!r:.80}")
+    if not tools:
+        raise Failure("bad_request", f"tool_choice {choice!r:.80} asks for a tool that is not offered")
+    return tools
+
+
+def call_grammar(tools: list[Item]) -> str:
+    """An LLGuidance grammar for exactly one call of one of `tools`, arguments as its schema says, and nothing else."""
+    lines = ["%llguidance {}", f'start: "{CALL_START}" call "{CALL_END}" {TURN_END}']
+    lines.append("call: " + " | ".join(f"call_{index}" for index in range(len(tools))))
+    for index, tool in enumerate(tools):
+        opening = '{"name": ' + json.dumps(tool["name"]) + ', "arguments": '
+        lines.append(f'call_{index}: {json.dumps(opening)} arguments_{index} "}}"')
+        lines.append(f"arguments_{index}: %json {json.dumps(_strict(tool))}")
+    return "\n".join(lines)
+
+
+def parse(text: str, *, key: str = "") -> list[Item]:
+    """The messages and calls in what a model wrote, in order. Ids derive from `key`, place and content alone."""
+    parts = list(_parts(text))
+    if any(isinstance(part, _Call) for part in parts):
+        parts = [part for part in (_stripped(part) for part in parts) if part]
+    return [_item(part, f"{key}:{index}") for index, part in enumerate(parts or [""])]
+
+
+class _Call(NamedTuple):
+    name: str
+    arguments: str
+
+
+def _merged(items: list[Item]) -> Iterator[Turn]:
+    """Turns in order, neighbours joined that a model would have said or read in one turn."""
+    index = 0
+    while index < len(items):
+        start, kind = index, _kind(items[index])
+        index += 1
+        while kind in ("assistant", "output") and index < len(items) and _kind(items[index]) in (kind, None):
+            index += 1
+        group = [item for item in items[start:index] if _kind(item)]
+        if kind == "assistant":
+            yield Turn("assistant", assistant_text(group), start)
+        elif kind == "output":
+            outputs = (_text(item.get("output")) for item in group)
+            yield Turn("user", "\n".join(f"<tool_response>{output}</tool_response>" for output in outputs), start)
+        elif kind:
+            yield Turn(kind, _said(items[start]), start)
+
+
+def _kind(item: Item) -> str | None:
+    """Whose turn an item belongs to: a role, or `output` for what a tool answered. None for what no model reads."""
+    role = item.get("role", "assistant")
+    match item.get("type") or "message":
+        case "message" if role in _ROLES:
+            return _ROLES[role]
+        case "function_call":
+            return "assistant"
+        case "function_call_output":
+            return "output"
+        case "reasoning":
+            return None
+        case other:
+            raise Failure("unsupported", f"this model cannot read an item of type {other} and role {role!r}")
+
+
+def _said(item: Item) -> str:
+    return _text(item.get("content"))
+
+
+def _text(content: Any) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(_part_text(part) for part in content)
+
+
+def _part_text(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+    if kind not in _TEXT_PARTS:
+        raise Failure("unsupported", f"this model reads text only, not {kind}")
+    return str(part.get(_TEXT_PARTS[kind]) or "")
+
+
+def _call_text(item: Item) -> str:
+    name = json.dumps(str(item.get("name", "")), ensure_ascii=False)
+    return f'{CALL_START}{{"name": {name}, "arguments": {item.get("arguments") or "{}"}}}{CALL_END}'
+
+
+def _tools_text(tools: list[Item]) -> str:
+    shown = ({key: tool[key] for key in ("name", "description", "parameters") if tool.get(key)} for tool in tools)
+    names = (tools[0].get("parameters") or {}).get("properties") or {}
+    example = {"name": tools[0]["name"], "arguments": dict.fromkeys(names, "...")}
+    return _TOOLS.format(
+        tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in shown),
+        example=f"{CALL_START}{json.dumps(example, ensure_ascii=False)}{CALL_END}",
+    )
+
+
+def _strict(tool: Item) -> dict[str, Any]:
+    """The tool's schema, closed to arguments it does not name, and written with the spaces that `json.dumps` uses."""
+    spacing = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
+    schema = {"type": "object", "properties": {}, "additionalProperties": False, **(tool.get("parameters") or {})}
+    return {**schema, "x-guidance": spacing}
+
+
+def _parts(text: str) -> Iterator[str | _Call]:
+    """Text and calls in order; text on both sides of a block that is not a call stays one piece."""
+    done = seen = 0
+    while (block := text.find(CALL_START, seen)) >= 0:
+        seen = block + len(CALL_START)
+        if (found := _read_call(text, seen)) is None:
+            continue
+        call, end = found
+        if block > done:
+            yield text[done:block]
+        yield call
+        done = seen = end
+    if done < len(text):
+        yield text[done:]
+
+
+def _read_call(text: str, start: int) -> tuple[_Call, int] | None:
+    """The call whose block opens before `start`, and where the block ends. None if there is none to be read."""
+    members, after = _members(text, start)
+    if (closed := _CLOSED.match(text, after)) is not None:
+        end = closed.end()
+    elif (close := text.find(CALL_END, start)) >= 0:
+        members, _ = _members(text[:close], start)
+        end = close + len(CALL_END)
+    else:
+        return None
+    name = _loaded(members.get("name", ""))
+    if not isinstance(name, str) or not name.isprintable() or not name:
+        return None
+    return _Call(name, members.get("arguments") or "{}"), end
+
+
+def _members(text: str, start: int) -> tuple[dict[str, str], int]:
+    """The members of a JSON object as they are written, and where they end.
+
+    A value that is not JSON is everything from there on; it is the last.
+    """
+    members: dict[str, str] = {}
+    opening = _OPEN.match(text, start)
+    at = opening.end() if opening else start
+    while key := _KEY.match(text, at):
+        try:
+            _, at = _JSON.raw_decode(text, key.end())
+        except (ValueError, RecursionError):
+            members[key[1]] = text[key.end() :].strip()
+            return members, len(text)
+        members[key[1]] = text[key.end() : at]
+    return members, at
+
+
+def _loaded(raw: str) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _stripped(part: str | _Call) -> str | _Call:
+    return part.strip() if isinstance(part, str) else part
+
+
+def _item(part: str | _Call, key: str) -> Item:
+    content = part if isinstance(part, str) else f"{part.name}:{part.arguments}"
+    digest = hashlib.sha256(f"{key}:{content}".encode(errors="replace")).hexdigest()[:24]
+    if isinstance(part, str):
+        return message(part, id=f"msg_{digest}")
+    return function_call(part.name, part.arguments, call_id=f"call_{digest}")

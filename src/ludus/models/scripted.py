@@ -1,0 +1,139 @@
+"""Fixed answers, for tests and demos: what the model says is decided by a function or a file.
+
+A script is a list of turns, played in order by every rollout; the last one repeats. A turn is a text, or a mapping
+with any of `text`, `reasoning`, `call` with `arguments`, `calls`, `items` (raw), `incomplete` (a reason), `delay`
+(seconds) and `error` (`{kind: ..., cause: ...}`). Entries with `turns` are rules: the first whose `when` stands in
+the last user message is played.
+
+    - when: capital of France
+      turns:
+        - call: look_up
+          arguments: {city: Paris}
+        - The answer is \\boxed{B}
+    - turns: [I do not know.]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from ludus.errors import UserError
+from ludus.model import Model, ModelConfig, Request
+from ludus.outcome import Failure
+from ludus.response import Item, Response, function_call, message, reasoning, texts_of
+
+Script = list[Any]
+Answer = Callable[[Request], Any]
+_TURN_KEYS = {"text", "reasoning", "call", "arguments", "calls", "items", "incomplete", "delay", "error"}
+
+
+class ScriptedModel(Model):
+    """Answers from a script, or from a function (plain or `async`) from a `Request` to a turn or a `Response`.
+
+    ScriptedModel([{"call": "increment_counter", "arguments": {"count": 3}}, "Done."])
+    ScriptedModel(lambda request: f"turn {request.turn}")
+    """
+
+    def __init__(self, script: Script | Answer, name: str = "scripted") -> None:
+        self.name = name
+        self.config = self.Config()
+        self._answer = script if callable(script) else _player(script, name)
+
+    @classmethod
+    def load(cls, source: str, config: ModelConfig | None = None) -> ScriptedModel:
+        """`FILE` (YAML or JSONL) or `module:function`."""
+        if not source:
+            raise UserError("scripted names no script", "Write it as scripted:FILE or scripted:module:function")
+        name = f"scripted:{source}"
+        if Path(source).suffix in (".yaml", ".yml", ".json", ".jsonl"):
+            return cls(_read(Path(source)), name)
+        module_name, _, function = source.partition(":")
+        try:
+            if "" not in sys.path and str(Path.cwd()) not in sys.path:
+                sys.path.insert(0, str(Path.cwd()))  # a command line tool does not look beside itself otherwise
+            found = getattr(importlib.import_module(module_name), function or "respond")
+        except (ImportError, AttributeError) as error:
+            raise UserError(
+                f"cannot load {name}: {error}", "Write it as scripted:FILE or scripted:module:function"
+            ) from error
+        return cls(found, name)
+
+    async def respond(self, request: Request) -> Response:
+        """Play the turn that the script has for this request."""
+        answer = self._answer(request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if isinstance(answer, Response):
+            return answer
+        turn: dict[str, Any] = answer if isinstance(answer, dict) else {"text": str(answer)}
+        if delay := turn.get("delay"):
+            await asyncio.sleep(delay)
+        if error := turn.get("error"):
+            raise Failure(str(error.get("kind", "crash")), str(error.get("cause", "the script says so")))
+        fields: dict[str, Any] = {}
+        if reason := turn.get("incomplete"):
+            fields = {"status": "incomplete", "incomplete_details": {"reason": reason}}
+        return Response.of(*_items(turn, request.turn), model=self.name, **fields)
+
+
+def _items(turn: dict[str, Any], number: int) -> list[Item]:
+    items: list[Item] = []
+    if "reasoning" in turn:
+        items.append(reasoning(str(turn["reasoning"]), id=f"rs_{number}"))
+    if "text" in turn:
+        items.append(message(str(turn["text"]), id=f"msg_{number}"))
+    calls = list(turn.get("calls") or [])
+    if "call" in turn:
+        calls.insert(0, {"name": turn["call"], "arguments": turn.get("arguments", {})})
+    for position, call in enumerate(calls):
+        items.append(function_call(call["name"], call.get("arguments", {}), call_id=f"call_{number}_{position}"))
+    return [*items, *turn.get("items", [])]
+
+
+def _player(script: Script, name: str) -> Answer:
+    if not script:
+        raise UserError(f"{name} is empty", "A script holds at least one turn")
+    ruled = [isinstance(entry, dict) and "turns" in entry for entry in script]
+    if any(ruled) and not all(ruled):
+        raise UserError(f"{name} mixes turns and rules", "Give every entry its turns, or none")
+    rules = script if ruled[0] else [{"turns": script}]
+    for rule in rules:
+        for turn in rule["turns"]:
+            if isinstance(turn, dict) and (unknown := set(turn) - _TURN_KEYS):
+                raise UserError(
+                    f"{name}: a turn has no key {sorted(unknown)[0]}", f"Known: {', '.join(sorted(_TURN_KEYS))}"
+                )
+
+    def answer(request: Request) -> Any:
+        asked = next((texts_of(item) for item in reversed(request.input) if item.get("role") == "user"), "")
+        for rule in rules:
+            if str(rule.get("when", "")) in asked:
+                turns = rule["turns"]
+                return turns[min(request.turn, len(turns) - 1)]
+        raise Failure("no_rule", f"{name} has no rule for: {asked[:100]}")
+
+    return answer
+
+
+def _read(path: Path) -> Script:
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".jsonl":
+            return [orjson.loads(line) for line in text.splitlines() if line.strip()]
+        script = yaml.safe_load(text)
+    except OSError as error:
+        raise UserError(f"cannot read script {path}: {error.strerror}") from error
+    except (orjson.JSONDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"script {path} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(script, list):
+        raise UserError(f"script {path} must hold a list of turns or rules")
+    return script

@@ -1,0 +1,112 @@
+"""How a rollout ends.
+
+A rollout is completed, failed or masked, and nothing else. A reward exists only where a verifier
+returned one: a crash, a dead judge or a timeout is a `Failure` with a stage, a kind and a cause, never a 0.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from enum import StrEnum
+from typing import Any, Literal
+
+Stage = Literal["open", "model", "tool", "verify", "close", "agent"]
+
+
+class Outcome(StrEnum):
+    """The three ends of a rollout; counts of the three always add up to what was dispatched."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    MASKED = "masked"
+
+
+class Failure(Exception):
+    """Why a rollout has no reward: what kind of failure, its first cause, and the stage it happened in.
+
+    Code that knows better than "it crashed" raises one with a kind; the stage is filled in by the step
+    of the lifecycle that was running, so that a judge's dead server is a failure of `verify`.
+
+        raise Failure("http_429", "the judge answered 429: slow down")
+    """
+
+    def __init__(self, kind: str, cause: str, *, stage: Stage | None = None, where: str | None = None) -> None:
+        super().__init__(cause)
+        self.kind = kind
+        self.cause = cause
+        self.stage = stage
+        self.where = where
+
+    def __str__(self) -> str:
+        return f"{self.stage or 'rollout'}: {self.kind}: {self.cause}"
+
+    @classmethod
+    def of(cls, error: BaseException, stage: Stage) -> Failure:
+        """Classify any exception raised while `stage` was running. A `Failure` keeps what it knows."""
+        if isinstance(error, Failure):
+            error.stage = error.stage or stage
+            return error
+        if isinstance(error, TimeoutError):
+            return cls("timeout", str(error) or "it took too long", stage=stage, where=_where(error))
+        if isinstance(error, ConnectionRefusedError):
+            return cls("refused", str(error), stage=stage, where=_where(error))
+        return cls("crash", _first_cause(error), stage=stage, where=_where(error))
+
+
+class Verdict:
+    """What a verifier found: a reward, and named values that become fields of the rollout and metrics.
+
+    `components` are named parts of the reward, `turn_rewards` one number per model call, and `mask`
+    says why this rollout must not be trained on although it was judged.
+
+        Verdict(1.0, extracted_answer="B")
+    """
+
+    __slots__ = ("components", "mask", "reward", "turn_rewards", "values")
+
+    def __init__(
+        self,
+        reward: float,
+        *,
+        components: dict[str, float] | None = None,
+        turn_rewards: list[float] | None = None,
+        mask: str | None = None,
+        **values: Any,
+    ) -> None:
+        self.reward = _finite(reward)
+        self.components = {name: _finite(part) for name, part in (components or {}).items()}
+        self.turn_rewards = [_finite(part) for part in turn_rewards or ()]
+        self.mask = mask
+        self.values = values
+
+    def __repr__(self) -> str:
+        return f"Verdict({self.reward}, {self.values})"
+
+    @classmethod
+    def of(cls, value: Any) -> Verdict:
+        """Accept what `verify` may return: a number or a `Verdict`. Anything else is not a reward."""
+        return value if isinstance(value, Verdict) else cls(value)
+
+
+def _finite(value: Any) -> float:
+    if isinstance(value, (bool, int, float)) and math.isfinite(value):
+        return float(value)
+    raise Failure("bad_verdict", f"a reward must be a finite number, not {value!r:.80}")
+
+
+def _first_cause(error: BaseException) -> str:
+    first = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    text = f"{type(error).__name__}: {error}"
+    return text if first is error else f"{text} (first cause: {type(first).__name__}: {first})"
+
+
+def _where(error: BaseException) -> str | None:
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return None
+    frame = frames[-1]
+    name = frame.filename.replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{name}:{frame.lineno} in {frame.name}"

@@ -1,0 +1,109 @@
+"""Resources: what one rollout may use, which is its tools, its state and its verifier.
+
+One instance serves one rollout and is thrown away: `self` is the session, so nothing can leak between rollouts. Only
+methods marked with `@tool` can be reached by a model; everything else about the object is out of its sight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, TypeVar, overload
+
+from pydantic import BaseModel, ConfigDict
+
+from ludus.outcome import Verdict
+from ludus.response import Response
+from ludus.task import Task
+from ludus.tool import Tool, not_found
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ResourcesConfig(BaseModel):
+    """Settings of an environment's resources; subclass it as `Config`. Unknown settings are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    #: Reproduce the reference implementation where it is known to be wrong (see the environment's README).
+    compat: bool = False
+
+
+@overload
+def tool(function: F) -> F: ...
+@overload
+def tool(*, name: str) -> Callable[[F], F]: ...
+def tool(function: F | None = None, *, name: str | None = None) -> F | Callable[[F], F]:
+    """Offer a method to the model. The schema comes from the signature and the docstring.
+
+        @tool
+        async def get_weather(self, city: str) -> dict:
+            \"\"\"Look up the weather of a city.\"\"\"
+
+    A plain `def` runs on a thread. Arguments are checked before the method runs; a wrong call becomes a message
+    to the model, and so does an exception.
+    """
+
+    def mark(method: F) -> F:
+        method.__ludus_tool__ = Tool(method, name or method.__name__)  # type: ignore[attr-defined]
+        return method
+
+    return mark(function) if function is not None else mark
+
+
+class Resources:
+    """Base of every environment's resources. Override `verify`, and `open` and `close` if there is state.
+
+    class Counter(Resources):
+        async def open(self, task: Task) -> None:
+            self.count = task.initial_count
+
+        async def verify(self, task: Task, response: Response) -> float:
+            return float(self.count == task.expected_count)
+    """
+
+    Task: ClassVar[type[Task]] = Task
+    Config: ClassVar[type[ResourcesConfig]] = ResourcesConfig
+    toolbox: ClassVar[dict[str, Tool]] = {}
+
+    #: What this rollout should draw its random numbers from; recorded with it.
+    seed: int = 0
+
+    def __init__(self, config: Any = None, shared: Any = None) -> None:
+        self.config = config if config is not None else self.Config()
+        self.shared = shared
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        found = (getattr(getattr(cls, name), "__ludus_tool__", None) for name in dir(cls) if not name.startswith("__"))
+        cls.toolbox = {entry.name: entry for entry in found if entry is not None}
+        for entry in cls.toolbox.values():
+            if getattr(entry.function, "__name__", "") in vars(Resources):
+                raise TypeError(f"{cls.__name__}.{entry.name} hides a method of Resources: use @tool(name=...)")
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: Any) -> AsyncIterator[Any]:
+        """What all rollouts of this process share (a pool, an index). It arrives as `self.shared`."""
+        yield None
+
+    async def open(self, task: Any) -> None:
+        """Prepare the session for a task."""
+
+    async def verify(self, task: Any, response: Response) -> float | Verdict:
+        """Judge the rollout: a number, or a `Verdict` with named values."""
+        raise TypeError(f"{type(self).__name__} does not define verify()")
+
+    async def close(self) -> None:
+        """Free what `open` took. Always awaited once `open` was begun, even if it failed half-way."""
+
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools on offer where a row does not list its own, as the Responses API describes them."""
+        return [entry.schema() for entry in self.toolbox.values()]
+
+    async def call(self, name: str, arguments: str) -> str:
+        """Run a tool with the arguments the model wrote, and return what the model sees."""
+        entry = self.toolbox.get(name)
+        if entry is None:
+            return not_found()
+        return await entry.run(self, arguments, lenient=self.config.compat)

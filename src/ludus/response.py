@@ -1,0 +1,227 @@
+"""Trajectories: items of the OpenAI Responses API, as plain JSON objects.
+
+What we do not know we keep: an item is the dictionary that the provider sent. `Response` is a thin view with the
+questions that agents and verifiers ask; `Items` is a list that encodes each of its items once, however many requests
+and records it is written into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, NotRequired, TypedDict
+
+import orjson
+
+from ludus.encoding import encode
+from ludus.outcome import Failure
+from ludus.tokens import Tokens
+
+Item = dict[str, Any]
+
+
+class Message(TypedDict):
+    """Text that somebody said. `content` is a string, or parts such as `input_text` and `output_text`."""
+
+    type: NotRequired[Literal["message"]]
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | list[dict[str, Any]]
+    id: NotRequired[str]
+    status: NotRequired[str]
+
+
+class FunctionCall(TypedDict):
+    """The model asks for a tool. `arguments` is the text it wrote, which need not be JSON."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+    id: NotRequired[str]
+    status: NotRequired[str]
+
+
+class FunctionCallOutput(TypedDict):
+    """What the model saw in return."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str
+
+
+class Reasoning(TypedDict):
+    """What the model thought, as far as the provider tells."""
+
+    type: Literal["reasoning"]
+    summary: list[dict[str, Any]]
+    id: NotRequired[str]
+    content: NotRequired[list[dict[str, Any]]]
+    encrypted_content: NotRequired[str]
+
+
+def message(text: str, *, id: str = "msg_0") -> Item:
+    """An assistant message as a provider would send it."""
+    part = {"type": "output_text", "text": text, "annotations": []}
+    return {"id": id, "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+
+
+def function_call(name: str, arguments: str | dict[str, Any], *, call_id: str) -> Item:
+    """A function call as a provider would send it; a dictionary of arguments is encoded."""
+    text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+    return {
+        "id": f"fc_{call_id}",
+        "type": "function_call",
+        "call_id": call_id,
+        "name": name,
+        "arguments": text,
+        "status": "completed",
+    }
+
+
+def function_call_output(call_id: str, output: str) -> Item:
+    """The answer to a function call."""
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def reasoning(text: str, *, id: str = "rs_0") -> Item:
+    """A reasoning item with its text as a summary."""
+    return {"id": id, "type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
+
+
+class Items(list[Item]):
+    """A list of items, each of which is encoded once. Append to it; do not change an item already in it."""
+
+    __slots__ = ("_encoded",)
+
+    def __init__(self, items: Iterable[Item] = ()) -> None:
+        super().__init__(items)
+        self._encoded: list[orjson.Fragment] = []
+
+    def encoded(self) -> list[orjson.Fragment]:
+        """The items as JSON fragments that orjson copies as they are."""
+        done = self._encoded
+        if len(done) < len(self):
+            done += [orjson.Fragment(encode(item)) for item in self[len(done) :]]
+        return done
+
+    def since(self, start: int) -> Items:
+        """The items from `start` on, with what is encoded of them."""
+        rest = Items(self[start:])
+        rest._encoded = self._encoded[start:]
+        return rest
+
+
+class Response:
+    """One answer of a model, or the whole trajectory of a rollout: a view of a Responses API object.
+
+    response = Response.of(function_call("get_weather", {"city": "Oslo"}, call_id="call_1"))
+    response.function_calls[0]["name"]   # 'get_weather'
+    """
+
+    __slots__ = ("data", "tokens")
+
+    def __init__(self, data: dict[str, Any], tokens: Tokens | None = None) -> None:
+        self.data = data
+        self.tokens = tokens
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(str(item.get("type", "message")) for item in self.output)
+        return f"Response({self.status}: {kinds})"
+
+    @classmethod
+    def of(cls, *items: Item, model: str = "", tokens: Tokens | None = None, **fields: Any) -> Response:
+        """A completed response that holds `items`; `fields` overrides or adds top-level keys."""
+        data = {
+            "id": "resp_0",
+            "object": "response",
+            "created_at": 0,
+            "model": model,
+            "status": "completed",
+            "output": list(items),
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            **fields,
+        }
+        return cls(data, tokens)
+
+    @classmethod
+    def checked(cls, data: Any, tokens: Tokens | None = None) -> Response:
+        """A response from outside this process, refused as `bad_response` unless it has the shape of one."""
+        output = data.get("output") if isinstance(data, dict) else None
+        if not isinstance(output, list):
+            raise Failure("bad_response", f"not a response: {str(data)[:200]}")
+        for item in output:
+            if not isinstance(item, dict):
+                raise Failure("bad_response", f"an output item is not an object: {str(item)[:200]}")
+            if item.get("type") == "function_call" and not _is_call(item):
+                raise Failure("bad_response", f"a function call lacks a name, call_id or arguments: {str(item)[:200]}")
+        return cls(data, tokens)
+
+    @property
+    def output(self) -> list[Item]:
+        """Everything that happened, in order."""
+        output: list[Item] = self.data.get("output") or []
+        return output
+
+    @property
+    def output_text(self) -> str:
+        """The text of all assistant messages, joined without a separator (as the OpenAI SDK does)."""
+        return "".join(texts_of(item) for item in self.output if is_message(item))
+
+    @property
+    def function_calls(self) -> list[Item]:
+        """The function calls, in order."""
+        return [item for item in self.output if item.get("type") == "function_call"]
+
+    @property
+    def reasoning(self) -> str:
+        """The readable part of the reasoning."""
+        parts = (
+            part.get("text", "")
+            for item in self.output
+            if item.get("type") == "reasoning"
+            for part in [*(item.get("summary") or []), *(item.get("content") or [])]
+        )
+        return "\n".join(parts)
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """Token counts as the provider reported them; empty when it did not."""
+        return self.data.get("usage") or {}
+
+    @property
+    def status(self) -> str:
+        """`completed`, `incomplete`, or whatever the provider said."""
+        return str(self.data.get("status") or "completed")
+
+    @property
+    def incomplete_reason(self) -> str | None:
+        """Why the answer was cut short (`max_output_tokens`, `content_filter`, ...), or None."""
+        details = self.data.get("incomplete_details")
+        if isinstance(details, dict):
+            return str(details.get("reason") or "incomplete")
+        return "incomplete" if self.status == "incomplete" else None
+
+
+def _is_call(item: Item) -> bool:
+    get = item.get
+    return isinstance(get("name"), str) and isinstance(get("call_id"), str) and isinstance(get("arguments"), str)
+
+
+def is_message(item: Item) -> bool:
+    """Whether an item is a message of the assistant (a provider may leave the type out)."""
+    return (item.get("type", "message"), item.get("role", "assistant")) == ("message", "assistant")
+
+
+def texts_of(item: Item) -> str:
+    """The text of a message item, whether its content is a string or parts."""
+    content = item.get("content")
+    if isinstance(content, str):
+        return content
+    return "".join(
+        part["text"]
+        for part in content or ()
+        if isinstance(part, dict)
+        and part.get("type") in ("output_text", "input_text", "text")
+        and isinstance(part.get("text"), str)
+    )

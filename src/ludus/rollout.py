@@ -1,0 +1,169 @@
+"""Rollouts: the record of one attempt at a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from ludus.encoding import encode
+from ludus.outcome import Failure, Outcome, Verdict
+from ludus.response import Items, Response
+from ludus.task import Task
+from ludus.tokens import Sequence, deltas, sequences
+
+
+@dataclass(slots=True)
+class Job:
+    """One attempt to be made: which repeat of which task, and the seed that belongs to it."""
+
+    rollout_id: str
+    task_id: str
+    repeat: int
+    task: Task
+    row: dict[str, Any]
+    attempt: int = 1
+    seed: int = 0
+    environment: str = ""
+
+
+def rollout_id(task_id: str, repeat: int) -> str:
+    """The name of a repeat of a task; the same for every attempt at it and after a resume."""
+    return f"{task_id}-{repeat}"
+
+
+@dataclass(slots=True)
+class Rollout:
+    """One attempt: what was asked, everything that happened, and how it ended.
+
+    `reward` is None unless a verifier returned one. `error` is set for a failed rollout and only then.
+    """
+
+    job: Job
+    outcome: Outcome = Outcome.FAILED
+    verdict: Verdict | None = None
+    error: Failure | None = None
+    stop_reason: str | None = None
+    response: Response | None = None
+    usage: dict[str, Any] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
+    calls: list[Response] = field(default_factory=list)
+    stored_calls: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def rollout_id(self) -> str:
+        """Which repeat of which task this is."""
+        return self.job.rollout_id
+
+    @property
+    def task(self) -> Task:
+        """The task that was attempted."""
+        return self.job.task
+
+    @property
+    def reward(self) -> float | None:
+        """What the verifier gave, or None where nothing was verified."""
+        return self.verdict.reward if self.verdict is not None else None
+
+    def fail(self, error: Failure) -> None:
+        """Turn this into a failed rollout. The first failure stays: it is the cause of the others."""
+        if self.error is None:
+            self.outcome, self.error, self.verdict = Outcome.FAILED, error, None
+
+    def sequences(self) -> Iterator[Sequence]:
+        """Token sequences to train on, with loss masks; empty when the model gave no token ids."""
+        return sequences(call for call in self.call_records() if "prefix" in call)
+
+    def call_records(self) -> list[dict[str, Any]]:
+        """What is kept of each model call: how many items it wrote and, where the model gave them, its new tokens."""
+        calls = self.calls
+        if not calls:
+            return self.stored_calls
+        records: list[dict[str, Any]] = [{"items": len(call.output)} for call in calls]
+        captured = [index for index, call in enumerate(calls) if call.tokens is not None]
+        for index, delta in zip(captured, deltas(calls[index].tokens for index in captured), strict=True):
+            records[index].update(delta)
+        return records
+
+    def to_row(self) -> dict[str, Any]:
+        """The rollout as one JSON object: a row of `rollouts.jsonl`, or of `failures.jsonl` if it failed."""
+        job, verdict, error = self.job, self.verdict, self.error
+        head: dict[str, Any] = {
+            "rollout_id": job.rollout_id,
+            "task_id": job.task_id,
+            "repeat": job.repeat,
+            "attempt": job.attempt,
+            "outcome": self.outcome,
+        }
+        row = {**head, "agent_ref": {"type": "responses_api_agents", "name": job.environment}}
+        if error is not None:
+            row |= {"stage": error.stage, "kind": error.kind, "cause": error.cause, "where": error.where}
+        elif verdict is not None:
+            # Ours come twice: first, where a reader looks for them, and last, where no field of the task can hide them.
+            row |= {**job.row, **verdict.values, **head, "reward": verdict.reward}
+            row |= _parts(verdict)
+        row["stop_reason"] = self.stop_reason
+        row["rollout_seed"] = job.seed
+        row["response"] = self._response_row()
+        row["usage"] = self.usage
+        row["timings"] = {stage: round(seconds, 6) for stage, seconds in self.timings.items()}
+        row["model_calls"] = self.call_records()
+        return row
+
+    def encode(self) -> bytes:
+        """The row as JSON; items that were sent in a request are not encoded again."""
+        return encode(self.to_row())
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Rollout:
+        """Read a stored row back. The task keeps all fields of the row, the verdict's named values included."""
+        task = Task.model_construct(responses_create_params=row.get("responses_create_params") or {"input": []})
+        job = Job(
+            row["rollout_id"],
+            row["task_id"],
+            row["repeat"],
+            task,
+            row,
+            row.get("attempt", 1),
+            row.get("rollout_seed", 0),
+            row.get("agent_ref", {}).get("name", ""),
+        )
+        rollout = cls(job, outcome=Outcome(row["outcome"]), stop_reason=row.get("stop_reason"))
+        rollout.response = Response(row["response"]) if row.get("response") else None
+        rollout.usage, rollout.timings = row.get("usage") or {}, row.get("timings") or {}
+        rollout.stored_calls = row.get("model_calls") or []
+        if rollout.outcome is Outcome.FAILED:
+            rollout.error = Failure(row["kind"], row["cause"], stage=row["stage"], where=row.get("where"))
+        else:
+            rollout.verdict = Verdict(
+                row["reward"],
+                components=row.get("reward_components"),
+                turn_rewards=row.get("turn_rewards"),
+                mask=row.get("mask"),
+                **{key: row[key] for key in row.get("verdict_fields") or () if key in row},
+            )
+        return rollout
+
+    def _response_row(self) -> dict[str, Any] | None:
+        if self.response is None:
+            return None
+        output: Any = self.response.output
+        return {**self.response.data, "output": output.encoded() if isinstance(output, Items) else output}
+
+
+def _parts(verdict: Verdict) -> dict[str, Any]:
+    """What a verdict has beside its reward and its named values."""
+    parts = {
+        "verdict_fields": list(verdict.values),
+        "reward_components": verdict.components,
+        "turn_rewards": verdict.turn_rewards,
+        "mask": verdict.mask,
+    }
+    return {key: value for key, value in parts.items() if value}
+
+
+def read_rollouts(lines: Iterator[bytes]) -> Iterator[Rollout]:
+    """Rollouts from the lines of a journal."""
+    return (Rollout.from_row(orjson.loads(line)) for line in lines)

@@ -1,0 +1,57 @@
+"""Tasks: one row of a dataset, which is what the model is asked and what the verifier needs to judge it."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, field_validator
+
+
+class Task(BaseModel):
+    """Base of every environment's `Task`. Declare the fields your verifier reads; all other fields of a row are kept.
+
+    class Task(ludus.Task):
+        expected_answer: str
+    """
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    responses_create_params: dict[str, Any]
+
+    @property
+    def input(self) -> list[dict[str, Any]]:
+        """What the model is asked, as items."""
+        given = self.responses_create_params["input"]
+        return [{"role": "user", "content": given}] if isinstance(given, str) else given
+
+    @property
+    def tools(self) -> list[dict[str, Any]] | None:
+        """The tools this row offers, or None when it leaves that to the environment."""
+        return self.responses_create_params.get("tools")
+
+    @field_validator("responses_create_params")
+    @classmethod
+    def _asks_something(cls, params: dict[str, Any]) -> dict[str, Any]:
+        given = params.get("input")
+        if not isinstance(given, str) and not _objects(given):
+            raise ValueError("input must be a string or a list of items")
+        if params.get("tools") is not None and not _objects(params["tools"]):
+            raise ValueError("tools must be a list of objects")
+        return params
+
+
+def digest(row: dict[str, Any]) -> str:
+    """A stable name for a row's content, whatever the order of its keys."""
+    return blake2b(orjson.dumps(row, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+
+
+def derive_seed(run_seed: int, task_id: str, repeat: int) -> int:
+    """The seed of one rollout: 31 bits, which every sampler takes."""
+    text = f"{run_seed}/{task_id}/{repeat}".encode()
+    return int.from_bytes(blake2b(text, digest_size=4).digest(), "big") >> 1
+
+
+def _objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)

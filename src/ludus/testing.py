@@ -1,0 +1,209 @@
+"""Helpers for tests of environments: judge a response without a model, and compare with what a reference made of it.
+
+Recorded lines and real rows live in an optional folder outside the repository; a test that asks for them is skipped where the
+folder is not there. A line holds a `row`, a `response` (or, for `kind` `tool`, `calls`), settings in `config`, and what the
+reference returned: `reference_reward`, `reference_extra`, `reference_error`, `reference_outputs`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ludus.environment import Environment
+from ludus.outcome import Failure, Stage, Verdict
+from ludus.resources import Resources
+from ludus.response import Response, message
+from ludus.task import Task
+from ludus.threads import awaited
+
+Row = dict[str, Any]
+Line = dict[str, Any]
+Which = str | Path | type[Resources] | Environment
+
+#: Called before a session is opened: the place to hand it a scripted judge.
+Prepare = Callable[[Resources], None]
+PrepareFor = Callable[[Resources, Line], None]
+
+
+def shared_path(*parts: str) -> Path:
+    """A path in the optional folder: `$LUDUS_SHARED`, or `shared` beside the repository. Skips the test without it."""
+    folder = Path(os.environ.get("LUDUS_SHARED") or Path(__file__).parents[2].parent / "shared")
+    path = folder.joinpath(*parts)
+    if not path.exists():
+        import pytest
+
+        pytest.skip(f"there is no {path}: set LUDUS_SHARED to the folder with the shared data")
+    return path
+
+
+def golden(name: str) -> Iterator[Line]:
+    """The recorded lines of an environment."""
+    return _lines(shared_path("golden", f"{name}.jsonl"))
+
+
+def shared_rows(name: str) -> Iterator[Row]:
+    """Every row of an environment's public example files."""
+    for path in sorted(shared_path("data", name).glob("*.jsonl")):
+        yield from _lines(path)
+
+
+async def judge(
+    which: Which, row: Row, response: Response | str, *, prepare: Prepare | None = None, **settings: Any
+) -> Verdict | Failure:
+    """What the environment's verifier makes of a response; a text stands for a response that is one message.
+
+    verdict = await judge("mcqa", row, r"\\boxed{B}", grading_mode="lenient_boxed")
+    """
+    given = Response.of(message(response)) if isinstance(response, str) else response
+    return await _judge(configured(which, settings), row, given, answered_calls(given), prepare)
+
+
+async def replay(which: Which, line: Line, *, compat: bool = False, prepare: PrepareFor | None = None) -> Any:
+    """Play a recorded line: a `Verdict`, the outputs of its tools as a list of texts, or the `Failure` that it met.
+
+    Calls of a response are run on the session before it is judged if the response shows what they returned.
+    """
+    environment = configured(which, {**(line.get("config") or {}), "compat": compat})
+    ready = (lambda session: prepare(session, line)) if prepare is not None else None
+    if line.get("kind") == "tool":
+        return await _outputs(environment, line["row"], line["calls"], ready)
+    response = Response(line["response"])
+    recorded = line.get("session") or {}
+    calls = recorded.get("executed_calls", answered_calls(response))
+    never_opened = compat and recorded.get("seeded") is False  # over HTTP a session can be judged that nobody opened
+    return await _judge(environment, line["row"], response, calls, ready, open=not never_opened)
+
+
+async def disagreements(which: Which, *, compat: bool = False, prepare: PrepareFor | None = None) -> list[str]:
+    """Where the environment and its reference differ, one text each.
+
+    With `compat` that is every line with another result. Without, lines of class `hole` need only end without a crash.
+    """
+    name = Environment.load(which).name
+    found = []
+    for number, line in enumerate(golden(name), start=1):
+        result = await replay(which, line, compat=compat, prepare=prepare)
+        if problem := disagreement(line, result, free=line["class"] == "hole" and not compat):
+            found.append(f"{name}:{number} ({line['class']}, {line.get('note')}): {problem}")
+    return found
+
+
+def disagreement(line: Line, result: Any, *, free: bool = False) -> str | None:
+    """How a result differs from the recorded one; None when it agrees. `free` asks only that it is no crash.
+
+    Where the reference failed, a failure with a kind, a refused row and a reward of 0 all agree with it.
+    """
+    if isinstance(result, Failure):
+        accepted = result.kind != "crash" and (free or line.get("reference_error"))
+        return None if accepted else f"{result}, reference {line.get('reference_reward')}"
+    if free:
+        return None
+    if isinstance(result, list):
+        wanted = line["reference_outputs"]
+        same_outputs = len(wanted) == len(result) and all(map(same, wanted, result))
+        return None if same_outputs else f"{result}, reference {wanted}"
+    reward = 0.0 if line.get("reference_error") else line["reference_reward"]
+    if result.reward != reward:
+        return f"reward {result.reward}, reference {reward}; {result.values}"
+    for key, value in (line.get("reference_extra") or {}).items():
+        if key in result.values and not same(value, result.values[key]):
+            return f"{key} {result.values[key]!r}, reference {value!r}"
+    return None
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two values are equal; two texts that hold JSON are compared by what they hold."""
+    if isinstance(left, str) and isinstance(right, str):
+        return bool(_decoded(left) == _decoded(right))
+    return bool(left == right)
+
+
+def configured(which: Which, settings: dict[str, Any]) -> Environment:
+    """A copy of an environment with settings for its resources."""
+    environment = replace(Environment.load(which))
+    environment.configure({f"resources.{key}": value for key, value in settings.items()})
+    return environment
+
+
+def answered_calls(response: Response) -> list[dict[str, Any]]:
+    """The function calls of a response that were run: those whose output it holds too."""
+    answered = {item.get("call_id") for item in response.output if item.get("type") == "function_call_output"}
+    return [call for call in response.function_calls if call.get("call_id") in answered]
+
+
+async def _judge(
+    environment: Environment,
+    row: Row,
+    response: Response,
+    calls: Iterable[dict[str, Any]],
+    prepare: Prepare | None,
+    open: bool = True,
+) -> Verdict | Failure:
+    stage: Stage = "open"
+    try:
+        async with asyncio.timeout(environment.limits.verify), _session(environment, row, prepare, open) as (task, session):
+            stage = "tool"
+            for call in calls:
+                await session.call(call["name"], _text(call["arguments"]))
+            stage = "verify"
+            return Verdict.of(await awaited(session.verify, task, response))
+    except Exception as error:
+        return Failure.of(error, stage)
+
+
+async def _outputs(
+    environment: Environment, row: Row, calls: Iterable[dict[str, Any]], prepare: Prepare | None
+) -> list[str] | Failure:
+    try:
+        async with asyncio.timeout(environment.limits.tool), _session(environment, row, prepare) as (_, session):
+            return [await session.call(call["name"], _text(call["arguments"])) for call in calls]
+    except Exception as error:
+        return Failure.of(error, "tool")
+
+
+@asynccontextmanager
+async def _session(
+    environment: Environment, row: Row, prepare: Prepare | None, open: bool = True
+) -> AsyncIterator[tuple[Task, Resources]]:
+    try:
+        task = environment.resources.Task.of(row)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise Failure("bad_row", f"{'.'.join(map(str, first['loc']))}: {first['msg']}", stage="open") from None
+    async with environment.resources.share(environment.config) as shared:
+        session = environment.resources(environment.config, shared)
+        if prepare is not None:
+            prepare(session)
+        try:
+            if open:
+                await awaited(session.open, task)
+            yield task, session
+        finally:
+            await awaited(session.close)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if not line.isspace():
+                yield json.loads(line)
+
+
+def _text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

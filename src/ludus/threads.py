@@ -1,0 +1,76 @@
+"""Plain functions off the event loop.
+
+The standard library's pool has few threads and joins them at exit, so one tool that sleeps delays the others and
+one that hangs keeps the process alive. These threads are daemons, made when no idle one is left: a hung call costs
+a thread, not the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+_idle: list[queue.SimpleQueue[Callable[[], None]]] = []
+_IDLE_LIMIT = 64
+
+
+async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run a blocking function on a daemon thread. Cancelling stops the wait, not the function."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            result, error = context.run(function, *args, **kwargs), None
+        except BaseException as raised:
+            result, error = None, raised
+        try:
+            loop.call_soon_threadsafe(_settle, future, result, error)
+        except RuntimeError:  # the loop is gone: nobody waits for the answer any more
+            pass
+
+    try:
+        inbox = _idle.pop()
+    except IndexError:
+        inbox = queue.SimpleQueue()
+        threading.Thread(target=_serve, args=(inbox,), name="ludus-worker", daemon=True).start()
+    inbox.put(work)
+    return await future
+
+
+async def awaited(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function that may be `async def` (on the loop) or a plain `def` (on a thread)."""
+    if _is_async(getattr(function, "__func__", function)):
+        return await function(*args, **kwargs)
+    return await in_thread(function, *args, **kwargs)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function)
+
+
+def _serve(inbox: queue.SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        inbox.get()()
+        if len(_idle) >= _IDLE_LIMIT:
+            return
+        _idle.append(inbox)
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):  # a future refuses to carry it
+        future.set_exception(RuntimeError(f"StopIteration: {error}"))
+    else:
+        future.set_exception(error)

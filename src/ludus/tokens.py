@@ -1,0 +1,83 @@
+"""Tokens are the truth for training.
+
+Each model call may carry the exact ids it was prompted with, the ids it generated and their log probabilities. A
+rollout stores only what a call adds to the call before it, so a record grows linearly with its tokens, and gives
+back whole training sequences with loss masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+
+@dataclass(slots=True)
+class Tokens:
+    """What one model call saw and wrote, in token ids."""
+
+    prompt_ids: list[int]
+    generated_ids: list[int]
+    logprobs: list[float]
+    policy_version: str | None = None
+
+
+@dataclass(slots=True)
+class Sequence:
+    """One sequence to train on: `mask` is 1 where the policy wrote the id, and `logprobs` holds 0.0 elsewhere."""
+
+    ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    policy_versions: list[str | None] = field(default_factory=list)
+
+    def add(self, ids: list[int], logprobs: list[float] | None) -> None:
+        """Append ids: the policy's own when `logprobs` is given, context otherwise."""
+        self.ids += ids
+        self.mask += [0 if logprobs is None else 1] * len(ids)
+        self.logprobs += [0.0] * len(ids) if logprobs is None else logprobs
+
+
+def deltas(calls: Iterable[Tokens | None]) -> Iterator[dict[str, Any]]:
+    """What each call adds: `prefix` ids are shared with the call before it, `prompt_ids` are the rest of its prompt."""
+    before: list[int] = []
+    for call in calls:
+        if call is None:
+            continue
+        prefix = _shared(before, call.prompt_ids)
+        yield {
+            "prefix": prefix,
+            "prompt_ids": call.prompt_ids[prefix:],
+            "generated_ids": call.generated_ids,
+            "logprobs": call.logprobs,
+            "policy_version": call.policy_version,
+        }
+        before = call.prompt_ids + call.generated_ids
+
+
+def sequences(stored: Iterable[dict[str, Any]]) -> Iterator[Sequence]:
+    """Rebuild training sequences from stored deltas.
+
+    A call whose prompt continues everything before it extends the current sequence; where a template or a
+    compaction broke the prefix, a new sequence starts.
+    """
+    current = Sequence()
+    for call in stored:
+        if call["prefix"] != len(current.ids):
+            yield current
+            fresh = Sequence()
+            fresh.add(current.ids[: call["prefix"]], None)
+            current = fresh
+        current.add(call["prompt_ids"], None)
+        current.add(call["generated_ids"], call["logprobs"])
+        current.policy_versions.append(call["policy_version"])
+    if current.ids:
+        yield current
+
+
+def _shared(before: list[int], after: list[int]) -> int:
+    if after[: len(before)] == before:  # the usual case, compared at C speed
+        return len(before)
+    pairs = chain(zip(before, after, strict=False), ((None, -1),))
+    return next(index for index, (left, right) in enumerate(pairs) if left != right)

@@ -1,0 +1,130 @@
+"""A tool: a method, the schema the model sees, and the check of what the model sends.
+
+Whatever goes wrong in a call is told to the model in the words that HTTP servers of this field use: a `detail` list
+for arguments that do not fit, `{"detail": "Not Found"}` for a tool that is not on offer, and an `error` text for a
+call that could not be read or a tool that raised.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NotRequired, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict  # pydantic reads the standard library's only from Python 3.12 on
+
+from ludus.encoding import encode
+from ludus.outcome import Failure
+from ludus.threads import awaited
+
+_ARGUMENT_LINE = re.compile(r"^\s+(\w+)\s*(?:\([^)]*\))?:\s*(.+)$")
+
+
+class Tool:
+    """One method that a model may call."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.function = function
+        self.name = name
+
+    def schema(self) -> dict[str, Any]:
+        """The tool as the Responses API describes it."""
+        return dict(self._schema)
+
+    async def run(self, owner: object, arguments: str, *, lenient: bool = False) -> str:
+        """Check the arguments, run the method, and give back the text that the model sees.
+
+        `lenient` also accepts what pydantic can coerce (`"3"` for 3), as the reference does.
+        """
+        try:
+            values = self._check(arguments, lenient)
+        except ValidationError as error:
+            return _complaint(error)
+        try:
+            result = await awaited(self.function, owner, **values)
+        except Failure:
+            raise
+        except Exception as error:
+            return error_text(f"{type(error).__name__}: {error}")
+        return result if isinstance(result, str) else encode(result).decode()
+
+    def _check(self, arguments: str, lenient: bool) -> dict[str, Any]:
+        text = arguments or "{}"  # models leave it empty for a tool without parameters
+        try:
+            return self._arguments.validate_json(text, strict=True)
+        except ValidationError as strict:
+            # What even the lenient check refuses is reported in its words; what only it accepts is the model's mistake.
+            coerced = self._arguments.validate_json(text, strict=False)
+            if not lenient:
+                raise strict from None
+            return coerced
+
+    @cached_property
+    def _schema(self) -> dict[str, Any]:
+        parameters = self._arguments.json_schema()
+        parameters.pop("title", None)
+        for field in parameters.get("properties", {}).values():
+            field.pop("title", None)
+        parameters.setdefault("properties", {})
+        parameters["required"] = parameters.get("required", [])
+        parameters["additionalProperties"] = False
+        for parameter in self._parameters:
+            if parameter.default is not parameter.empty:
+                parameters["properties"][parameter.name]["default"] = parameter.default
+        summary, described = _docstring(self.function)
+        for name, text in described.items():
+            if name in parameters["properties"]:
+                parameters["properties"][name].setdefault("description", text)
+        return {
+            "type": "function",
+            "name": self.name,
+            "description": summary,
+            "parameters": parameters,
+            "strict": len(parameters["required"]) == len(parameters["properties"]),
+        }
+
+    @cached_property
+    def _arguments(self) -> TypeAdapter[dict[str, Any]]:
+        hints = get_type_hints(self.function, include_extras=True)
+        fields: dict[str, Any] = {}
+        for parameter in self._parameters:
+            hint = hints.get(parameter.name, Any)
+            fields[parameter.name] = hint if parameter.default is parameter.empty else NotRequired[hint]
+        return TypeAdapter(TypedDict(self.name, fields))  # type: ignore[operator]
+
+    @property
+    def _parameters(self) -> list[inspect.Parameter]:
+        return list(inspect.signature(self.function).parameters.values())[1:]
+
+
+def not_found() -> str:
+    """What a model sees when it calls something that is not on offer."""
+    return '{"detail":"Not Found"}'
+
+
+def error_text(message: str) -> str:
+    """What a model sees when a call could not be carried out."""
+    return encode({"error": message}).decode()
+
+
+def _complaint(error: ValidationError) -> str:
+    problems = error.errors(include_url=False, include_context=False)
+    if problems[0]["type"] == "json_invalid":
+        return error_text(f"Invalid tool call arguments: {problems[0]['msg']}")
+    detail = [{"type": p["type"], "loc": ["body", *p["loc"]], "msg": p["msg"], "input": p["input"]} for p in problems]
+    return encode({"detail": detail}).decode()
+
+
+def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """The description of a tool, and of its parameters where the docstring has an `Args:` section."""
+    summary, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
+    described = {}
+    for line in rest.splitlines():
+        if match := _ARGUMENT_LINE.match(line):
+            described[match[1]] = match[2]
+        elif not line.startswith(" "):
+            break
+    return summary.strip(), described

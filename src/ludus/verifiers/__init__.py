@@ -1,0 +1,1 @@
+"""Parts of verifiers: plain functions that any environment can call."""

@@ -1,0 +1,341 @@
+"""`ludus chat`: a person plays the model or talks with one; whatever happens, the session is closed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from ludus.cli.calls import Call, read_turn
+
+YAML = """
+name: keeper
+resources: resources.py:Keeper
+agent: {type: simple, max_steps: 6}
+datasets: [{name: example, path: rows.jsonl}]
+"""
+CODE = '''
+import os
+from ludus import Resources, tool, Verdict
+import ludus
+
+def log(line):
+    with open(os.environ["KEEPER_LOG"], "a") as file:
+        file.write(line + "\\n")
+
+class Keeper(Resources):
+    class Task(ludus.Task):
+        goal: int
+
+    async def open(self, task):
+        log("opened")
+        self.total = 0
+        if task.goal < 0:
+            raise RuntimeError("no such goal")
+
+    @tool
+    async def add(self, count: int, note: str = "") -> dict:
+        """Add to the total."""
+        self.total += count
+        return {"total": self.total, "note": note}
+
+    @tool
+    def shout(self) -> str:
+        """Answer with escape codes."""
+        return "\\x1b[2J\\x1b]0;owned\\x07[red]loud[/red]"
+
+    async def verify(self, task, response):
+        return Verdict(float(self.total == task.goal), answer=response.output_text)
+
+    async def close(self):
+        log("closed")
+'''
+ROWS = [
+    {"responses_create_params": {"input": "Bring the total to 5."}, "goal": 5},
+    {"responses_create_params": {"input": "Bring the total to 7."}, "goal": 7},
+    {"responses_create_params": {"input": "Impossible."}, "goal": -1},
+]
+SCRIPT = """
+- {reasoning: I had better add, call: add, arguments: {count: 5}}
+- "Done, it is 5.\\e[31m [bold]x[/bold]"
+- As I said.
+"""
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Path:
+    """The folder of an environment that logs when it is opened and closed."""
+    (tmp_path / "environment.yaml").write_text(YAML)
+    (tmp_path / "resources.py").write_text(CODE)
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    return tmp_path
+
+
+def command(folder: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    variables = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "NO_COLOR", "COLUMNS")}
+    variables |= {"KEEPER_LOG": str(folder / "log"), "PYTHONIOENCODING": "utf-8", "TERM": "xterm"}
+    return [sys.executable, "-m", "ludus", "chat", *arguments], variables
+
+
+def chat(folder: Path, typed: str, *arguments: str, env: str | None = None) -> subprocess.CompletedProcess[str]:
+    words, variables = command(folder, env or str(folder), *arguments)
+    return subprocess.run(
+        words, input=typed, capture_output=True, text=True, env=variables, cwd=folder, timeout=60, encoding="utf-8"
+    )
+
+
+def log(folder: Path) -> list[str]:
+    return (folder / "log").read_text().split() if (folder / "log").exists() else []
+
+
+def test_a_person_plays_the_model(keeper: Path):
+    done = chat(keeper, "add count=2\nadd count=3 note='two words'\nIt is 5 now.\n")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["user", "  Bring the total to 5."]
+    assert "tools: add(count, note?), shout()" in lines
+    assert '  {"total": 2, "note": ""}' in lines
+    assert '  {"total": 5, "note": "two words"}' in lines
+    assert "completed, reward 1" in lines
+    assert "  answer: It is 5 now." in lines
+    assert log(keeper) == ["opened", "closed"]
+    assert "\x1b" not in done.stdout
+
+
+def test_wrong_calls_are_answered_as_a_model_would_be(keeper: Path):
+    typed = "/call nothing {}\n/call verify\n/call add {oops\nadd count=many\n/verify\n"
+    done = chat(keeper, typed)
+    assert done.stdout.count("Not Found") == 2
+    assert "Invalid tool call arguments" in done.stdout
+    assert "int_type" in done.stdout or "int_parsing" in done.stdout
+    assert "completed, reward 0" in done.stdout
+    assert "stopped: ended_by_hand" in done.stdout
+
+
+def test_commands_inform_and_do_not_count_as_turns(keeper: Path):
+    done = chat(keeper, "/help\n/tools\n/task\n/nonsense\n/call\n\n   \nadd count=5\n/say add is done\n")
+    assert "/verify" in done.stdout
+    assert "Add to the total." in done.stdout
+    assert '{"goal": 5}' in done.stdout
+    assert "there is no command /nonsense" in done.stdout
+    assert "write /call NAME" in done.stdout
+    assert "  answer: add is done" in done.stdout
+    assert "completed, reward 1" in done.stdout
+
+
+def test_the_step_limit_of_the_environment_holds_and_the_last_output_is_shown(keeper: Path):
+    done = chat(keeper, "add count=4\nadd count=1\nnever read\n", "--set", "agent.max_steps=2")
+    assert '"total": 5' in done.stdout
+    assert "never read" not in done.stdout
+    assert "stopped: max_steps" in done.stdout
+
+
+@pytest.mark.parametrize("typed", ["", "add count=5\n", "add count=5"])
+def test_the_end_of_input_asks_for_the_verdict(keeper: Path, typed: str):
+    done = chat(keeper, typed)
+    assert done.returncode == 0
+    assert f"completed, reward {int(bool(typed))}" in done.stdout
+    assert log(keeper) == ["opened", "closed"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--model", "scripted:script.yaml")])
+def test_quitting_closes_the_session_without_a_verdict(keeper: Path, arguments: tuple[str, ...]):
+    done = chat(keeper, "/quit\n", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("left without a verdict; the session is closed\n")
+    assert "reward" not in done.stdout
+    assert log(keeper) == ["opened", "closed"]
+
+
+def test_a_model_plays_and_the_person_goes_on(keeper: Path):
+    done = chat(keeper, "Are you sure?\n/verify\n", "--model", "scripted:script.yaml")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    told = [line for line in lines if line in ("user", "reasoning", "call add", "output", "assistant")]
+    assert told == ["user", "reasoning", "call add", "output", "assistant", "assistant"]
+    assert lines.index("you> Are you sure?") < lines.index("  As I said.")
+    assert "completed, reward 1" in lines
+    assert log(keeper) == ["opened", "closed"]
+
+
+def test_a_model_without_a_person_is_just_watched(keeper: Path):
+    done = chat(keeper, "", "--model", "scripted:script.yaml", "--row", "2")
+    assert "Bring the total to 7." in done.stdout
+    assert "completed, reward 0" in done.stdout
+
+
+def test_the_models_words_and_the_tools_cannot_act_on_the_terminal(keeper: Path):
+    for done in (chat(keeper, "", "--model", "scripted:script.yaml"), chat(keeper, "shout\n\x1b[31mme\n")):
+        assert "\x1b" not in done.stdout
+        assert "\x07" not in done.stdout
+        assert "␛[" in done.stdout
+        assert "[/" in done.stdout
+
+
+def test_a_failed_rollout_says_where_and_why(keeper: Path):
+    (keeper / "down.yaml").write_text("- error: {kind: http_500, cause: the server is on fire}\n")
+    done = chat(keeper, "", "--model", "scripted:down.yaml")
+    assert done.returncode == 1
+    assert "failed in model: http_500\n  the server is on fire" in done.stdout
+    assert "reward" not in done.stdout
+    done = chat(keeper, "", "--row", "3")
+    assert done.returncode == 1
+    assert "failed in open: crash\n  RuntimeError: no such goal" in done.stdout
+    assert log(keeper) == ["opened", "closed"] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--row", "9"], "has no row 9. Choose --row from 1 to 3"),
+        (["--input", "empty.jsonl"], "empty.jsonl holds no rows. Name others with --input FILE"),
+        (["--input", "bad.jsonl"], "bad.jsonl:1: goal: Field required"),
+        (["--input", "none.jsonl"], "cannot read none.jsonl: No such file"),
+        (["--model", "skripted:x"], "unknown model skripted:x"),
+        (["--set", "model.temperature=1"], "--set model.temperature needs a model. Name one with --model"),
+        (["--set", "agent.max_stps=1"], "Did you mean max_steps?"),
+    ],
+)
+def test_a_mistake_is_one_line(keeper: Path, arguments: list[str], complaint: str):
+    (keeper / "empty.jsonl").write_text("")
+    (keeper / "bad.jsonl").write_text('{"responses_create_params": {"input": "x"}}\n')
+    done = chat(keeper, "", *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert complaint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert log(keeper) == []
+
+
+def test_an_unknown_environment_is_one_line(keeper: Path):
+    done = chat(keeper, "", env="example_session_state_mgm")
+    assert done.returncode == 2
+    assert "Did you mean example_session_state_mgmt?" in done.stderr
+
+
+def test_ctrl_c_closes_the_session(keeper: Path):
+    words, variables = command(keeper, str(keeper))
+    process = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables
+    )
+    until(lambda: log(keeper) == ["opened"])
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=20)
+    shown, complaints = process.communicate()
+    assert process.returncode == 130
+    assert shown.decode().endswith("left without a verdict; the session is closed\n")
+    assert complaints == b""
+    assert log(keeper) == ["opened", "closed"]
+
+
+def test_at_a_terminal_there_is_colour_and_ctrl_d_asks_for_the_verdict(keeper: Path):
+    with Terminal(keeper, str(keeper)) as terminal:
+        terminal.expect("model> ")
+        terminal.type("add count=5\n")
+        terminal.expect('"total": 5')
+        terminal.expect("model> ")
+        terminal.type("\x04")
+        shown = terminal.expect("ended_by_hand")
+        assert terminal.process.wait(timeout=20) == 0
+        assert "\x1b[1;34muser\x1b[0m" in shown
+        assert "\x1b[1;32mcompleted, reward 1" in shown
+
+
+def test_ctrl_c_at_a_terminal_gives_it_back_as_it_was(keeper: Path):
+    with Terminal(keeper, str(keeper)) as terminal:
+        before = termios.tcgetattr(terminal.inner)
+        terminal.expect("model> ")
+        terminal.type("half a li")
+        terminal.expect("half a li")
+        assert termios.tcgetattr(terminal.inner) != before  # the line editor is at work
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.expect("the session is closed")
+        assert terminal.process.wait(timeout=20) == 130
+        assert termios.tcgetattr(terminal.inner) == before
+    assert log(keeper) == ["opened", "closed"]
+
+
+class Terminal:
+    """A chat at a pseudo terminal."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        words, variables = command(folder, *arguments)
+        self.outer, self.inner = pty.openpty()
+        self.process = subprocess.Popen(
+            words, stdin=self.inner, stdout=self.inner, stderr=self.inner, env=variables, start_new_session=True
+        )
+        self.shown = ""
+        self._read_to = 0
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.outer)
+        os.close(self.inner)
+
+    def type(self, text: str) -> None:
+        os.write(self.outer, text.encode())
+
+    def expect(self, text: str) -> str:
+        """Wait until a text appears after the last one that was expected."""
+        limit = time.monotonic() + 20
+        while text not in self.shown[self._read_to :]:
+            assert time.monotonic() < limit, f"no {text!r} in {self.shown!r}"
+            if select.select([self.outer], [], [], 0.1)[0]:
+                self.shown += os.read(self.outer, 65536).decode("utf-8", "replace")
+        self._read_to = self.shown.index(text, self._read_to) + len(text)
+        return self.shown
+
+
+def until(true: object) -> None:
+    limit = time.monotonic() + 20
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+TOOLS = [
+    {
+        "name": "find",
+        "parameters": {"properties": {"code": {"type": "string"}, "count": {"type": "integer"}, "where": {}}},
+    }
+]
+
+
+@pytest.mark.parametrize(
+    ("line", "turn"),
+    [
+        ("find", Call("find", "{}")),
+        ("find code=007 count=7", Call("find", '{"code": "007", "count": 7}')),
+        ("find code='a b' where=[1,2]", Call("find", '{"code": "a b", "where": [1, 2]}')),
+        ("find count=many", Call("find", '{"count": "many"}')),
+        ("find code=a=b", Call("find", '{"code": "a=b"}')),
+        ('find {"code": "x"}', Call("find", '{"code": "x"}')),
+        ("find {broken", Call("find", "{broken")),
+        ("find me if you can", "find me if you can"),
+        ("find it's", "find it's"),
+        ("lose code=1", "lose code=1"),
+        ("/call lose code=1", Call("lose", '{"code": 1}')),
+        ("/call find not json", Call("find", "not json")),
+        ("/call", None),
+        ("/say find code=1", "find code=1"),
+        ("/etc/passwd", "/etc/passwd"),
+    ],
+)
+def test_what_is_typed_is_a_call_or_an_answer(line: str, turn: Call | str | None):
+    assert read_turn(line, TOOLS) == turn

@@ -1,0 +1,138 @@
+"""`ludus new` makes an environment that passes its test, can be played and can be collected from, at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+- {call: look_up_price, arguments: {item: apple}}
+- They cost 6.
+"""
+
+
+def run(*command: str, cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    return subprocess.run(command, cwd=cwd, input=typed, capture_output=True, text=True, env=variables, timeout=120)
+
+
+def ludus(*arguments: str, cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, "-m", "ludus", *arguments, cwd=cwd, typed=typed)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a fresh environment `corner_shop` in it."""
+    folder = tmp_path_factory.mktemp("made")
+    done = ludus("new", "corner_shop", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_it_names_the_files_and_the_next_three_commands(tmp_path: Path):
+    done = ludus("new", "corner_shop", cwd=tmp_path)
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert lines[0] == "made ./corner_shop:"
+    assert lines[-3:] == [
+        "pytest ./corner_shop",
+        "ludus chat ./corner_shop",
+        "ludus collect ./corner_shop --model local",
+    ]
+    files = {"README.md", "data/example.jsonl", "environment.yaml", "resources.py", "test_corner_shop.py"}
+    assert files <= set(lines)
+    assert {str(path.relative_to(tmp_path / "corner_shop")) for path in tmp_path.rglob("*") if path.is_file()} == files
+
+
+def test_no_marker_is_left(made: Path):
+    for path in (made / "corner_shop").rglob("*"):
+        if path.is_file() and path.suffix != ".pyc":
+            assert "{{" not in path.read_text()
+    assert "class CornerShop(Resources)" in (made / "corner_shop" / "resources.py").read_text()
+
+
+def test_the_new_environment_passes_its_own_test(made: Path):
+    done = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "corner_shop", cwd=made)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 passed" in done.stdout
+
+
+def test_it_passes_without_any_pytest_plugin(made: Path):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "corner_shop"]
+    done = subprocess.run(
+        command, cwd=made, capture_output=True, text=True, env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_rollouts_can_be_collected_at_once(made: Path, tmp_path: Path):
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    model, output = f"scripted:{tmp_path / 'script.yaml'}", tmp_path / "run"
+    done = ludus("collect", "./corner_shop", "--model", model, "--output", str(output), cwd=made)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (output / "rollouts.jsonl").read_text().splitlines()]
+    assert len(rows) == 5
+    assert sorted(row["reward"] for row in rows) == [0, 0, 0, 0, 1]
+
+
+def test_it_can_be_played_by_hand_at_once(made: Path):
+    done = ludus("chat", "./corner_shop", "--row", "2", cwd=made, typed="look_up_price item=pear\n12\n")
+    assert done.returncode == 0, done.stderr
+    assert '{"price": 3}' in done.stdout
+    assert "completed, reward 1" in done.stdout
+
+
+def test_another_place_is_made_on_the_way(tmp_path: Path):
+    place = tmp_path / "my games" / "all"
+    done = ludus("new", "dice", "--path", str(place), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (place / "dice" / "test_dice.py").is_file()
+    assert f"pytest '{place / 'dice'}'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("My-Game", "Try: ludus new my_game"),
+        ("2048", "Try: ludus new my_game"),
+        ("a/b", "Try: ludus new a_b"),
+        ("..", "Try: ludus new my_game"),
+        ("class", "Try: ludus new class_game"),
+        ("spiel\x1b[31m", "Try: ludus new spiel_31m"),
+        ("größe", "Try: ludus new gr_e"),
+        ("x" * 100, "Try: ludus new xxx"),
+        ("", "Try: ludus new my_game"),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_one_line_with_another(tmp_path: Path, name: str, hint: str):
+    done = ludus("new", name, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert hint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "\x1b" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_never_touched(tmp_path: Path):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine.txt").write_text("mine")
+    (tmp_path / "a_file").write_text("mine")
+    (tmp_path / "a_link").symlink_to(tmp_path / "nowhere")
+    for name in ("taken", "a_file", "a_link"):
+        done = ludus("new", name, cwd=tmp_path)
+        assert done.returncode == 2
+        assert f"{name} exists already. Choose another name" in done.stderr
+    assert [path.name for path in (tmp_path / "taken").iterdir()] == ["mine.txt"]
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path):
+    (tmp_path / "a_file").write_text("mine")
+    done = ludus("new", "game", "--path", "a_file", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: cannot write a_file/game: ")
+    assert len(done.stderr.splitlines()) == 1
