@@ -22,7 +22,7 @@ def ludus(*arguments: str, columns: int = 80, **variables: str) -> subprocess.Co
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
 
 
-@pytest.mark.parametrize("columns", [40, 60, 99, 100, 200])
+@pytest.mark.parametrize("columns", [40, 60, 119, 120, 200])
 def test_every_environment_is_listed_in_any_width(columns: int):
     done = ludus("envs", columns=columns)
     assert done.returncode == 0

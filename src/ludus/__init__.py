@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ludus.agent import Agent, AgentConfig
-from ludus.environment import Environment
-from ludus.episode import Episode, Limits
-from ludus.errors import UserError
-from ludus.model import Model, ModelConfig, Request
-from ludus.outcome import Failure, Outcome, Verdict
-from ludus.resources import Resources, ResourcesConfig, tool
-from ludus.response import Response
-from ludus.rollout import Rollout
-from ludus.task import Task
-
 if TYPE_CHECKING:
+    from ludus.agent import Agent, AgentConfig
     from ludus.collection.api import Collection, collect, stream
+    from ludus.environment import Environment
+    from ludus.episode import Episode, Limits
+    from ludus.errors import UserError
+    from ludus.model import Model, ModelConfig, Request
     from ludus.models.scripted import ScriptedModel
+    from ludus.outcome import Failure, Outcome, Verdict
+    from ludus.resources import Resources, ResourcesConfig, tool
+    from ludus.response import Response
+    from ludus.rollout import Rollout
+    from ludus.task import Task
 
 __version__ = "0.1.0"
 
@@ -46,14 +46,26 @@ __all__ = [
     "tool",
 ]
 
-_LATER = {"Collection": "collection.api", "collect": "collection.api", "stream": "collection.api"}
-_LATER |= {"ScriptedModel": "models.scripted"}
+_HOMES = {
+    "agent": ("Agent", "AgentConfig"),
+    "collection.api": ("Collection", "collect", "stream"),
+    "environment": ("Environment",),
+    "episode": ("Episode", "Limits"),
+    "errors": ("UserError",),
+    "model": ("Model", "ModelConfig", "Request"),
+    "models.scripted": ("ScriptedModel",),
+    "outcome": ("Failure", "Outcome", "Verdict"),
+    "resources": ("Resources", "ResourcesConfig", "tool"),
+    "response": ("Response",),
+    "rollout": ("Rollout",),
+    "task": ("Task",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Names that live outside the words are imported when first used, so that `import ludus` stays light."""
-    if name in _LATER:
-        from importlib import import_module
-
-        return getattr(import_module(f"ludus.{_LATER[name]}"), name)
+    """Every name is imported when it is first used, so that `ludus --help` does not wait for pydantic."""
+    if name in _HOME:
+        value = globals()[name] = getattr(import_module(f"ludus.{_HOME[name]}"), name)
+        return value
     raise AttributeError(f"module 'ludus' has no attribute {name!r}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import entry_points
@@ -25,6 +26,7 @@ from ludus.episode import Limits
 from ludus.errors import UserError, did_you_mean
 from ludus.resources import Resources, ResourcesConfig
 from ludus.settings import checked
+from ludus.task import Task
 
 AGENTS = {"simple": "ludus.agents.simple:SimpleAgent"}
 FILE = "environment.yaml"
@@ -121,6 +123,13 @@ class Environment:
         agent = self.agent
         agent.config = checked(type(agent.config), agent.config.model_dump() | parts["agent"], "agent")
 
+    def task(self, row: dict[str, Any]) -> Task:
+        """Check a row. Raises pydantic's ValidationError, which names the field.
+
+        Validators can tell from their context whether the reference's leniency was asked for (`compat`).
+        """
+        return self.resources.Task.model_validate(row, context={"compat": self.config.compat})
+
     def dataset(self, name: str | None = None) -> Path:
         """The file of a dataset; the first one when no name is given."""
         for dataset in self.datasets:
@@ -162,14 +171,17 @@ def find(which: str) -> Path:
         return known[which]
     if "/" in which or path.is_dir():
         raise UserError(f"{which} has no {FILE}", "Make one with: ludus new NAME")
-    raise UserError(f"unknown environment {which}", f"{did_you_mean(which, known)} List them with: ludus envs")
+    raise UserError(f"unknown environment {which}", f"{did_you_mean(which, known)} (ludus envs lists them)")
 
 
 def folders() -> dict[str, Path]:
     """Every environment that can be found by name."""
     found = {path.parent.name: path.parent for path in sorted(BUILT_IN.glob(f"*/{FILE}"))}
     for entry in entry_points(group="ludus.environments"):
-        spec = importlib.util.find_spec(entry.value)
+        try:
+            spec = importlib.util.find_spec(entry.value)
+        except ImportError:  # a package that is half uninstalled must not hide the others
+            continue
         if spec is not None and spec.submodule_search_locations:
             found.setdefault(entry.name, Path(next(iter(spec.submodule_search_locations))))
     return found
@@ -211,10 +223,18 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except Exception as error:
         del sys.modules[name]
-        raise
+        raise UserError(f"{_place(error, path)}: {type(error).__name__}: {error}", "Add --debug to see more") from error
     return module
+
+
+def _place(error: Exception, path: Path) -> str:
+    """The line of a user's file that an error came from."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{path}:{frames[-1].lineno}" if frames else str(path)
 
 
 def _agent(block: dict[str, Any], folder: Path | None) -> Agent:

@@ -25,7 +25,7 @@ from ludus.response import Item, Items, Response, function_call_output
 from ludus.rollout import Job, Rollout
 from ludus.task import Task
 from ludus.threads import awaited
-from ludus.tool import not_found
+from ludus.tools import not_found
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from ludus.outcome import Verdict
 from ludus.response import Response
 from ludus.task import Task
-from ludus.tool import Tool, not_found
+from ludus.tools import Tool, not_found
 
 F = TypeVar("F", bound=Callable[..., Any])
 

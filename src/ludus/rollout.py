@@ -100,6 +100,7 @@ class Rollout:
         row = {**head, "agent_ref": {"type": "responses_api_agents", "name": job.environment}}
         if error is not None:
             row |= {"stage": error.stage, "kind": error.kind, "cause": error.cause, "where": error.where}
+            row["responses_create_params"] = job.task.responses_create_params
         elif verdict is not None:
             # Ours come twice: first, where a reader looks for them, and last, where no field of the task can hide them.
             row |= {**job.row, **verdict.values, **head, "reward": verdict.reward}
@@ -147,7 +148,7 @@ class Rollout:
         return rollout
 
     def _response_row(self) -> dict[str, Any] | None:
-        if self.response is None:
+        if self.response is None or (self.error is not None and not self.response.output):
             return None
         output: Any = self.response.output
         return {**self.response.data, "output": output.encoded() if isinstance(output, Items) else output}

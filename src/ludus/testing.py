@@ -1,8 +1,9 @@
 """Helpers for tests of environments: judge a response without a model, and compare with what a reference made of it.
 
-Recorded lines and real rows live in an optional folder outside the repository; a test that asks for them is skipped where the
-folder is not there. A line holds a `row`, a `response` (or, for `kind` `tool`, `calls`), settings in `config`, and what the
-reference returned: `reference_reward`, `reference_extra`, `reference_error`, `reference_outputs`.
+Recorded lines and real rows live in an optional folder outside the repository; a test that asks for them is skipped
+where the folder is not there. A line holds a `row`, a `response` (or, for `kind` `tool`, `calls`), settings in
+`config`, and what the reference returned: `reference_reward`, `reference_extra`, `reference_error` or
+`reference_outputs`.
 """
 
 from __future__ import annotations
@@ -150,7 +151,10 @@ async def _judge(
 ) -> Verdict | Failure:
     stage: Stage = "open"
     try:
-        async with asyncio.timeout(environment.limits.verify), _session(environment, row, prepare, open) as (task, session):
+        async with (
+            asyncio.timeout(environment.limits.verify),
+            _session(environment, row, prepare, open) as (task, session),
+        ):
             stage = "tool"
             for call in calls:
                 await session.call(call["name"], _text(call["arguments"]))
@@ -175,7 +179,7 @@ async def _session(
     environment: Environment, row: Row, prepare: Prepare | None, open: bool = True
 ) -> AsyncIterator[tuple[Task, Resources]]:
     try:
-        task = environment.resources.Task.of(row)
+        task = environment.task(row)
     except ValidationError as error:
         first = error.errors()[0]
         raise Failure("bad_row", f"{'.'.join(map(str, first['loc']))}: {first['msg']}", stage="open") from None

@@ -51,6 +51,9 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         app(args=arguments, prog_name="ludus")
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except Exception as error:
         from ludus.errors import UserError
 
@@ -61,9 +64,6 @@ def main() -> None:
             sys.exit(2)
         complain(f"{type(error).__name__}: {error}. This is a bug: run again with --debug to see where")
         sys.exit(70)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
 
 
 def complain(message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +32,9 @@ def chat(
     ] = None,
     seed: Annotated[int, typer.Option(help="Where the rollout's seed is derived from.")] = 0,
 ) -> None:
-    """Play one rollout by hand: call tools and answer in the model's place, or talk with a model; then see the verdict.
+    """Play one rollout by hand and see its verdict.
+
+    Without --model you play the model's part: call tools, then answer. With it you watch a model and may go on talking.
 
     Example: ludus chat example_session_state_mgmt --row 2
     """
@@ -60,7 +61,7 @@ def _nth_row(environment: Environment, input: Path | None, number: int) -> Row:
     from ludus.collection.rows import Rows
     from ludus.errors import UserError
 
-    rows = Rows(input or environment.dataset(), lambda _: environment.resources.Task)
+    rows = Rows(input or environment.dataset(), environment.task)
     count = 0
     for count, (_, row, _) in enumerate(rows, start=1):
         if count == number:
@@ -72,6 +73,8 @@ def _nth_row(environment: Environment, input: Path | None, number: int) -> Row:
 
 def _play(environment: Environment, row: Row, model: Model | None, seed: int, keyboard: Keyboard) -> int:
     """Play the rollout and show its end; the exit code says whether there was a verdict."""
+    import asyncio
+
     from ludus.cli.conversation import Conversation, PersonModel, PersonPlays, PersonTalks, WatchedModel
     from ludus.cli.screen import screen, show_verdict
 
@@ -104,7 +107,7 @@ async def _one_rollout(environment: Environment, row: Row, model: Model, seed: i
     async def keep(rollout: Rollout) -> None:
         played.append(rollout)
 
-    rows = Rows([row], lambda _: environment.resources.Task)
+    rows = Rows([row], environment.task)
     collector = Collector(Plan(rows, lambda _: environment, model, concurrency=1, seed=seed), sink=keep)
     collector.progress.total = 1
     await collector.run()

@@ -21,7 +21,7 @@ INTERRUPTED = 130
 
 def collect(
     environment: Annotated[
-        str | None, typer.Argument(metavar="[ENV]", help="Name or folder; without it each row's agent_ref says.")
+        str | None, typer.Argument(metavar="ENV", help="Name or folder; without it each row's agent_ref says.")
     ] = None,
     input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: its examples.")] = None,
     output: Annotated[

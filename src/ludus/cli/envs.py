@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 #: Below this many columns a table's cells become too narrow to read, and each environment gets lines of its own.
-WIDE = 100
+WIDE = 120
 
 
 def envs(json_: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False) -> None:
@@ -66,7 +66,7 @@ def _table(console: Console, found: list[dict[str, Any]]) -> None:
     from ludus.cli.screen import text
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, expand=True)
-    table.add_column("environment", style="bold", overflow="fold", max_width=36)
+    table.add_column("environment", style="bold", overflow="fold", max_width=48)
     table.add_column("domain")
     table.add_column("description", ratio=1)
     table.add_column("data", no_wrap=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import keyword
 import re
 import shlex
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +17,14 @@ def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case, as in my_game.")],
     path: Annotated[Path, typer.Option("--path", help="The folder to make it in.")] = Path(),
 ) -> None:
-    """Make an environment that passes its own test at once, for you to change.
+    """Make a new environment in a folder.
+
+    It is small, passes its own test and can be played at once; change it into what you need.
 
     Example: ludus new my_game
     """
+    import shutil
+
     from ludus.errors import UserError
 
     _check(name)

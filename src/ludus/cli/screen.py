@@ -84,9 +84,8 @@ def show_block(console: Console, body: Text) -> None:
     lines = (
         body.wrap(console, max(console.width - 2, 20)) if console.is_terminal else body.split("\n", allow_blank=True)
     )
-    for line in lines:
-        line.rstrip()
-        emit(console, Text("  ").append_text(line) if line else line)
+    indented = (Text("  ").append_text(line) if line else line for line in lines)
+    console.print(Text("\n").join(indented), soft_wrap=True)
 
 
 def show_pairs(console: Console, title: str, pairs: dict[str, Any]) -> None:

@@ -15,14 +15,16 @@ def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A collection's folder, or a file of rollouts.")],
     which: Annotated[
         str | None,
-        typer.Argument(metavar="[N]", help="Which rollout: its number from 1, or its id; without it a list."),
+        typer.Argument(metavar="N", help="Which rollout: its number from 1, or its id; without it a list."),
     ] = None,
     id_: Annotated[str | None, typer.Option("--id", metavar="ROLLOUT_ID", help="The rollout with this id.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="The collection's failed attempts.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many to list.")] = 20,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List rollouts, or show one of them whole: prompt, reasoning, calls, outputs, verdict, timings and tokens.
+    """Read rollouts in the terminal.
+
+    Lists them, or shows one whole: prompt, reasoning, calls, outputs, verdict, times and tokens.
 
     Example: ludus show runs/first 3
     """

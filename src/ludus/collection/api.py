@@ -68,7 +68,7 @@ class Collection:
         self._environments = _Environments(environment, settings)
         self.model = open_model(options.model, model_settings)
         source = options.input if options.input is not None else self._environments.default_rows()
-        self.rows = Rows(source, self._environments.task_type, options.limit)
+        self.rows = Rows(source, self._environments.task, options.limit)
         self._stack = contextlib.ExitStack()
         self._journals: list[Journal] = []
 
@@ -97,12 +97,15 @@ class Collection:
         raise_file_limit()
         dataset = {"name": Path(self.rows.name).name, "rows": survey.rows, "digest": survey.digest}
         known = identity(self._environments.all(), self.model, dataset, options.seed)
-        if self.files is not None:
-            self._open_files(known, plan)
-        collector = Collector(plan, *self._journals, sink=sink)
-        if self.files is not None and options.resume:
-            collector.restore()
-        collector.progress.total = survey.rows * options.repeats
+        with contextlib.ExitStack() as unless_ready:
+            unless_ready.callback(self._stack.close)
+            if self.files is not None:
+                self._open_files(known, plan)
+            collector = Collector(plan, *self._journals, sink=sink)
+            if self.files is not None and options.resume:
+                collector.restore()
+            collector.progress.total = survey.rows * options.repeats
+            unless_ready.pop_all()
         return collector
 
     async def run(self, collector: Collector, watch: Watcher | None = None) -> None:
@@ -161,8 +164,8 @@ class _Environments:
             raise UserError("neither an environment nor rows were named", "Name an environment, or --input FILE")
         return self._named.dataset()
 
-    def task_type(self, row: dict[str, Any]) -> type[Task]:
-        return self.of_row(row).resources.Task
+    def task(self, row: dict[str, Any]) -> Task:
+        return self.of_row(row).task(row)
 
     def of_row(self, row: dict[str, Any]) -> Environment:
         if self._named is not None:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from ludus.errors import UserError
 from ludus.task import Task, digest
 
-TaskType = Callable[[dict[str, Any]], type[Task]]
+ReadTask = Callable[[dict[str, Any]], Task]
 
 
 @dataclass
@@ -34,11 +34,11 @@ class Rows:
     """The rows of a JSONL file or of a list, as tasks. Iterate it as often as you like."""
 
     def __init__(
-        self, source: str | Path | list[dict[str, Any]], task_type: TaskType, limit: int | None = None
+        self, source: str | Path | list[dict[str, Any]], read_task: ReadTask, limit: int | None = None
     ) -> None:
         self.source = source if isinstance(source, list) else Path(source)
         self.name = "rows" if isinstance(source, list) else str(source)
-        self._task_type = task_type
+        self._read_task = read_task
         self._limit = limit
 
     def survey(self, tick: Callable[[int], None] = lambda _: None) -> Survey:
@@ -70,7 +70,7 @@ class Rows:
 
     def _task(self, where: str, row: dict[str, Any]) -> Task:
         try:
-            return self._task_type(row).model_validate(row)
+            return self._read_task(row)
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(step) for step in first["loc"]) or "row"
@@ -86,10 +86,9 @@ class Rows:
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         if isinstance(self.source, list):
-            found = ((f"row {index}", orjson.dumps(row)) for index, row in enumerate(self.source))
-        else:
-            found = self._read(self.source)
-        return itertools.islice(found, self._limit)
+            encoded = ((f"row {index}", orjson.dumps(row)) for index, row in enumerate(self.source))
+            return itertools.islice(encoded, self._limit)
+        return itertools.islice(self._read(self.source), self._limit)
 
     def _read(self, path: Path) -> Iterator[tuple[str, bytes]]:
         try:

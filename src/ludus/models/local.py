@@ -24,7 +24,7 @@ import tempfile
 import time
 from array import array
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import aiohttp
 from pydantic import Field
@@ -68,6 +68,7 @@ class LocalModel(Model):
         self.config = config or self.Config()
         self.path = _weights(self.config.path)
         self.name = self.path.stem
+        self.concurrency = self.config.parallel
         self._llama: _Llama | None = None
         self._slots = asyncio.Semaphore(self.config.parallel)
         self._written: dict[tuple[str, int, str], array[int]] = {}
@@ -305,4 +306,4 @@ def _serve(path: Path, config: LocalModel.Config, socket: str) -> Any:
     try:
         return llama_cpp.Server(params)
     except Exception as error:
-        raise UserError(f"llama.cpp could not load {path}: {error}", "Is it a GGUF file, and is there memory?") from error
+        raise UserError(f"llama.cpp cannot load {path}: {error}", "Is it a GGUF file, and is there memory?") from error

@@ -1,8 +1,8 @@
 r"""Finding the answer in what a model wrote.
 
-The text is hostile by nature, so every function here takes any string, never raises, and reads it a fixed number of times:
-a hundred thousand opening braces cost what a hundred thousand letters cost. What counts as an answer differs between
-environments; these functions find the places to look at, and the environments decide.
+The text is hostile by nature, so every function here takes any string, never raises, and reads it a fixed number of
+times: a hundred thousand opening braces cost what a hundred thousand letters cost. What counts as an answer differs
+between environments; these functions find the places to look at, and the environments decide.
 """
 
 from __future__ import annotations

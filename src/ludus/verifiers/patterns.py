@@ -1,9 +1,9 @@
 """Regular expressions that come with a dataset, run where they can be stopped.
 
-Python's `re` backtracks, and holds the interpreter's lock while it does. A pattern of a row against the text of a model can
-take hours, and no thread, deadline or cancellation ends it: the whole process stands still. So these searches run in a
-child process with a budget of CPU time. The price is a few tenths of a millisecond a search, and a start of some 20 ms
-once; patterns that we wrote ourselves, and know to be linear, need none of this.
+Python's `re` backtracks, and holds the interpreter's lock while it does. A pattern of a row against the text of a model
+can take hours, and no thread, deadline or cancellation ends it: the whole process stands still. So these searches run
+in a child process with a budget of CPU time. The price is a fraction of a millisecond a search, and some 30 ms once to
+start the child; patterns that we wrote ourselves, and know to be linear, need none of this.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
@@ -42,16 +43,17 @@ class Patterns:
     async def last_match(self, pattern: str, text: str, flags: int = 0) -> list[Span] | None:
         """Where the last match and its groups are (-1, -1 for a group that took no part), or None.
 
-        Raises `PatternError` for a pattern that is none, and a `Failure` of kind `timeout` when the search used up its budget.
+        Raises `PatternError` for a pattern that is none, and a `Failure` of kind `timeout` when the budget is spent.
         """
         async with self._slots:
             child = self._idle.pop() if self._idle else await _start()
             try:
                 reply = await _ask(child, [self.seconds, pattern, int(flags), text])
-            except (asyncio.IncompleteReadError, ConnectionError):
-                await _end(child)
-                cause = f"the pattern {pattern!r:.100} was stopped after {self.seconds:g} s of searching"
-                raise Failure("timeout", cause) from None
+            except (asyncio.IncompleteReadError, ConnectionError) as error:
+                if await _end(child) == -signal.SIGVTALRM:
+                    cause = f"the pattern {pattern!r:.100} was stopped after {self.seconds:g} s of searching"
+                    raise Failure("timeout", cause) from None
+                raise Failure("crash", f"the search for {pattern!r:.100} ended with {child.returncode}") from error
             except BaseException:
                 await _end(child)
                 raise
@@ -75,7 +77,8 @@ async def _start() -> Process:
 
 
 async def _ask(child: Process, request: list[Any]) -> Any:
-    assert child.stdin is not None and child.stdout is not None
+    assert child.stdin is not None
+    assert child.stdout is not None
     message = json.dumps(request).encode()  # escapes what UTF-8 cannot hold
     child.stdin.write(len(message).to_bytes(4, "big") + message)
     await child.stdin.drain()
@@ -83,7 +86,8 @@ async def _ask(child: Process, request: list[Any]) -> Any:
     return json.loads(await child.stdout.readexactly(int.from_bytes(header, "big")))
 
 
-async def _end(child: Process) -> None:
+async def _end(child: Process) -> int:
+    """End a child that may have ended already, and return how it did."""
     with contextlib.suppress(ProcessLookupError):
         child.kill()
-    await child.wait()
+    return await child.wait()

@@ -1,7 +1,7 @@
 """The other end of `patterns.py`: a program that reads searches from stdin and writes what it found to stdout.
 
-It imports nothing of ours, so that it starts in milliseconds. Before each search it arms a timer of its own CPU time whose signal
-ends the process: neither a pattern nor a vanished parent can keep it busy.
+It imports nothing of ours, so that it starts in milliseconds. Before each search it arms a timer of its own CPU time
+whose signal ends the process: neither a pattern nor a vanished parent can keep it busy.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def last_match(pattern: str, flags: int, text: str) -> Any:
 
 def main() -> None:
     """Serve until stdin ends. Messages are JSON behind four bytes of length."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     given, answers = sys.stdin.buffer, sys.stdout.buffer
     while header := given.read(4):
         seconds, *search = json.loads(given.read(int.from_bytes(header, "big")))

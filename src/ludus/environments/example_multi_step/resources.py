@@ -1,4 +1,4 @@
-"""A list of synonyms; the model looks up a value for each one that fits and submits the values in the order of the list.
+"""A list of synonyms; the model looks up a value for each one that fits and submits the values in the list's order.
 
 The word itself has a value too, and looking that up instead is the trap: the minefield.
 """
@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 import ludus
 from ludus import Resources, Response, Verdict, tool
-from ludus.verifiers.rows import require_exact
+from ludus.verifiers.rows import Integer
 
 _INTEGERS = TypeAdapter(list[int])
 
@@ -21,15 +21,11 @@ class Synonyms(Resources):
     """Values of words, and a place to submit them. Nothing is remembered: the transcript says what was submitted."""
 
     class Task(ludus.Task):
-        id: int
+        id: Integer
         expected_synonyms: list[str]
-        expected_synonym_values: list[int] = Field(min_length=1)
+        expected_synonym_values: list[Integer] = Field(min_length=1)
         minefield_label: str
-        minefield_label_value: int
-
-    async def open(self, task: Task) -> None:
-        if not self.config.compat:
-            require_exact(task)
+        minefield_label_value: Integer
 
     @tool
     async def get_synonym_value(self, synonym: str) -> dict[str, int]:
@@ -44,7 +40,7 @@ class Synonyms(Resources):
     async def verify(self, task: Task, response: Response) -> Verdict:
         submitted, as_integers = _submission(response)
         if not self.config.compat:
-            submitted = [value for value in submitted if not isinstance(value, bool)]
+            submitted = [None if isinstance(value, bool) else value for value in submitted]  # to Python, True is 1
         expected = task.expected_synonym_values
         accurate = submitted == expected
         overlap = len({*submitted} & {*expected}) / len(expected)

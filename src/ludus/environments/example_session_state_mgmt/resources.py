@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from pydantic import StrictInt
-
 import ludus
 from ludus import Resources, Response, tool
+from ludus.verifiers.rows import Integer
 
 
 class Counter(Resources):
     """A counter that only its own rollout can see."""
 
     class Task(ludus.Task):
-        initial_count: StrictInt
-        expected_count: StrictInt
+        initial_count: Integer
+        expected_count: Integer
+
+    count = 0
 
     async def open(self, task: Task) -> None:
         self.count = task.initial_count

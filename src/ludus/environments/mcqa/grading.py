@@ -1,7 +1,7 @@
 r"""The grading modes: where in a text the chosen letter is looked for.
 
-Each mode takes the text, the options by letter, and whether to reproduce the reference where it is known to be wrong. It returns
-a letter that is one of the options, or None.
+Each mode takes the text, the options by letter, and whether to reproduce the reference where it is known to be wrong.
+It returns a letter that is one of the options, or None.
 """
 
 from __future__ import annotations
@@ -52,16 +52,14 @@ def choices_of(options: list[dict[str, str | None]]) -> Choices:
 
 
 def strict_single_letter_boxed(text: str, choices: Choices, compat: bool = False) -> str | None:
-    r"""The last box holds one capital letter and no other letter, or begins with one as a label: `\boxed{B: basalt}`."""
-    box = unwrap_text(last_boxed(text) or "")
-    found = _LONE_CAPITAL.fullmatch(box) or _LABEL.match(box)
-    return _known(found[1], choices) if found else None
+    r"""The last box holds one capital and no other letter, or begins with a capital as a label: `\boxed{B: basalt}`."""
+    return _boxed_letter(unwrap_text(last_boxed(text) or ""), choices)
 
 
 def lenient_boxed(text: str, choices: Choices, compat: bool = False) -> str | None:
     """As the strict mode; else the one option whose text stands in the last box."""
-    letter = strict_single_letter_boxed(text, choices)
-    box = normalised(unwrap_text(last_boxed(text) or ""))
+    content = unwrap_text(last_boxed(text) or "")
+    letter, box = _boxed_letter(content, choices), normalised(content)
     if letter is not None or not box:
         return letter
     if compat:
@@ -77,7 +75,7 @@ def lenient_answer_colon(text: str, choices: Choices, compat: bool = False) -> s
 
 
 def lenient_answer_colon_md(text: str, choices: Choices, compat: bool = False) -> str | None:
-    """After an "Answer:" that may be bold, a letter with whatever is around it. The last one that names an option counts."""
+    """After an "Answer:" that may be bold, a letter with anything around it. The last that names an option counts."""
     picks = (_picked(answer, choices, compat) for answer in marked_answers(text))
     return next((letter for letter in picks if letter is not None), None)
 
@@ -89,18 +87,23 @@ MODES: dict[str, Mode] = {
 
 
 def templated_choice(captured: str, choices: Choices) -> str | None:
-    """What a row's own pattern captured: any single letter, which the pattern is trusted with, or the text of an option."""
+    """What a row's own pattern captured: a single letter, whichever it is, or the text of an option."""
     letter = latin_letters(captured).strip().upper()
     return letter if len(letter) == 1 and letter.isalpha() else _exact(captured, choices)
 
 
 def cut_from_word(text: str, spans: list[tuple[int, int]]) -> bool:
-    """Whether a pattern that looks for a letter took one out of a word: `answer is ([A-D])` finds B in "answer is banal"."""
+    """Whether a pattern took a letter out of a word, as `answer is ([A-D])` does with the b of "answer is banal"."""
     (match_start, match_end), (start, end) = spans[0], spans[-1]
     if end - start != 1 or not _joins(text[start]):
         return False
     after = _joins(text[end : end + 1]) and end == match_end
     return after or (start > 0 and _joins(text[start - 1]) and start == match_start)
+
+
+def _boxed_letter(content: str, choices: Choices) -> str | None:
+    found = _LONE_CAPITAL.fullmatch(content) or _LABEL.match(content)
+    return _known(found[1], choices) if found else None
 
 
 def _known(letter: str, choices: Choices) -> str | None:
@@ -134,9 +137,7 @@ def _picked(answer: str, choices: Choices, compat: bool) -> str | None:
 def _named(box: str, choices: Choices) -> set[str]:
     """The letters of the options that a box names: as whole words, none inside a longer one, and nothing denied."""
     found = sorted(
-        (start, -end, letter)
-        for letter, option in choices.items()
-        for start, end in _mentions(normalised(option), box)
+        (start, -end, letter) for letter, option in choices.items() for start, end in _mentions(normalised(option), box)
     )
     named, rest, covered = set(), [], 0
     widest = (0, 0)
@@ -164,7 +165,9 @@ def _stands_alone(box: str, start: int, end: int) -> bool:
     before, tail = box[max(start - 2, 0) : start], box[end : end + 3]
     if _joins(box[start]) and _joins(before[-1:]):
         return False
-    if box[start].isdigit() and (before[-1:] in {"-", "\u2212"} or (before[-1:] in {".", ","} and before[:1].isdigit())):
+    if box[start].isdigit() and (
+        before[-1:] in {"-", "\u2212"} or (before[-1:] in {".", ","} and before[:1].isdigit())
+    ):
         return False
     if box[end - 1].isdigit():
         return not _NUMBER_GOES_ON.match(tail)
@@ -173,5 +176,5 @@ def _stands_alone(box: str, start: int, end: int) -> bool:
 
 
 def _joins(character: str) -> bool:
-    """Whether a character beside another makes one word or number with it, as in scripts that put blanks between words."""
+    """Whether a character makes one word or number with those beside it, in scripts that put blanks between words."""
     return character.isdigit() or character.lower() != character.upper()

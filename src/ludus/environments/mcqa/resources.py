@@ -1,7 +1,7 @@
 """A question with lettered options; the model thinks as long as it likes and settles on one letter.
 
-Where the letter is to be found in its text is the grading mode. A row that came with a prompt template may bring a pattern for it,
-which is tried first.
+Where the letter is to be found in its text is the grading mode. A row that came with a prompt template may bring a
+pattern for it, which is tried first.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class MultipleChoice(Resources):
         #: Grade every row in this mode, whatever the row says.
         grading_mode: Mode | None = None
 
+    config: Config
     shared: Patterns
 
     @classmethod
@@ -65,7 +66,7 @@ class MultipleChoice(Resources):
         return mode(text, choices, self.config.compat)
 
     async def _by_template(self, task: Task, text: str, choices: dict[str, str]) -> str | None:
-        """What the row's own pattern finds: of its last match, the group if there is one. The first pattern that finds wins."""
+        """What the first of the row's own patterns to find anything found: its last match, or the group in it."""
         given = (task.template_metadata or {}).get("output_regex")
         for pattern in given if isinstance(given, list) else [given]:
             if not pattern or not isinstance(pattern, str):
@@ -74,10 +75,14 @@ class MultipleChoice(Resources):
                 spans = await self.shared.last_match(pattern, text, re.IGNORECASE)
             except PatternError:
                 continue
-            if spans is None or (cut_from_word(text, spans) and not self.config.compat):
+            if spans is None:
                 continue
             if len(spans) > 2:
-                raise Failure("bad_row", f"output_regex {pattern!r:.100} has more than one group: which one is the answer?")
+                raise Failure(
+                    "bad_row", f"output_regex {pattern!r:.80} has more than one group: which one is the answer?"
+                )
+            if cut_from_word(text, spans) and not self.config.compat:
+                continue
             start, end = spans[-1]
             answer = templated_choice(text[max(start, 0) : max(end, 0)], choices)
             if answer is not None:

@@ -1,0 +1,312 @@
+"""Multiple choice: which letter a text settles on, in every grading mode."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import pytest
+
+import ludus
+from ludus import Failure, Outcome, Request, Response, ScriptedModel, Verdict
+from ludus.environments.mcqa.resources import MultipleChoice
+from ludus.response import message, reasoning, texts_of
+from ludus.testing import disagreements, judge, shared_rows
+
+NAME = "mcqa"
+OPTIONS: list[dict[str, str | None]] = [{"A": "iron"}, {"B": "copper"}, {"C": "a tin can"}, {"D": None}]
+ROW: dict[str, Any] = {
+    "responses_create_params": {"input": "Which metal is red?"},
+    "options": OPTIONS,
+    "expected_answer": "B",
+}
+TEN = [{letter: f"{number} m"} for number, letter in enumerate("ABCDEFGHIJ", start=1)]
+
+
+async def graded(text: str | Response, row: dict[str, Any] = ROW, **settings: Any) -> Verdict:
+    verdict = await judge(NAME, row, text, **settings)
+    assert isinstance(verdict, Verdict), verdict
+    return verdict
+
+
+async def extracted(text: str, mode: str, options: Any = OPTIONS, **settings: Any) -> Any:
+    verdict = await graded(text, {**ROW, "options": options}, grading_mode=mode, **settings)
+    return verdict.values["extracted_answer"]
+
+
+async def templated(text: str, pattern: Any, **settings: Any) -> Any:
+    verdict = await graded(text, {**ROW, "template_metadata": {"output_regex": pattern}}, **settings)
+    return verdict.values["extracted_answer"]
+
+
+def test_a_right_letter_earns_the_reward_and_a_wrong_one_nothing() -> None:
+    for text, reward in [(r"\boxed{B}", 1.0), (r"\boxed{A}", 0.0), ("I do not know.", 0.0)]:
+        rollout = ludus.collect(NAME, model=ScriptedModel([text]), input=[ROW]).rollouts[0]
+        assert (rollout.outcome, rollout.reward) == (Outcome.COMPLETED, reward)
+        assert rollout.to_row()["expected_answer"] == "B"
+
+
+def test_the_shipped_rows_can_be_solved() -> None:
+    environment = ludus.Environment.load(NAME)
+    rows = [MultipleChoice.Task.model_validate_json(line) for line in environment.dataset().read_bytes().splitlines()]
+    answers = {texts_of(task.input[0]): task for task in rows}
+
+    def oracle(request: Request) -> str:
+        task = answers[texts_of(request.input[0])]
+        how = {"lenient_answer_colon": "Answer: {}", "lenient_boxed": r"\boxed{{{}}}"}
+        form = "My choice is {}" if task.template_metadata else how.get(task.grading_mode, r"\boxed{{{}}}")
+        return form.format(task.expected_answer)
+
+    result = ludus.collect(NAME, model=ScriptedModel(oracle))
+    assert len(result.rollouts) >= 5
+    assert all(rollout.reward == 1.0 for rollout in result.rollouts)
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        (r"\boxed{B}", "B"),
+        (r"Hm, \boxed{A}. No: \boxed{B}", "B"),
+        (r"\boxed{ (B). }", "B"),
+        (r"\boxed{\text{\text{ B }}}", "B"),
+        (r"\boxed{B: copper}", "B"),
+        (r"\boxed{B - copper}", "B"),
+        (r"\boxed{b}", None),
+        (r"\boxed{\textbf{B}}", None),
+        (r"\boxed{A or B}", None),
+        (r"\boxed{copper}", None),
+        (r"\boxed{E}", None),
+        (r"\boxed{D}", None),
+        (r"\boxed{}", None),
+        (r"\boxed {B}", None),
+        (r"\boxed{A} \boxed{B", None),
+        ("Answer: B", None),
+        ("  \n", None),
+    ],
+)
+async def test_strict_wants_one_capital_in_the_last_box(text: str, letter: str | None) -> None:
+    assert await extracted(text, "strict_single_letter_boxed") == letter
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        (r"\boxed{B}", "B"),
+        (r"\boxed{COPPER}", "B"),
+        (r"\boxed{It is copper, I think.}", "B"),
+        (r"\boxed{a  tin  can}", "C"),
+        (r"\boxed{coppers}", "B"),
+        (r"\boxed{iron or copper}", None),
+        (r"\boxed{copper, not iron}", None),
+        (r"\boxed{b}", None),
+        (r"\boxed{gold}", None),
+        ("copper", None),
+    ],
+)
+async def test_lenient_boxed_also_takes_the_text_of_one_option(text: str, letter: str | None) -> None:
+    assert await extracted(text, "lenient_boxed") == letter
+
+
+@pytest.mark.parametrize(
+    "text", ["not copper", "It isn't copper", "anything but copper", "no copper", "neither copper"]
+)
+async def test_a_denied_option_is_not_chosen_except_in_compat(text: str) -> None:
+    assert await extracted(rf"\boxed{{{text}}}", "lenient_boxed") is None
+    assert await extracted(rf"\boxed{{{text}}}", "lenient_boxed", compat=True) == "B"
+
+
+@pytest.mark.parametrize("text", ["coppersmith", "phosphor-uncopper"])
+async def test_an_option_inside_a_longer_word_is_not_chosen_except_in_compat(text: str) -> None:
+    assert await extracted(rf"\boxed{{{text}}}", "lenient_boxed") is None
+    assert await extracted(rf"\boxed{{{text}}}", "lenient_boxed", compat=True) == "B"
+
+
+@pytest.mark.parametrize("text", ["14 m", "-4 m", "2.4 m", "4 metres"])
+async def test_an_option_inside_a_longer_number_or_unit_is_not_chosen_except_in_compat(text: str) -> None:
+    assert await extracted(rf"\boxed{{{text}}}", "lenient_boxed", TEN) is None
+    assert await extracted(rf"\boxed{{{text}}}", "lenient_boxed", TEN, compat=True) == "D"
+
+
+async def test_an_option_inside_a_longer_option_does_not_make_it_ambiguous_except_in_compat() -> None:
+    options = [{"A": "valid"}, {"B": "not valid"}]
+    assert await extracted(r"\boxed{not valid}", "lenient_boxed", options) == "B"
+    assert await extracted(r"\boxed{valid}", "lenient_boxed", options) == "A"
+    assert await extracted(r"\boxed{valid or not valid}", "lenient_boxed", options) is None
+    assert await extracted(r"\boxed{not valid}", "lenient_boxed", options, compat=True) is None
+
+
+async def test_options_with_the_same_text_are_ambiguous_and_a_blank_one_is_never_meant() -> None:
+    assert await extracted(r"\boxed{iron}", "lenient_boxed", [{"A": "iron"}, {"B": "Iron"}]) is None
+    assert await extracted(r"\boxed{gold}", "lenient_boxed", [{"A": "iron"}, {"B": " "}]) is None
+
+
+async def test_options_in_scripts_without_blanks_are_found() -> None:
+    options = [{"A": "心臓"}, {"B": "肺"}]
+    assert await extracted(r"\boxed{答えは心臓です}", "lenient_boxed", options) == "A"
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("Answer: B", "B"),
+        ("so the ANSWER : b\nbecause", "B"),
+        (r"Answer: \text{B}", "B"),
+        ("Answer: Copper", "B"),
+        ("Answer:\nB", "B"),
+        ("Answer: A\nAnswer: B", "A"),
+        ("Answer: B.", None),
+        ("**Answer:** B", None),
+        ("Answer: B because", None),
+        ("Answer: D", None),
+        ("Answer:", None),
+        (r"\boxed{B}", None),
+    ],
+)
+async def test_answer_colon_wants_the_rest_of_the_first_line_to_be_an_option(text: str, letter: str | None) -> None:
+    assert await extracted(text, "lenient_answer_colon") == letter
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("**Answer:** B", "B"),
+        ("__Answer__: (b)", "B"),
+        ("Answer: **B) copper**", "B"),
+        ("Answer: The option is B.", "B"),
+        (r"Answer: $\boxed{B}$", "B"),
+        ("Answer: ب", "B"),
+        ("Answer: \uff22", "B"),
+        ("Answer: A\nOn reflection:\nAnswer: B", "B"),
+        ("Answer: B\nAnswer: A or C", "B"),
+        ("Answer: B\nAnswer: E", "B"),
+        ("Answer: A/B", None),
+        ("Answer: (A) & (B)", None),
+        ("Answer: A, B", None),
+        ("Answer: a or b", None),
+        ("Answer: copper", None),
+        ("The answer is B", None),
+    ],
+)
+async def test_answer_colon_md_reads_through_markdown_last_to_first(text: str, letter: str | None) -> None:
+    assert await extracted(text, "lenient_answer_colon_md") == letter
+
+
+async def test_words_of_one_letter_are_not_choices_except_in_compat() -> None:
+    mode = "lenient_answer_colon_md"
+    assert await extracted("Answer: a red metal", mode) is None
+    assert await extracted("Answer: a red metal", mode, compat=True) == "A"
+    assert await extracted("Answer: I think B", mode, TEN) == "B"
+    assert await extracted("Answer: I think B", mode, TEN, compat=True) == "I"
+    assert await extracted("Answer: I", mode, TEN) == "I"
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "letter"),
+    [
+        ("Pick: A. Pick: b", r"pick: ([A-D])", "B"),
+        ("Pick: copper", r"Pick: (\w+)", "B"),
+        ("Pick: ب", r"Pick: (\S)", "B"),
+        ("B", r"[A-D]$", "B"),
+        ("Pick: B", [r"Choose: (\w)", r"Pick: (\w)"], "B"),
+        (r"\boxed{B}", r"Pick: (\w)", "B"),
+        (r"\boxed{B}", "(", "B"),
+        (r"\boxed{B}", "", "B"),
+        (r"\boxed{B}", None, "B"),
+        (r"\boxed{B}", 5, "B"),
+        (r"\boxed{B}", [], "B"),
+        ("Pick: gold", r"Pick: (\w+)", None),
+        ("Pick: E", r"Pick: (\w)$", "E"),
+    ],
+)
+async def test_a_rows_own_pattern_comes_first_and_the_mode_after_it(
+    text: str, pattern: Any, letter: str | None
+) -> None:
+    assert await templated(text, pattern) == letter
+
+
+async def test_a_letter_cut_from_a_word_is_no_answer_except_in_compat() -> None:
+    assert await templated("ANSWER IS because of", r"answer is\s*([A-Z])") is None
+    assert await templated("CAB", r"[A-D]$") is None
+    assert await templated("ANSWER IS because of", r"answer is\s*([A-Z])", compat=True) == "B"
+    assert await templated("答案是B因为", r"答案是([A-D])") == "B"
+    assert await templated("ChoiceB", r"choice([A-D])") == "B"
+
+
+async def test_a_pattern_with_two_groups_fails_rather_than_guesses() -> None:
+    for compat in (False, True):
+        row = {**ROW, "template_metadata": {"output_regex": "(A)|(B)"}}
+        verdict = await judge(NAME, row, "B", compat=compat)
+        assert isinstance(verdict, Failure)
+        assert verdict.kind == "bad_row"
+
+
+async def test_a_pattern_without_end_fails_by_its_budget() -> None:
+    row = {**ROW, "template_metadata": {"output_regex": r"Answer\s*\s*\s*\s*:"}}
+    began = time.perf_counter()
+    verdict = await judge(NAME, row, "Answer" + " " * 100_000)
+    assert isinstance(verdict, Failure)
+    assert (verdict.kind, verdict.stage) == ("timeout", "verify")
+    assert time.perf_counter() - began < 30
+
+
+async def test_a_key_outside_the_options_is_masked_and_never_right_except_in_compat() -> None:
+    row = {**ROW, "expected_answer": "E", "template_metadata": {"output_regex": "Pick ([A-Z])"}}
+    verdict = await graded("Pick E", row)
+    assert (verdict.reward, verdict.values["extracted_answer"]) == (0.0, "E")
+    assert verdict.mask == "the expected answer is not one of the options"
+    assert (await graded("Pick E", row, compat=True)).reward == 1.0
+    assert (await graded(r"\boxed{B}", {**ROW, "options": []})).mask is not None
+    assert (await graded("", {**ROW, "expected_answer": ""})).reward == 0.0
+
+
+async def test_the_setting_overrides_the_mode_of_the_row() -> None:
+    row = {**ROW, "grading_mode": "lenient_answer_colon"}
+    assert (await graded("Answer: B", row)).reward == 1.0
+    assert (await graded("Answer: B", row, grading_mode="lenient_boxed")).reward == 0.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"grading_mode": "lenient_answer_colon_md"},
+        {"grading_mode": None},
+        {"options": {"A": "x"}},
+        {"expected_answer": 2},
+    ],
+)
+async def test_a_bad_row_is_refused(change: dict[str, Any]) -> None:
+    verdict = await judge(NAME, {**ROW, **change}, r"\boxed{B}")
+    assert isinstance(verdict, Failure)
+    assert verdict.kind == "bad_row"
+
+
+async def test_only_what_the_model_says_counts() -> None:
+    assert (await graded(Response.of(reasoning(r"\boxed{B}")))).reward == 0.0
+    assert (await graded(Response.of(message(r"\boxed{"), message("B}")))).reward == 1.0
+    assert (await graded(Response({}))).reward == 0.0
+
+
+async def test_a_verdict_takes_less_than_a_millisecond() -> None:
+    text = Response.of(message("Let me think about that for a while. " * 100 + r"\boxed{copper} Answer: B"))
+    task = MultipleChoice.Task.model_validate({**ROW, "options": TEN})
+    for mode in ("strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"):
+        session = MultipleChoice(MultipleChoice.Config.model_validate({"grading_mode": mode}))
+        times = []
+        for _ in range(101):
+            began = time.perf_counter()
+            await session.verify(task, text)
+            times.append(time.perf_counter() - began)
+        assert statistics.median(times) < 0.001, mode
+
+
+def test_public_rows_load() -> None:
+    assert [MultipleChoice.Task.model_validate(row) for row in shared_rows(NAME)]
+
+
+async def test_verdicts_agree_with_the_reference() -> None:
+    assert await disagreements(NAME) == []
+
+
+async def test_compat_agrees_with_the_reference_where_it_is_wrong() -> None:
+    assert await disagreements(NAME, compat=True) == []

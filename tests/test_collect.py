@@ -1,0 +1,276 @@
+"""Collections: killed, resumed, refused, streamed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import orjson
+import pytest
+
+import ludus
+from ludus import Resources, ScriptedModel, UserError
+
+PLAYER = '''
+import asyncio
+
+async def respond(request):
+    await asyncio.sleep((request.seed % 7) / 500)
+    if request.turn == 0:
+        return {"call": "increment_counter", "arguments": {"count": request.seed % 3}}
+    return "done"
+'''
+COMMAND = [sys.executable, "-m", "ludus", "collect", "example_session_state_mgmt"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with rows and a model of its own, to run commands in."""
+    (tmp_path / "player.py").write_text(PLAYER)
+    rows = ({"responses_create_params": {"input": "go"}, "initial_count": 0, "expected_count": n % 3, "n": n} for n in range(60))
+    (tmp_path / "rows.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    return tmp_path
+
+
+def command(output: str, *more: str) -> list[str]:
+    fixed = ["--input", "rows.jsonl", "--model", "scripted:player:respond", "--repeats", "4", "--concurrency", "8"]
+    return [*COMMAND, *fixed, "--output", output, *more]
+
+
+def content(path: Path) -> dict[str, object]:
+    """What a collection amounts to: for each rollout its reward and what was said."""
+    rows = [orjson.loads(line) for line in (path / "rollouts.jsonl").read_bytes().splitlines()]
+    ids = [row["rollout_id"] for row in rows]
+    assert len(ids) == len(set(ids)), "no rollout is there twice"
+    return {row["rollout_id"]: (row["reward"], row["response"]["output"]) for row in rows}
+
+
+@pytest.mark.slow
+def test_killed_at_thirty_random_moments_and_resumed_it_equals_an_uninterrupted_run(folder):
+    subprocess.run(command("whole"), cwd=folder, check=True, capture_output=True)
+    expected = content(folder / "whole")
+    assert len(expected) == 240
+    dice = random.Random(7)
+    kills = 0
+    output = 0
+    while kills < 30:
+        output += 1
+        name, more = f"killed{output}", ()
+        for _ in range(6):
+            process = subprocess.Popen(command(name, *more), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+            journal = folder / name / "rollouts.jsonl"
+            before = journal.stat().st_size if journal.exists() else 0
+            began = time.monotonic()
+            while time.monotonic() - began < 20 and process.poll() is None:
+                if journal.exists() and journal.stat().st_size > before + dice.randrange(0, 60_000):
+                    break
+                time.sleep(0.002)
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+            process.communicate()
+            more = ("--resume",)
+        done = subprocess.run(command(name, "--resume"), cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert content(folder / name) == expected
+        metrics = orjson.loads((folder / name / "metrics.json").read_bytes())
+        assert metrics["counts"] == {"dispatched": 240, "completed": 240, "failed": 0, "masked": 0}
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_or_sigterm_leaves_valid_files_and_says_how_to_go_on(folder, how):
+    process = subprocess.Popen(
+        command("out"), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    journal = folder / "out" / "rollouts.jsonl"
+    while not (journal.exists() and journal.stat().st_size):
+        assert process.poll() is None
+        time.sleep(0.002)
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    last = errors.strip().splitlines()[-1]
+    assert last.startswith("continue with: ludus collect example_session_state_mgmt")
+    assert last.endswith("--resume")
+    done = len(content(folder / "out"))
+    assert orjson.loads((folder / "out" / "metrics.json").read_bytes())["counts"]["completed"] == done
+    rest = subprocess.run(
+        [sys.executable, "-m", "ludus", *last.split()[3:]], cwd=folder, check=True, capture_output=True, text=True
+    )
+    assert f"resuming: {done} of 240" in rest.stderr
+    assert len(content(folder / "out")) == 240
+
+
+
+
+def test_resume_refuses_a_different_run_unless_told(counter, rows, tmp_path):
+    def again(**changes):
+        base = {"model": ScriptedModel(["done"]), "input": rows(3), "output": tmp_path}
+        return ludus.collect(counter, **{**base, **changes})
+
+    again()
+    with pytest.raises(UserError, match="holds a collection already.*--resume"):
+        again()
+    with pytest.raises(UserError, match="different run: dataset.digest was"):
+        again(resume=True, input=rows(4))
+    with pytest.raises(UserError, match="different run: seed was 0, now 1"):
+        again(resume=True, seed=1)
+    with pytest.raises(UserError, match=r"different run: environments.Counter.agent_settings.max_steps was 32, now 3"):
+        again(resume=True, settings={"agent.max_steps": 3})
+    assert again(resume=True, input=rows(4), force=True).metrics["counts"]["completed"] == 4
+    assert again(overwrite=True).metrics["counts"]["completed"] == 3
+
+
+def test_a_run_may_be_extended_with_more_repeats(counter, rows, tmp_path):
+    model = ScriptedModel(["done"])
+    ludus.collect(counter, model=model, input=rows(3), output=tmp_path, repeats=1)
+    more = ludus.collect(counter, model=model, input=rows(3), output=tmp_path, repeats=4, resume=True)
+    assert more.metrics["counts"]["completed"] == 12
+    assert sorted(more.metrics["pass@k"]) == ["1", "2", "3", "4"]
+
+
+def test_failed_rollouts_are_retried_on_resume_within_the_budget(counter, rows, tmp_path):
+    down = ScriptedModel([{"error": {"kind": "http_500", "cause": "down"}}])
+    for attempt in (1, 2, 3, 4):
+        result = ludus.collect(counter, model=down, input=rows(2), output=tmp_path, resume=attempt > 1)
+        assert result.metrics["counts"] == {"dispatched": 2, "completed": 0, "failed": 2, "masked": 0}
+    lines = [orjson.loads(line) for line in (tmp_path / "failures.jsonl").read_bytes().splitlines()]
+    assert sorted(line["attempt"] for line in lines) == [1, 1, 2, 2, 3, 3]
+    up = ScriptedModel(["done"], name="scripted")
+    result = ludus.collect(counter, model=up, input=rows(2), output=tmp_path, resume=True, max_attempts=4)
+    assert result.metrics["counts"] == {"dispatched": 2, "completed": 2, "failed": 0, "masked": 0}
+
+
+def test_a_file_name_as_output_names_the_other_files_after_it(counter, rows, tmp_path):
+    ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(2), output=tmp_path / "X.jsonl")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["X.failures.jsonl", "X.jsonl", "X.metrics.json", "X.run.json"]
+
+
+def test_a_row_of_the_output_has_every_field_that_was_promised(counter, rows, tmp_path):
+    ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(1, expected_count=0), output=tmp_path, repeats=2)
+    row = orjson.loads((tmp_path / "rollouts.jsonl").read_bytes().splitlines()[1])
+    promised = "rollout_id task_id repeat outcome reward stop_reason responses_create_params response usage timings"
+    assert set(promised.split()) <= set(row)
+    assert (row["repeat"], row["outcome"], row["reward"], row["expected_count"]) == (1, "completed", 1.0, 0)
+    assert row["agent_ref"] == {"type": "responses_api_agents", "name": "Counter"}
+    identity = orjson.loads((tmp_path / "run.json").read_bytes())["identity"]
+    assert identity["dataset"]["rows"] == 1
+    assert set(identity["environments"]["Counter"]) == {"resources", "settings", "agent", "agent_settings", "limits"}
+
+
+def test_a_field_of_the_task_cannot_hide_a_field_of_the_rollout(counter, rows):
+    row = {**rows(1)[0], "reward": 99, "outcome": "completed", "response": "x", "usage": 5, "rollout_id": "mine"}
+    result = ludus.collect(counter, model=ScriptedModel(["done"]), input=[row])
+    written = orjson.loads(result.rollouts[0].encode())
+    assert written["reward"] == 0.0
+    assert written["rollout_id"] == result.rollouts[0].rollout_id != "mine"
+    assert isinstance(written["response"], dict)
+
+
+def test_a_stored_rollout_reads_back_as_it_was(counter, rows):
+    rollout = ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(1)).rollouts[0]
+    row = orjson.loads(rollout.encode())
+    assert orjson.loads(ludus.Rollout.from_row(row).encode()) == row
+
+
+async def test_a_stream_yields_failures_too_and_may_be_left_early(counter, rows):
+    script = [{"error": {"kind": "http_500", "cause": "down"}}]
+    seen = [r.error.kind async for r in ludus.stream(counter, model=ScriptedModel(script), input=rows(5))]
+    assert seen == ["http_500"] * 5
+    closed = []
+
+    class Closing(counter):
+        async def close(self) -> None:
+            closed.append(1)
+
+    stream = ludus.stream(Closing, model=ScriptedModel(["done"]), input=rows(1000), concurrency=10)
+    async for _ in stream:
+        break
+    await stream.aclose()
+    assert 1 <= len(closed) < 100
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_collect_works_where_a_loop_is_already_running_as_in_a_notebook(counter, rows):
+    assert ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3)).metrics["counts"]["completed"] == 3
+
+
+def test_rows_may_name_their_environments(tmp_path):
+    mixed = [
+        {"agent_ref": {"name": "example_session_state_mgmt"}, "initial_count": 1, "expected_count": 1},
+        {"agent_ref": {"name": "example_single_tool_call_simple_agent"}},
+    ]
+    for row in mixed:
+        row["responses_create_params"] = {"input": "hi"}
+    result = ludus.collect(model=ScriptedModel(["done"]), input=mixed)
+    assert [rollout.reward for rollout in result.rollouts] == [1.0, 1.0]
+    with pytest.raises(UserError, match="row 0: .*names no environment"):
+        ludus.collect(model=ScriptedModel(["done"]), input=[{"responses_create_params": {"input": "hi"}}])
+
+
+def test_what_rollouts_share_is_opened_once_and_closed_at_the_end(rows):
+    from contextlib import asynccontextmanager
+
+    log = []
+
+    class Sharing(Resources):
+        @classmethod
+        @asynccontextmanager
+        async def share(cls, config):
+            log.append("open")
+            yield {"pool": 1}
+            log.append("close")
+
+        async def verify(self, task, response):
+            return float(self.shared["pool"])
+
+    result = ludus.collect(Sharing, model=ScriptedModel(["done"]), input=rows(20))
+    assert result.metrics["reward"]["mean"] == 1.0
+    assert log == ["open", "close"]
+
+
+def test_seeds_differ_between_repeats_and_are_the_same_in_every_run(counter, rows):
+    def seeds(seed):
+        result = ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3), repeats=2, seed=seed)
+        return [rollout.job.seed for rollout in result.rollouts]
+
+    assert seeds(0) == seeds(0) != seeds(1)
+    assert len(set(seeds(0))) == 6
+
+
+def test_an_unwritable_output_is_one_line(counter, rows, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write .*Choose another --output"):
+        ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(1), output=tmp_path / "file" / "out")
+
+
+@pytest.mark.slow
+def test_a_full_disk_stops_the_run_and_the_rest_can_be_resumed(folder):
+    """A real full disk: a file size limit set by the system makes the write fail in the middle."""
+    code = "import resource,signal,sys,runpy; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    code += "resource.setrlimit(resource.RLIMIT_FSIZE,(20000,20000)); sys.argv[0]='ludus'; runpy.run_module('ludus',run_name='__main__')"
+    limited = [sys.executable, "-c", code, *command("out")[3:]]
+    done = subprocess.run(limited, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("error: cannot write out/rollouts.jsonl: File too large")
+    assert len(content(folder / "out")) > 5
+    rest = subprocess.run(command("out", "--resume"), cwd=folder, capture_output=True, text=True)
+    assert rest.returncode == 0, rest.stderr
+    assert len(content(folder / "out")) == 240
+
+
+def test_the_stall_watchdog_names_the_stage_everything_waits_for(counter, rows, monkeypatch, capsys):
+    from ludus.cli import progress
+
+    monkeypatch.setattr(progress, "STALL", 0.3)
+    monkeypatch.setattr(progress, "REFRESH", 0.05)
+    slow = ScriptedModel([{"text": "late", "delay": 0.8}])
+    display = progress.Display()
+    ludus.collect(counter, model=slow, input=rows(4), watch=display.watch)
+    assert "nothing moved for 0 s: 4 in model" in capsys.readouterr().err

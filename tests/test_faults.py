@@ -1,0 +1,116 @@
+"""What a bad endpoint can do to a collection: nothing but typed failures."""
+
+from __future__ import annotations
+
+import time
+
+import orjson
+import pytest
+
+import ludus
+from ludus import UserError
+
+FAST = {"model.retries": 0, "limits.model": 0.5, "limits.rollout": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("hang", "timeout"),
+        ("429", "http_429"),
+        ("500", "http_500"),
+        ("garbage", "bad_response"),
+        ("not_a_response", "bad_response"),
+        ("half", "disconnected"),
+        ("close", "disconnected"),
+        ("reset", "disconnected"),
+    ],
+)
+def test_every_fault_of_the_model_is_a_typed_failure_without_a_reward(server, counter, rows, tmp_path, fault, kind):
+    began = time.monotonic()
+    result = ludus.collect(
+        counter, model=f"{server.url}#{fault}", input=rows(20), output=tmp_path, settings=FAST, concurrency=20
+    )
+    counts = result.metrics["counts"]
+    assert counts == {"dispatched": 20, "completed": 0, "failed": 20, "masked": 0}
+    assert time.monotonic() - began < 10
+    lines = [orjson.loads(line) for line in (tmp_path / "failures.jsonl").read_bytes().splitlines()]
+    assert {(line["stage"], line["kind"]) for line in lines} == {("model", kind)}
+    assert all("reward" not in line and line["cause"] and line["attempt"] == 1 for line in lines)
+    assert (tmp_path / "rollouts.jsonl").read_bytes() == b""
+
+
+def test_a_mixture_of_faults_leaves_counts_that_add_up(server, counter, rows):
+    server.faults = ["hang", "429", "ok", "500", "garbage", "half", "close", "reset", "not_a_response", "ok"] * 6
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(60), settings=FAST, concurrency=16)
+    counts = result.metrics["counts"]
+    assert counts["completed"] + counts["failed"] + counts["masked"] == counts["dispatched"] == 60
+    assert counts["completed"] > 0
+    assert counts["failed"] > 0
+    assert all((rollout.reward is None) == (rollout.error is not None) for rollout in result.rollouts)
+
+
+@pytest.mark.parametrize("fault", ["close", "reset"])
+def test_a_connection_dropped_before_the_answer_costs_the_rollout_nothing(server, counter, rows, fault):
+    server.faults = [fault, "ok", fault, fault, "ok"]
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(1), settings=FAST)
+    assert result.metrics["counts"]["completed"] == 1
+    assert server.seen[fault] == 3
+
+
+def test_a_connection_that_the_server_closed_while_idle_costs_the_rollout_nothing(server, counter, rows):
+    class Slow(counter):
+        async def call(self, name: str, arguments: str) -> str:
+            import asyncio
+
+            await asyncio.sleep(0.3)  # longer than the server keeps an idle connection
+            return await super().call(name, arguments)
+
+    server.idle_timeout = 0.1
+    result = ludus.collect(Slow, model=f"{server.url}#m", input=rows(8), settings=FAST)
+    assert result.metrics["counts"]["completed"] == 8
+    assert server.connections > 8
+
+
+def test_a_refused_key_stops_the_run_with_the_words_of_the_provider(server, counter, rows, monkeypatch, tmp_path):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    with pytest.raises(UserError, match="401: Incorrect API key provided") as caught:
+        ludus.collect(counter, model=f"{server.url}#401", input=rows(500), output=tmp_path, concurrency=4)
+    assert "secret" not in str(caught.value)
+    assert sum(server.seen.values()) < 50
+    assert orjson.loads((tmp_path / "metrics.json").read_bytes())["counts"]["failed"] >= 8
+    for file in tmp_path.iterdir():
+        assert b"very-secret" not in file.read_bytes()
+
+
+def test_an_unreachable_url_stops_the_run_and_names_it(counter, rows):
+    with pytest.raises(UserError, match=r"cannot reach http://127\.0\.0\.1:9"):
+        ludus.collect(counter, model="http://127.0.0.1:9/v1#m", input=rows(100))
+
+
+def test_an_endpoint_that_only_speaks_chat_is_found_out(server, counter, rows):
+    import servers
+
+    server.routes = {"/v1/chat/completions"}
+
+    def chat(body):
+        called = any(message["role"] == "tool" for message in body["messages"])
+        calls = [{"id": "c1", "type": "function", "function": {"name": "increment_counter", "arguments": '{"count": 1}'}}]
+        said = {"content": "done"} if called else {"content": None, "tool_calls": calls}
+        usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+        return {"id": "x", "choices": [{"message": said, "finish_reason": "stop"}], "usage": usage}
+
+    original, servers.answer = servers.answer, chat
+    try:
+        result = ludus.collect(counter, model=f"{server.url}#m", input=rows(3), concurrency=1)
+    finally:
+        servers.answer = original
+    assert result.metrics["reward"]["mean"] == 1.0
+    assert result.metrics["usage"]["output_tokens"] == 12
+    assert sum("input" in body for body in server.bodies) == 1  # Responses was tried once
+
+
+def test_retry_after_is_honoured_and_costs_no_attempt(server, counter, rows):
+    server.faults = ["429", "503"]
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(1), settings={"model.retries": 3})
+    assert result.metrics["counts"]["completed"] == 1

@@ -1,0 +1,75 @@
+"""Rows: bad ones are found before anything runs, ids are stable, duplicates are told apart."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from ludus import Task, UserError
+from ludus.collection.rows import Rows
+
+
+class Answer(Task):
+    expected_answer: str
+
+
+def rows(source, limit=None):
+    return Rows(source, Answer.model_validate, limit)
+
+
+def write(path, *lines):
+    path.write_bytes(b"\n".join(line if isinstance(line, bytes) else orjson.dumps(line) for line in lines) + b"\n")
+    return path
+
+
+GOOD = {"responses_create_params": {"input": "hi"}, "expected_answer": "A"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (b"{", r"rows\.jsonl:3: not JSON"),
+        (b"[1]", r"rows\.jsonl:3: not a JSON object"),
+        ({"responses_create_params": {"input": "x"}}, r"rows\.jsonl:3: expected_answer: Field required"),
+        ({"expected_answer": "A"}, r"rows\.jsonl:3: responses_create_params: Field required"),
+        ({**GOOD, "expected_answer": 5}, r"rows\.jsonl:3: expected_answer: Input should be a valid string"),
+        ({**GOOD, "responses_create_params": {}}, r"rows\.jsonl:3: responses_create_params: .*input must be"),
+        ({**GOOD, "responses_create_params": {"input": [1]}}, r"rows\.jsonl:3: responses_create_params: .*input must be"),
+        ({**GOOD, "responses_create_params": {"input": "x", "tools": "all"}}, r"rows\.jsonl:3: .*tools must be"),
+    ],
+)
+def test_a_bad_row_is_named_with_file_line_and_field(tmp_path, bad, says):
+    path = write(tmp_path / "rows.jsonl", GOOD, b"", bad, GOOD)
+    with pytest.raises(UserError, match=says):
+        rows(path).survey()
+
+
+def test_a_missing_or_empty_file_is_named(tmp_path):
+    with pytest.raises(UserError, match="cannot read .*nowhere.jsonl: No such file"):
+        rows(tmp_path / "nowhere.jsonl").survey()
+    with pytest.raises(UserError, match="holds no rows"):
+        rows(write(tmp_path / "empty.jsonl", b"")).survey()
+
+
+def test_ids_depend_on_content_and_tell_duplicates_apart(tmp_path):
+    same = dict(reversed(GOOD.items()))
+    path = write(tmp_path / "rows.jsonl", GOOD, same, {**GOOD, "expected_answer": "B"}, GOOD, {**GOOD, "task_id": "mine"})
+    ids = [task_id for task_id, _, _ in rows(path)]
+    assert len(set(ids)) == 5
+    assert ids[1] == f"{ids[0]}.2"
+    assert ids[3] == f"{ids[0]}.3"
+    assert ids[4] == "mine"
+    assert ids == [task_id for task_id, _, _ in rows([orjson.loads(line) for line in path.read_bytes().splitlines()])]
+
+
+def test_a_limit_reads_no_further_than_it_must(tmp_path):
+    path = write(tmp_path / "rows.jsonl", GOOD, GOOD, b"{ broken")
+    assert rows(path, limit=2).survey().rows == 2
+    assert len(list(rows(path, limit=2))) == 2
+
+
+def test_the_digest_depends_on_the_rows_and_not_on_blank_lines(tmp_path):
+    one = rows(write(tmp_path / "a.jsonl", GOOD, GOOD)).survey()
+    two = rows(write(tmp_path / "b.jsonl", GOOD, b"", GOOD)).survey()
+    other = rows(write(tmp_path / "c.jsonl", GOOD, {**GOOD, "expected_answer": "B"})).survey()
+    assert one.digest == two.digest != other.digest

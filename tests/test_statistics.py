@@ -1,0 +1,106 @@
+"""The numbers in metrics.json, against their definitions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ludus import Failure, Outcome, Task, Verdict
+from ludus.collection.metrics import Metrics
+from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_k, pass_hat_k
+from ludus.rollout import Job, Rollout
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
+def test_pass_at_k_and_pass_hat_k_are_averages_over_all_choices_of_k(results, data):
+    k = data.draw(st.integers(1, len(results)))
+    choices = list(itertools.combinations(results, k))
+    n, passed = len(results), sum(results)
+    assert pass_at_k(n, passed, k) == pytest.approx(sum(map(any, choices)) / len(choices))
+    assert pass_hat_k(n, passed, k) == pytest.approx(sum(map(all, choices)) / len(choices))
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=40))
+def test_without_repeats_the_interval_is_the_ordinary_one(values):
+    mean = ClusteredMean()
+    for value in values:
+        mean.add(1, value)
+    low, high = mean.interval()
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    assert mean.mean == pytest.approx(statistics.fmean(values), abs=1e-9)
+    assert high - low >= 2 * 1.95 * error - 1e-6
+
+
+def test_repeats_that_always_agree_add_no_certainty():
+    once, often = ClusteredMean(), ClusteredMean()
+    for value in (0.0, 1.0, 1.0, 0.0, 1.0):
+        once.add(1, value)
+        often.add(100, 100 * value)
+    assert often.interval() == pytest.approx(once.interval())
+
+
+def test_one_task_gives_no_interval():
+    mean = ClusteredMean()
+    mean.add(4, 2.0)
+    assert mean.interval() is None
+
+
+@given(st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=3000))
+def test_quantiles_are_within_five_percent(values):
+    distribution = Distribution()
+    for value in values:
+        distribution.add(value)
+        if distribution.full:
+            distribution.settle()
+    for share in (0.5, 0.95):
+        exact = sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+        assert distribution.quantile(share) == pytest.approx(exact, rel=0.0501)
+    assert distribution.summary()["count"] == len(values)
+
+
+def rollout(task_id: str, repeat: int, reward: float | None, mask: str | None = None) -> Rollout:
+    row = {"responses_create_params": {"input": "x"}}
+    made = Rollout(Job(f"{task_id}-{repeat}", task_id, repeat, Task.model_validate(row), row))
+    if reward is None:
+        made.fail(Failure("timeout", "late", stage="model"))
+    else:
+        made.outcome = Outcome.MASKED if mask else Outcome.COMPLETED
+        made.verdict = Verdict(reward, mask=mask, extracted=reward > 0, components={"format": 0.5})
+    return made
+
+
+ENDS = st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0]), st.just("masked"))
+
+
+@given(st.lists(st.lists(ENDS, min_size=4, max_size=4), min_size=1, max_size=12), st.randoms())
+def test_counts_always_add_up_and_only_completed_rollouts_have_a_say_in_rewards(tasks, random):
+    metrics = Metrics(repeats=4)
+    ends = [(f"t{t}", r, end) for t, repeats in enumerate(tasks) for r, end in enumerate(repeats)]
+    random.shuffle(ends)
+    for task_id, repeat, end in ends:
+        metrics.add(rollout(task_id, repeat, 1.0 if end == "masked" else end, "why" if end == "masked" else None))
+    summary = metrics.summary()
+    counts = summary["counts"]
+    assert counts["dispatched"] == counts["completed"] + counts["failed"] + counts["masked"] == len(ends)
+    rewards = [end for _, _, end in ends if isinstance(end, float)]
+    assert summary["reward"]["mean"] == (pytest.approx(sum(rewards) / len(rewards)) if rewards else None)
+    assert counts["failed"] == summary["failures"].get("model/timeout", 0)
+    assert sum(task["completed"] for task in summary["tasks"]) == counts["completed"]
+    full = [task for task in tasks if all(isinstance(end, float) for end in task)]
+    if len(full) == len(tasks):
+        assert summary["pass@k"]["4"] == pytest.approx(sum(1.0 in task for task in tasks) / len(tasks))
+    if rewards:
+        assert summary["values"]["extracted"] == pytest.approx(sum(r > 0 for r in rewards) / len(rewards))
+
+
+def test_metrics_forget_a_task_once_its_repeats_are_in():
+    metrics = Metrics(repeats=2)
+    for task in range(100):
+        metrics.add(rollout(f"t{task}", 0, 1.0))
+        metrics.add(rollout(f"t{task}", 1, None))
+        assert not metrics._open
