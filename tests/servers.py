@@ -38,8 +38,8 @@ def answer(body: dict[str, Any]) -> dict[str, Any]:
 class Server:
     """Answers like a model, except for what `faults` says: a list of behaviours, one per request, then well.
 
-    Behaviours: `ok`, `hang`, `close`, `reset`, `half`, `garbage`, `not_a_response`, `429`, `500`, `401`, ... A request whose
-    `model` names a behaviour gets that one every time.
+    Behaviours: `ok`, `hang`, `close`, `reset`, `half`, `garbage`, `not_a_response`, `429`, `500`, `401`, ... A request
+    whose `model` names a behaviour gets that one every time.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,9 @@ class Server:
         ):
             while True:
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), self.idle_timeout)
-                length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+                length = next(
+                    int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+                )
                 body = orjson.loads(await reader.readexactly(length))
                 self.headers.append(head)
                 if not await self.respond(head.split()[1].decode(), body, writer):

@@ -16,7 +16,7 @@ import pytest
 import ludus
 from ludus import Resources, ScriptedModel, UserError
 
-PLAYER = '''
+PLAYER = """
 import asyncio
 
 async def respond(request):
@@ -24,7 +24,7 @@ async def respond(request):
     if request.turn == 0:
         return {"call": "increment_counter", "arguments": {"count": request.seed % 3}}
     return "done"
-'''
+"""
 COMMAND = [sys.executable, "-m", "ludus", "collect", "example_session_state_mgmt"]
 
 
@@ -32,7 +32,10 @@ COMMAND = [sys.executable, "-m", "ludus", "collect", "example_session_state_mgmt
 def folder(tmp_path: Path) -> Path:
     """A folder with rows and a model of its own, to run commands in."""
     (tmp_path / "player.py").write_text(PLAYER)
-    rows = ({"responses_create_params": {"input": "go"}, "initial_count": 0, "expected_count": n % 3, "n": n} for n in range(60))
+    rows = (
+        {"responses_create_params": {"input": "go"}, "initial_count": 0, "expected_count": n % 3, "n": n}
+        for n in range(60)
+    )
     (tmp_path / "rows.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
     return tmp_path
 
@@ -84,9 +87,7 @@ def test_killed_at_thirty_random_moments_and_resumed_it_equals_an_uninterrupted_
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_or_sigterm_leaves_valid_files_and_says_how_to_go_on(folder, how):
-    process = subprocess.Popen(
-        command("out"), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command("out"), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     journal = folder / "out" / "rollouts.jsonl"
     while not (journal.exists() and journal.stat().st_size):
         assert process.poll() is None
@@ -105,8 +106,6 @@ def test_ctrl_c_or_sigterm_leaves_valid_files_and_says_how_to_go_on(folder, how)
     )
     assert f"resuming: {done} of 240" in rest.stderr
     assert len(content(folder / "out")) == 240
-
-
 
 
 def test_resume_refuses_a_different_run_unless_told(counter, rows, tmp_path):
@@ -253,8 +252,9 @@ def test_an_unwritable_output_is_one_line(counter, rows, tmp_path):
 @pytest.mark.slow
 def test_a_full_disk_stops_the_run_and_the_rest_can_be_resumed(folder):
     """A real full disk: a file size limit set by the system makes the write fail in the middle."""
-    code = "import resource,signal,sys,runpy; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-    code += "resource.setrlimit(resource.RLIMIT_FSIZE,(20000,20000)); sys.argv[0]='ludus'; runpy.run_module('ludus',run_name='__main__')"
+    code = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    code += "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)); sys.argv[0] = 'ludus';"
+    code += "from ludus.cli import main; main()"
     limited = [sys.executable, "-c", code, *command("out")[3:]]
     done = subprocess.run(limited, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 2
@@ -274,3 +274,17 @@ def test_the_stall_watchdog_names_the_stage_everything_waits_for(counter, rows, 
     display = progress.Display()
     ludus.collect(counter, model=slow, input=rows(4), watch=display.watch)
     assert "nothing moved for 0 s: 4 in model" in capsys.readouterr().err
+
+
+def test_a_model_that_answers_at_once_does_not_starve_the_loop(counter, rows):
+    """Ctrl-C, progress and the watchdog all need their turn."""
+    ticks = 0
+
+    async def watch(collector):
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0)
+            ticks += 1
+
+    ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(200), concurrency=1, watch=watch)
+    assert ticks > 100

@@ -95,7 +95,9 @@ def test_an_endpoint_that_only_speaks_chat_is_found_out(server, counter, rows):
 
     def chat(body):
         called = any(message["role"] == "tool" for message in body["messages"])
-        calls = [{"id": "c1", "type": "function", "function": {"name": "increment_counter", "arguments": '{"count": 1}'}}]
+        calls = [
+            {"id": "c1", "type": "function", "function": {"name": "increment_counter", "arguments": '{"count": 1}'}}
+        ]
         said = {"content": "done"} if called else {"content": None, "tool_calls": calls}
         usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
         return {"id": "x", "choices": [{"message": said, "finish_reason": "stop"}], "usage": usage}

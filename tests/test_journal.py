@@ -14,7 +14,9 @@ from ludus import UserError
 from ludus.collection import journal as module
 from ludus.collection.journal import Journal, write_whole
 
-LINES = st.lists(st.binary(min_size=1, max_size=300).map(lambda data: b'{"x":"' + data.hex().encode() + b'"}'), max_size=20)
+LINES = st.lists(
+    st.binary(min_size=1, max_size=300).map(lambda data: b'{"x":"' + data.hex().encode() + b'"}'), max_size=20
+)
 
 
 @settings(max_examples=200, deadline=None)

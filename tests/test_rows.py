@@ -34,7 +34,10 @@ GOOD = {"responses_create_params": {"input": "hi"}, "expected_answer": "A"}
         ({"expected_answer": "A"}, r"rows\.jsonl:3: responses_create_params: Field required"),
         ({**GOOD, "expected_answer": 5}, r"rows\.jsonl:3: expected_answer: Input should be a valid string"),
         ({**GOOD, "responses_create_params": {}}, r"rows\.jsonl:3: responses_create_params: .*input must be"),
-        ({**GOOD, "responses_create_params": {"input": [1]}}, r"rows\.jsonl:3: responses_create_params: .*input must be"),
+        (
+            {**GOOD, "responses_create_params": {"input": [1]}},
+            r"rows\.jsonl:3: responses_create_params: .*input must be",
+        ),
         ({**GOOD, "responses_create_params": {"input": "x", "tools": "all"}}, r"rows\.jsonl:3: .*tools must be"),
     ],
 )
@@ -53,7 +56,9 @@ def test_a_missing_or_empty_file_is_named(tmp_path):
 
 def test_ids_depend_on_content_and_tell_duplicates_apart(tmp_path):
     same = dict(reversed(GOOD.items()))
-    path = write(tmp_path / "rows.jsonl", GOOD, same, {**GOOD, "expected_answer": "B"}, GOOD, {**GOOD, "task_id": "mine"})
+    path = write(
+        tmp_path / "rows.jsonl", GOOD, same, {**GOOD, "expected_answer": "B"}, GOOD, {**GOOD, "task_id": "mine"}
+    )
     ids = [task_id for task_id, _, _ in rows(path)]
     assert len(set(ids)) == 5
     assert ids[1] == f"{ids[0]}.2"

@@ -75,7 +75,8 @@ class Resources:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        found = (getattr(getattr(cls, name), "__ludus_tool__", None) for name in dir(cls) if not name.startswith("__"))
+        names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))  # in order of definition
+        found = (getattr(getattr(cls, name), "__ludus_tool__", None) for name in names)
         cls.toolbox = {entry.name: entry for entry in found if entry is not None}
         for entry in cls.toolbox.values():
             if getattr(entry.function, "__name__", "") in vars(Resources):

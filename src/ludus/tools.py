@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, NotRequired, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict  # pydantic reads the standard library's only from Python 3.12 on
 
 from ludus.encoding import encode
@@ -58,9 +59,9 @@ class Tool:
         except ValidationError as strict:
             # What even the lenient check refuses is reported in its words; what only it accepts is the model's mistake.
             coerced = self._arguments.validate_json(text, strict=False)
-            if not lenient:
-                raise strict from None
-            return coerced
+            if lenient or all(_is_whole(problem) for problem in strict.errors(include_url=False)):
+                return coerced
+            raise strict from None
 
     @cached_property
     def _schema(self) -> dict[str, Any]:
@@ -98,6 +99,11 @@ class Tool:
     @property
     def _parameters(self) -> list[inspect.Parameter]:
         return list(inspect.signature(self.function).parameters.values())[1:]
+
+
+def _is_whole(problem: ErrorDetails) -> bool:
+    """Whether the only objection is that a whole number was written as 2.0, which JSON Schema counts as an integer."""
+    return problem["type"] == "int_type" and isinstance(problem["input"], float)
 
 
 def not_found() -> str:

@@ -35,9 +35,9 @@ def collect(
         int | None, typer.Option("--concurrency", "-c", min=1, help="Rollouts at once; default: what suits the model.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first rows.")] = None,
-    resume: Annotated[bool, typer.Option(help="Continue a collection, retrying what failed.")] = False,
-    force: Annotated[bool, typer.Option(help="With --resume: continue although the run differs.")] = False,
-    overwrite: Annotated[bool, typer.Option(help="Replace a collection that is already there.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a collection, retrying what failed.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="With --resume: continue although the run differs.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a collection that is already there.")] = False,
     seed: Annotated[int, typer.Option(help="Where every rollout's seed is derived from.")] = 0,
     max_attempts: Annotated[int, typer.Option(min=1, help="Tries per rollout over all resumes.")] = 3,
     set_: Annotated[

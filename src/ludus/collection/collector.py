@@ -154,6 +154,7 @@ class Collector:
             self._record(rollout)
             if self._sink is not None:
                 await self._sink(rollout)
+            await asyncio.sleep(0)  # a model that answers at once must not keep the loop from everybody else
 
     def _record(self, rollout: Rollout) -> None:
         journal = self._rollouts if rollout.error is None else self._failures

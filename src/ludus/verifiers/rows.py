@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ValidationInfo
+from pydantic_core import PydanticCustomError
 
 
 def _number(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, (str, bool)) and not (info.context or {}).get("compat"):
-        raise ValueError("Input should be a valid integer")
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
     return value
 
 

@@ -1,4 +1,4 @@
-r"""The grading modes: where in a text the chosen letter is looked for.
+"""The grading modes: where in a text the chosen letter is looked for.
 
 Each mode takes the text, the options by letter, and whether to reproduce the reference where it is known to be wrong.
 It returns a letter that is one of the options, or None.
@@ -33,7 +33,7 @@ _PRONOUN = re.compile(r"\bI\s+(?:think|believe|choose|pick|select|guess|would|sa
 _ARTICLE = re.compile(r"a\s+[a-z]")
 _LEADING_LETTER = re.compile(r"([A-Za-z])(?![A-Za-z0-9'\u2019])")
 _CAPITAL = re.compile(r"(?<![A-Za-z0-9])([A-Z])(?![A-Za-z0-9'\u2019])")
-_BETWEEN = r"[)\]]?(?:\s*[/|&,;]\s*(?:(?:or|and)\s+)?|\s+(?:(?:or|and)\s+)?)[(\[]?"
+_BETWEEN = r"[)\]]?(?:\s*[/|&,;]\s*|\s+)(?:(?i:or|and)\s+)?[(\[]?"
 _LETTER_PAIRS = tuple(
     re.compile(rf"(?<![A-Za-z0-9])([{case}]){_BETWEEN}(?=([{case}])(?![A-Za-z0-9'\u2019]))") for case in ("A-Z", "a-z")
 )
@@ -157,7 +157,7 @@ def _mentions(option: str, box: str) -> Iterator[tuple[int, int]]:
         end = start + len(option)
         if _stands_alone(box, start, end):
             yield start, end
-        start = box.find(option, end)
+        start = box.find(option, start + 1)
 
 
 def _stands_alone(box: str, start: int, end: int) -> bool:

@@ -1,4 +1,4 @@
-"""Multiple choice: which letter a text settles on, in every grading mode."""
+"""Multiple choice: rows, patterns and verdicts. What each grading mode makes of a text is in test_grading.py."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from ludus.response import message, reasoning, texts_of
 from ludus.testing import disagreements, judge, shared_rows
 
 NAME = "mcqa"
-OPTIONS: list[dict[str, str | None]] = [{"A": "iron"}, {"B": "copper"}, {"C": "a tin can"}, {"D": None}]
 ROW: dict[str, Any] = {
     "responses_create_params": {"input": "Which metal is red?"},
-    "options": OPTIONS,
+    "options": [{"A": "iron"}, {"B": "copper"}, {"C": "a tin can"}, {"D": None}],
     "expected_answer": "B",
 }
 TEN = [{letter: f"{number} m"} for number, letter in enumerate("ABCDEFGHIJ", start=1)]
@@ -28,11 +27,6 @@ async def graded(text: str | Response, row: dict[str, Any] = ROW, **settings: An
     verdict = await judge(NAME, row, text, **settings)
     assert isinstance(verdict, Verdict), verdict
     return verdict
-
-
-async def extracted(text: str, mode: str, options: Any = OPTIONS, **settings: Any) -> Any:
-    verdict = await graded(text, {**ROW, "options": options}, grading_mode=mode, **settings)
-    return verdict.values["extracted_answer"]
 
 
 async def templated(text: str, pattern: Any, **settings: Any) -> Any:
@@ -61,144 +55,6 @@ def test_the_shipped_rows_can_be_solved() -> None:
     result = ludus.collect(NAME, model=ScriptedModel(oracle))
     assert len(result.rollouts) >= 5
     assert all(rollout.reward == 1.0 for rollout in result.rollouts)
-
-
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        (r"\boxed{B}", "B"),
-        (r"Hm, \boxed{A}. No: \boxed{B}", "B"),
-        (r"\boxed{ (B). }", "B"),
-        (r"\boxed{\text{\text{ B }}}", "B"),
-        (r"\boxed{B: copper}", "B"),
-        (r"\boxed{B - copper}", "B"),
-        (r"\boxed{b}", None),
-        (r"\boxed{\textbf{B}}", None),
-        (r"\boxed{A or B}", None),
-        (r"\boxed{copper}", None),
-        (r"\boxed{E}", None),
-        (r"\boxed{D}", None),
-        (r"\boxed{}", None),
-        (r"\boxed {B}", None),
-        (r"\boxed{A} \boxed{B", None),
-        ("Answer: B", None),
-        ("  \n", None),
-    ],
-)
-async def test_strict_wants_one_capital_in_the_last_box(text: str, letter: str | None) -> None:
-    assert await extracted(text, "strict_single_letter_boxed") == letter
-
-
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        (r"\boxed{B}", "B"),
-        (r"\boxed{COPPER}", "B"),
-        (r"\boxed{It is copper, I think.}", "B"),
-        (r"\boxed{a  tin  can}", "C"),
-        (r"\boxed{coppers}", "B"),
-        (r"\boxed{iron or copper}", None),
-        (r"\boxed{copper, not iron}", None),
-        (r"\boxed{b}", None),
-        (r"\boxed{gold}", None),
-        ("copper", None),
-    ],
-)
-async def test_lenient_boxed_also_takes_the_text_of_one_option(text: str, letter: str | None) -> None:
-    assert await extracted(text, "lenient_boxed") == letter
-
-
-@pytest.mark.parametrize(
-    "text", ["not copper", "It isn't copper", "anything but copper", "no copper", "neither copper"]
-)
-async def test_a_denied_option_is_not_chosen_except_in_compat(text: str) -> None:
-    assert await extracted(rf"\boxed{{{text}}}", "lenient_boxed") is None
-    assert await extracted(rf"\boxed{{{text}}}", "lenient_boxed", compat=True) == "B"
-
-
-@pytest.mark.parametrize("text", ["coppersmith", "phosphor-uncopper"])
-async def test_an_option_inside_a_longer_word_is_not_chosen_except_in_compat(text: str) -> None:
-    assert await extracted(rf"\boxed{{{text}}}", "lenient_boxed") is None
-    assert await extracted(rf"\boxed{{{text}}}", "lenient_boxed", compat=True) == "B"
-
-
-@pytest.mark.parametrize("text", ["14 m", "-4 m", "2.4 m", "4 metres"])
-async def test_an_option_inside_a_longer_number_or_unit_is_not_chosen_except_in_compat(text: str) -> None:
-    assert await extracted(rf"\boxed{{{text}}}", "lenient_boxed", TEN) is None
-    assert await extracted(rf"\boxed{{{text}}}", "lenient_boxed", TEN, compat=True) == "D"
-
-
-async def test_an_option_inside_a_longer_option_does_not_make_it_ambiguous_except_in_compat() -> None:
-    options = [{"A": "valid"}, {"B": "not valid"}]
-    assert await extracted(r"\boxed{not valid}", "lenient_boxed", options) == "B"
-    assert await extracted(r"\boxed{valid}", "lenient_boxed", options) == "A"
-    assert await extracted(r"\boxed{valid or not valid}", "lenient_boxed", options) is None
-    assert await extracted(r"\boxed{not valid}", "lenient_boxed", options, compat=True) is None
-
-
-async def test_options_with_the_same_text_are_ambiguous_and_a_blank_one_is_never_meant() -> None:
-    assert await extracted(r"\boxed{iron}", "lenient_boxed", [{"A": "iron"}, {"B": "Iron"}]) is None
-    assert await extracted(r"\boxed{gold}", "lenient_boxed", [{"A": "iron"}, {"B": " "}]) is None
-
-
-async def test_options_in_scripts_without_blanks_are_found() -> None:
-    options = [{"A": "心臓"}, {"B": "肺"}]
-    assert await extracted(r"\boxed{答えは心臓です}", "lenient_boxed", options) == "A"
-
-
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        ("Answer: B", "B"),
-        ("so the ANSWER : b\nbecause", "B"),
-        (r"Answer: \text{B}", "B"),
-        ("Answer: Copper", "B"),
-        ("Answer:\nB", "B"),
-        ("Answer: A\nAnswer: B", "A"),
-        ("Answer: B.", None),
-        ("**Answer:** B", None),
-        ("Answer: B because", None),
-        ("Answer: D", None),
-        ("Answer:", None),
-        (r"\boxed{B}", None),
-    ],
-)
-async def test_answer_colon_wants_the_rest_of_the_first_line_to_be_an_option(text: str, letter: str | None) -> None:
-    assert await extracted(text, "lenient_answer_colon") == letter
-
-
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        ("**Answer:** B", "B"),
-        ("__Answer__: (b)", "B"),
-        ("Answer: **B) copper**", "B"),
-        ("Answer: The option is B.", "B"),
-        (r"Answer: $\boxed{B}$", "B"),
-        ("Answer: ب", "B"),
-        ("Answer: \uff22", "B"),
-        ("Answer: A\nOn reflection:\nAnswer: B", "B"),
-        ("Answer: B\nAnswer: A or C", "B"),
-        ("Answer: B\nAnswer: E", "B"),
-        ("Answer: A/B", None),
-        ("Answer: (A) & (B)", None),
-        ("Answer: A, B", None),
-        ("Answer: a or b", None),
-        ("Answer: copper", None),
-        ("The answer is B", None),
-    ],
-)
-async def test_answer_colon_md_reads_through_markdown_last_to_first(text: str, letter: str | None) -> None:
-    assert await extracted(text, "lenient_answer_colon_md") == letter
-
-
-async def test_words_of_one_letter_are_not_choices_except_in_compat() -> None:
-    mode = "lenient_answer_colon_md"
-    assert await extracted("Answer: a red metal", mode) is None
-    assert await extracted("Answer: a red metal", mode, compat=True) == "A"
-    assert await extracted("Answer: I think B", mode, TEN) == "B"
-    assert await extracted("Answer: I think B", mode, TEN, compat=True) == "I"
-    assert await extracted("Answer: I", mode, TEN) == "I"
 
 
 @pytest.mark.parametrize(
