@@ -51,6 +51,24 @@ class Limits(BaseModel):
 class Episode:
     """What an agent holds while it plays: the items so far, the model, and the tools this task offers."""
 
+    __slots__ = (
+        "_offered",
+        "_start",
+        "calls",
+        "deadline",
+        "items",
+        "job",
+        "limits",
+        "model",
+        "params",
+        "resources",
+        "since",
+        "stage",
+        "task",
+        "timings",
+        "usage",
+    )
+
     def __init__(self, job: Job, resources: Resources, model: Model, limits: Limits) -> None:
         task = job.task
         self.task: Task = task

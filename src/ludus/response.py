@@ -12,7 +12,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 import orjson
 
-from ludus.encoding import encode
+from ludus.encoding import compact, encode
 from ludus.outcome import Failure
 from ludus.tokens import Tokens
 
@@ -100,7 +100,7 @@ class Items(list[Item]):
         """The items as JSON fragments that orjson copies as they are."""
         done = self._encoded
         if len(done) < len(self):
-            done += [orjson.Fragment(encode(item)) for item in self[len(done) :]]
+            done += [orjson.Fragment(compact(encode(item))) for item in self[len(done) :]]
         return done
 
     def since(self, start: int) -> Items:

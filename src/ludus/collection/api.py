@@ -276,7 +276,7 @@ def rare_collections() -> Iterator[None]:
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(50000, 20, 100)
     try:
         yield
     finally:

@@ -17,6 +17,7 @@ import orjson
 from pydantic import NonNegativeInt
 from yarl import URL
 
+from ludus.encoding import compact
 from ludus.errors import UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models.chat import from_chat, to_chat
@@ -48,7 +49,8 @@ class OpenAIModel(Model):
         self.config = config
         url = config.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL
         self.base_url = url.rstrip("/")
-        self._responses_url, self._chat_url = URL(f"{self.base_url}/responses"), URL(f"{self.base_url}/chat/completions")
+        self._responses_url = URL(f"{self.base_url}/responses")
+        self._chat_url = URL(f"{self.base_url}/chat/completions")
         self.name = f"{self.base_url}#{config.model}" if url != DEFAULT_URL else f"openai:{config.model}"
         self._key = os.environ.get(config.api_key_env, "")
         if url == DEFAULT_URL and not self._key:
@@ -81,7 +83,7 @@ class OpenAIModel(Model):
         """Answer one request through the endpoint."""
         if not self._chat:
             body = {**self._fixed, **request.params, "input": request.input.encoded()}
-            data = await self._post(self._responses_url, orjson.dumps(body))
+            data = await self._post(self._responses_url, compact(orjson.dumps(body)))
             if data is not None:
                 return _accepted(data)
             self._chat = True
