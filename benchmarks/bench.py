@@ -104,7 +104,9 @@ def main() -> None:
     for name in options.cases or CASES:
         print(f"measuring {name} ...", file=sys.stderr)
         for title, value, bound, unit in CASES[name](options.rounds):
-            table.add_row(title, f"{value:.2f} {unit}", f"at most {bound:g} {unit}", "ok" if value <= bound else "MISSED")
+            table.add_row(
+                title, f"{value:.2f} {unit}", f"at most {bound:g} {unit}", "ok" if value <= bound else "MISSED"
+            )
             results.append({"case": title, "measured": value, "at_most": bound, "unit": unit})
     Console().print(table)
     options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -14,9 +14,8 @@ from typing import Any
 
 import aiohttp
 import orjson
-from yarl import URL
-
 from measure import Meter, raise_file_limit
+from yarl import URL
 
 TOOL = {
     "type": "function",

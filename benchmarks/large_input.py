@@ -1,6 +1,6 @@
 """A million rows: how much memory the collector takes between its 1,000th and its 20,000th rollout.
 
-    python benchmarks/large_input.py
+python benchmarks/large_input.py
 """
 
 import asyncio

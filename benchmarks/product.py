@@ -1,6 +1,6 @@
 """The collector under the meter: the floor's model calls, made by Ludus with tools, verdicts and journals.
 
-    python benchmarks/product.py --url http://127.0.0.1:8000 --rollouts 3000 --concurrency 64
+python benchmarks/product.py --url http://127.0.0.1:8000 --rollouts 3000 --concurrency 64
 """
 
 import argparse

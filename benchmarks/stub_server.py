@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
         self.buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it
         self.loop = asyncio.get_running_loop()
         self.rest()
 

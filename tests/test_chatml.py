@@ -157,7 +157,8 @@ def test_only_function_tools_can_be_offered() -> None:
         ("Paris.\n", ["Paris.\n"]),
         ('<tool_call>{"name": "add", "arguments": {"count": 2}}</tool_call>', [("add", '{"count": 2}')]),
         (
-            'Sure!\n<tool_call>\n{"arguments": {"a":1}, "name": "add"}\n</tool_call>\n<tool_call>{"name": "read"}</tool_call> Bye',
+            'Sure!\n<tool_call>\n{"arguments": {"a":1}, "name": "add"}\n</tool_call>\n'
+            '<tool_call>{"name": "read"}</tool_call> Bye',
             ["Sure!", ("add", '{"a":1}'), ("read", "{}"), "Bye"],
         ),
         # The closing tag or a brace is missing, or there is one too many.

@@ -25,6 +25,7 @@ from ludus.response import Item, Items, Response, function_call_output
 from ludus.rollout import Job, Rollout
 from ludus.task import Task
 from ludus.threads import awaited
+from ludus.tokens import TokenLog
 from ludus.tools import not_found
 
 T = TypeVar("T")
@@ -52,8 +53,10 @@ class Episode:
     """What an agent holds while it plays: the items so far, the model, and the tools this task offers."""
 
     __slots__ = (
+        "_last",
         "_offered",
         "_start",
+        "_tokens",
         "calls",
         "deadline",
         "items",
@@ -82,9 +85,11 @@ class Episode:
         self.stage: Stage = "open"
         self.since = perf_counter()
         self.timings: dict[str, float] = {}
-        self.calls: list[Response] = []
+        self.calls: list[dict[str, Any]] = []
         self.usage: dict[str, Any] = {}
         self._start = len(self.items)
+        self._last: Response | None = None
+        self._tokens = TokenLog()
         self._offered: frozenset[str] = frozenset()
 
     def offer_tools(self) -> None:
@@ -103,12 +108,20 @@ class Episode:
             session=self.job.rollout_id,
             seed=self.job.seed,
             turn=len(self.calls),
+            deadline=perf_counter() + self.limits.model,
+            tokens=self._tokens.last,
             params=self.params,
             **overrides,
         )
         response = await self.within("model", self.limits.model, self.model.respond(request))
         self.items.extend(response.output)
-        self.calls.append(response)
+        if response.waited:
+            self.timings["connect"] = self.timings.get("connect", 0.0) + response.waited
+        self._last = response
+        record: dict[str, Any] = {"items": len(response.output)}
+        if response.tokens is not None:
+            record |= self._tokens.add(response.tokens)
+        self.calls.append(record)
         add_usage(self.usage, response.usage)
         return response
 
@@ -133,7 +146,7 @@ class Episode:
     @property
     def response(self) -> Response:
         """The trajectory so far as one response: the last answer's fields, all output, summed usage."""
-        last = self.calls[-1].data if self.calls else Response.of(model=self.model.name, status="incomplete").data
+        last = self._last.data if self._last else Response.of(model=self.model.name, status="incomplete").data
         return Response({**last, "output": self.items.since(self._start), "usage": self.usage or None})
 
     async def _run_tool(self, call: Item) -> str:
@@ -180,6 +193,7 @@ async def play(episode: Episode, agent: Agent) -> Rollout:
         rollout.fail(Failure.of(error, "agent"))
     finally:
         episode.deadline.stop()
+        episode.model.forget(episode.job.rollout_id)
         failure = await _close(episode)
         if failure is not None:
             rollout.fail(failure)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from ludus.response import Item, Items, Response
+from ludus.tokens import Tokens
 
 
 class ModelConfig(BaseModel):
@@ -19,12 +20,13 @@ class Request:
     """One request: the items so far, and every other field of the Responses API in `params`.
 
     `seed` is what this rollout should sample with where the request names none. `session` is the same for all calls
-    of a rollout, so that a model with several endpoints can keep to one; `turn` counts the calls before this one.
+    of a rollout, so that a model with several endpoints can keep to one; `turn` counts the calls before this one, and
+    `tokens` are those of the last. `deadline` is when the answer is no longer wanted, as `time.perf_counter` counts.
 
         Request("Which planet is largest?", temperature=0.2)
     """
 
-    __slots__ = ("input", "params", "seed", "session", "turn")
+    __slots__ = ("deadline", "input", "params", "seed", "session", "tokens", "turn")
 
     def __init__(
         self,
@@ -33,6 +35,8 @@ class Request:
         session: str | None = None,
         seed: int | None = None,
         turn: int = 0,
+        deadline: float | None = None,
+        tokens: Tokens | None = None,
         params: dict[str, Any] | None = None,
         **fields: Any,
     ) -> None:
@@ -43,6 +47,18 @@ class Request:
         self.session = session
         self.seed = seed
         self.turn = turn
+        self.deadline = deadline
+        self.tokens = tokens
+
+
+class Observer(Protocol):
+    """Told how a model's calls go, so that the number of rollouts in flight can follow."""
+
+    def answered(self, seconds: float) -> None:
+        """A call was answered."""
+
+    def pressed(self) -> None:
+        """The server said, or showed, that it is too much."""
 
 
 class Model:
@@ -57,6 +73,15 @@ class Model:
     #: How `run.json` and rollouts name this model. Never holds a secret.
     name: str = ""
 
+    #: Ask for token ids with every answer; set before `start` where a collection wants them.
+    capture_tokens: bool = False
+
+    #: Whoever wants to know how calls go; set by the collector.
+    observer: Observer | None = None
+
+    #: Whether every call in flight holds an open connection, which is an open file.
+    connects: bool = False
+
     #: How many rollouts at once suit this model where the user does not say.
     concurrency: int = 64
 
@@ -69,6 +94,13 @@ class Model:
     async def respond(self, request: Request) -> Response:
         """Answer one request."""
         raise TypeError(f"{type(self).__name__} does not define respond()")
+
+    def forget(self, session: str) -> None:
+        """Called when a rollout is over: what was kept for its session can go."""
+
+    def stats(self) -> dict[str, Any]:
+        """What `metrics.json` should say of this model: endpoints, retries, waiting."""
+        return {}
 
     async def start(self) -> None:
         """Called once before the first request, on the event loop that will make them."""

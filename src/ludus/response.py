@@ -117,11 +117,12 @@ class Response:
     response.function_calls[0]["name"]   # 'get_weather'
     """
 
-    __slots__ = ("data", "tokens")
+    __slots__ = ("data", "tokens", "waited")
 
     def __init__(self, data: dict[str, Any], tokens: Tokens | None = None) -> None:
         self.data = data
         self.tokens = tokens
+        self.waited = 0.0  # seconds of the call that went into getting a connection
 
     def __repr__(self) -> str:
         kinds = ", ".join(str(item.get("type", "message")) for item in self.output)

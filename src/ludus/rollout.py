@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from ludus.encoding import encode
 from ludus.outcome import Failure, Outcome, Verdict
 from ludus.response import Items, Response
 from ludus.task import Task
-from ludus.tokens import Sequence, deltas, sequences
+from ludus.tokens import Sequence, sequences
 
 
 @dataclass(slots=True)
@@ -38,7 +36,8 @@ def rollout_id(task_id: str, repeat: int) -> str:
 class Rollout:
     """One attempt: what was asked, everything that happened, and how it ended.
 
-    `reward` is None unless a verifier returned one. `error` is set for a failed rollout and only then.
+    `reward` is None unless a verifier returned one. `error` is set for a failed rollout and only then. `calls` says of
+    each model call how many items it wrote and, where the model told, which tokens it added.
     """
 
     job: Job
@@ -49,8 +48,7 @@ class Rollout:
     response: Response | None = None
     usage: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
-    calls: list[Response] = field(default_factory=list)
-    stored_calls: list[dict[str, Any]] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def rollout_id(self) -> str:
@@ -74,18 +72,14 @@ class Rollout:
 
     def sequences(self) -> Iterator[Sequence]:
         """Token sequences to train on, with loss masks; empty when the model gave no token ids."""
-        return sequences(call for call in self.call_records() if "prefix" in call)
+        return sequences(call for call in self.calls if "prefix" in call)
 
-    def call_records(self) -> list[dict[str, Any]]:
-        """What is kept of each model call: how many items it wrote and, where the model gave them, its new tokens."""
-        calls = self.calls
-        if not calls:
-            return self.stored_calls
-        records: list[dict[str, Any]] = [{"items": len(call.output)} for call in calls]
-        captured = [index for index, call in enumerate(calls) if call.tokens is not None]
-        for index, delta in zip(captured, deltas(calls[index].tokens for index in captured), strict=True):
-            records[index].update(delta)
-        return records
+    def require_tokens(self) -> None:
+        """Mask this rollout if the tokens of any of its model calls are unknown: they are never guessed."""
+        missing = [str(number) for number, call in enumerate(self.calls, start=1) if "prefix" not in call]
+        if self.verdict is not None and (missing or not self.calls):
+            self.outcome = Outcome.MASKED
+            self.verdict.mask = f"no token ids for model call {', '.join(missing[:5]) or 1}"
 
     def to_row(self) -> dict[str, Any]:
         """The rollout as one JSON object: a row of `rollouts.jsonl`, or of `failures.jsonl` if it failed."""
@@ -110,7 +104,7 @@ class Rollout:
         row["response"] = self._response_row()
         row["usage"] = self.usage
         row["timings"] = {stage: round(seconds, 6) for stage, seconds in self.timings.items()}
-        row["model_calls"] = self.call_records()
+        row["model_calls"] = self.calls
         return row
 
     def encode(self) -> bytes:
@@ -134,7 +128,7 @@ class Rollout:
         rollout = cls(job, outcome=Outcome(row["outcome"]), stop_reason=row.get("stop_reason"))
         rollout.response = Response(row["response"]) if row.get("response") else None
         rollout.usage, rollout.timings = row.get("usage") or {}, row.get("timings") or {}
-        rollout.stored_calls = row.get("model_calls") or []
+        rollout.calls = row.get("model_calls") or []
         if rollout.outcome is Outcome.FAILED:
             rollout.error = Failure(row["kind"], row["cause"], stage=row["stage"], where=row.get("where"))
         else:
@@ -163,8 +157,3 @@ def _parts(verdict: Verdict) -> dict[str, Any]:
         "mask": verdict.mask,
     }
     return {key: value for key, value in parts.items() if value}
-
-
-def read_rollouts(lines: Iterator[bytes]) -> Iterator[Rollout]:
-    """Rollouts from the lines of a journal."""
-    return (Rollout.from_row(orjson.loads(line)) for line in lines)

@@ -39,21 +39,27 @@ class Sequence:
         self.logprobs += [0.0] * len(ids) if logprobs is None else logprobs
 
 
-def deltas(calls: Iterable[Tokens | None]) -> Iterator[dict[str, Any]]:
-    """What each call adds: `prefix` ids are shared with the call before it, `prompt_ids` are the rest of its prompt."""
-    before: list[int] = []
-    for call in calls:
-        if call is None:
-            continue
-        prefix = _shared(before, call.prompt_ids)
-        yield {
+class TokenLog:
+    """Turns whole calls into what each adds to the one before it, and forgets the rest at once."""
+
+    __slots__ = ("_before", "last")
+
+    def __init__(self) -> None:
+        self.last: Tokens | None = None
+        self._before: list[int] = []
+
+    def add(self, call: Tokens) -> dict[str, Any]:
+        """What a call adds: `prefix` ids are shared with the call before, `prompt_ids` are the rest of its prompt."""
+        prefix = _shared(self._before, call.prompt_ids)
+        self._before = call.prompt_ids + call.generated_ids
+        self.last = call
+        return {
             "prefix": prefix,
             "prompt_ids": call.prompt_ids[prefix:],
             "generated_ids": call.generated_ids,
             "logprobs": call.logprobs,
             "policy_version": call.policy_version,
         }
-        before = call.prompt_ids + call.generated_ids
 
 
 def sequences(stored: Iterable[dict[str, Any]]) -> Iterator[Sequence]:

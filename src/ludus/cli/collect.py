@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -32,7 +32,8 @@ def collect(
     ] = "local",
     repeats: Annotated[int, typer.Option("--repeats", "-n", min=1, help="Rollouts per task.")] = 1,
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", "-c", min=1, help="Rollouts at once; default: what suits the model.")
+        str | None,
+        typer.Option("--concurrency", "-c", help="Rollouts at once, or auto; default: what suits the model."),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first rows.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a collection, retrying what failed.")] = False,
@@ -44,6 +45,7 @@ def collect(
         list[str] | None,
         typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model or limits."),
     ] = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Mask rollouts whose token ids are not known.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
 ) -> None:
     """Collect verified rollouts.
@@ -61,17 +63,28 @@ def collect(
         input=input,
         output=output,
         repeats=repeats,
-        concurrency=concurrency,
+        concurrency=_at_once(concurrency),
         limit=limit,
         resume=resume,
         force=force,
         overwrite=overwrite,
         seed=seed,
         max_attempts=max_attempts,
+        tokens=tokens,
         settings=parse_assignments(set_ or []),
     )
     collection = Collection(environment, options)
     raise typer.Exit(_run(collection, as_json=json_))
+
+
+def _at_once(given: str | None) -> int | Literal["auto"] | None:
+    from ludus.errors import UserError
+
+    if given is None or given == "auto":
+        return None if given is None else "auto"
+    if not given.isdecimal() or int(given) < 1:
+        raise UserError(f"--concurrency {given} is neither a number nor auto", "Example: --concurrency 64")
+    return int(given)
 
 
 def _run(collection: Collection, as_json: bool) -> int:

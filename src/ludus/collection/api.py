@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import orjson
 
@@ -29,6 +29,10 @@ from ludus.rollout import Rollout
 from ludus.task import Task
 
 T = TypeVar("T")
+
+#: How far `--concurrency auto` may go, and how many open files everything else may take.
+MOST_AT_ONCE = 4096
+FILES_IN_RESERVE = 128
 Which = str | Path | type[Resources] | Environment
 Watcher = Callable[[Collector], Coroutine[Any, Any, None]]
 
@@ -41,13 +45,14 @@ class Options:
     input: str | Path | list[dict[str, Any]] | None = None
     output: str | Path | None = None
     repeats: int = 1
-    concurrency: int | None = None
+    concurrency: int | Literal["auto"] | None = None
     limit: int | None = None
     resume: bool = False
     overwrite: bool = False
     force: bool = False
     seed: int = 0
     max_attempts: int = 3
+    tokens: bool = False
     settings: dict[str, Any] | None = None
 
 
@@ -85,16 +90,20 @@ class Collection:
         """Check rows, files and identity, so that what can be known to go wrong does so before anything is spent."""
         survey = self.rows.survey(tick)
         options = self.options
+        adaptive = options.concurrency == "auto"
         plan = Plan(
             self.rows,
             self._environments.of_row,
             self.model,
             options.repeats,
-            options.concurrency or self.model.concurrency,
+            MOST_AT_ONCE if adaptive else int(options.concurrency or self.model.concurrency),
             options.seed,
             options.max_attempts,
+            options.tokens,
+            adaptive,
         )
-        raise_file_limit()
+        if self.model.connects:
+            make_room_for(min(plan.concurrency, survey.rows * options.repeats))
         dataset = {"name": Path(self.rows.name).name, "rows": survey.rows, "digest": survey.digest}
         known = identity(self._environments.all(), self.model, dataset, options.seed)
         with contextlib.ExitStack() as unless_ready:
@@ -120,6 +129,7 @@ class Collection:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
             self.metrics = collector.metrics.summary(round(time.perf_counter() - began, 3))
+            self.metrics["model"] = self.model.stats()
             self._stack.close()
             if self.files is not None:
                 write_whole(self.files.metrics, orjson.dumps(self.metrics, option=orjson.OPT_INDENT_2) + b"\n")
@@ -284,9 +294,16 @@ def rare_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-def raise_file_limit() -> None:
-    """Every rollout in flight holds a connection: use all the files that the system allows."""
+def make_room_for(connections: int) -> None:
+    """Every call in flight holds a connection, which is an open file: raise the limit on those, or say it now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+    needed = connections + FILES_IN_RESERVE
+    if soft != resource.RLIM_INFINITY and soft < needed:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and soft < needed:
+            raise UserError(
+                f"{connections} rollouts at once need {needed} open files and this system allows {soft}",
+                f"Use --concurrency {max(1, soft - FILES_IN_RESERVE)}, or raise the limit with: ulimit -n {needed}",
+            )

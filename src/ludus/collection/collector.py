@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ludus.collection.adaptive import Adaptive, Gate
 from ludus.collection.journal import Journal
 from ludus.collection.metrics import Metrics
 from ludus.collection.rows import Rows
@@ -36,7 +37,10 @@ Sink = Callable[[Rollout], Awaitable[None]]
 
 @dataclass
 class Plan:
-    """What is to be collected, and how often."""
+    """What is to be collected, and how.
+
+    With `adaptive`, `concurrency` is the most that may be tried; with `tokens`, a rollout without token ids is masked.
+    """
 
     rows: Rows
     environment_of: EnvironmentOf
@@ -45,6 +49,8 @@ class Plan:
     concurrency: int = 64
     seed: int = 0
     max_attempts: int = 3
+    tokens: bool = False
+    adaptive: bool = False
 
 
 @dataclass
@@ -82,6 +88,7 @@ class Collector:
         self._done: set[str] = set()
         self._attempts: Counter[str] = Counter()
         self._first_failures: list[Failure] = []
+        self.gate = Gate(Adaptive(most=plan.concurrency)) if plan.adaptive else None
 
     def restore(self) -> None:
         """Take over what the journals hold: count it, skip what is finished, retry what failed within the budget."""
@@ -105,13 +112,15 @@ class Collector:
         """Play everything that is not done. Raises what a journal raises; a failed rollout raises nothing."""
         progress, plan = self.progress, self.plan
         progress.started = progress.last_change = time.perf_counter()
+        plan.model.capture_tokens = plan.tokens
+        if self.gate is not None:
+            plan.model.observer = self.gate
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(plan.model)
-            shared: dict[str, Any] = {}
-            lock = asyncio.Lock()
+            sharing = _Sharing(stack)
             jobs = self._jobs()
             wanted = max(1, min(plan.concurrency, progress.total - progress.skipped))
-            workers = [asyncio.create_task(self._work(jobs, shared, lock, stack)) for _ in range(wanted)]
+            workers = [asyncio.create_task(self._work(jobs, sharing)) for _ in range(wanted)]
             try:
                 await asyncio.gather(*workers)
             finally:
@@ -129,32 +138,44 @@ class Collector:
                     seed = derive_seed(plan.seed, task_id, repeat)
                     yield Job(name, task_id, repeat, task, row, self._attempts.get(name, 0) + 1, seed, environment)
 
-    async def _work(
-        self, jobs: Iterator[Job], shared: dict[str, Any], lock: asyncio.Lock, stack: contextlib.AsyncExitStack
-    ) -> None:
-        progress, model = self.progress, self.plan.model
-        for job in jobs:
-            environment = self.plan.environment_of(job.row)
-            if environment.name not in shared:
-                async with lock:
-                    await _share(environment, shared, stack)
+    async def _work(self, jobs: Iterator[Job], sharing: _Sharing) -> None:
+        gate = self.gate
+        while True:
+            if gate is not None:
+                await gate.enter()
             try:
-                resources = environment.resources(environment.config, shared[environment.name])
-            except Exception as error:
-                rollout = Rollout(job)
-                rollout.fail(Failure.of(error, "open"))
-            else:
-                resources.seed = job.seed
-                episode = Episode(job, resources, model, environment.limits)
-                progress.in_flight.add(episode)
-                try:
-                    rollout = await play(episode, environment.agent)
-                finally:
-                    progress.in_flight.discard(episode)
-            self._record(rollout)
-            if self._sink is not None:
-                await self._sink(rollout)
+                job = next(jobs, None)
+                if job is None:
+                    return
+                rollout = await self._play(job, sharing)
+                self._record(rollout)
+                if self._sink is not None:
+                    await self._sink(rollout)
+            finally:
+                if gate is not None:
+                    gate.leave()
             await asyncio.sleep(0)  # a model that answers at once must not keep the loop from everybody else
+
+    async def _play(self, job: Job, sharing: _Sharing) -> Rollout:
+        plan, in_flight = self.plan, self.progress.in_flight
+        environment = plan.environment_of(job.row)
+        shared = await sharing.of(environment)
+        try:
+            resources = environment.resources(environment.config, shared)
+        except Exception as error:
+            rollout = Rollout(job)
+            rollout.fail(Failure.of(error, "open"))
+            return rollout
+        resources.seed = job.seed
+        episode = Episode(job, resources, plan.model, environment.limits)
+        in_flight.add(episode)
+        try:
+            rollout = await play(episode, environment.agent)
+        finally:
+            in_flight.discard(episode)
+        if plan.tokens:
+            rollout.require_tokens()
+        return rollout
 
     def _record(self, rollout: Rollout) -> None:
         journal = self._rollouts if rollout.error is None else self._failures
@@ -181,12 +202,24 @@ class Hopeless(UserError):
     """The first rollouts all failed in a way that the others would share."""
 
 
-async def _share(environment: Environment, shared: dict[str, Any], stack: contextlib.AsyncExitStack) -> None:
-    """Open what the rollouts of an environment share, once."""
-    if environment.name not in shared:
+class _Sharing:
+    """What the rollouts of each environment share: opened once, when the first of them comes, closed with the stack."""
+
+    def __init__(self, stack: contextlib.AsyncExitStack) -> None:
+        self._stack = stack
+        self._opened: dict[str, Any] = {}
+        self._lock = asyncio.Lock()
+
+    async def of(self, environment: Environment) -> Any:
+        if environment.name not in self._opened:
+            async with self._lock:
+                if environment.name not in self._opened:
+                    self._opened[environment.name] = await self._open(environment)
+        return self._opened[environment.name]
+
+    async def _open(self, environment: Environment) -> Any:
         try:
-            opened = environment.resources.share(environment.config)
-            shared[environment.name] = await stack.enter_async_context(opened)
+            return await self._stack.enter_async_context(environment.resources.share(environment.config))
         except UserError:
             raise
         except Exception as error:

@@ -74,7 +74,7 @@ class Metrics:
         add_usage(self.usage, rollout.usage)
         for stage, seconds in rollout.timings.items():
             self._distribution(stage).add(seconds)
-        self._turns.add(len(rollout.calls) or len(rollout.stored_calls))
+        self._turns.add(len(rollout.calls))
         if rollout.error is not None:
             group.failed += 1
             self.failures[f"{rollout.error.stage}/{rollout.error.kind}"] += 1

@@ -2,51 +2,138 @@
 
 | spec | model |
 | --- | --- |
-| `local` | the embedded model |
-| `scripted:FILE`, `scripted:module:function` | fixed answers |
+| `local`, `local:FILE` | the embedded model, or a GGUF file of one's own |
 | `openai:NAME` | OpenAI's endpoint, or the one in OPENAI_BASE_URL |
-| `URL#NAME` | any endpoint that speaks Responses or Chat Completions |
+| `URL#NAME` | any endpoint that speaks Responses or Chat Completions (OpenRouter, llama.cpp, ...) |
+| `vllm:URL#NAME`, `sglang:URL#NAME` | a server that can tell token ids |
+| `azure:DEPLOYMENT` | Azure OpenAI |
+| `replay:FILE` | the answers of a recorded collection |
+| `scripted:FILE`, `scripted:module:function` | fixed answers |
+| `FILE.yaml` | a block with `type` (one of the words above) and settings, such as several `base_url`s |
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ludus.errors import UserError, did_you_mean
 from ludus.model import Model
 from ludus.settings import checked
 
-KINDS = ("local", "scripted", "openai")
+Settings = dict[str, Any]
 
 
-def open_model(spec: str | Model, settings: dict[str, Any] | None = None) -> Model:
+def open_model(spec: str | Settings | Model, settings: Settings | None = None) -> Model:
     """The model that a spec names, with settings checked against its class. Modules are imported when asked for.
 
-    open_model("http://127.0.0.1:8000/v1#my-model", {"timeout": 30})
+    open_model("http://127.0.0.1:8000/v1#my-model", {"temperature": 0.2})
+    open_model({"type": "vllm", "base_url": ["http://a/v1", "http://b/v1"], "model": "my-model"})
     """
     if isinstance(spec, Model):
         return spec
     given = dict(settings or {})
+    if isinstance(spec, dict):
+        return _from_block(spec, given, "the model")
+    if spec.endswith((".yaml", ".yml")) and ":" not in spec:
+        return _from_block(_read_block(Path(spec)), given, spec)
     if spec.startswith(("http://", "https://")):
-        from ludus.models.openai import OpenAIModel
-
-        url, _, name = spec.partition("#")
-        if not name:
-            raise UserError(f"model {spec} names no model", f"Write it as {url}#NAME")
-        return OpenAIModel(checked(OpenAIModel.Config, {"base_url": url, "model": name, **given}, "model"))
+        return _openai(spec, given)
     kind, _, rest = spec.partition(":")
-    if kind == "local":
-        from ludus.models.local import LocalModel
+    if kind not in KINDS:
+        raise UserError(f"unknown model {spec}", f"{did_you_mean(kind, KINDS)} An endpoint is written URL#NAME")
+    return KINDS[kind](rest, given)
 
-        return LocalModel(checked(LocalModel.Config, {**({"path": rest} if rest else {}), **given}, "model"))
-    if kind == "scripted":
-        from ludus.models.scripted import ScriptedModel
 
-        return ScriptedModel.load(rest, checked(ScriptedModel.Config, given, "model"))
-    if kind == "openai":
-        from ludus.models.openai import OpenAIModel
+def _local(rest: str, given: Settings) -> Model:
+    from ludus.models.local import LocalModel
 
-        if not rest:
-            raise UserError("openai names no model", "Write it as openai:NAME, for example openai:gpt-4.1-mini")
-        return OpenAIModel(checked(OpenAIModel.Config, {"model": rest, **given}, "model"))
-    raise UserError(f"unknown model {spec}", f"{did_you_mean(kind, KINDS)} An endpoint is written URL#NAME")
+    return LocalModel(checked(LocalModel.Config, {**({"path": rest} if rest else {}), **given}, "model"))
+
+
+def _scripted(rest: str, given: Settings) -> Model:
+    from ludus.models.scripted import ScriptedModel
+
+    return ScriptedModel.load(rest or str(given.pop("script", "")), checked(ScriptedModel.Config, given, "model"))
+
+
+def _replay(rest: str, given: Settings) -> Model:
+    from ludus.models.replay import ReplayModel
+
+    path = rest or str(given.pop("path", ""))
+    checked(ReplayModel.Config, given, "model")
+    if not path:
+        raise UserError("replay names no recording", "Write it as replay:FOLDER or replay:FILE")
+    return ReplayModel(Path(path))
+
+
+def _openai(rest: str, given: Settings) -> Model:
+    from ludus.models.openai import OpenAIModel
+
+    found = {**_endpoint(rest), **given}
+    if not found.get("model"):
+        raise UserError("openai names no model", "Write it as openai:NAME, for example openai:gpt-4.1-mini")
+    return OpenAIModel(checked(OpenAIModel.Config, found, "model"))
+
+
+def _vllm(rest: str, given: Settings) -> Model:
+    from ludus.models.vllm import VllmModel
+
+    found = {**_endpoint(rest), **given}
+    if "base_url" not in found:
+        raise UserError(
+            "vllm names no server", "Write it as vllm:URL#NAME, for example vllm:http://127.0.0.1:8000/v1#m"
+        )
+    return VllmModel(checked(VllmModel.Config, found, "model"))
+
+
+def _azure(rest: str, given: Settings) -> Model:
+    from ludus.models.azure import AzureModel
+
+    if not rest and "model" not in given:
+        raise UserError("azure names no deployment", "Write it as azure:DEPLOYMENT")
+    return AzureModel(checked(AzureModel.Config, {**({"model": rest} if rest else {}), **given}, "model"))
+
+
+KINDS: dict[str, Callable[[str, Settings], Model]] = {
+    "local": _local,
+    "openai": _openai,
+    "vllm": _vllm,
+    "sglang": _vllm,
+    "azure": _azure,
+    "replay": _replay,
+    "scripted": _scripted,
+}
+
+
+def _endpoint(rest: str) -> Settings:
+    """The parts of `NAME`, `URL#NAME` or nothing (then settings must say)."""
+    if not rest.startswith(("http://", "https://")):
+        return {"model": rest} if rest else {}
+    url, _, name = rest.partition("#")
+    if not name:
+        raise UserError(f"model {rest} names no model", f"Write it as {url}#NAME")
+    return {"base_url": url, "model": name}
+
+
+def _from_block(block: Settings, given: Settings, where: str) -> Model:
+    fields = {**block, **given}
+    kind = str(fields.pop("type", ""))
+    if kind not in KINDS:
+        raise UserError(f"{where}: unknown type {kind or '(none)'}", did_you_mean(kind, KINDS))
+    return KINDS[kind]("", fields)
+
+
+def _read_block(path: Path) -> Settings:
+    try:
+        block = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read model {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"model {path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(block, dict):
+        raise UserError(f"model {path} must hold a mapping with a type")
+    return block

@@ -52,8 +52,8 @@ class LocalModel(Model):
     class Config(ModelConfig):
         """`context` is in tokens for each of the `parallel` requests that run at once; the rest wait their turn.
 
-        `threads` left out means as many as cores stand idle when the model starts. The last three apply where a
-        request does not say.
+        `threads` left out means one less than the cores that stand idle when the model starts. The last three apply
+        where a request does not say.
         """
 
         path: Path | None = None
@@ -85,8 +85,7 @@ class LocalModel(Model):
 
     async def respond(self, request: Request) -> Response:
         """Answer one request, together with up to `parallel` others."""
-        llama = self._llama
-        if llama is None:
+        if (llama := self._llama) is None:
             raise RuntimeError("LocalModel answers only between start() and stop(), or inside `async with`")
         forced = chatml.forced_tools(request.params)
         turns = chatml.turns(request.input, request.params)
@@ -97,11 +96,12 @@ class LocalModel(Model):
                 return self._response(Tokens(prompt, [], [], self.name), [], cut=True)
             answer = await llama.complete({"prompt": prompt, **self._sampling(request, forced, room)})
             tokens = Tokens(prompt, answer["tokens"], await llama.logprobs(prompt, answer), self.name)
-        closing = chatml.CALL_END if answer["stopping_word"] == chatml.CALL_END else ""
-        items = chatml.parse(answer["content"] + closing, key=f"{request.session}:{len(request.input)}")
-        cut = answer["stop_type"] == "limit"
-        if forced and not cut and items[0]["type"] != "function_call":
+        text = answer["content"] + (chatml.CALL_END if answer["stopping_word"] == chatml.CALL_END else "")
+        if forced and text[: len(chatml.CALL_START)] != chatml.CALL_START[: len(text)]:
+            # A grammar that llama.cpp cannot use is not an error there: the model writes what it likes.
             raise Failure("unsupported", f"llama.cpp cannot hold a call to {forced!r:.200}")
+        items = chatml.parse(text, key=f"{request.session}:{len(request.input)}")
+        cut = answer["stop_type"] == "limit"
         if cut:
             items[-1]["status"] = "incomplete"
         self._remember(request, items, tokens.generated_ids)
@@ -187,11 +187,11 @@ class _Llama:
         except BaseException:
             home.cleanup()
             raise
-        start, end = [await llama.tokenize([text], control=True) for text in (chatml.TURN_START, chatml.TURN_END)]
-        if len(start) != 1 or len(end) != 1:
+        turn = await llama.tokenize([chatml.TURN_START, chatml.TURN_END], control=True)
+        if len(turn) != 2:
             await llama.close()
             raise UserError(f"{path} has no tokens for turns", "Use a GGUF file whose chat template is ChatML")
-        llama.turn_start, llama.turn_end = start[0], end[0]
+        llama.turn_start, llama.turn_end = turn
         return llama
 
     async def close(self) -> None:
@@ -221,8 +221,8 @@ class _Llama:
     async def _logprob(self, before: list[int], token: int) -> float:
         for most in (64, 1_000_000):
             # The token at the end of a turn is sampled because it is never kept back; probabilities ignore the bias.
-            body = {"prompt": before, "n_predict": 1, "n_probs": most, "logit_bias": [[self.turn_end, 1e6]]}
-            answer = await self.complete({**body, "temperature": 0})
+            greedy = {"n_predict": 1, "temperature": 0, "logit_bias": [[self.turn_end, 1e6]]}
+            answer = await self.complete({"prompt": before, "n_probs": most, **greedy})
             for likely in answer["completion_probabilities"][0]["top_logprobs"]:
                 if likely["id"] == token:
                     return float(likely["logprob"])
@@ -248,19 +248,19 @@ def idle_cores(before: str, after: str, cpus: set[int]) -> float:
 
 
 def threads_for_now() -> int:
-    """As many threads as cores stand idle, from 1 to 8.
+    """One less than the cores that stand idle, from 1 to 8.
 
-    llama.cpp's threads spin while they wait for each other, so that on a busy machine two are slower than one.
+    llama.cpp's threads spin while they wait for each other. Where another process takes a core from them, two are
+    up to ten times slower than one; where none does, two are half as fast again.
     """
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    stat = Path("/proc/stat")
-    if stat.exists():
+    if (stat := Path("/proc/stat")).exists():
         before = stat.read_text()
         time.sleep(0.2)
         idle = idle_cores(before, stat.read_text(), cpus)
     else:
         idle = len(cpus) - os.getloadavg()[0]
-    return max(1, min(8, len(cpus), round(idle)))
+    return max(1, min(8, round(idle) - 1))
 
 
 def _ticks(stat: str) -> dict[int, tuple[int, int]]:

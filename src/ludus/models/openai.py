@@ -1,133 +1,146 @@
-"""Any endpoint that speaks the Responses API or Chat Completions, by URL.
+"""Any endpoint that speaks the Responses API or Chat Completions, by URL, or several that serve the same model.
 
-The key comes from an environment variable and goes nowhere but the request's header. Connections that the server
-dropped before it answered are tried again at once; answers that say "later" (429, 5xx) are tried again after a
-pause, a few times.
+The key comes from the environment or `env.yaml` and goes nowhere but the request's header. A prompt that is too
+long for the model is an incomplete response, as if it had hit its limit at once, and not a failure.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import random
 from typing import Any, Literal
 
-import aiohttp
 import orjson
-from pydantic import NonNegativeInt
-from yarl import URL
+from pydantic import field_validator
 
 from ludus.encoding import compact
 from ludus.errors import UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models.chat import from_chat, to_chat
+from ludus.models.retry import Retries
+from ludus.models.token_capture import tokens_from_chat, tokens_from_response
+from ludus.models.transport import Answer, Transport
 from ludus.outcome import Failure
 from ludus.response import Response
+from ludus.secrets import redacted, secret
 
 DEFAULT_URL = "https://api.openai.com/v1"
-_DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetError)
-_FREE_RETRIES = 8
-_LONGEST_PAUSE = 60.0
+_TOO_LONG = (
+    "context length",
+    "context_length",
+    "maximum context",
+    "context window",
+    "prompt is too long",
+    "max_tokens",
+)
 
 
 class OpenAIModel(Model):
     """A model behind HTTP. `api: auto` asks for Responses first and falls back to Chat where that is not known."""
 
     class Config(ModelConfig):
-        """Settings of an endpoint."""
+        """Settings of an endpoint. Sampling settings apply where a request does not say."""
 
         model: str
-        base_url: str | None = None
+        base_url: str | list[str] | None = None
         api: Literal["auto", "responses", "chat"] = "auto"
         api_key_env: str = "OPENAI_API_KEY"
-        retries: NonNegativeInt = 4
+        retries: Retries = Retries()
         temperature: float | None = None
         top_p: float | None = None
         max_output_tokens: int | None = None
+        extra_body: dict[str, Any] = {}
+        headers: dict[str, str] = {}
+        policy_version: str | None = None
+
+        @field_validator("retries", mode="before")
+        @classmethod
+        def _one_number_for_all(cls, value: Any) -> Any:
+            return {"busy": value, "server": value, "dropped": value} if isinstance(value, int) else value
+
+    connects = True
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        url = config.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL
-        self.base_url = url.rstrip("/")
-        self._responses_url = URL(f"{self.base_url}/responses")
-        self._chat_url = URL(f"{self.base_url}/chat/completions")
-        self.name = f"{self.base_url}#{config.model}" if url != DEFAULT_URL else f"openai:{config.model}"
-        self._key = os.environ.get(config.api_key_env, "")
-        if url == DEFAULT_URL and not self._key:
+        urls = self._urls()
+        self.name = f"{urls[0]}#{config.model}" if urls[0] != DEFAULT_URL else f"openai:{config.model}"
+        self._key = secret(config.api_key_env)
+        if urls[0] == DEFAULT_URL and not self._key:
             raise UserError(f"model openai:{config.model} needs a key", f"Set {config.api_key_env}")
         self._chat = config.api == "chat"
         defaults = config.model_dump(include={"temperature", "top_p", "max_output_tokens"}, exclude_none=True)
         self._fixed = {"model": config.model, **defaults}
-        self._session: aiohttp.ClientSession | None = None
+        headers = {"Content-Type": "application/json", **config.headers, **self._authorisation()}
+        self._transport = Transport(self.name, urls, headers, config.retries)
 
     async def start(self) -> None:
-        """Open the connection pool; it has no limit of its own, because the collector bounds what is in flight."""
-        headers = {"Content-Type": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=30),
-            headers=headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=True,
-        )
+        """Open the connections."""
+        await self._transport.start()
 
     async def stop(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._transport.stop()
+
+    def forget(self, session: str) -> None:
+        """A rollout is over: its endpoint need not be remembered."""
+        self._transport.pool.forget(session)
+
+    def stats(self) -> dict[str, Any]:
+        """Endpoints, retries and waiting."""
+        return self._transport.stats()
 
     async def respond(self, request: Request) -> Response:
         """Answer one request through the endpoint."""
         if not self._chat:
-            body = {**self._fixed, **request.params, "input": request.input.encoded()}
-            data = await self._post(self._responses_url, compact(orjson.dumps(body)))
-            if data is not None:
-                return _accepted(data)
+            answer = await self._post("/responses", request, self._responses_body(request))
+            if not (self.config.api == "auto" and _no_route(answer)):
+                return self._read(answer, _from_responses)
             self._chat = True
-        data = await self._post(self._chat_url, orjson.dumps(to_chat(request, self._fixed)))
-        return _accepted(from_chat(data))
+        answer = await self._post("/chat/completions", request, self._chat_body(request))
+        return self._read(answer, _from_chat)
 
-    async def _post(self, url: URL, body: bytes) -> Any:
-        """One call with its retries. None means that the endpoint does not know the Responses API."""
-        dropped = pauses = 0
-        while True:
-            try:
-                status, content, retry_after = await self._send(url, body)
-            except _DROPPED as error:
-                if isinstance(error, aiohttp.ClientConnectorError) or dropped >= _FREE_RETRIES:
-                    raise self._unreachable(error) from error
-                dropped += 1
-                continue
-            except aiohttp.ClientError as error:
-                raise Failure("disconnected", f"{self.name}: {type(error).__name__}: {error}") from error
-            if status == 200:
-                return self._decoded(content)
-            if url is self._responses_url and self.config.api == "auto" and _no_route(status, content):
-                return None
-            if status not in (408, 409, 429, 500, 502, 503, 504) or pauses >= self.config.retries:
-                raise Failure(f"http_{status}", f"{self.name} answered {status}: {self._message(content)}")
-            pauses += 1
-            await asyncio.sleep(
-                retry_after if retry_after is not None else random.uniform(0.5, 1.0) * 2 ** (pauses - 1)
-            )
+    def _urls(self) -> list[str]:
+        given = self.config.base_url or secret("OPENAI_BASE_URL") or DEFAULT_URL
+        return [given] if isinstance(given, str) else list(given)
 
-    async def _send(self, url: URL, body: bytes) -> tuple[int, bytes, float | None]:
-        if self._session is None:
-            await self.start()
-        assert self._session is not None
-        async with self._session.post(url, data=body, allow_redirects=False) as answer:
-            content = await answer.read()
-            retry_after = None if answer.status == 200 else _seconds(answer.headers.get("Retry-After"))
-            return answer.status, content, retry_after
+    def _authorisation(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
 
-    def _decoded(self, content: bytes) -> Any:
+    def _responses_body(self, request: Request) -> dict[str, Any]:
+        return {**self._fixed, **request.params, **self.config.extra_body, "input": request.input.encoded()}
+
+    def _chat_body(self, request: Request) -> dict[str, Any]:
+        return {**to_chat(request, self._fixed), **self.config.extra_body}
+
+    async def _post(self, path: str, request: Request, body: dict[str, Any]) -> Answer:
+        return await self._transport.post(
+            path,
+            compact(orjson.dumps(body)),
+            session=request.session,
+            deadline=request.deadline,
+            repeatable=not (request.params.get("background") or request.params.get("conversation")),
+            observer=self.observer,
+        )
+
+    def _read(self, answer: Answer, convert: Any) -> Response:
+        if answer.status != 200:
+            return self._refused(answer)
         try:
-            return orjson.loads(content)
+            data = orjson.loads(answer.content)
         except orjson.JSONDecodeError as error:
-            raise Failure("bad_response", f"{self.name} sent no JSON: {self._message(content)}") from error
+            raise Failure("bad_response", f"{self.name} sent no JSON: {self._message(answer.content)}") from error
+        response: Response = convert(data)
+        if response.status == "failed":
+            raise Failure("bad_response", f"{self.name} failed: {str(response.data.get('error'))[:300]}")
+        if response.tokens is not None and response.tokens.policy_version is None:
+            response.tokens.policy_version = self.config.policy_version
+        response.waited = answer.waited
+        return response
+
+    def _refused(self, answer: Answer) -> Response:
+        said = self._message(answer.content)
+        if answer.status in (400, 413) and any(words in said.lower() for words in _TOO_LONG):
+            cut = {"reason": "max_output_tokens"}
+            return Response.of(model=self.config.model, status="incomplete", incomplete_details=cut, note=said)
+        raise Failure(f"http_{answer.status}", f"{self.name} answered {answer.status}: {said}")
 
     def _message(self, content: bytes) -> str:
         """What the provider said, in one short line and without our key."""
@@ -137,29 +150,20 @@ class OpenAIModel(Model):
             text = str(error["message"] if isinstance(error, dict) else error)
         except (orjson.JSONDecodeError, KeyError, TypeError):
             pass
-        text = " ".join(text.split())[:300]
-        return text.replace(self._key, "***") if self._key else text
-
-    def _unreachable(self, error: Exception) -> Failure:
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return Failure("refused", f"cannot reach {self.base_url}: {error.strerror or error}")
-        return Failure("disconnected", f"{self.name} dropped the connection before it answered: {error}")
+        return redacted(" ".join(text.split()), self._key)[:300]
 
 
-def _accepted(data: Any) -> Response:
+def _from_responses(data: Any) -> Response:
     response = Response.checked(data)
-    if response.status == "failed":
-        raise Failure("bad_response", f"the provider failed: {str(data.get('error'))[:300]}")
+    response.tokens = tokens_from_response(data)
     return response
 
 
-def _no_route(status: int, content: bytes) -> bool:
+def _from_chat(data: Any) -> Response:
+    tokens = tokens_from_chat(data)
+    return Response.checked(from_chat(data), tokens)
+
+
+def _no_route(answer: Answer) -> bool:
     """Whether an answer says that the route is unknown, and not that the model is."""
-    return status in (404, 405, 501) and b"model" not in content.lower()
-
-
-def _seconds(header: str | None) -> float | None:
-    try:
-        return min(float(header), _LONGEST_PAUSE) if header else None
-    except ValueError:
-        return None
+    return answer.status in (404, 405, 501) and b"model" not in answer.content.lower()

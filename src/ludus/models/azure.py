@@ -1,0 +1,61 @@
+"""Models deployed on Azure OpenAI: the same two dialects under other addresses and another header."""
+
+from __future__ import annotations
+
+from ludus.errors import UserError
+from ludus.models.openai import OpenAIModel
+from ludus.models.transport import Transport
+from ludus.secrets import redacted, secret
+
+
+class AzureModel(OpenAIModel):
+    """`azure:DEPLOYMENT`. The resource's address is `base_url` or AZURE_OPENAI_ENDPOINT.
+
+    The key is in AZURE_OPENAI_API_KEY; an Entra token in AZURE_OPENAI_AD_TOKEN is used where there is no key.
+    """
+
+    class Config(OpenAIModel.Config):
+        """Settings of a deployment; `model` is the deployment's name."""
+
+        api_key_env: str = "AZURE_OPENAI_API_KEY"
+        token_env: str = "AZURE_OPENAI_AD_TOKEN"
+        api_version: str = "2025-04-01-preview"
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        self._token = secret(config.token_env)
+        super().__init__(config)
+        if not self._key and not self._token:
+            raise UserError(
+                f"model azure:{config.model} needs a key", f"Set {config.api_key_env} or {config.token_env}"
+            )
+        self.name = f"azure:{config.model}"
+        self._transport = _Versioned(self.name, self._urls(), self._transport.headers, config)
+
+    def _urls(self) -> list[str]:
+        given = self.config.base_url or secret("AZURE_OPENAI_ENDPOINT")
+        if not given:
+            raise UserError(f"model azure:{self.config.model} has no address", "Set AZURE_OPENAI_ENDPOINT")
+        urls = [given] if isinstance(given, str) else given
+        return [url.rstrip("/").removesuffix("/openai") for url in urls]
+
+    def _authorisation(self) -> dict[str, str]:
+        return {"api-key": self._key} if self._key else {"Authorization": f"Bearer {self._token}"}
+
+    def _message(self, content: bytes) -> str:
+        return redacted(super()._message(content), self._token)
+
+
+class _Versioned(Transport):
+    """Puts the deployment and the version into the address."""
+
+    def __init__(self, name: str, urls: list[str], headers: dict[str, str], config: AzureModel.Config) -> None:
+        super().__init__(name, urls, headers, config.retries)
+        self._config = config
+
+    def address(self, base: str, path: str) -> str:
+        version = f"?api-version={self._config.api_version}"
+        if path == "/responses":
+            return f"{base}/openai/responses{version}"
+        return f"{base}/openai/deployments/{self._config.model}{path}{version}"

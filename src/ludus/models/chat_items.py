@@ -1,0 +1,120 @@
+"""Item lists and chat messages, both ways.
+
+Going there and back changes nothing that is not noted, except spellings that mean the same: ids of items,
+`status: completed`, null and empty fields, a single text as a string or as a part, reasoning as `summary` or `content`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ludus.models.chat_parts import content_from_chat, content_to_chat
+from ludus.models.chat_style import OPEN, ChatStyle
+from ludus.models.chat_turn import RANKS, ChatMessage, Turn, turn_from_chat
+from ludus.models.conversion import Conversion
+from ludus.response import Item
+
+_MESSAGE = frozenset({"type", "role", "content", "id", "status", "name"})
+_OUTPUT = frozenset({"type", "call_id", "output", "id", "status", "name"})
+_CHAT_MESSAGE = frozenset({"role", "content", "name"})
+_CHAT_OUTPUT = frozenset({"role", "content", "tool_call_id", "name"})
+
+
+def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | None = None) -> list[ChatMessage]:
+    """Items as chat messages."""
+    conversion = Conversion("bad_request", "chat", lost)
+    messages: list[ChatMessage] = []
+    turn: Turn | None = None
+    for index, item in enumerate(items):
+        path = f"input[{index}]"
+        kind = kind_of(item)
+        if is_assistant(kind, item):
+            turn = turn or Turn(style, conversion)
+            if turn.add(kind, item, path):
+                messages += turn.finished()
+                turn = None
+            continue
+        if kind not in ("message", "function_call_output"):
+            conversion.lose(path, f"chat has no place for an item of type {kind:.60}")
+            continue
+        if turn is not None:
+            messages += turn.finished()
+            turn = None
+        if item.get("status") is not None and item["status"] != "completed":
+            conversion.lose(f"{path}.status")
+        convert = _message_to_chat if kind == "message" else _output_to_chat
+        messages.append(convert(item, path, style, conversion))
+    if turn is not None:
+        messages += turn.finished()
+    return messages
+
+
+def from_messages(messages: Any, style: ChatStyle = OPEN, lost: list[str] | None = None) -> list[Item]:
+    """Chat messages as items."""
+    conversion = Conversion("bad_request", "Responses", lost)
+    items: list[Item] = []
+    for index, message in enumerate(conversion.objects(messages, "messages")):
+        path = f"messages[{index}]"
+        role = message.get("role")
+        if role == "assistant":
+            items += turn_from_chat(message, path, style, conversion)
+        elif role == "tool":
+            items.append(_output_from_chat(message, path, conversion))
+        else:
+            items.append(_message_from_chat(message, path, conversion))
+    return items
+
+
+def kind_of(item: Item) -> str:
+    """The type of an item; a message may leave it out."""
+    kind = item.get("type")
+    if kind is None:
+        return "message" if "role" in item or "content" in item else "null"
+    return kind if isinstance(kind, str) else "unknown"
+
+
+def is_assistant(kind: str, item: Item) -> bool:
+    """Whether an item is part of what the assistant did in a turn."""
+    return kind in RANKS and (kind != "message" or item.get("role", "assistant") == "assistant")
+
+
+def _message_to_chat(item: Item, path: str, style: ChatStyle, conversion: Conversion) -> ChatMessage:
+    role = conversion.text(item["role"], f"{path}.role")
+    if role in ("tool", "function"):
+        raise conversion.refuse(path, "a function_call_output", f"a message of role {role}")
+    if role == "developer" and not style.developer:
+        role = "system"
+        conversion.lose(f"{path}.role", "this chat server knows no developer: it became system")
+    message = {"role": role, "content": content_to_chat(item.get("content"), f"{path}.content", conversion)}
+    return _named(message, item, path, _MESSAGE, conversion)
+
+
+def _output_to_chat(item: Item, path: str, style: ChatStyle, conversion: Conversion) -> ChatMessage:
+    call_id = conversion.text(item.get("call_id"), f"{path}.call_id")
+    output = item.get("output")
+    content = output if isinstance(output, str) else content_to_chat(output, f"{path}.output", conversion)
+    message = {"role": "tool", "tool_call_id": call_id, "content": content}
+    return _named(message, item, path, _OUTPUT, conversion)
+
+
+def _named(made: ChatMessage, item: Item, path: str, known: frozenset[str], conversion: Conversion) -> ChatMessage:
+    conversion.leftovers(item, known, path)
+    if item.get("name") is not None:
+        made["name"] = item["name"]
+    return made
+
+
+def _message_from_chat(message: ChatMessage, path: str, conversion: Conversion) -> Item:
+    role = conversion.text(message.get("role"), f"{path}.role")
+    if role == "function":
+        raise conversion.refuse(f"{path}.role", "one of system, developer, user, assistant and tool", role)
+    content = content_from_chat(message.get("content"), f"{path}.content", conversion)
+    return _named({"type": "message", "role": role, "content": content}, message, path, _CHAT_MESSAGE, conversion)
+
+
+def _output_from_chat(message: ChatMessage, path: str, conversion: Conversion) -> Item:
+    call_id = conversion.text(message.get("tool_call_id"), f"{path}.tool_call_id")
+    given = message.get("content")
+    output = "" if given is None else content_from_chat(given, f"{path}.content", conversion)
+    item: Item = {"type": "function_call_output", "call_id": call_id, "output": output}
+    return _named(item, message, path, _CHAT_OUTPUT, conversion)

@@ -1,0 +1,127 @@
+"""Content parts: text, images, files and sound, between Responses items and chat messages.
+
+A content that is one plain text is written as a string, which every chat server takes. A part of a type that neither
+table knows (a video, say) is passed on as it is: both dialects let servers add their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ludus.models.conversion import Conversion
+
+Part = dict[str, Any]
+
+TEXTS = ("input_text", "output_text", "text")
+
+_TEXT = frozenset({"type", "text", "annotations", "logprobs", "prompt_cache_breakpoint"})
+_IMAGE = frozenset({"type", "image_url", "detail", "prompt_cache_breakpoint"})
+_FILE = frozenset({"type", "file_data", "file_id", "filename", "prompt_cache_breakpoint"})
+_FILE_FIELDS = ("file_data", "file_id", "filename")
+_CHAT_TEXT = frozenset({"type", "text", "prompt_cache_breakpoint"})
+_CHAT_IMAGE = frozenset({"type", "image_url", "prompt_cache_breakpoint"})
+_CHAT_FILE = frozenset({"type", "file", "prompt_cache_breakpoint"})
+
+
+def content_to_chat(content: Any, path: str, conversion: Conversion) -> str | list[Part]:
+    """The content of a message, or the output of a call, as chat content."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise conversion.refuse(path, "text or a list of parts", content)
+    parts = [
+        made
+        for index, part in enumerate(content)
+        if (made := part_to_chat(part, f"{path}[{index}]", conversion)) is not None
+    ]
+    return joined(parts)
+
+
+def joined(parts: list[Part]) -> str | list[Part]:
+    """Chat content in its plainest form: a string where there is nothing but one text."""
+    if len(parts) == 1 and parts[0].get("type") == "text" and len(parts[0]) == 2:
+        text: str = parts[0]["text"]
+        return text
+    return parts
+
+
+def part_to_chat(part: Any, path: str, conversion: Conversion) -> Part | None:
+    """One part as chat spells it; None where chat cannot hold it, which is noted."""
+    kind = conversion.object(part, path).get("type")
+    if kind in TEXTS:
+        made = {"type": "text", "text": conversion.text(part.get("text"), f"{path}.text")}
+        for key in ("annotations", "logprobs"):
+            if part.get(key):
+                conversion.lose(f"{path}.{key}")
+        return _finished(made, part, _TEXT, path, conversion)
+    if kind == "input_image":
+        return _image_to_chat(part, path, conversion)
+    if kind == "input_file":
+        return _file_to_chat(part, path, conversion)
+    return dict(part)
+
+
+def _image_to_chat(part: Part, path: str, conversion: Conversion) -> Part | None:
+    url = part.get("image_url")
+    if url is None:
+        conversion.lose(path, "chat takes an image by URL only")
+        return None
+    image = {"url": conversion.text(url, f"{path}.image_url")}
+    if part.get("detail") is not None:
+        image["detail"] = part["detail"]
+    return _finished({"type": "image_url", "image_url": image}, part, _IMAGE, path, conversion)
+
+
+def _file_to_chat(part: Part, path: str, conversion: Conversion) -> Part | None:
+    if part.get("file_data") is None and part.get("file_id") is None:
+        conversion.lose(path, "chat takes a file by its data or its id only")
+        return None
+    file = {key: part[key] for key in _FILE_FIELDS if part.get(key) is not None}
+    return _finished({"type": "file", "file": file}, part, _FILE, path, conversion)
+
+
+def _finished(made: Part, part: Part, known: frozenset[str], path: str, conversion: Conversion) -> Part:
+    conversion.leftovers(part, known, path)
+    if part.get("prompt_cache_breakpoint") is not None:  # both dialects have it, in the same place
+        made["prompt_cache_breakpoint"] = part["prompt_cache_breakpoint"]
+    return made
+
+
+def content_from_chat(content: Any, path: str, conversion: Conversion, text: str = "input_text") -> str | list[Part]:
+    """Chat content as the content of an item; `text` is the type that its texts get."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise conversion.refuse(path, "text or a list of parts", content)
+    parts = [part_from_chat(part, f"{path}[{index}]", conversion, text) for index, part in enumerate(content)]
+    if len(parts) == 1 and parts[0].get("type") == text and len(parts[0]) == 2:
+        return str(parts[0]["text"])
+    return parts
+
+
+def part_from_chat(part: Any, path: str, conversion: Conversion, text: str) -> Part:
+    """One chat part as an item's part."""
+    kind = conversion.object(part, path).get("type")
+    if kind == "text":
+        made: Part = {"type": text, "text": conversion.text(part.get("text"), f"{path}.text")}
+        return _finished(made, part, _CHAT_TEXT, path, conversion)
+    if kind == "image_url":
+        return _image_from_chat(part, path, conversion)
+    if kind == "file":
+        file = conversion.object(part.get("file"), f"{path}.file")
+        conversion.leftovers(file, frozenset(_FILE_FIELDS), f"{path}.file")
+        made = {"type": "input_file", **{key: file[key] for key in _FILE_FIELDS if file.get(key) is not None}}
+        return _finished(made, part, _CHAT_FILE, path, conversion)
+    return dict(part)
+
+
+def _image_from_chat(part: Part, path: str, conversion: Conversion) -> Part:
+    image = part.get("image_url")
+    if isinstance(image, str):  # a spelling that many clients use
+        image = {"url": image}
+    image = conversion.object(image, f"{path}.image_url")
+    conversion.leftovers(image, frozenset({"url", "detail"}), f"{path}.image_url")
+    made: Part = {"type": "input_image", "image_url": conversion.text(image.get("url"), f"{path}.image_url.url")}
+    if image.get("detail") is not None:
+        made["detail"] = image["detail"]
+    return _finished(made, part, _CHAT_IMAGE, path, conversion)

@@ -1,0 +1,99 @@
+"""Tools and the choice among them, between Responses requests and chat requests.
+
+Responses writes a function flat, chat nests it. Either spelling is taken on the way to chat, because rows of datasets
+come with both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ludus.models.conversion import Conversion
+
+_FUNCTION = ("name", "description", "parameters", "strict")
+_TOOL = frozenset({"type", *_FUNCTION})
+_CHOICES = ("auto", "none", "required")
+
+
+def tools_to_chat(tools: Any, conversion: Conversion) -> list[dict[str, Any]]:
+    """The function tools, nested. Chat has no others."""
+    made = []
+    for index, tool in enumerate(conversion.objects(tools, "tools")):
+        path = f"tools[{index}]"
+        kind = tool.get("type", "function")
+        if kind != "function":
+            conversion.lose(path, f"chat has no tool of type {kind!s:.60}")
+        elif isinstance(tool.get("function"), dict):
+            made.append(tool)
+        else:
+            conversion.text(tool.get("name"), f"{path}.name")
+            conversion.leftovers(tool, _TOOL, path)
+            made.append({"type": "function", "function": _fields(tool)})
+    return made
+
+
+def tools_from_chat(tools: Any, conversion: Conversion) -> list[dict[str, Any]]:
+    """The function tools, flat."""
+    made = []
+    for index, tool in enumerate(conversion.objects(tools, "tools")):
+        path = f"tools[{index}]"
+        if tool.get("type", "function") != "function":
+            conversion.lose(path, f"only functions are carried, not {tool['type']!s:.60}")
+            continue
+        function = conversion.object(tool.get("function"), f"{path}.function")
+        conversion.text(function.get("name"), f"{path}.function.name")
+        conversion.leftovers(tool, {"type", "function"}, path)
+        conversion.leftovers(function, _TOOL, f"{path}.function")
+        made.append({"type": "function", **_fields(function)})
+    return made
+
+
+def _fields(given: dict[str, Any]) -> dict[str, Any]:
+    return {key: given[key] for key in _FUNCTION if given.get(key) is not None}
+
+
+def choice_to_chat(choice: Any, conversion: Conversion) -> Any:
+    """A tool choice as chat spells it; None, noted, where it names something that chat does not have."""
+    if choice in _CHOICES:
+        return choice
+    given = conversion.object(choice, "tool_choice")
+    if given.get("type") == "function":
+        return _named_to_chat(given, "tool_choice", conversion)
+    if given.get("type") == "allowed_tools" and "allowed_tools" not in given:
+        entries = conversion.objects(given.get("tools"), "tool_choice.tools")
+        functions = [entry for entry in entries if entry.get("type") == "function"]
+        if len(functions) < len(entries):
+            conversion.lose("tool_choice.tools", "chat has functions only")
+        tools = [_named_to_chat(entry, "tool_choice.tools", conversion) for entry in functions]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": given.get("mode", "auto"), "tools": tools}}
+    if given.get("type") == "allowed_tools":
+        return given
+    conversion.lose("tool_choice", f"chat cannot choose {given.get('type')!s:.60}")
+    return None
+
+
+def _named_to_chat(given: dict[str, Any], path: str, conversion: Conversion) -> dict[str, Any]:
+    if isinstance(given.get("function"), dict):
+        return given
+    return {"type": "function", "function": {"name": conversion.text(given.get("name"), f"{path}.name")}}
+
+
+def choice_from_chat(choice: Any, conversion: Conversion) -> Any:
+    """A tool choice as Responses spells it."""
+    if choice in _CHOICES:
+        return choice
+    given = conversion.object(choice, "tool_choice")
+    if given.get("type") == "function":
+        return _named_from_chat(given, "tool_choice", conversion)
+    if given.get("type") == "allowed_tools" and "allowed_tools" in given:
+        allowed = conversion.object(given["allowed_tools"], "tool_choice.allowed_tools")
+        entries = conversion.objects(allowed.get("tools"), "tool_choice.allowed_tools.tools")
+        tools = [_named_from_chat(entry, "tool_choice.allowed_tools.tools", conversion) for entry in entries]
+        return {"type": "allowed_tools", "mode": allowed.get("mode", "auto"), "tools": tools}
+    return given
+
+
+def _named_from_chat(given: dict[str, Any], path: str, conversion: Conversion) -> dict[str, Any]:
+    function = given.get("function", given)
+    name = conversion.object(function, f"{path}.function").get("name")
+    return {"type": "function", "name": conversion.text(name, f"{path}.function.name")}

@@ -1,0 +1,127 @@
+"""The exact tokens of one model call, out of what servers send beside their answers.
+
+A chat answer may tell them in three ways, and they are asked in this order:
+
+1. the whole bundle on the message: `prompt_token_ids`, `generation_token_ids`, `generation_log_probs`;
+2. `prompt_token_ids` at the top and `token_ids` on the choice, with the choice's log probabilities;
+3. log probabilities whose tokens are ids: `token_id:17` in vLLM, an `id` beside the token in llama.cpp. The ids of the
+   prompt are not among these, so they must come from elsewhere.
+
+Ways that disagree, halves of a bundle and counts that do not match are a `bad_response`: tokens are never guessed. What
+was read is removed from the answer, so that a record does not hold it twice.
+"""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import Any
+
+from ludus.outcome import Failure
+from ludus.tokens import Tokens
+
+_BUNDLE = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+_PREFIX = "token_id:"
+_END = 2**53  # beyond it, no number is an id or a log probability
+
+
+def tokens_from_chat(
+    data: Any, prompt_ids: list[int] | None = None, *, keep_logprobs: bool = False
+) -> Tokens | None:
+    """The tokens of a chat answer; None where it does not tell all of them.
+
+    `prompt_ids` are the ids of the prompt where the caller knows them from elsewhere. `keep_logprobs` leaves the log
+    probabilities in the answer, for a caller who asked for them too.
+    """
+    choices = data.get("choices") if isinstance(data, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return None
+    choice = choices[0]
+    message = choice.get("message")
+    bundle = _bundle(message) if isinstance(message, dict) else None
+    entries = _entries(choice)
+    prompts = [ids for ids in (data.get("prompt_token_ids"), prompt_ids) if ids is not None]
+    written = [ids for ids in (choice.get("token_ids"), _ids(entries)) if ids is not None]
+    logprobs = None if entries is None else [entry.get("logprob") for entry in entries]
+    if bundle is not None:
+        prompts.insert(0, bundle[0])
+        written.insert(0, bundle[1])
+        logprobs = bundle[2]
+    if not prompts or not written or logprobs is None:
+        return None
+    if len(choices) > 1:
+        raise Failure("bad_response", f"token ids need a single choice, not {len(choices)}")
+    if any(ids != prompts[0] for ids in prompts[1:]) or any(ids != written[0] for ids in written[1:]):
+        raise Failure("bad_response", "the token ids that the server sent in two places disagree")
+    tokens = _checked(prompts[0], written[0], logprobs)
+    _remove(data, choice, message, keep_logprobs)
+    return tokens
+
+
+def tokens_from_response(data: Any) -> Tokens | None:
+    """The tokens of a Responses answer, which sit on the last item of its output; None where there are none."""
+    output = data.get("output") if isinstance(data, dict) else None
+    item = output[-1] if isinstance(output, list) and output else None
+    bundle = _bundle(item) if isinstance(item, dict) else None
+    if not isinstance(item, dict) or bundle is None:
+        return None
+    tokens = _checked(*bundle)
+    for key in _BUNDLE:
+        del item[key]
+    return tokens
+
+
+def _bundle(holder: dict[str, Any]) -> list[Any] | None:
+    values = [holder.get(key) for key in _BUNDLE]
+    if all(value is None for value in values):
+        return None
+    if missing := [key for key, value in zip(_BUNDLE, values, strict=True) if value is None]:
+        raise Failure("bad_response", f"token ids came without {' and '.join(missing)}")
+    return values
+
+
+def _entries(choice: dict[str, Any]) -> list[dict[str, Any]] | None:
+    logprobs = choice.get("logprobs")
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
+        return None
+    return content
+
+
+def _ids(entries: list[dict[str, Any]] | None) -> list[int] | None:
+    """The ids that log probabilities are about, where they tell them."""
+    if not entries:
+        return None
+    if all(type(entry.get("id")) is int for entry in entries):
+        return [entry["id"] for entry in entries]
+    tokens = [entry.get("token") for entry in entries]
+    if not all(isinstance(token, str) and token.startswith(_PREFIX) for token in tokens):
+        return None
+    digits = [str(token)[len(_PREFIX) :] for token in tokens]
+    if wrong := [text for text in digits if not (text.isascii() and text.isdecimal() and len(text) < 16)]:
+        raise Failure("bad_response", f"a token id is not a number: {wrong[0]:.40}")
+    return [int(text) for text in digits]
+
+
+def _checked(prompt: Any, written: Any, logprobs: Any) -> Tokens:
+    for name, ids in (("prompt", prompt), ("generated", written)):
+        if not isinstance(ids, list) or set(map(type, ids)) - {int} or (ids and not 0 <= min(ids) <= max(ids) < _END):
+            raise Failure("bad_response", f"the {name} token ids are not a list of ids")
+    if not isinstance(logprobs, list) or set(map(type, logprobs)) - {float, int} or not _finite(logprobs):
+        raise Failure("bad_response", "the log probabilities are not a list of finite numbers")
+    if len(written) != len(logprobs):
+        raise Failure("bad_response", f"{len(written)} token ids came with {len(logprobs)} log probabilities")
+    return Tokens(prompt, written, logprobs)
+
+
+def _finite(numbers: list[float]) -> bool:
+    return not numbers or (-_END < min(numbers) and max(numbers) < _END and not isnan(sum(numbers)))
+
+
+def _remove(data: dict[str, Any], choice: dict[str, Any], message: Any, keep_logprobs: bool) -> None:
+    data.pop("prompt_token_ids", None)
+    choice.pop("token_ids", None)
+    if not keep_logprobs:
+        choice.pop("logprobs", None)
+    if isinstance(message, dict):
+        for key in _BUNDLE:
+            message.pop(key, None)

@@ -1,0 +1,139 @@
+"""The other end of `processes.py`: a program that runs functions for its parent, one at a time.
+
+It imports little, so that it starts in milliseconds, and it never sees the parent's `__main__`. Whatever a function
+prints goes nowhere. Two things end it from outside, even in the middle of C code that never looks up: the processor
+time that a call may spend, and the death of the parent, both as signals whose default is to terminate.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import importlib.util
+import os
+import pickle
+import resource
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+HEADER = 8
+
+
+class Channel:
+    """The socket to the parent: messages are pickles behind eight bytes of length."""
+
+    def __init__(self) -> None:
+        self.fd = os.dup(0)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.close(null)
+        self._flags = fcntl.fcntl(self.fd, fcntl.F_GETFL)
+        fcntl.fcntl(self.fd, fcntl.F_SETOWN, os.getpid())
+        if sys.platform != "linux":  # elsewhere SIGIO is ignored by default
+            signal.signal(signal.SIGIO, lambda *_: os._exit(1))
+
+    def read(self) -> Any:
+        """The next message. There is none after the parent has gone, so this ends the process then."""
+        length = int.from_bytes(self._exactly(HEADER), "big")
+        return pickle.loads(self._exactly(length))
+
+    def write(self, message: bytes) -> None:
+        """Send one message."""
+        rest = memoryview(len(message).to_bytes(HEADER, "big") + message)
+        while rest:
+            rest = rest[os.write(self.fd, rest) :]
+
+    def watch(self, on: bool) -> None:
+        """While a call runs nothing is sent to us, so anything that happens on the socket is the parent's end."""
+        fcntl.fcntl(self.fd, fcntl.F_SETFL, self._flags | os.O_ASYNC if on else self._flags)
+        if on and select.select([self.fd], [], [], 0)[0]:
+            os._exit(1)
+
+    def _exactly(self, length: int) -> bytes:
+        data = bytearray()
+        while len(data) < length:
+            part = os.read(self.fd, min(length - len(data), 1 << 20))
+            if not part:
+                os._exit(0)
+            data += part
+        return bytes(data)
+
+
+def load(module: str, file: str | None, name: str) -> Callable[..., Any]:
+    """A function by its module and name; a module that no import finds (an author's own file) is run from its file."""
+    if module not in sys.modules:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if file is None or error.name != module:
+                raise
+            spec = importlib.util.spec_from_file_location(module, file)
+            if spec is None or spec.loader is None:
+                raise
+            made = sys.modules[module] = importlib.util.module_from_spec(spec)
+            try:
+                spec.loader.exec_module(made)
+            except BaseException:
+                del sys.modules[module]
+                raise
+    found: Any = sys.modules[module]
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found  # type: ignore[no-any-return]
+
+
+def answer(channel: Channel, function: Callable[..., Any], args: bytes, seconds: float) -> bytes:
+    """Run one call under its limits, and return what came of it, pickled."""
+    try:
+        given = pickle.loads(args)
+        channel.watch(True)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        try:
+            result = function(*given)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            channel.watch(False)
+        return pickle.dumps((True, result), pickle.HIGHEST_PROTOCOL)
+    except BaseException as error:
+        return failed(error)
+
+
+def failed(error: BaseException) -> bytes:
+    """An exception, pickled; one that would not survive the journey travels as a text."""
+    try:
+        if isinstance(error, Exception):
+            message = pickle.dumps((False, error), pickle.HIGHEST_PROTOCOL)
+            pickle.loads(message)
+            return message
+    except Exception:
+        pass
+    return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error!s:.1000}")))
+
+
+def main() -> None:
+    """Serve until the parent is gone. The first message sets the stage; the others are calls."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    channel = Channel()
+    sys.path[:], memory = channel.read()
+    if memory is not None:
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = memory if most == resource.RLIM_INFINITY else min(memory, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+    functions: dict[Any, Callable[..., Any]] = {}
+    while True:
+        target, args, seconds = channel.read()
+        if target in functions:
+            channel.write(answer(channel, functions[target], args, seconds))
+            continue
+        try:
+            functions[target] = load(*target)
+            channel.write(pickle.dumps((True, None)))
+        except BaseException as error:
+            channel.write(failed(error))
+
+
+if __name__ == "__main__":
+    main()

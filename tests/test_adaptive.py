@@ -1,0 +1,112 @@
+"""Finding the right concurrency: against simulated servers, and under any sequence of events."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ludus.collection.adaptive import Adaptive, Gate
+
+
+def play(adaptive: Adaptive, capacity: int, latency: float, seconds: float) -> list[int]:
+    """A server that answers `capacity` at once in `latency` seconds and says 429 to the rest; the limits over time."""
+    events: list[tuple[float, int, bool]] = []
+    limits, now, number = [], 0.0, 0
+    busy = 0
+    while now < seconds:
+        while len(events) < adaptive.limit:
+            number += 1
+            accepted = busy < capacity
+            busy += accepted
+            heapq.heappush(events, (now + (latency if accepted else 0.01), number, accepted))
+        in_flight = len(events)
+        now, _, accepted = heapq.heappop(events)
+        if accepted:
+            busy -= 1
+            adaptive.answered(latency, in_flight, now)
+        else:
+            adaptive.pressed(now)
+        limits.append(adaptive.limit)
+    return limits
+
+
+def test_it_finds_the_capacity_of_a_server_and_stays_near_it():
+    late = play(Adaptive(start=4), capacity=50, latency=0.2, seconds=120)[-2000:]
+    assert min(late) >= 25
+    assert max(late) <= 60
+
+
+def test_it_comes_down_quickly_when_it_started_too_high():
+    limits = play(Adaptive(start=1000), capacity=20, latency=0.2, seconds=20)
+    assert limits[-1] <= 30
+
+
+def test_answers_that_take_ever_longer_count_as_pressure():
+    adaptive = Adaptive(start=100)
+    for step in range(200):
+        adaptive.answered(0.1, 100, step * 0.1)
+    before = adaptive.limit
+    for step in range(200):
+        adaptive.answered(1.0, 100, 30 + step * 0.1)
+    assert adaptive.limit < before
+
+
+def test_a_limit_that_is_not_reached_does_not_grow():
+    adaptive = Adaptive(start=8)
+    for step in range(1000):
+        adaptive.answered(0.1, in_flight=3, now=step)
+    assert adaptive.limit == 8
+
+
+@given(
+    st.integers(1, 50),
+    st.lists(
+        st.tuples(st.sampled_from(["answered", "pressed"]), st.floats(0, 100), st.integers(0, 100), st.floats(0, 5))
+    ),
+)
+def test_the_limit_stays_within_its_bounds(start, events):
+    adaptive, now = Adaptive(start=start, least=2, most=40), 0.0
+    for what, seconds, in_flight, step in events:
+        now += step
+        if what == "answered":
+            adaptive.answered(seconds, in_flight, now)
+        else:
+            adaptive.pressed(now)
+        assert 2 <= adaptive.limit <= 40
+
+
+@given(st.lists(st.sampled_from(["enter", "leave", "cancel", "press", "let_in"]), max_size=60))
+def test_a_gate_never_lets_in_more_than_the_limit_and_loses_nobody(steps):
+    async def main() -> None:
+        adaptive = Adaptive(start=3, least=1, most=10)
+        gate = Gate(adaptive)
+        tasks: list[asyncio.Task[None]] = []
+        inside = 0
+        for now, step in enumerate(steps):
+            if step == "enter":
+                tasks.append(asyncio.create_task(gate.enter()))
+            elif step == "leave" and inside:
+                gate.leave()
+                inside -= 1
+            elif step == "cancel" and tasks and not tasks[-1].done():
+                tasks.pop().cancel()
+            elif step == "press":
+                adaptive.pressed(now * 100.0)
+            elif step == "let_in":
+                gate.let_in()
+            before = gate.inside
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            inside += sum(task.done() and not task.cancelled() for task in tasks)
+            tasks = [task for task in tasks if not task.done()]
+            assert gate.inside == inside
+            assert inside <= max(adaptive.limit, before, 3)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert gate.inside == inside
+
+    asyncio.run(main())

@@ -1,0 +1,240 @@
+"""Endpoints as people have them: several at once, dying ones, Azure, vLLM, recordings, and keys that stay secret."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+
+import orjson
+import pytest
+from servers import Server, running
+
+import ludus
+from ludus import ScriptedModel, UserError
+from ludus.model import Request
+from ludus.models import open_model
+
+FAST = {"model.retries": 0, "limits.model": 5.0}
+
+
+def several(stack: ExitStack, count: int) -> list[Server]:
+    return [stack.enter_context(running(Server())) for _ in range(count)]
+
+
+def block(servers: list[Server], **more) -> dict:
+    return {"type": "openai", "model": "m", "base_url": [server.url for server in servers], **more}
+
+
+def test_rollouts_are_spread_over_endpoints_and_each_keeps_its_own(counter, rows):
+    with ExitStack() as stack:
+        servers = several(stack, 3)
+        result = ludus.collect(counter, model=open_model(block(servers)), input=rows(60), concurrency=12)
+        assert result.metrics["counts"]["completed"] == 60
+        asked = [{body["input"][0]["content"] for body in server.bodies} for server in servers]
+        assert all(len(questions) >= 10 for questions in asked)
+        assert sum(map(len, asked)) == 60, "no rollout was served by two endpoints"
+        told = result.metrics["model"]["endpoints"]
+        assert sum(endpoint["served"] for endpoint in told) == 120
+        assert all(endpoint["outstanding"] == 0 for endpoint in told)
+
+
+def test_no_rollout_fails_while_an_endpoint_lives(counter, rows):
+    with ExitStack() as stack:
+        lives = stack.enter_context(running(Server()))
+        dies = ExitStack()
+        dead = dies.enter_context(running(Server()))
+        slow = type("Slow", (counter,), {"call": slowly(counter.call)})
+        threading.Timer(0.3, dies.close).start()
+        model = open_model(block([lives, dead], retries=0))
+        result = ludus.collect(slow, model=model, input=rows(200), concurrency=20)
+        assert result.metrics["counts"] == {"dispatched": 200, "completed": 200, "failed": 0, "masked": 0}
+        assert dead.bodies
+        assert [endpoint["resting"] for endpoint in result.metrics["model"]["endpoints"]] == [False, True]
+
+
+def slowly(call):
+    async def slow(self, name, arguments):
+        await asyncio.sleep(0.05)
+        return await call(self, name, arguments)
+
+    return slow
+
+
+def test_a_prompt_that_is_too_long_is_an_incomplete_response(server, counter, rows):
+    import servers
+
+    async def too_long(path, body, writer):
+        text = b'{"error": {"message": "This model\'s maximum context length is 4096 tokens"}}'
+        return await servers.send(writer, 400, text)
+
+    server.respond = too_long
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(3, expected_count=0))
+    assert result.metrics["counts"]["completed"] == 3
+    assert {rollout.stop_reason for rollout in result.rollouts} == {"max_output_tokens"}
+
+
+def test_a_failure_is_told_as_it_is_when_a_pause_would_outlast_the_deadline(server, counter, rows):
+    began = time.monotonic()
+    settings = {"limits.model": 1.0, "model.retries": {"busy": 50, "first_pause": 10}}
+    result = ludus.collect(counter, model=f"{server.url}#529", input=rows(2), settings=settings)
+    assert time.monotonic() - began < 5
+    assert {rollout.error.kind for rollout in result.rollouts} == {"http_529"}
+
+
+def test_a_call_that_must_not_be_repeated_is_not(server, counter, rows):
+    server.faults = ["half"]
+    row = rows(1)[0]
+    row["responses_create_params"]["background"] = True
+    result = ludus.collect(counter, model=f"{server.url}#m", input=[row])
+    assert result.rollouts[0].error.kind == "disconnected"
+    assert len(server.bodies) == 1
+
+
+def test_half_an_answer_is_asked_for_again(server, counter, rows):
+    server.faults = ["half", "ok", "half"]
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(1))
+    assert result.metrics["counts"]["completed"] == 1
+    assert result.metrics["model"]["retries"] == {"dropped": 2}
+
+
+def test_auto_concurrency_backs_off_from_a_server_that_is_too_busy(server, counter, rows):
+    import servers
+
+    busy = 0
+
+    async def limited(path, body, writer):
+        nonlocal busy
+        if busy >= 6:
+            return await servers.send(writer, 429, b'{"error": {"message": "slow down"}}')
+        busy += 1
+        await asyncio.sleep(0.01)
+        busy -= 1
+        return await servers.send(writer, 200, orjson.dumps(servers.answer(body)))
+
+    server.respond = limited
+
+    def refusals(concurrency) -> int:
+        settings = {"model.retries": {"busy": 10_000, "first_pause": 0.01}}
+        result = ludus.collect(
+            counter, model=f"{server.url}#m", input=rows(200), concurrency=concurrency, settings=settings
+        )
+        assert result.metrics["counts"]["completed"] == 200
+        return result.metrics["model"]["retries"]["http_429"]
+
+    assert refusals("auto") < refusals(64) / 3
+
+
+def test_more_rollouts_at_once_than_open_files_is_said_before_the_run(server, counter, rows):
+    with pytest.raises(UserError, match=r"need \d+ open files and this system allows \d+. Use --concurrency \d+"):
+        ludus.collect(counter, model=f"{server.url}#m", input=rows(1), repeats=10_000_000, concurrency=10_000_000)
+
+
+def test_azure_has_its_own_addresses_and_header(server, counter, rows, monkeypatch):
+    base = server.url.removesuffix("/v1")
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", base)
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "azure-secret")
+    server.routes = {"/openai/responses?api-version=2025-04-01-preview"}
+    result = ludus.collect(counter, model="azure:my-deployment", input=rows(2))
+    assert result.metrics["counts"]["completed"] == 2
+    assert b"api-key: azure-secret" in server.headers[0]
+    monkeypatch.delenv("AZURE_OPENAI_API_KEY")
+    monkeypatch.setenv("AZURE_OPENAI_AD_TOKEN", "entra")
+    ludus.collect(counter, model="azure:my-deployment", input=rows(1))
+    assert b"Authorization: Bearer entra" in server.headers[-1]
+    monkeypatch.delenv("AZURE_OPENAI_AD_TOKEN")
+    with pytest.raises(UserError, match="needs a key. Set AZURE_OPENAI_API_KEY or AZURE_OPENAI_AD_TOKEN"):
+        open_model("azure:my-deployment")
+
+
+async def test_vllm_is_asked_for_tokens_and_given_template_arguments_and_prefixes():
+    from ludus.tokens import Tokens
+
+    settings = {"prefix": "field", "chat_template_kwargs": {"enable_thinking": False}, "extra_body": {"top_k": -1}}
+    model = open_model("vllm:http://127.0.0.1:1/v1#m", settings)
+    model.capture_tokens = True
+    metadata = {"extra_body": '{"min_p": 0.1}', "chat_template_kwargs": '{"x": 1}'}
+    items = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "ho"},
+        {"role": "user", "content": "hm"},
+    ]
+    request = Request(items, metadata=metadata, tokens=Tokens([1, 2], [3], [-0.1]))
+    body = model._chat_body(request)
+    assert body["return_token_ids"] is body["logprobs"] is True
+    assert (body["top_k"], body["min_p"], body["top_logprobs"]) == (-1, 0.1, 0)
+    assert body["chat_template_kwargs"] == {"enable_thinking": False, "x": 1}
+    assert body["required_prefix_token_ids"] == [1, 2, 3]
+    model.config.prefix = "message"
+    body = model._chat_body(request)
+    assert body["messages"][1]["generation_token_ids"] == [3]
+    assert "required_prefix_token_ids" not in body
+
+
+def test_a_replay_answers_item_for_item_and_with_the_same_tokens(counter, rows, tmp_path):
+    script = [{"calls": [{"name": "increment_counter", "arguments": {"count": 1}}] * 2, "text": "working"}, "done"]
+    first = ludus.collect(counter, model=ScriptedModel(script), input=rows(5), repeats=2, output=tmp_path / "a")
+    again = ludus.collect(counter, model=f"replay:{tmp_path / 'a'}", input=rows(5), repeats=2, output=tmp_path / "b")
+
+    def content(collection):
+        return sorted((rollout.rollout_id, orjson.dumps(rollout.response.output)) for rollout in collection)
+
+    assert content(first) == content(again)
+    missing = ludus.collect(counter, model=f"replay:{tmp_path / 'a'}", input=rows(6))
+    assert missing.metrics["failures"] == {"model/no_recording": 1}
+    with pytest.raises(UserError, match="cannot read"):
+        open_model("replay:/nowhere")
+
+
+def test_a_key_is_found_in_env_yaml_and_shown_nowhere(server, counter, rows, tmp_path, monkeypatch):
+    (tmp_path / "env.yaml").write_text("OPENAI_API_KEY: sk-from-a-file\n")
+    (tmp_path / "rows.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows(3)))
+    environment = {key: value for key, value in os.environ.items() if key != "OPENAI_API_KEY"}
+    words = ["collect", "example_single_tool_call", "-i", "rows.jsonl", "-o", "out", "--model", f"{server.url}#m"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ludus", *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Authorization: Bearer sk-from-a-file" in server.headers[0]
+    everything = done.stdout + done.stderr + "".join(path.read_text() for path in (tmp_path / "out").iterdir())
+    assert "sk-from-a-file" not in everything
+
+
+def test_a_provider_that_quotes_the_key_does_not_make_us_repeat_it(server, counter, rows, monkeypatch):
+    import servers
+
+    async def echo(path, body, writer):
+        return await servers.send(writer, 400, b'{"error": {"message": "bad key sk-quoted-by-provider!"}}')
+
+    server.respond = echo
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-quoted-by-provider")
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(1))
+    assert result.rollouts[0].error.cause.endswith("bad key ***!")
+
+
+def test_a_yaml_block_selects_a_model(tmp_path, server, counter, rows):
+    path = tmp_path / "policy.yaml"
+    path.write_text(f"type: openai\nmodel: m\nbase_url: [{server.url}]\nretries: {{busy: 1}}\n")
+    assert ludus.collect(counter, model=str(path), input=rows(2)).metrics["counts"]["completed"] == 2
+    path.write_text("type: opnai\nmodel: m\n")
+    with pytest.raises(UserError, match="unknown type opnai. Did you mean openai?"):
+        open_model(str(path))
+    path.write_text("type: openai\nmodel: m\ntemprature: 1\n")
+    with pytest.raises(UserError, match="model has no setting temprature. Did you mean temperature?"):
+        open_model(str(path))
+
+
+def test_waiting_for_a_connection_is_counted_apart(server, counter, rows):
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(10), concurrency=10)
+    assert result.metrics["model"]["connect_seconds"] > 0
+    assert result.metrics["seconds"]["connect"]["count"] == 10
+
+
+def test_asked_for_tokens_a_rollout_without_them_is_masked_and_says_why(counter, rows):
+    result = ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3), tokens=True)
+    assert result.metrics["counts"] == {"dispatched": 3, "completed": 0, "failed": 0, "masked": 3}
+    assert result.rollouts[0].to_row()["mask"] == "no token ids for model call 1"
