@@ -256,13 +256,11 @@ class TestTogether:
 
     def test_nothing_is_written_to_the_terminal(self) -> None:
         program = (
-            "import asyncio\n"
-            "from ludus.model import Request\n"
+            "import asyncio\nfrom ludus.model import Request\n"
             "from ludus.models.local import LocalModel\n"
             "async def main():\n"
             "    async with LocalModel(LocalModel.Config(parallel=1, context=256)) as model:\n"
-            "        await model.respond(Request('Hi', max_output_tokens=4))\n"
-            "asyncio.run(main())\n"
+            "        await model.respond(Request('Hi', max_output_tokens=4))\nasyncio.run(main())\n"
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=60)
         assert (done.stdout, done.stderr) == (b"", b"")

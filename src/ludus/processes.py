@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
@@ -125,7 +125,7 @@ class ProcessPool:
             return Failure("crash", f"the process pool was closed while {name} ran")
         if code == -signal.SIGPROF and cpu_seconds:
             return OutOfTime(f"{name} was stopped after {cpu_seconds:g} s of processor time")
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        how = f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"exit code {code}"
         return Failure("crash", f"the process that ran {name} ended with {how}")
 
 
@@ -179,8 +179,9 @@ class _Child:
             self.loop.remove_reader(self.socket)
             self.loop.remove_writer(self.socket)
             self.socket.close()
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+        if self.process.returncode is None:  # not buried yet, so the number is still its own
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         if self.reply is not None and not self.reply.done():
             self.reply.set_exception(EOFError())
 

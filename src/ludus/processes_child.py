@@ -16,6 +16,7 @@ import resource
 import select
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -68,8 +69,8 @@ def load(module: str, file: str | None, name: str) -> Callable[..., Any]:
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
-            if file is None or error.name != module:
-                raise
+            if file is None or not f"{module}.".startswith(f"{error.name}."):
+                raise  # it was found, and something that it imports was not
             spec = importlib.util.spec_from_file_location(module, file)
             if spec is None or spec.loader is None:
                 raise
@@ -105,6 +106,7 @@ def failed(error: BaseException) -> bytes:
     """An exception, pickled; one that would not survive the journey travels as a text."""
     try:
         if isinstance(error, Exception):
+            error.add_note(f"In a child process:\n{''.join(traceback.format_tb(error.__traceback__))}")
             message = pickle.dumps((False, error), pickle.HIGHEST_PROTOCOL)
             pickle.loads(message)
             return message

@@ -24,7 +24,7 @@ _COMPLETION = frozenset({"id", "object", "created", "model", "choices", "usage",
 _RESPONSE = frozenset(
     {"id", "object", "created_at", "model", "status", "incomplete_details", "output", "usage", "error", "output_text"}
 )
-_REPEATED = frozenset(
+REPEATED = frozenset(
     {"background", "conversation", "instructions", "max_output_tokens", "max_tool_calls", "parallel_tool_calls"}
     | {"previous_response_id", "prompt", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
     | {"reasoning", "safety_identifier", "store", "temperature", "text", "tool_choice", "tools", "top_logprobs"}
@@ -175,7 +175,7 @@ def answer_to_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None
         "logprobs": {"content": logprobs, "refusal": None} if logprobs else None,
         "finish_reason": cut or ("tool_calls" if turn.calls else "stop"),
     }
-    extras = response.keys() - _RESPONSE - _REPEATED
+    extras = response.keys() - _RESPONSE - REPEATED
     return {
         **{key: response[key] for key in response if key in extras},
         "id": conversion.optional_text(response.get("id"), "id") or "",

@@ -36,17 +36,22 @@ def readable(item: Item, path: str, conversion: Conversion) -> str | None:
     conversion.leftovers(item, _KNOWN, path)
     if says(item.get("encrypted_content")):
         conversion.lose(f"{path}.encrypted_content")
-    raw = _texts(item.get("content"), f"{path}.content", conversion)
-    told = _texts(item.get("summary"), f"{path}.summary", conversion)
-    if raw and told:
-        conversion.lose(f"{path}.summary", "chat has place for the reasoning or its summary, not both")
-    texts = raw or told
-    if len(texts) > 1:
-        conversion.lose(f"{path}.{'content' if raw else 'summary'}", "its parts became one text")
-    text = _GAP.join(texts)
+    text = one_text(item, path, conversion)
     if not text:
         conversion.lose(path, "there is no text in it")
     return text or None
+
+
+def one_text(item: Item, path: str, conversion: Conversion) -> str | None:
+    """What a reasoning item says, as one text; None where it holds none."""
+    raw = _texts(item.get("content"), f"{path}.content", conversion)
+    told = _texts(item.get("summary"), f"{path}.summary", conversion)
+    if raw and told:
+        conversion.lose(f"{path}.summary", f"{conversion.target} has place for the reasoning or its summary, not both")
+    texts = raw or told
+    if len(texts) > 1:
+        conversion.lose(f"{path}.{'content' if raw else 'summary'}", "its parts became one text")
+    return _GAP.join(texts) if texts else None
 
 
 def _texts(parts: Any, path: str, conversion: Conversion) -> list[str]:

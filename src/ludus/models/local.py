@@ -291,8 +291,7 @@ def _serve(path: Path, config: LocalModel.Config, socket: str) -> Any:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = config.threads or threads_for_now()
     params.n_threads_http = config.parallel + 1
     params.hostnames = [socket]
-    params.verbosity = -1
-    params.cache_ram_mib = 0
+    params.verbosity, params.cache_ram_mib = -1, 0
     params.fit_params = params.ui = False
     try:
         return llama_cpp.Server(params)

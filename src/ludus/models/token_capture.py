@@ -24,9 +24,7 @@ _PREFIX = "token_id:"
 _END = 2**53  # beyond it, no number is an id or a log probability
 
 
-def tokens_from_chat(
-    data: Any, prompt_ids: list[int] | None = None, *, keep_logprobs: bool = False
-) -> Tokens | None:
+def tokens_from_chat(data: Any, prompt_ids: list[int] | None = None, *, keep_logprobs: bool = False) -> Tokens | None:
     """The tokens of a chat answer; None where it does not tell all of them.
 
     `prompt_ids` are the ids of the prompt where the caller knows them from elsewhere. `keep_logprobs` leaves the log
@@ -114,7 +112,7 @@ def _checked(prompt: Any, written: Any, logprobs: Any) -> Tokens:
 
 
 def _finite(numbers: list[float]) -> bool:
-    return not numbers or (-_END < min(numbers) and max(numbers) < _END and not isnan(sum(numbers)))
+    return not numbers or (min(numbers) > -_END and max(numbers) < _END and not isnan(sum(numbers)))
 
 
 def _remove(data: dict[str, Any], choice: dict[str, Any], message: Any, keep_logprobs: bool) -> None:

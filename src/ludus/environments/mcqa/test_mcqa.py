@@ -44,10 +44,10 @@ def test_a_right_letter_earns_the_reward_and_a_wrong_one_nothing() -> None:
 def test_the_shipped_rows_can_be_solved() -> None:
     environment = ludus.Environment.load(NAME)
     rows = [MultipleChoice.Task.model_validate_json(line) for line in environment.dataset().read_bytes().splitlines()]
-    answers = {texts_of(task.input[0]): task for task in rows}
+    answers = {texts_of(task.input[-1]): task for task in rows}
 
     def oracle(request: Request) -> str:
-        task = answers[texts_of(request.input[0])]
+        task = answers[texts_of(request.input[-1])]
         how = {"lenient_answer_colon": "Answer: {}", "lenient_boxed": r"\boxed{{{}}}"}
         form = "My choice is {}" if task.template_metadata else how.get(task.grading_mode, r"\boxed{{{}}}")
         return form.format(task.expected_answer)

@@ -1,0 +1,94 @@
+"""A problem with one final answer, which the model puts into a box.
+
+A library compares it with the expected one: exact, free and quick. What it does not accept may still be right, in
+words or in a form that it cannot read, so a judge, where there is one, has the second say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import PositiveFloat
+
+import ludus
+from ludus import Resources, Response, Verdict
+from ludus.environments.math_with_judge.prompt import rubric
+from ludus.processes import shared_pool
+from ludus.verifiers.answers import last_boxed
+from ludus.verifiers.judge import Judge, JudgeConfig, judge_usage, open_judge, require_judge
+from ludus.verifiers.math import MathResult, check_math, require_math
+
+
+@dataclass
+class Shared:
+    """What all rollouts use."""
+
+    judge: Judge | None
+
+
+class MathWithJudge(Resources):
+    """No tools and no state: the text is judged as it is."""
+
+    class Task(ludus.Task):
+        question: str
+        expected_answer: str
+
+    class Config(JudgeConfig):
+        """Settings of the verifier."""
+
+        #: Whether what the library does not accept goes to the judge; by default it does where there is one.
+        should_use_judge: bool | None = None
+
+        #: Processor time for one comparison by the library.
+        library_verifier_timeout_seconds: PositiveFloat = 10.0
+
+    config: Config
+    shared: Shared
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: Config) -> AsyncIterator[Shared]:
+        require_math()
+        async with shared_pool(), open_judge(config) as judge:
+            yield Shared(judge)
+
+    async def open(self, task: Task) -> None:
+        if self.config.should_use_judge:
+            require_judge(self.shared.judge)
+
+    async def verify(self, task: Task, response: Response) -> Verdict:
+        text, compat = response.output_text, self.config.compat
+        seconds = self.config.library_verifier_timeout_seconds
+        result = await check_math(task.expected_answer, text, seconds=seconds, compat=compat)
+        values: dict[str, Any] = {
+            "expected_answer": task.expected_answer,
+            "extracted_answer": result.extracted,
+            "library_reward": float(result.equal),
+            "library_out_of_time": not result.finished,
+            "judge_evaluations": None,
+        }
+        answered = bool(text.strip()) or compat
+        if result.equal or not answered or not self._uses_judge:
+            unreadable = not (result.readable or self._uses_judge)
+            mask = "the expected answer cannot be read as mathematics" if unreadable else None
+            return Verdict(float(result.equal), mask=mask, **values)
+        judge, shown = require_judge(self.shared.judge), self._shown(result, text)
+        evaluation = await judge.both_ways(rubric(compat), task.question, task.expected_answer, shown)
+        values["judge_evaluations"] = evaluation.records
+        return Verdict(float(evaluation.equal), judge_usage=judge_usage(evaluation.records), **values)
+
+    @property
+    def _uses_judge(self) -> bool:
+        wanted = self.config.should_use_judge
+        return self.shared.judge is not None if wanted is None else wanted
+
+    def _shown(self, result: MathResult, text: str) -> str:
+        """What the judge sees of the answer: the box as it was written, or what the library found, or everything.
+
+        The reference shows what the library made of it, in which "Tuesday" is a product of letters.
+        """
+        boxed = None if self.config.compat else last_boxed(text)
+        return (boxed or "").strip() or result.extracted or text

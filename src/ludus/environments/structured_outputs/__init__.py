@@ -1,0 +1,1 @@
+"""Answers in JSON, YAML, XML, TOML or CSV that must fit a schema."""

@@ -1,0 +1,131 @@
+"""Anthropic's Messages at the edge.
+
+| function | from | to |
+| --- | --- | --- |
+| `request_from_messages` | a body that was posted to us | the parameters of a Responses request |
+| `answer_to_messages` | a Responses object | the answer as a message |
+| `answer_from_messages` | the answer of an endpoint that speaks Messages | a Responses object |
+
+Each takes a list, `lost`, and adds to it what the other dialect has no place for. The arguments of a call are text on
+our side and an object there, so a call comes back with its arguments spelled anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ludus.models.conversion import Conversion, says
+from ludus.models.messages_answer import answer_from_messages, answer_to_messages
+from ludus.models.messages_blocks import assistant_items, parts, plainest, user_items
+from ludus.response import Item
+
+__all__ = ["answer_from_messages", "answer_to_messages", "request_from_messages"]
+
+_RESPELLED = frozenset(
+    {"messages", "system", "max_tokens", "stop_sequences", "tools", "tool_choice", "metadata", "output_config"}
+    | {"service_tier"}
+)
+#: What only Anthropic's own servers can honour.
+_NO_PLACE = frozenset(
+    {"betas", "cache_control", "container", "context_management", "diagnostics", "inference_geo", "mcp_servers"}
+    | {"speed", "thinking", "user_profile_id", "workspace_id"}
+)
+_TOOL = frozenset({"type", "name", "description", "input_schema", "strict"})
+_TOOL_FIELDS = (("name", "name"), ("description", "description"), ("input_schema", "parameters"), ("strict", "strict"))
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def request_from_messages(body: Any, *, lost: list[str] | None = None) -> dict[str, Any]:
+    """The parameters of a Responses request, `input` among them, out of the body of a Messages request."""
+    conversion = Conversion("bad_request", "Responses", lost)
+    given = {key: value for key, value in conversion.object(body, "body").items() if value is not None}
+    if not isinstance(given.get("messages"), list):
+        raise conversion.refuse("messages", "a list of objects", given.get("messages"))
+    params = {key: value for key, value in given.items() if key not in _RESPELLED and key not in _NO_PLACE}
+    for key in given:
+        if key in _NO_PLACE and says(given[key]) and given[key] != {"type": "disabled"}:
+            conversion.lose(key)
+    params["input"] = _items(given["messages"], conversion)
+    _put_system(params, given.get("system"), conversion)
+    for theirs, ours in (("max_tokens", "max_output_tokens"), ("stop_sequences", "stop")):
+        if says(given.get(theirs)):
+            params[ours] = given[theirs]
+    if "service_tier" in given:
+        params["service_tier"] = "default" if given["service_tier"] == "standard_only" else given["service_tier"]
+    metadata = conversion.optional_object(given.get("metadata"), "metadata")
+    conversion.leftovers(metadata, {"user_id"}, "metadata")
+    if metadata.get("user_id") is not None:
+        params["user"] = metadata["user_id"]
+    _put_output_config(params, given.get("output_config"), conversion)
+    if tools := _tools(given.get("tools"), conversion):
+        params["tools"] = tools
+    _put_choice(params, given.get("tool_choice"), conversion)
+    return params
+
+
+def _items(messages: list[Any], conversion: Conversion) -> list[Item]:
+    items: list[Item] = []
+    for index, message in enumerate(conversion.objects(messages, "messages")):
+        path = f"messages[{index}]"
+        conversion.leftovers(message, {"role", "content"}, path)
+        role = conversion.text(message.get("role"), f"{path}.role")
+        if role == "assistant":
+            items += assistant_items(message.get("content"), f"{path}.content", conversion)
+        else:
+            items += user_items(message.get("content"), role, f"{path}.content", conversion)
+    return items
+
+
+def _put_system(params: dict[str, Any], system: Any, conversion: Conversion) -> None:
+    """A system prompt of one text is `instructions`; one of several stays several, as the first message."""
+    if isinstance(system, str):
+        content: Any = system
+    else:
+        blocks = conversion.objects(system, "system")
+        found = [part for index, block in enumerate(blocks) for part in parts(block, f"system[{index}]", conversion)]
+        content = plainest(found, "input_text")
+    if isinstance(content, str) and content:
+        params["instructions"] = content
+    elif content:
+        params["input"].insert(0, {"type": "message", "role": "system", "content": content})
+
+
+def _put_output_config(params: dict[str, Any], config: Any, conversion: Conversion) -> None:
+    given = conversion.optional_object(config, "output_config")
+    conversion.leftovers(given, {"effort", "format"}, "output_config")
+    if given.get("effort") is not None:
+        params["reasoning"] = {"effort": given["effort"]}
+    if given.get("format") is not None:
+        shape = conversion.object(given["format"], "output_config.format")
+        name = {"name": "answer"} if shape.get("type") == "json_schema" else {}  # Responses wants a name, any will do
+        params["text"] = {"format": {**name, **shape}}
+
+
+def _tools(tools: Any, conversion: Conversion) -> list[dict[str, Any]]:
+    made = []
+    for index, tool in enumerate(conversion.objects(tools, "tools")):
+        path = f"tools[{index}]"
+        if tool.get("type") not in (None, "custom"):
+            conversion.lose(path, f"only the client's own tools are carried, not {tool['type']!s:.60}")
+            continue
+        conversion.text(tool.get("name"), f"{path}.name")
+        conversion.leftovers(tool, _TOOL, path)
+        fields = {ours: tool[theirs] for theirs, ours in _TOOL_FIELDS if tool.get(theirs) is not None}
+        made.append({"type": "function", **fields})
+    return made
+
+
+def _put_choice(params: dict[str, Any], choice: Any, conversion: Conversion) -> None:
+    if choice is None:
+        return
+    given = conversion.object(choice, "tool_choice")
+    conversion.leftovers(given, {"type", "name", "disable_parallel_tool_use"}, "tool_choice")
+    kind = conversion.text(given.get("type"), "tool_choice.type")
+    if kind == "tool":
+        params["tool_choice"] = {"type": "function", "name": conversion.text(given.get("name"), "tool_choice.name")}
+    elif kind in _CHOICES:
+        params["tool_choice"] = _CHOICES[kind]
+    else:
+        raise conversion.refuse("tool_choice.type", "auto, any, tool or none", kind)
+    if given.get("disable_parallel_tool_use") is not None:
+        params["parallel_tool_calls"] = not given["disable_parallel_tool_use"]

@@ -1,0 +1,204 @@
+"""Answers: a message of Anthropic's and a Responses object, both ways.
+
+A message keeps the order of thinking, text and tool use, as a Responses object does, but not the time at which it was
+made. Its counts of input tokens leave out what was read from or written to a cache; ours include it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from ludus.models.chat_answer import REPEATED, as_output, response_object
+from ludus.models.chat_items import is_assistant, kind_of
+from ludus.models.chat_reasoning import one_text
+from ludus.models.conversion import Conversion, says
+from ludus.models.messages_blocks import Block, assistant_items
+from ludus.outcome import Failure
+from ludus.response import Item
+
+_CUT = {"max_tokens": "max_output_tokens", "refusal": "content_filter", "pause_turn": "pause_turn"}
+_STOPS = {reason: stop for stop, reason in _CUT.items()}
+_DONE = (None, "end_turn", "tool_use", "stop_sequence")
+
+_ANSWER = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage", "error"})
+_RESPONSE = frozenset(
+    {"id", "object", "created_at", "model", "status", "incomplete_details", "output", "usage", "error", "output_text"}
+)
+_MESSAGE = frozenset({"type", "role", "content", "id", "status"})
+_CALL = frozenset({"type", "call_id", "name", "arguments", "id", "status"})
+_REASONING = frozenset({"type", "summary", "content", "encrypted_content", "id", "status"})
+_PART = frozenset({"type", "text"})
+_COUNTS = frozenset(
+    {"input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"}
+    | {"output_tokens_details"}
+)
+_OUR_COUNTS = frozenset(
+    {"input_tokens", "output_tokens", "total_tokens", "input_tokens_details", "output_tokens_details"}
+)
+
+
+def answer_from_messages(data: Any, *, lost: list[str] | None = None) -> dict[str, Any]:
+    """A Messages answer as a Responses object. What is no such answer is a `bad_response`."""
+    conversion = Conversion("bad_response", "Responses", lost)
+    answer = conversion.object(data, "answer")
+    if answer.get("type") == "error" or says(answer.get("error")):
+        raise Failure("bad_response", f"the provider failed: {str(answer.get('error'))[:200]}")
+    items = assistant_items(answer.get("content"), "content", conversion)
+    name = conversion.optional_text(answer.get("id"), "id") or ""
+    reason = conversion.optional_text(answer.get("stop_reason"), "stop_reason")
+    if reason == "model_context_window_exceeded":
+        conversion.lose("stop_reason", "that the context was full: it became max_output_tokens")
+        reason = "max_tokens"
+    cut = None if reason in _DONE else _CUT.get(str(reason), str(reason)[:60])
+    output = as_output(items, name.removeprefix("msg_")[:48], cut is not None)
+    return {
+        **{key: value for key, value in answer.items() if key not in _ANSWER and value is not None},
+        **response_object(name, 0, answer.get("model"), cut, output),
+        "usage": _usage_from(answer.get("usage"), conversion),
+    }
+
+
+def answer_to_messages(data: Any, *, lost: list[str] | None = None) -> dict[str, Any]:
+    """A Responses object as a Messages answer."""
+    conversion = Conversion("bad_request", "Messages", lost)
+    response = conversion.object(data, "response")
+    reason = _stop_reason(response, conversion)
+    items = conversion.objects(response.get("output"), "output")
+    content: list[Block] = []
+    before = ""
+    for index, item in enumerate(items):
+        kind, path = kind_of(item), f"output[{index}]"
+        if not is_assistant(kind, item):
+            conversion.lose(path, f"Messages has no place for an item of type {kind:.60}")
+            continue
+        if item.get("status") not in (None, "completed") and not (reason and item is items[-1]):
+            conversion.lose(f"{path}.status")
+        blocks = _BLOCKS[kind](item, path, conversion)
+        if kind == before == "message":
+            conversion.lose(path, "it was joined to the message before it")
+        elif not blocks and (kind != "message" or len(items) > 1):
+            conversion.lose(path, "there is nothing in it")
+        before = kind if blocks else before
+        content += blocks
+    stopped = conversion.optional_text(response.get("stop_sequence"), "stop_sequence")
+    called = any(block["type"] == "tool_use" for block in content)
+    return {
+        **{key: value for key, value in response.items() if key not in _RESPONSE and key not in REPEATED},
+        "id": conversion.optional_text(response.get("id"), "id") or "",
+        "type": "message",
+        "role": "assistant",
+        "model": conversion.optional_text(response.get("model"), "model") or "",
+        "content": content,
+        "stop_reason": reason or ("stop_sequence" if stopped is not None else "tool_use" if called else "end_turn"),
+        "stop_sequence": stopped,
+        "usage": _usage_to(response.get("usage"), conversion),
+    }
+
+
+def _stop_reason(response: dict[str, Any], conversion: Conversion) -> str | None:
+    """The stop reason of an answer that was cut short; None where it was not."""
+    status = response.get("status")
+    if status in (None, "completed"):
+        return None
+    if status != "incomplete":
+        raise conversion.refuse("status", "completed or incomplete", status)
+    reason = conversion.optional_object(response.get("incomplete_details"), "incomplete_details").get("reason")
+    if isinstance(reason, str) and reason in _STOPS:
+        return _STOPS[reason]
+    conversion.lose("incomplete_details.reason", "Messages does not know it: it became max_tokens")
+    return "max_tokens"
+
+
+def _message_blocks(item: Item, path: str, conversion: Conversion) -> list[Block]:
+    conversion.leftovers(item, _MESSAGE, path)
+    content = item.get("content")
+    if isinstance(content, str):
+        content = [{"type": "output_text", "text": content}]
+    blocks = []
+    parts = conversion.objects(content, f"{path}.content")
+    for index, part in enumerate(parts):
+        here, kind = f"{path}.content[{index}]", part.get("type")
+        if kind == "refusal":
+            conversion.lose(here, "Messages has no place for a refusal: it became text")
+            text = conversion.text(part.get("refusal"), f"{here}.refusal")
+        elif kind in ("output_text", "input_text", "text"):
+            conversion.leftovers(part, _PART, here)
+            text = conversion.text(part.get("text"), f"{here}.text")
+        else:
+            conversion.lose(here, f"Messages has no place for a part of type {kind!s:.60}")
+            continue
+        if text:
+            blocks.append({"type": "text", "text": text})
+        elif len(parts) > 1:
+            conversion.lose(here, "Messages refuses an empty text")
+    return blocks
+
+
+def _call_blocks(item: Item, path: str, conversion: Conversion) -> list[Block]:
+    conversion.leftovers(item, _CALL, path)
+    arguments = conversion.text(item.get("arguments"), f"{path}.arguments")
+    try:
+        given = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        given = None
+    if not isinstance(given, dict):
+        conversion.lose(f"{path}.arguments", "they are no JSON object: they became the text of one argument")
+        given = {"arguments": arguments}
+    call_id = conversion.text(item.get("call_id"), f"{path}.call_id")
+    return [{"type": "tool_use", "id": call_id, "name": conversion.text(item.get("name"), path), "input": given}]
+
+
+def _reasoning_blocks(item: Item, path: str, conversion: Conversion) -> list[Block]:
+    conversion.leftovers(item, _REASONING, path)
+    sealed = conversion.optional_text(item.get("encrypted_content"), f"{path}.encrypted_content")
+    text = one_text(item, path, conversion)
+    if text is not None:
+        return [{"type": "thinking", "thinking": text, "signature": sealed or ""}]
+    return [{"type": "redacted_thinking", "data": sealed}] if sealed else []
+
+
+_BLOCKS = {"message": _message_blocks, "function_call": _call_blocks, "reasoning": _reasoning_blocks}
+
+
+def _usage_from(usage: Any, conversion: Conversion) -> dict[str, Any] | None:
+    if usage is None:
+        return None
+    told = conversion.object(usage, "usage")
+    counts = {key: conversion.count(told.get(key), f"usage.{key}") for key in _COUNTS if key != "output_tokens_details"}
+    details = conversion.optional_object(told.get("output_tokens_details"), "usage.output_tokens_details")
+    conversion.leftovers(details, {"thinking_tokens"}, "usage.output_tokens_details")
+    thought = conversion.count(details.get("thinking_tokens"), "usage.output_tokens_details.thinking_tokens")
+    read, written = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
+    sent, made = counts["input_tokens"] + read + written, counts["output_tokens"]
+    return {
+        **{key: value for key, value in told.items() if key not in _COUNTS and value is not None},
+        "input_tokens": sent,
+        "input_tokens_details": {"cached_tokens": read, "cache_write_tokens": written},
+        "output_tokens": made,
+        "output_tokens_details": {"reasoning_tokens": thought},
+        "total_tokens": sent + made,
+    }
+
+
+def _usage_to(usage: Any, conversion: Conversion) -> dict[str, Any]:
+    if usage is None:
+        conversion.lose("usage", "Messages must state counts of tokens: unknown ones became 0")
+    told = conversion.optional_object(usage, "usage")
+    asked = conversion.optional_object(told.get("input_tokens_details"), "usage.input_tokens_details")
+    answered = conversion.optional_object(told.get("output_tokens_details"), "usage.output_tokens_details")
+    conversion.leftovers(asked, {"cached_tokens", "cache_write_tokens"}, "usage.input_tokens_details")
+    conversion.leftovers(answered, {"reasoning_tokens"}, "usage.output_tokens_details")
+    read = conversion.count(asked.get("cached_tokens"), "usage.input_tokens_details.cached_tokens")
+    written = conversion.count(asked.get("cache_write_tokens"), "usage.input_tokens_details.cache_write_tokens")
+    sent = conversion.count(told.get("input_tokens"), "usage.input_tokens")
+    thought = conversion.count(answered.get("reasoning_tokens"), "usage.output_tokens_details.reasoning_tokens")
+    return {
+        **{key: value for key, value in told.items() if key not in _OUR_COUNTS and value is not None},
+        "input_tokens": max(sent - read - written, 0),
+        "cache_read_input_tokens": read,
+        "cache_creation_input_tokens": written,
+        "output_tokens": conversion.count(told.get("output_tokens"), "usage.output_tokens"),
+        "output_tokens_details": {"thinking_tokens": thought},
+    }

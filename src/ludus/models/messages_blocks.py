@@ -1,0 +1,173 @@
+"""Anthropic's content blocks as Responses items and parts."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from ludus.models.chat_parts import Part
+from ludus.models.chat_reasoning import summary
+from ludus.models.conversion import Conversion, says
+from ludus.response import Item
+
+Block = dict[str, Any]
+
+_TEXT = frozenset({"type", "text"})
+_RESULT = frozenset({"type", "tool_use_id", "content", "is_error"})
+_USE = frozenset({"type", "id", "name", "input"})
+_THINKING = frozenset({"type", "thinking", "signature"})
+_SOURCED = frozenset({"type", "source", "title"})
+
+
+def user_items(content: Any, role: str, path: str, conversion: Conversion) -> list[Item]:
+    """What a user (or the system) said and which results of tools it brought, in its order."""
+    if isinstance(content, str):
+        return [{"type": "message", "role": role, "content": content}]
+    items: list[Item] = []
+    said: list[Part] | None = None
+    for index, block in enumerate(_blocks(content, path, conversion)):
+        here = f"{path}[{index}]"
+        if block.get("type") == "tool_result":
+            items.append(_result(block, here, conversion))
+            said = None
+            continue
+        if said is None:
+            said = []
+            items.append({"type": "message", "role": role, "content": said})
+        said += parts(block, here, conversion)
+    for item in items:
+        if item["type"] == "message":
+            item["content"] = plainest(item["content"], "input_text")
+    return items or [{"type": "message", "role": role, "content": ""}]
+
+
+def assistant_items(content: Any, path: str, conversion: Conversion) -> list[Item]:
+    """What the assistant thought, said and called, in its order."""
+    if isinstance(content, str):
+        return [{"type": "message", "role": "assistant", "content": content}]
+    items: list[Item] = []
+    for index, block in enumerate(_blocks(content, path, conversion)):
+        here, kind = f"{path}[{index}]", block.get("type")
+        if kind == "text":
+            text = {"type": "output_text", "text": conversion.text(block.get("text"), f"{here}.text")}
+            conversion.leftovers(block, _TEXT, here)
+            if items and items[-1]["type"] == "message":
+                items[-1]["content"].append(text)
+            else:
+                items.append({"type": "message", "role": "assistant", "content": [text]})
+        elif kind in ("thinking", "redacted_thinking"):
+            items.append(_thought(block, here, conversion))
+        elif kind == "tool_use":
+            items.append(_use(block, here, conversion))
+        else:
+            conversion.lose(here, f"Responses has no place for a block of type {kind!s:.60}")
+    for item in items:
+        if item["type"] == "message":
+            item["content"] = plainest(item["content"], "output_text")
+    return items or [{"type": "message", "role": "assistant", "content": ""}]
+
+
+def parts(block: Block, path: str, conversion: Conversion) -> list[Part]:
+    """A block of a user's message as parts of an item; none where there is no place for it."""
+    kind = block.get("type")
+    if kind == "text":
+        conversion.leftovers(block, _TEXT, path)
+        return [{"type": "input_text", "text": conversion.text(block.get("text"), f"{path}.text")}]
+    if kind not in ("image", "document"):
+        conversion.lose(path, f"Responses has no place for a block of type {kind!s:.60}")
+        return []
+    source = conversion.object(block.get("source"), f"{path}.source")
+    conversion.leftovers(block, _SOURCED, path)
+    if kind == "image":
+        return _image(source, path, conversion)
+    return _document(block, source, path, conversion)
+
+
+def plainest(found: list[Part], text: str) -> str | list[Part]:
+    """Content as a string where it is one text of this type and nothing else."""
+    if len(found) == 1 and found[0]["type"] == text:
+        return str(found[0]["text"])
+    return found
+
+
+def _blocks(content: Any, path: str, conversion: Conversion) -> list[Block]:
+    if not isinstance(content, list):
+        raise conversion.refuse(path, "text or a list of blocks", content)
+    return conversion.objects(content, path)
+
+
+def _image(source: Block, path: str, conversion: Conversion) -> list[Part]:
+    kind = source.get("type")
+    if kind == "base64":
+        return [{"type": "input_image", "image_url": _data_url(source, path, conversion)}]
+    for name, ours in (("url", "image_url"), ("file", "file_id")):
+        if kind == name:
+            key = "url" if name == "url" else "file_id"
+            return [{"type": "input_image", ours: conversion.text(source.get(key), f"{path}.source.{key}")}]
+    conversion.lose(path, f"Responses has no place for an image from {kind!s:.60}")
+    return []
+
+
+def _document(block: Block, source: Block, path: str, conversion: Conversion) -> list[Part]:
+    kind = source.get("type")
+    title = {"filename": block["title"]} if block.get("title") is not None else {}
+    if kind == "base64":
+        return [{"type": "input_file", "file_data": _data_url(source, path, conversion), **title}]
+    if kind == "text":
+        text = conversion.text(source.get("data"), f"{path}.source.data")
+        data = base64.b64encode(text.encode("utf-8", "replace")).decode()
+        return [{"type": "input_file", "file_data": f"data:text/plain;base64,{data}", **title}]
+    for name, key, ours in (("url", "url", "file_url"), ("file", "file_id", "file_id")):
+        if kind == name:
+            value = conversion.text(source.get(key), f"{path}.source.{key}")
+            return [{"type": "input_file", ours: value, **title}]
+    conversion.lose(path, f"Responses has no place for a document from {kind!s:.60}")
+    return []
+
+
+def _data_url(source: Block, path: str, conversion: Conversion) -> str:
+    media = conversion.text(source.get("media_type"), f"{path}.source.media_type")
+    return f"data:{media};base64,{conversion.text(source.get('data'), f'{path}.source.data')}"
+
+
+def _result(block: Block, path: str, conversion: Conversion) -> Item:
+    conversion.leftovers(block, _RESULT, path)
+    if block.get("is_error"):
+        conversion.lose(f"{path}.is_error")
+    content = block.get("content")
+    output: str | list[Part]
+    if content is None or isinstance(content, str):
+        output = content or ""
+    else:
+        found = [
+            part
+            for index, inner in enumerate(_blocks(content, f"{path}.content", conversion))
+            for part in parts(inner, f"{path}.content[{index}]", conversion)
+        ]
+        output = plainest(found, "input_text")
+    call_id = conversion.text(block.get("tool_use_id"), f"{path}.tool_use_id")
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def _thought(block: Block, path: str, conversion: Conversion) -> Item:
+    """Thinking as reasoning: its signature is what only its author can read, as is thinking that was redacted."""
+    if block["type"] == "redacted_thinking":
+        conversion.leftovers(block, {"type", "data"}, path)
+        sealed = conversion.text(block.get("data"), f"{path}.data")
+        return {"type": "reasoning", "summary": [], "encrypted_content": sealed}
+    conversion.leftovers(block, _THINKING, path)
+    item = summary(conversion.text(block.get("thinking"), f"{path}.thinking"))
+    signature = conversion.optional_text(block.get("signature"), f"{path}.signature")
+    if says(signature):
+        item["encrypted_content"] = signature
+    return item
+
+
+def _use(block: Block, path: str, conversion: Conversion) -> Item:
+    conversion.leftovers(block, _USE, path)
+    return {
+        "type": "function_call",
+        "call_id": conversion.text(block.get("id"), f"{path}.id"),
+        "name": conversion.text(block.get("name"), f"{path}.name"),
+        "arguments": conversion.json_text(block.get("input"), f"{path}.input"),
+    }

@@ -1,0 +1,114 @@
+"""A message of Anthropic's as a stream of events: added up, and taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from ludus.encoding import encode
+from ludus.models.conversion import Conversion
+from ludus.outcome import Failure
+
+#: What a delta of each type adds to: the key of its piece, and the key of the block that it continues.
+_DELTAS = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("signature", "signature"),
+    "input_json_delta": ("partial_json", "input"),
+}
+_STREAMED = {"text": ("text",), "thinking": ("thinking", "signature")}
+_DELTA_OF = {ours: kind for kind, (_, ours) in _DELTAS.items()}
+_LAST = ("stop_reason", "stop_sequence", "stop_details", "container")
+
+
+class MessagesStream:
+    """Adds the events of a stream up to a message. A stream that stops early is a `bad_response`."""
+
+    def __init__(self) -> None:
+        self._message: dict[str, Any] | None = None
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._pieces: dict[tuple[int, str], list[str]] = {}
+        self._ended = False
+        self._conversion = Conversion("bad_response", "Messages", None)
+
+    def add(self, event: Any) -> None:
+        """Take in one event. Events of a type that is not known say nothing about the message."""
+        check = self._conversion
+        kind = check.object(event, "event").get("type")
+        if kind == "error":
+            raise Failure("bad_response", f"the provider failed: {str(event.get('error'))[:200]}")
+        if kind == "message_start":
+            self._message = dict(check.object(event.get("message"), "message"))
+        elif kind == "content_block_start":
+            self._blocks[self._index(event)] = dict(check.object(event.get("content_block"), "content_block"))
+        elif kind == "content_block_delta":
+            self._add_delta(self._index(event), check.object(event.get("delta"), "delta"))
+        elif kind == "message_delta" and self._message is not None:
+            self._message.update(check.object(event.get("delta"), "delta"))
+            usage = check.optional_object(self._message.get("usage"), "usage")
+            self._message["usage"] = {**usage, **check.optional_object(event.get("usage"), "usage")}
+        elif kind == "message_stop":
+            self._ended = True
+
+    def result(self) -> dict[str, Any]:
+        """The message."""
+        if self._message is None or not self._ended:
+            raise Failure("bad_response", "the stream ended before the answer did")
+        for (index, key), pieces in self._pieces.items():
+            block = self._blocks[index]
+            text = "".join(pieces)
+            if key == "input":
+                block[key] = _parsed(text)
+            else:
+                block[key] = self._conversion.text(block.get(key, ""), f"content[{index}].{key}") + text
+        return {**self._message, "content": [block for _, block in sorted(self._blocks.items())]}
+
+    def _index(self, event: dict[str, Any]) -> int:
+        index = event.get("index")
+        if not isinstance(index, int):
+            raise self._conversion.refuse("index", "a number", index)
+        return index
+
+    def _add_delta(self, index: int, delta: dict[str, Any]) -> None:
+        check, kind = self._conversion, delta.get("type")
+        block = check.object(self._blocks.get(index), f"content[{index}]")
+        if kind == "citations_delta":
+            block["citations"] = [*check.objects(block.get("citations"), "citations"), delta.get("citation")]
+        elif isinstance(kind, str) and kind in _DELTAS:
+            theirs, ours = _DELTAS[kind]
+            self._pieces.setdefault((index, ours), []).append(check.text(delta.get(theirs), f"delta.{theirs}"))
+
+
+def _parsed(text: str) -> Any:
+    """The input of a tool; the text itself where the answer was cut before it was whole."""
+    try:
+        return orjson.loads(text) if text else {}
+    except orjson.JSONDecodeError:
+        return text
+
+
+def message_events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The events of a stream that says what a message says."""
+    usage = message.get("usage") or {}
+    begun = {**message, "content": [], "usage": {**usage, "output_tokens": 0}}
+    yield {"type": "message_start", "message": {**begun, **{key: None for key in _LAST if key in message}}}
+    for index, block in enumerate(message.get("content") or ()):
+        yield from _block_events(block, index)
+    last = {key: message[key] for key in _LAST if key in message}
+    yield {"type": "message_delta", "delta": last, "usage": usage}
+    yield {"type": "message_stop"}
+
+
+def _block_events(block: dict[str, Any], index: int) -> Iterator[dict[str, Any]]:
+    kind = block.get("type")
+    empty: dict[str, Any] = {key: "" for key in _STREAMED.get(str(kind), ()) if key in block}
+    pieces = {key: block[key] for key in empty}
+    if kind == "tool_use":
+        empty, pieces = {"input": {}}, {"input": encode(block.get("input")).decode()}
+    yield {"type": "content_block_start", "index": index, "content_block": {**block, **empty}}
+    for key, piece in pieces.items():
+        delta = {"type": _DELTA_OF[key], _DELTAS[_DELTA_OF[key]][0]: piece}
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+    yield {"type": "content_block_stop", "index": index}

@@ -1,0 +1,187 @@
+"""Values from formats that know only text (XML elements, CSV cells), read as the types that a schema asks for.
+
+A text that does not look like what is asked stays a text, so that the schema's verdict can name it. Each format has two
+readings: one that follows references and unions, and a plain one that looks only at a `type` beside the value.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_PYTHON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+
+Options = list[dict[str, Any]]
+
+
+def coerced_xml(value: Any, schema: Any, root: Any = None) -> Any:
+    """The value of an XML document with texts, lists and empty elements as the schema asks for them.
+
+    coerced_xml({"n": "5"}, {"properties": {"n": {"type": ["integer", "null"]}}})   # {'n': 5}
+    """
+    root = schema if root is None else root
+    options = _options(schema, root)
+    types = _types(options)
+    if isinstance(value, list):
+        return _coerced_items(value, options, root)
+    if "array" in types and not types & {"string", "object"}:
+        return None if value is None and "null" in types else _coerced_items(_unwrapped(value, options), options, root)
+    if isinstance(value, dict):
+        return _coerced_mapping(value, options, root)
+    if value is None:
+        return _coerced_empty(types)
+    return _coerced_text(value, types)
+
+
+def coerced_csv(records: list[dict[Any, Any]], schema: Any) -> list[dict[Any, Any]]:
+    """The records of a table with cells as the schema asks for them. A missing cell stays missing."""
+    items = [item for option in _options(schema, schema) for item in _options(option.get("items"), schema)]
+    wanted: dict[Any, set[str]] = {}
+    for item in items:
+        for name, part in (item.get("properties") or {}).items():
+            wanted.setdefault(name, set()).update(_types(_options(part, schema)))
+    return [{name: _coerced_cell(cell, wanted.get(name, set())) for name, cell in record.items()} for record in records]
+
+
+def _options(schema: Any, root: Any) -> Options:
+    """A schema and all that it refers to or combines: what any of them asks may be asked of the value."""
+    found: Options = []
+    waiting, seen = [schema], set()
+    while waiting:
+        option = waiting.pop(0)
+        if not isinstance(option, dict) or id(option) in seen:
+            continue
+        seen.add(id(option))
+        found.append(option)
+        if isinstance(option.get("$ref"), str):
+            waiting.append(_at(option["$ref"], root))
+        for key in ("anyOf", "oneOf", "allOf"):
+            waiting += option[key] if isinstance(option.get(key), list) else ()
+    return found
+
+
+def _at(reference: str, root: Any) -> Any:
+    """What a reference within the document points to."""
+    if not reference.startswith("#"):
+        return None
+    node = root
+    for part in reference[1:].split("/")[1:]:
+        node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
+    return node
+
+
+def _types(options: Options) -> set[str]:
+    return {name for option in options for name in _types_of(option)}
+
+
+def _types_of(schema: dict[str, Any]) -> set[str]:
+    given = schema.get("type")
+    if given is not None:
+        return {name for name in (given if isinstance(given, list) else [given]) if isinstance(name, str)}
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list):
+        return {_PYTHON_TYPES[type(value)] for value in values if type(value) in _PYTHON_TYPES}
+    return {"object"} if "properties" in schema else set()
+
+
+def _coerced_mapping(value: dict[str, Any], options: Options, root: Any) -> dict[str, Any]:
+    """A mapping, by the one of several schemas that knows most of its keys."""
+
+    def known(option: dict[str, Any]) -> int:
+        return sum(key in (option.get("properties") or ()) for key in value)
+
+    chosen = max(options, key=known, default={})
+    properties, others = chosen.get("properties") or {}, chosen.get("additionalProperties")
+    return {key: coerced_xml(part, properties.get(key, others), root) for key, part in value.items()}
+
+
+def _unwrapped(value: Any, options: Options) -> list[Any]:
+    """The items of a list: what a wrapping element holds, or a lone element that is the only item itself."""
+    if value is None:
+        return []
+    if not isinstance(value, dict) or len(value) != 1:
+        return [value]
+    ((key, inner),) = value.items()
+    items: Any = next((option["items"] for option in options if isinstance(option.get("items"), dict)), {})
+    if key in (items.get("properties") or ()):
+        return [value]
+    return inner if isinstance(inner, list) else [inner]
+
+
+def _coerced_items(values: list[Any], options: Options, root: Any) -> list[Any]:
+    items = next((option["items"] for option in options if "items" in option), None)
+    return [coerced_xml(value, items, root) for value in values]
+
+
+def _coerced_empty(types: set[str]) -> Any:
+    if "null" in types:
+        return None
+    if "string" in types:
+        return ""
+    return {} if types == {"object"} else None
+
+
+def _coerced_cell(cell: Any, types: set[str]) -> Any:
+    if cell == "" and "null" in types:
+        return None
+    return _coerced_text(cell, types) if isinstance(cell, str) else cell
+
+
+def _coerced_text(text: str, types: set[str]) -> Any:
+    plain = text.strip()
+    if "string" in types:
+        return text
+    if "integer" in types and _INTEGER.fullmatch(plain):
+        return int(plain)
+    if "number" in types and _NUMBER.fullmatch(plain):
+        return float(plain)
+    if "boolean" in types:
+        return _BOOLEANS.get(plain.lower(), text)
+    return text
+
+
+def plainly_coerced_xml(value: Any, schema: Any) -> Any:
+    """The value of an XML document, where only schemas of a single type count."""
+    wanted = schema.get("type") if isinstance(schema, dict) else None
+    if wanted == "array":
+        values = value if isinstance(value, list) else _unwrapped(value, [])
+        return [plainly_coerced_xml(item, schema.get("items")) for item in values]
+    if isinstance(value, dict):
+        properties = (schema.get("properties") if isinstance(schema, dict) else None) or {}
+        return {key: plainly_coerced_xml(part, properties.get(key)) for key, part in value.items()}
+    if value is None:
+        return "" if wanted == "string" else None
+    return _converted(value, [wanted])
+
+
+def plainly_coerced_csv(records: list[dict[Any, Any]], schema: Any) -> list[dict[Any, Any]]:
+    """The records of a table, by the types in `items.properties` and nowhere else."""
+    items = schema.get("items") if isinstance(schema, dict) else None
+    properties = (items.get("properties") if isinstance(items, dict) else None) or {}
+    return [{name: _plain_cell(cell, properties.get(name)) for name, cell in record.items()} for record in records]
+
+
+def _plain_cell(cell: Any, schema: Any) -> Any:
+    wanted = schema.get("type") if isinstance(schema, dict) else None
+    types = wanted if isinstance(wanted, list) else [wanted]
+    return None if cell == "" and "null" in types else _converted(cell, types)
+
+
+def _converted(value: Any, types: list[Any]) -> Any:
+    """What Python's own conversions make of a text, by the first type that takes it."""
+    for name in types if isinstance(value, str) else ():
+        try:
+            if name == "integer":
+                return int(value)
+            if name == "number":
+                return float(value)
+        except ValueError:
+            continue
+        if name == "string":
+            return value
+        if name == "boolean" and value.strip().lower() in _BOOLEANS:
+            return _BOOLEANS[value.strip().lower()]
+    return value
