@@ -90,6 +90,8 @@ pieces |= st.sampled_from(
         {**SAID, "content": [{"type": "refusal", "refusal": "no"}, {"type": "output_text", "text": "yes"}]},
         {**SAID, "content": [{"type": "output_text", "text": "x", "annotations": [{"type": "file_path"}]}]},
         {**SAID, "content": "a</think>b"},
+        {**SAID, "content": [{"type": "output_text", "text": ""}, {"type": "refusal", "refusal": "no"}]},
+        {**SAID, "content": [{"type": "refusal", "refusal": "no"}]},
         {**CALL, "namespace": "tools"},
         {**CALL, **TOKENS},
         {**ASKED, "role": "developer"},

@@ -22,4 +22,4 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint that names the nearest known word, or all of them when nothing is near."""
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"Did you mean {close[0]}?" if close else f"Known: {', '.join(names) or 'none'}"
+    return f"Did you mean {close[0]}?" if close else f"Known: {', '.join(names) or 'none'}."

@@ -29,21 +29,25 @@ for command in (envs, collect, chat, new, show):
     app.command()(command)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import ludus as package
+
+        typer.echo(f"ludus {package.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def ludus(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Build environments for language models, collect verified rollouts, feed any trainer.
 
     Example: ludus collect mcqa --model local --repeats 4
     """
-    if version:
-        import ludus as package
-
-        typer.echo(f"ludus {package.__version__}")
-        raise typer.Exit
-
 
 def main() -> None:
     """Run the command line. A mistake of the user's is one line on stderr and exit code 2."""

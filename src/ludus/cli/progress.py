@@ -136,10 +136,19 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def span(seconds: float) -> str:
+    """A short time as people say it: 13.5 s, 1.2 ms, 59 µs."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= scale:
+            return f"{seconds / scale:.1f} {unit}"
+    return f"{seconds * 1e6:.0f} µs"
+
+
 def summarise(collection: Collection, collector: Collector) -> None:
     """The table at the end, on stdout."""
     metrics = collection.metrics
-    table = Table(title="Rollouts", show_header=False, title_justify="left")
+    names = ", ".join(environment.name for environment in collection.environments())
+    table = Table(title=f"{names} with {collection.model.name}", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in _facts(metrics, collector.plan.repeats):
@@ -167,5 +176,5 @@ def _facts(metrics: dict[str, Any], repeats: int) -> list[tuple[str, str]]:
         rows.append(("tokens", f"{usage.get('input_tokens', 0):,} in, {usage.get('output_tokens', 0):,} out"))
     seconds = metrics["seconds"]
     stages = [(stage, seconds[stage]["mean"]) for stage in ("model", "tool", "verify") if stage in seconds]
-    rows.append(("time", f"{clock(seconds['wall'])}; mean " + ", ".join(f"{s} {mean:.3g} s" for s, mean in stages)))
+    rows.append(("time", f"{clock(seconds['wall'])}; mean " + ", ".join(f"{stage} {span(mean)}" for stage, mean in stages)))
     return rows

@@ -86,6 +86,10 @@ class Collection:
             for line in lines:
                 yield Rollout.from_row(orjson.loads(line))
 
+    def environments(self) -> list[Environment]:
+        """The environments that its rows are for."""
+        return self._environments.all()
+
     def prepare(self, tick: Callable[[int], None] = lambda _: None, sink: Sink | None = None) -> Collector:
         """Check rows, files and identity, so that what can be known to go wrong does so before anything is spent."""
         survey = self.rows.survey(tick)

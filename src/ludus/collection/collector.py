@@ -27,8 +27,13 @@ from ludus.outcome import Failure
 from ludus.rollout import Job, Rollout, rollout_id
 from ludus.task import derive_seed
 
-#: Failures that every rollout would share: a key that is refused, a server that is not there.
-HOPELESS = {"http_401", "http_403", "http_404", "refused"}
+#: Failures that every rollout would share, and what to do about them.
+HOPELESS = {
+    "http_401": "Check the key, which comes from the environment or env.yaml",
+    "http_403": "Check what the key may do",
+    "http_404": "Check the URL and the model's name",
+    "refused": "Start the server, or correct its URL",
+}
 HOPELESS_COUNT = 8
 
 EnvironmentOf = Callable[[dict[str, Any]], Environment]
@@ -195,11 +200,7 @@ class Collector:
         kinds = {(each.stage, each.kind) for each in self._first_failures}
         expected = min(HOPELESS_COUNT, self.progress.total - self.progress.skipped)
         if len(self._first_failures) >= expected and len(kinds) == 1 and failure.kind in HOPELESS:
-            raise Hopeless(failure.cause)
-
-
-class Hopeless(UserError):
-    """The first rollouts all failed in a way that the others would share."""
+            raise UserError(failure.cause, HOPELESS[failure.kind])
 
 
 class _Sharing:

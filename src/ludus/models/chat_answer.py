@@ -98,7 +98,7 @@ def as_output(items: list[Item], base: str, cut: bool) -> list[Item]:
         else:
             made = {"id": f"rs_{base}_{index}", **item}
         output.append(made)
-    if cut and output:
+    if cut and output and output[-1]["type"] != "reasoning":  # which may have ended before the answer was cut
         output[-1]["status"] = "incomplete"
     return output
 
@@ -167,6 +167,8 @@ def answer_to_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None
         turn.add(kind, item, path)
     annotations, logprobs = _notes(turn, conversion)
     message = (turn.finished() or [{"role": "assistant", "content": None}])[0]
+    if isinstance(message["content"], list):
+        message["content"] = _one_text(message["content"], f"{turn.said or turn.thought}.content", conversion)
     if annotations:
         message["annotations"] = annotations
     choice = {
@@ -199,6 +201,14 @@ def _finish_reason(response: dict[str, Any], conversion: Conversion) -> str | No
         return _FINISH[reason]
     conversion.lose("incomplete_details.reason", "chat knows length and content_filter only: it became length")
     return "length"
+
+
+def _one_text(parts: list[Any], path: str, conversion: Conversion) -> str:
+    """The content of an answer, which holds one text, where that of a request may hold parts."""
+    texts = [part["text"] for part in parts if part.get("type") == "text"]
+    why = "its texts were joined" if len(texts) == len(parts) else "its texts were joined, its other parts left out"
+    conversion.lose(path, f"a chat completion holds one text: {why}")
+    return "".join(texts)
 
 
 def _notes(turn: Turn, conversion: Conversion) -> tuple[list[Any], list[Any]]:

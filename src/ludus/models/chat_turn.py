@@ -129,11 +129,11 @@ class Turn:
         for path, key, _ in self.notes:
             self.conversion.lose(f"{path}.{key}")
         content: str | list[Part] | None = joined(self.parts) if self.parts else None
-        if not content and self.said and self.refusal is None:
-            content = ""
-            if self.calls or self.thoughts:
-                content = None
-                self.conversion.lose(self.said, "an empty text beside reasoning or calls says nothing in chat")
+        if not content and self.said:
+            alone = not (self.calls or self.thoughts or self.refusal is not None)
+            if not alone and (self.parts or self.refusal is None):
+                self.conversion.lose(self.said, "an empty text beside other things says nothing in chat")
+            content = "" if alone else None
         if self.style.reasoning == "think":
             content = self._tagged(content)
         elif self.thoughts:

@@ -138,7 +138,21 @@ def _told(error: ValidationError | SchemaError) -> str:
         return f"{type(error).__name__}: {error.message[:200]}"
     if len(repr(error.schema)) > 200:
         error.instance = None
+        error.schema = _beginning(error.schema)
     return described(error)
+
+
+def _beginning(value: Any, room: int = 600) -> Any:
+    """As much of a schema as fills the room: printing all of it takes longer than using it."""
+    if not isinstance(value, dict):
+        return value
+    kept = {}
+    for key, part in value.items():
+        kept[key] = _beginning(part, room)
+        room -= len(repr(key)) + len(repr(kept[key]))
+        if room < 0:
+            break
+    return kept
 
 
 def _discriminated(keyword: str) -> Callable[..., Iterator[ValidationError]]:

@@ -72,7 +72,7 @@ class MathWithJudge(Resources):
         }
         answered = bool(text.strip()) or compat
         if result.equal or not answered or not self._uses_judge:
-            unreadable = not (result.readable or self._uses_judge)
+            unreadable = not (result.readable or self._uses_judge or compat)
             mask = "the expected answer cannot be read as mathematics" if unreadable else None
             return Verdict(float(result.equal), mask=mask, **values)
         judge, shown = require_judge(self.shared.judge), self._shown(result, text)

