@@ -30,6 +30,7 @@ TOOL = {
     "strict": True,
 }
 HEADERS = {"Content-Type": "application/json"}
+TOKENS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
 async def rollout(session: aiohttp.ClientSession, url: URL, tool_output: str) -> int:
@@ -44,6 +45,8 @@ async def rollout(session: aiohttp.ClientSession, url: URL, tool_output: str) ->
                 raise RuntimeError(f"The model server answered {response.status}: {body[:200]!r}")
         calls += 1
         output = orjson.loads(body)["output"]
+        for key in TOKENS:
+            output[-1].pop(key, None)
         items.extend(output)
         called = [item["call_id"] for item in output if item["type"] == "function_call"]
         if not called:

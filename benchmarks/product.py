@@ -43,10 +43,11 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     rows = [{"responses_create_params": params, "number": number} for number in range(options.rollouts)]
     with tempfile.TemporaryDirectory() as folder:
         chosen = Options(
-            model=f"{options.url}/v1#stub",
+            model={"type": "openai", "model": "stub", "base_url": [f"{url}/v1" for url in options.url.split(",")]},
             input=rows,
             output=Path(folder) / "out",
             concurrency=options.concurrency,
+            tokens=options.tokens,
             settings={"agent.max_steps": options.turns + 1},
         )
         collection = Collection(Counter, chosen)
@@ -54,18 +55,20 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         async with Meter() as meter:
             await collection.run(collector)
         counts = collection.metrics["counts"]
+        size = (Path(folder) / "out" / "rollouts.jsonl").stat().st_size / options.rollouts
     if counts["completed"] != options.rollouts or collection.metrics["reward"]["mean"] != 1.0:
         raise RuntimeError(f"Not every rollout completed with its reward: {counts}, {collection.metrics['failures']}")
-    return {**meter.report(), "rollouts": options.rollouts}
+    return {**meter.report(), "rollouts": options.rollouts, "row_bytes": size}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the collector.")
-    parser.add_argument("--url", required=True, help="base URL of the model server")
+    parser.add_argument("--url", required=True, help="base URL of the model server, or several with commas")
     parser.add_argument("--rollouts", type=int, default=3000)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--turns", type=int, default=1, help="tool calls a rollout, as the server was told")
     parser.add_argument("--tool-bytes", type=int, default=16, help="length of every tool output")
+    parser.add_argument("--tokens", action="store_true", help="require token ids")
     print(json.dumps(asyncio.run(run(parser.parse_args()))))
 
 

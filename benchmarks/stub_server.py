@@ -79,10 +79,21 @@ def chat_answer(turn: int, message: dict[str, Any], finish_reason: str) -> dict[
     }
 
 
+def add_tokens(answers: list[dict[str, Any]], tokens: int) -> None:
+    """Put ids on the last item of each answer: a turn generates half of `tokens` and its tool output is the rest."""
+    half = tokens // 2
+    for turn, answer in enumerate(answers):
+        prompt = [(7 * place) % 49_152 for place in range(half + tokens * turn)]
+        written = [(7 * place) % 49_152 for place in range(len(prompt), len(prompt) + half)]
+        logprobs = [round(-0.001 * (place % 997), 6) for place in range(half)]
+        bundle = {"prompt_token_ids": prompt, "generation_token_ids": written, "generation_log_probs": logprobs}
+        answer["output"][-1].update(bundle)
+
+
 class Script:
     """Every answer the server can give, encoded, by number of tool outputs seen."""
 
-    def __init__(self, turns: int, tool: str, arguments: str, text: str) -> None:
+    def __init__(self, turns: int, tool: str, arguments: str, text: str, tokens: int = 0) -> None:
         self.turns = turns
         responses, chat = [], []
         for turn in range(turns):
@@ -97,6 +108,8 @@ class Script:
         said = {"type": "message", "id": "msg_0", "role": "assistant", "status": "completed", "content": content}
         responses.append(responses_answer(turns, said))
         chat.append(chat_answer(turns, {"role": "assistant", "content": text}, "stop"))
+        if tokens:
+            add_tokens(responses, tokens)
         self._responses = [http_answer("200 OK", answer) for answer in responses]
         self._chat = [http_answer("200 OK", answer) for answer in chat]
         self._health = http_answer("200 OK", {"status": "ok"})
@@ -205,7 +218,7 @@ class ParsedConnection(Connection):
 
 
 async def serve(options: argparse.Namespace) -> None:
-    script = Script(options.turns, options.tool, options.arguments, options.text)
+    script = Script(options.turns, options.tool, options.arguments, options.text, options.tokens)
     connection = Connection if httptools is None else ParsedConnection
     server = await asyncio.get_running_loop().create_server(
         lambda: connection(script, options.delay, options.keepalive_timeout),
@@ -233,6 +246,7 @@ def main() -> None:
     parser.add_argument("--tool", default="increment_counter")
     parser.add_argument("--arguments", default='{"count": 1}', help="arguments of every tool call, as JSON")
     parser.add_argument("--text", default="done", help="the final answer")
+    parser.add_argument("--tokens", type=int, default=0, help="ids that each turn adds; sent with every answer")
     parser.add_argument("--keepalive-timeout", type=float, default=0.0, help="close idle connections; 0 never does")
     options = parser.parse_args()
     raise_file_limit()

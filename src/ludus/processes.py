@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 
 from ludus.outcome import Failure
 from ludus.processes_child import HEADER
+from ludus.threads import in_thread
 
 T = TypeVar("T")
 Target = tuple[str, str | None, str]
@@ -37,7 +38,7 @@ class OutOfTime(TimeoutError):
 
 
 class ProcessPool:
-    """A fixed number of child processes that run importable functions, one call each at a time, first come first served.
+    """A fixed number of child processes that run functions, one call each at a time, first come first served.
 
     async with ProcessPool() as pool:
         found = await pool.run(count_primes, 10_000, timeout=5.0)
@@ -56,7 +57,11 @@ class ProcessPool:
         self._closed = False
 
     async def run(
-        self, function: Callable[..., T], *args: Any, timeout: float = 60.0, cpu_seconds: float | None = None
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        timeout: float = 60.0,  # noqa: ASYNC109
+        cpu_seconds: float | None = None,
     ) -> T:
         """Call a function of a module in a child, and return what it returns or raise what it raises.
 
@@ -93,8 +98,8 @@ class ProcessPool:
         for child in [*self._idle, *self._busy]:
             self._end(child)
         self._idle.clear()
-        while self._reap():
-            await asyncio.sleep(0.002)
+        while self._dying:
+            await in_thread(self._dying.pop().wait)
 
     async def __aenter__(self) -> Self:
         return self
@@ -103,7 +108,7 @@ class ProcessPool:
         await self.close()
 
     def _start(self) -> _Child:
-        self._reap()
+        self._dying = [process for process in self._dying if process.poll() is None]
         child = _Child()
         child.send((sys.path, self._memory))
         return child
@@ -112,15 +117,9 @@ class ProcessPool:
         child.kill()
         self._dying.append(child.process)
 
-    def _reap(self) -> bool:
-        """Bury the children that are dead by now; tell whether any are left."""
-        self._dying = [process for process in self._dying if process.poll() is None]
-        return bool(self._dying)
-
     async def _died(self, child: _Child, name: str, cpu_seconds: float | None) -> Exception:
         child.kill()
-        while (code := child.process.poll()) is None:
-            await asyncio.sleep(0.001)
+        code = await in_thread(child.process.wait)
         if self._closed:
             return Failure("crash", f"the process pool was closed while {name} ran")
         if code == -signal.SIGPROF and cpu_seconds:
@@ -138,7 +137,7 @@ class _Child:
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(_CHILD)],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
@@ -155,11 +154,12 @@ class _Child:
         self._unsent = bytearray()
         self._received = bytearray()
 
-    async def ask(self, what: str, request: Any, timeout: float) -> bytearray:
+    async def ask(self, what: str, request: Any, seconds: float) -> bytearray:
         """Send a request and wait for the answer, which is left pickled. Raises `EOFError` when the child is gone."""
-        reply = self.reply = self.loop.create_future()
+        reply: asyncio.Future[bytearray] = self.loop.create_future()
+        self.reply = reply
         self.send(request)
-        timer = self.loop.call_later(timeout, _expire, reply, f"{what} was stopped after {timeout:g} s")
+        timer = self.loop.call_later(seconds, _expire, reply, f"{what} was stopped after {seconds:g} s")
         try:
             answer = await reply
         finally:
@@ -191,7 +191,8 @@ class _Child:
         except BlockingIOError:
             sent = 0
         except OSError:
-            return self._gone()
+            self._gone()
+            return
         del self._unsent[:sent]
         if self._unsent:
             self.loop.add_writer(self.socket, self._writable)
@@ -206,7 +207,8 @@ class _Child:
         except OSError:
             data = b""
         if not data:
-            return self._gone()
+            self._gone()
+            return
         self._received += data
         length = HEADER + int.from_bytes(self._received[:HEADER], "big")
         if len(self._received) >= max(length, HEADER + 1):
@@ -242,7 +244,10 @@ async def shared_pool() -> AsyncIterator[ProcessPool]:
 
 
 async def in_process(
-    function: Callable[..., T], *args: Any, timeout: float = 60.0, cpu_seconds: float | None = None
+    function: Callable[..., T],
+    *args: Any,
+    timeout: float = 60.0,  # noqa: ASYNC109
+    cpu_seconds: float | None = None,
 ) -> T:
     """`ProcessPool.run` in the shared pool, which stays warm for as long as anybody holds it."""
     async with shared_pool() as pool:
@@ -252,10 +257,8 @@ async def in_process(
 def _target(function: Callable[..., Any]) -> Target:
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     if not module or module == "__main__" or not name or "<" in name:
-        where = "the script itself" if module == "__main__" else str(module)
-        raise TypeError(
-            f"{name or function!r} of {where} cannot run in another process: define it at the top of an importable module"
-        )
+        what = f"{module}.{name}" if module and name else repr(function)
+        raise TypeError(f"{what} cannot run in another process: define it at the top of an importable module")
     return module, getattr(sys.modules.get(module), "__file__", None), name
 
 

@@ -7,17 +7,17 @@ back whole training sequences with loss masks.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 
 @dataclass(slots=True)
 class Tokens:
-    """What one model call saw and wrote, in token ids."""
+    """What one model call saw and wrote, in token ids. A prompt may be an array, which is compared at memory speed."""
 
-    prompt_ids: list[int]
+    prompt_ids: list[int] | array[int]
     generated_ids: list[int]
     logprobs: list[float]
     policy_version: str | None = None
@@ -46,16 +46,17 @@ class TokenLog:
 
     def __init__(self) -> None:
         self.last: Tokens | None = None
-        self._before: list[int] = []
+        self._before: array[int] = array("I")
 
     def add(self, call: Tokens) -> dict[str, Any]:
         """What a call adds: `prefix` ids are shared with the call before, `prompt_ids` are the rest of its prompt."""
-        prefix = _shared(self._before, call.prompt_ids)
-        self._before = call.prompt_ids + call.generated_ids
+        prompt = id_array(call.prompt_ids)
+        prefix = _shared(self._before, prompt)
+        self._before = prompt + id_array(call.generated_ids)
         self.last = call
         return {
             "prefix": prefix,
-            "prompt_ids": call.prompt_ids[prefix:],
+            "prompt_ids": prompt[prefix:].tolist(),
             "generated_ids": call.generated_ids,
             "logprobs": call.logprobs,
             "policy_version": call.policy_version,
@@ -82,8 +83,20 @@ def sequences(stored: Iterable[dict[str, Any]]) -> Iterator[Sequence]:
         yield current
 
 
-def _shared(before: list[int], after: list[int]) -> int:
-    if after[: len(before)] == before:  # the usual case, compared at C speed
-        return len(before)
-    pairs = chain(zip(before, after, strict=False), ((None, -1),))
-    return next(index for index, (left, right) in enumerate(pairs) if left != right)
+def id_array(ids: list[int] | array[int]) -> array[int]:
+    """Token ids in one block of memory. Raises TypeError or OverflowError for what is no token id."""
+    return ids if isinstance(ids, array) else array("I", ids)
+
+
+def _shared(before: array[int], after: array[int]) -> int:
+    """How many ids two calls have in common at the start."""
+    low, high = 0, min(len(before), len(after))
+    if before[:high] == after[:high]:  # the usual case: the prompt goes on where the last call ended
+        return high
+    while low < high:  # the ids at `low` and before are shared, those from `high` on are not
+        middle = (low + high + 1) // 2
+        if before[low:middle] == after[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

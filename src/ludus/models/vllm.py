@@ -55,11 +55,11 @@ class VllmModel(OpenAIModel):
         tokens = request.tokens
         assert tokens is not None
         if self.config.prefix == "field":
-            body["required_prefix_token_ids"] = tokens.prompt_ids + tokens.generated_ids
+            body["required_prefix_token_ids"] = [*tokens.prompt_ids, *tokens.generated_ids]
         elif self.config.prefix == "message":
             for message in reversed(body["messages"]):
                 if message["role"] == "assistant":
-                    message["prompt_token_ids"] = tokens.prompt_ids
+                    message["prompt_token_ids"] = list(tokens.prompt_ids)
                     message["generation_token_ids"] = tokens.generated_ids
                     message["generation_log_probs"] = tokens.logprobs
                     return

@@ -1,13 +1,13 @@
 """Whether the arguments of a function call mean what was expected.
 
-Numbers, booleans and single words must be right; texts of several words may be worded differently, as long as they share
-enough words. A short phrase with one word exchanged names another thing, though, and an SQL statement of another kind
-does another thing.
+Numbers, booleans and single words must be right; texts of several words may be worded differently, as long as they
+share enough words. A short phrase with one word exchanged names another thing, though, and an SQL statement of another
+kind does another thing.
 """
 
 from __future__ import annotations
 
-import os
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -108,7 +108,8 @@ def _alike(left: str, right: str) -> bool:
         return True
     if any(character.isdigit() for character in left + right):
         return False
-    return len(os.path.commonprefix((left, right))) >= max(3, 0.6 * max(len(left), len(right)))
+    stem = max(3, math.ceil(0.6 * max(len(left), len(right))))
+    return left[:stem] == right[:stem]
 
 
 def _statement(text: str) -> str | None:

@@ -2,14 +2,14 @@ r"""What `math.py` runs in a child process: `math-verify`, with the mistakes tha
 
 | the library | here |
 | --- | --- |
-| reads `12\,345` as a sum, cannot read `7.`, takes `\varnothing` for a variable | these are written as it expects them |
+| reads `12\,345` as a sum, `\varnothing` as a variable, and not `7.` | these are written as it expects them |
 | takes i for a variable where the other side has none | i is tried as the imaginary unit |
 | finds "stop" equal to "post", as products of letters | words are equal when their letters are, in order |
 | forgets units, so that 5 kg is 5 km | two units that are both known must be the same |
 | forgets the base of `101_2` | two bases must be the same |
 | finds (1, 2) equal to "1, 2" and to {1, 2} | a pair or an interval is neither a list nor a set |
-| takes the last side of `8=7`, the first number of "the answer is 7 or 8" | a false equation and a choice answer nothing |
-| rounds at the sixth decimal, so that 0.0000001 is 0 | the difference must be small beside the numbers too |
+| takes the last side of `8=7`, the first of "the answer is 7 or 8" | a false equation and a choice answer nothing |
+| rounds at the sixth decimal, so that 0.0000004 is 0.0 | the difference must be small beside the numbers too |
 """
 
 from __future__ import annotations

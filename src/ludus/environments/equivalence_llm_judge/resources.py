@@ -111,9 +111,7 @@ class Equivalence(Resources):
         question = await self._found(self.config.question_extract_regex, self._question(task))
         answer = await self._found(self._pattern(task), whole)
         reward, records = await self._judged(task, question, answer or self.config.msg_extraction_failure, whole)
-        return Verdict(
-            reward, expected_answer=task.key, judge_evaluations=records, judge_usage=judge_usage(records)
-        )
+        return Verdict(reward, expected_answer=task.key, judge_evaluations=records, judge_usage=judge_usage(records))
 
     async def _judged(self, task: Task, question: str, answer: str, whole: str) -> tuple[float, list[dict[str, Any]]]:
         config, skipped = self.config, self._too_long(task)

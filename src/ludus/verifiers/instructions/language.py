@@ -6,6 +6,7 @@ its own, so that nobody else's settings change and one text has one language.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from threading import Lock
 from typing import Any, Literal
 
@@ -36,8 +37,15 @@ def english_lowercase(text: str, *, compat: bool = False) -> bool:
     return text.islower() and _is_english(text, compat)
 
 
+def require_langdetect() -> None:
+    """Say what to install where langdetect is missing, before anything is judged."""
+    if find_spec("langdetect") is None:
+        raise missing_extra("langdetect", "pip install 'ludus[instructions]'")
+
+
 def detected(text: str) -> str | None:
     """The code of the most probable language; None for a text without any letters that tell."""
+    require_langdetect()
     from langdetect.lang_detect_exception import LangDetectException  # type: ignore[import-untyped]
 
     detector = _factory().create()
@@ -56,12 +64,10 @@ def _is_english(text: str, compat: bool) -> bool:
 
 def _factory() -> Any:
     """The profiles of all languages, read once, which takes a third of a second."""
+    from langdetect import detector_factory  # type: ignore[import-untyped]
+
     with _lock:
         if not _factories:
-            try:
-                from langdetect import detector_factory
-            except ModuleNotFoundError as error:
-                raise missing_extra("langdetect", "pip install 'ludus[instructions]'") from error
             factory = detector_factory.DetectorFactory()
             factory.load_profile(detector_factory.PROFILES_DIRECTORY)
             factory.set_seed(0)

@@ -1,0 +1,1 @@
+"""Short answers, compared as texts and as numbers."""

@@ -1,0 +1,64 @@
+r"""Where in a text the answer is: in a box, after "Answer:", on the last line, or everywhere.
+
+Each mode takes the text and whether to reproduce the reference where it is known to be wrong, and returns the answer or
+None. All of them read the text a fixed number of times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ludus.verifiers.answers import unwrap_text
+
+Mode = Callable[[str, bool], str | None]
+
+_BOX = "\\boxed{"
+_TOKEN = re.compile(r"\\boxed\{|\\.|[{}]", re.DOTALL)  # an escaped brace is text
+_COLON = "[:\uff1a]"
+_ANSWER = re.compile(rf"answer\s*{_COLON}\s*(.+)", re.IGNORECASE)
+_MARKED_ANSWER = re.compile(rf"answer[\s*_]*{_COLON}(?:[*_]{{1,3}}(?=\s))?\s*(.+)", re.IGNORECASE)
+
+
+def boxed(text: str, compat: bool = False) -> str | None:
+    r"""The content of the last `\boxed{...}` that is closed. A `\text{}` around all of it comes off."""
+    waiting: list[tuple[bool, int]] = []
+    last = None
+    for token in _TOKEN.finditer(text):
+        if token[0] in (_BOX, "{"):
+            waiting.append((token[0] == _BOX, token.end()))
+        elif token[0] == "}" and waiting:
+            is_box, start = waiting.pop()
+            if is_box and (last is None or start > last[0]):
+                last = (start, token.start())
+    return unwrap_text(text[slice(*last)]) if last else None
+
+
+def final_answer(text: str, compat: bool = False) -> str | None:
+    """The rest of the line after the last "Answer:", without its full stop; else the last box."""
+    found = [match[1] for match in (_ANSWER if compat else _MARKED_ANSWER).finditer(text)]
+    if not found:
+        return boxed(text, compat)
+    answer = found[-1].strip()
+    return (answer if compat else _without_half_a_mark(answer)).rstrip(".").strip()
+
+
+def last_line(text: str, compat: bool = False) -> str | None:
+    """The last line that is not blank."""
+    return text.strip().rpartition("\n")[2].strip() or None
+
+
+def full_response(text: str, compat: bool = False) -> str | None:
+    """All of the text."""
+    return text.strip() or None
+
+
+MODES: dict[str, Mode] = {mode.__name__: mode for mode in (boxed, final_answer, last_line, full_response)}
+
+
+def _without_half_a_mark(answer: str) -> str:
+    """The answer without the end of an emphasis that began before it, as in `**Answer: 7**`."""
+    for mark in ("**", "__"):
+        if answer.count(mark) == 1 and len(answer) > len(mark):
+            answer = answer.removeprefix(mark).removesuffix(mark).strip()
+    return answer

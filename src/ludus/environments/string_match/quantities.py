@@ -1,0 +1,83 @@
+r"""Numbers with a currency, a percent sign or a unit: whether two of them are nearly the same.
+
+One that names no unit can be any; two that name different ones are never the same. The loose reading, which deletes
+whatever looks like a unit wherever it stands, is the reference's.
+"""
+
+from __future__ import annotations
+
+import re
+
+Quantity = tuple[float, str]
+
+#: The square of one minus the relative error must be above this: within one percent or so.
+_CLOSENESS = 0.98
+
+_UNIT = r"\^\{?\\circ\}?|\\circ|\u00b0|km|cm|mm|kg|m"
+_DEGREES = ("^\\circ", "^{\\circ}", "\\circ")
+_MONEY = "$\u20ac\u00a3\u00a5\u20b9"
+_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
+_QUANTITY = re.compile(rf"([+-]?)\s*\\?([{_MONEY}]?)\s*({_NUMBER})\s*(\\?%|{_UNIT})?")
+_UNIT_ANYWHERE = re.compile(_UNIT)
+_UNIT_OF_NUMBER = re.compile(rf"(?<=\d)\s*(\\?%|{_UNIT})(?![a-z0-9])")
+
+
+def nearly_equal(actual: str, expected: str) -> bool:
+    """Whether two texts, in lower case, are quantities of the same kind within a percent of each other."""
+    first, second = _quantity(actual), _quantity(expected)
+    return first is not None and second is not None and _agree(first[1], second[1]) and _close(first[0], second[0])
+
+
+def loosely_nearly_equal(actual: str, expected: str) -> bool:
+    """Whether the numbers are within a percent that are left of two texts when all else is deleted."""
+    try:
+        return _close(_loose_number(actual), _loose_number(expected))
+    except ValueError:
+        return False
+
+
+def equal_without_units(actual: str, expected: str) -> bool:
+    """Whether two texts are the same but for units after their numbers, which only one of them names."""
+    left, right = _UNIT_OF_NUMBER.sub("", actual).split(), _UNIT_OF_NUMBER.sub("", expected).split()
+    return left == right and _agree(_units(actual), _units(expected))
+
+
+def loosely_equal_without_units(actual: str, expected: str) -> bool:
+    """Whether two texts are the same when whatever spells a unit is deleted from the middle of their words too."""
+    left, right = (" ".join(_UNIT_ANYWHERE.sub("", text).split()) for text in (actual, expected))
+    return left == right and bool(left)
+
+
+def _quantity(text: str) -> Quantity | None:
+    if len(text) > 2 and text[0] == text[-1] == "$":
+        text = text[1:-1]
+    found = _QUANTITY.fullmatch(text.strip())
+    if found is None:
+        return None
+    sign, money, number, unit = found.groups()
+    return float(sign + number.replace(",", "")), money or _one_spelling(unit or "")
+
+
+def _loose_number(text: str) -> float:
+    for character in (*_MONEY, "\\%", "%", ","):
+        text = text.replace(character, "")
+    return float(_UNIT_ANYWHERE.sub("", text))
+
+
+def _close(actual: float, expected: float) -> bool:
+    if not expected:
+        return actual == expected
+    error = abs(actual - expected) / abs(expected)
+    return error < 1 and (1 - error) ** 2 > _CLOSENESS
+
+
+def _units(text: str) -> str:
+    return " ".join(_one_spelling(unit) for unit in _UNIT_OF_NUMBER.findall(text))
+
+
+def _one_spelling(unit: str) -> str:
+    return "\u00b0" if unit in _DEGREES else unit.removeprefix("\\")
+
+
+def _agree(left: str, right: str) -> bool:
+    return not left or not right or left == right

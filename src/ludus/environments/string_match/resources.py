@@ -1,0 +1,45 @@
+"""A question with a short answer, which is found in the text and compared with the expected one.
+
+Spelling is forgiven (case, quotes, LaTeX, thousands, abbreviated states), and a number may be a percent off.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import ludus
+from ludus import Resources, Response, Verdict
+from ludus.environments.string_match.comparing import reward_of
+from ludus.environments.string_match.extraction import MODES
+from ludus.response import is_message
+from ludus.threads import in_thread
+
+ExtractionMode = Literal["boxed", "final_answer", "last_line", "full_response"]
+
+
+class StringMatch(Resources):
+    """No tools and no state: the text is judged as it is."""
+
+    class Task(ludus.Task):
+        expected_answer: str
+        extraction_mode: ExtractionMode = "final_answer"
+        case_sensitive: bool = False
+
+    async def verify(self, task: Task, response: Response) -> Verdict:
+        return await in_thread(self._judge, task, response)  # type: ignore[no-any-return]
+
+    def _judge(self, task: Task, response: Response) -> Verdict:
+        compat = self.config.compat
+        expected = task.expected_answer
+        answer = MODES[task.extraction_mode](_text(response), compat)
+        reward = reward_of(answer or "", expected, case_sensitive=task.case_sensitive, compat=compat)
+        mask = None if expected.strip() or compat else "there is no expected answer"
+        return Verdict(reward, mask=mask, expected_answer=expected, extracted_answer=answer)
+
+
+def _text(response: Response) -> str:
+    """Every part of every message, a line each."""
+    contents = [item.get("content") for item in response.output if is_message(item)]
+    parts = [part for content in contents for part in ([content] if isinstance(content, str) else content or ())]
+    texts = [part if isinstance(part, str) else part.get("text") for part in parts if isinstance(part, (str, dict))]
+    return "\n".join(text for text in texts if isinstance(text, str))
