@@ -137,6 +137,13 @@ async def test_a_child_that_dies_fails_its_own_call_only(function: Any, args: An
         assert await pool.run(operator.add, 1, 2) == 3
 
 
+async def test_a_child_that_died_while_it_was_idle_is_not_asked() -> None:
+    async with ProcessPool(1) as pool:
+        os.kill(await pool.run(os.getpid), signal.SIGKILL)
+        await asyncio.sleep(0.1)
+        assert await pool.run(operator.add, 1, 2) == 3
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a process allocates")
 async def test_a_child_cannot_take_all_memory() -> None:
     async with ProcessPool(1, memory=256 << 20) as pool:

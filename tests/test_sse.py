@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ EVENTS = [
 def parsed(data: bytes, cuts: list[int]) -> list[Event]:
     parser = EventParser()
     places = [0, *sorted(cuts), len(data)]
-    return [event for start, end in zip(places, places[1:], strict=False) for event in parser.feed(data[start:end])]
+    return [event for start, end in pairwise(places) for event in parser.feed(data[start:end])]
 
 
 @given(st.lists(st.integers(0, len(STREAM))))
@@ -77,9 +78,10 @@ def test_the_last_event_may_lack_its_blank_line():
 
 def test_an_event_without_end_is_a_bad_response():
     parser = EventParser(largest=1000)
+    for _ in range(100):
+        parser.feed(b"x" * 10)
     with pytest.raises(Failure, match="larger than 1000 bytes"):
-        for _ in range(1000):
-            parser.feed(b"x" * 10)
+        parser.feed(b"x")
 
 
 def test_ten_megabytes_in_small_pieces_are_read_in_linear_time():
@@ -313,8 +315,9 @@ STREAMS: list[tuple[Any, list[Any]]] = [
 @given(st.sampled_from(STREAMS), st.data())
 def test_any_stream_adds_up_or_is_a_bad_response(kind, data):
     stream, pieces = kind
+    made = data.draw(broken(pieces))
     with refusing("bad_response"):
-        added_up(stream(), data.draw(broken(pieces)) or [])
+        added_up(stream(), made if isinstance(made, list) else [made])
 
 
 # --- the official SDKs

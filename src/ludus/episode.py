@@ -267,10 +267,10 @@ async def _all(works: Any) -> list[str]:
 
 
 def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add one call's token counts, nested details included, to a running total."""
+    """Add one call's token counts, and those under `..._details`, to a running total. Anything else is left out."""
     for key, value in more.items():
-        kind = type(value)
-        if kind is int:
+        if key.endswith("details"):
+            if type(value) is dict:
+                add_usage(total.setdefault(key, {}), value)
+        elif type(value) is int:
             total[key] = total.get(key, 0) + value
-        elif kind is dict and value:
-            add_usage(total.setdefault(key, {}), value)

@@ -73,7 +73,7 @@ class ProcessPool:
         async with self._slots:
             if self._closed:
                 raise RuntimeError("the process pool is closed")
-            child = self._idle.pop() if self._idle else self._start()
+            child = self._ready()
             self._busy.add(child)
             try:
                 if target not in child.loaded:
@@ -107,7 +107,13 @@ class ProcessPool:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    def _start(self) -> _Child:
+    def _ready(self) -> _Child:
+        """An idle child that has not died meanwhile, or a new one."""
+        while self._idle:
+            child = self._idle.pop()
+            if not child.gone:
+                return child
+            self._end(child)
         self._dying = [process for process in self._dying if process.poll() is None]
         child = _Child()
         child.send((sys.path, self._memory))
@@ -149,6 +155,7 @@ class _Child:
             theirs.close()
         self.socket.setblocking(False)
         self.loop.add_reader(self.socket, self._readable)
+        self.gone = False
         self.loaded: set[Target] = set()
         self.reply: asyncio.Future[bytearray] | None = None
         self._unsent = bytearray()
@@ -191,7 +198,7 @@ class _Child:
         except BlockingIOError:
             sent = 0
         except OSError:
-            self._gone()
+            self._lost()
             return
         del self._unsent[:sent]
         if self._unsent:
@@ -207,7 +214,7 @@ class _Child:
         except OSError:
             data = b""
         if not data:
-            self._gone()
+            self._lost()
             return
         self._received += data
         length = HEADER + int.from_bytes(self._received[:HEADER], "big")
@@ -216,7 +223,8 @@ class _Child:
             if self.reply is not None and not self.reply.done():
                 self.reply.set_result(answer)
 
-    def _gone(self) -> None:
+    def _lost(self) -> None:
+        self.gone = True
         self.loop.remove_reader(self.socket)
         self.loop.remove_writer(self.socket)
         if self.reply is not None and not self.reply.done():

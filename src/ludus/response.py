@@ -188,7 +188,8 @@ class Response:
     @property
     def usage(self) -> dict[str, Any]:
         """Token counts as the provider reported them; empty when it did not."""
-        return self.data.get("usage") or {}
+        usage = self.data.get("usage")
+        return usage if isinstance(usage, dict) else {}
 
     @property
     def status(self) -> str:

@@ -102,16 +102,15 @@ def _ids(entries: list[dict[str, Any]] | None) -> list[int] | None:
 
 
 def _checked(prompt: Any, written: Any, logprobs: Any) -> Tokens:
-    ids = _id_list(prompt)
-    _id_list(written)
+    prompt, written = _packed(prompt), _packed(written)
     if not isinstance(logprobs, list) or set(map(type, logprobs)) - {float, int} or not _finite(logprobs):
         raise Failure("bad_response", "the log probabilities are not a list of finite numbers")
     if len(written) != len(logprobs):
         raise Failure("bad_response", f"{len(written)} token ids came with {len(logprobs)} log probabilities")
-    return Tokens(ids, written, logprobs)
+    return Tokens(prompt, written.tolist(), logprobs)
 
 
-def _id_list(value: Any) -> array[int]:
+def _packed(value: Any) -> array[int]:
     """A list of ids, checked by packing it: a tenth of what looking at each id would take."""
     try:
         if isinstance(value, list):

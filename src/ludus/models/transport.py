@@ -8,6 +8,7 @@ for the caller to explain. Waiting for a connection is measured apart from waiti
 from __future__ import annotations
 
 import asyncio
+import io
 from collections import Counter
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from ludus.outcome import Failure
 
 _waited: ContextVar[float] = ContextVar("waited", default=0.0)
 _NO_DEADLINE = float("inf")
+_LARGE = 1 << 20
 
 
 @dataclass(slots=True)
@@ -124,7 +126,8 @@ class Transport:
         _waited.set(0.0)
         began = perf_counter()
         try:
-            async with self._session.post(url, data=body, allow_redirects=False) as reply:
+            data = body if len(body) < _LARGE else io.BytesIO(body)  # which aiohttp sends in pieces
+            async with self._session.post(url, data=data, allow_redirects=False) as reply:
                 content = await reply.read()
                 answer = Answer(
                     reply.status, content, None if reply.status == 200 else reply.headers.get("Retry-After")

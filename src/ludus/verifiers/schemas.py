@@ -165,7 +165,7 @@ def _discriminated(keyword: str) -> Callable[..., Iterator[ValidationError]]:
         name = schema["discriminator"]["propertyName"]
         value = instance.get(name)
         if not value:
-            yield ValidationError(f"{instance!r} does not contain discriminating property {name!r}")
+            yield ValidationError(f"{instance!r} has no {name!r} to discriminate by")
             return
         mapping = schema["discriminator"].get("mapping", {})
         yield from validator.descend(instance, {"$ref": mapping.get(value) or f"#/components/schemas/{value}"})
@@ -183,13 +183,13 @@ def is_tree(schema: Any) -> bool:
 
     Such a schema takes time in proportion to the value, so that it needs no other process to be safe.
     """
-    return isinstance(schema, bool) or (
-        isinstance(schema, dict)
-        and _MORE_THAN_ONCE.isdisjoint(schema)
-        and all(is_tree(schema[key]) for key in _PART if key in schema)
-        and all(map(is_tree, (schema.get("properties") or {}).values()))
-        and all(map(is_tree, schema.get("prefixItems") or ()))
-    )
+    if not isinstance(schema, dict):
+        return isinstance(schema, bool)
+    parts = [schema[key] for key in _PART if key in schema]
+    named, ordered = schema.get("properties", {}), schema.get("prefixItems", [])
+    if not isinstance(named, dict) or not isinstance(ordered, list):
+        return False
+    return _MORE_THAN_ONCE.isdisjoint(schema) and all(map(is_tree, [*parts, *named.values(), *ordered]))
 
 
 #: Keywords that look at a value again, or for as long as they like.

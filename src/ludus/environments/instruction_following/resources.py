@@ -20,7 +20,6 @@ from ludus.threads import in_thread
 from ludus.verifiers.instructions import InstructionError, follows
 from ludus.verifiers.instructions.language import require_langdetect
 from ludus.verifiers.instructions.matching import may_run_away
-from ludus.verifiers.rows import Integer
 
 Arguments = dict[str, Any] | None
 
@@ -41,7 +40,7 @@ class InstructionFollowing(Resources):
     """No tools and no state: the text is judged as it is."""
 
     class Task(ludus.Task):
-        id: Integer
+        id: int
         verifier_metadata: Metadata
 
         @model_validator(mode="before")

@@ -22,7 +22,8 @@ from ludus.environments.string_match.states import STATES
 
 NEARLY = 0.98
 
-_QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019", "`": "`"}
+_PLAIN_QUOTES = {'"': '"', "'": "'"}
+_QUOTES = {**_PLAIN_QUOTES, "\u201c": "\u201d", "\u2018": "\u2019", "\u00ab": "\u00bb", "`": "`"}
 _EMPHASIS = ("**", "__", "*", "_")
 _WRAPPERS = "boxed|text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|operatorname|mbox"
 _WRAPPER = re.compile(rf"\\(?:{_WRAPPERS})\s*\{{([^{{}}]*)\}}")
@@ -58,17 +59,18 @@ def reward_of(answer: str, expected: str, *, case_sensitive: bool = False, compa
 def normalised(text: str, compat: bool = False) -> str:
     """Lower case, without quotes or emphasis around it or punctuation after it."""
     text = unicodedata.normalize("NFKC", text).strip()
-    for _ in range(1 if compat else 4):
-        text = _unquoted(text)
-        if not compat:
-            text = _unemphasised(text)
+    if compat:
+        text = _unquoted(text, _PLAIN_QUOTES)
+        return (text.rstrip(".!?").strip() or text).lower()
+    for _ in range(4):
+        text = _unemphasised(_unquoted(text, _QUOTES))
         text = text.rstrip(".!?").strip() or text
     return text.lower()
 
 
-def _unquoted(text: str) -> str:
+def _unquoted(text: str, quotes: dict[str, str]) -> str:
     inner = text[1:-1].strip()
-    return inner if inner and _QUOTES.get(text[0]) == text[-1] else text
+    return inner if inner and quotes.get(text[0]) == text[-1] else text
 
 
 def _unemphasised(text: str) -> str:

@@ -11,7 +11,7 @@ import ludus
 from ludus import Resources, Response, Verdict
 from ludus.environments.string_match.comparing import reward_of
 from ludus.environments.string_match.extraction import MODES
-from ludus.response import is_message
+from ludus.response import is_message, texts_of
 from ludus.threads import in_thread
 
 ExtractionMode = Literal["boxed", "final_answer", "last_line", "full_response"]
@@ -41,5 +41,5 @@ def _text(response: Response) -> str:
     """Every part of every message, a line each."""
     contents = [item.get("content") for item in response.output if is_message(item)]
     parts = [part for content in contents for part in ([content] if isinstance(content, str) else content or ())]
-    texts = [part if isinstance(part, str) else part.get("text") for part in parts if isinstance(part, (str, dict))]
-    return "\n".join(text for text in texts if isinstance(text, str))
+    texts = [part if isinstance(part, str) else texts_of({"content": [part]}) for part in parts]
+    return "\n".join(text for text in texts if text)

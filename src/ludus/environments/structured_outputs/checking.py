@@ -99,7 +99,7 @@ def _check_payload(schema_text: str, arguments: str, key: str | None, compat: bo
         return ("tool_arguments_parse_error", str(error)), None
     if key is not None:
         if not isinstance(payload, dict) or key not in payload:
-            return ("missing_tool_payload_key", f"Missing tool payload key: {key}"), None
+            return ("missing_tool_payload_key", None), None
         payload = payload[key]
     try:
         rules = rules_of(schema_text)
@@ -121,6 +121,8 @@ def _judged(rules: Rules, value: Any, format: Format, coerce: bool, compat: bool
 def _rightly(rules: Rules, value: Any, format: Format, coerce: bool) -> Finding:
     if format == "csv" and not value:
         return "validation_error", "NoRecords: a header, or a line of prose, is not a table"
+    if rules.right.schema_problem is not None:
+        return _finding(rules.right.schema_problem)
     if format == "csv":
         value = coerced_csv(value, rules.schema)
     elif format == "xml" and coerce:

@@ -67,7 +67,8 @@ class StructuredOutputs(Resources):
             result = await self.shared.run(check, *request, cpu_seconds=SECONDS)
         (error_type, error_message), row_problem = result
         mask = None if self.config.compat else row_problem
-        return Verdict(float(error_type is None), mask=mask, error_type=error_type, error_message=error_message)
+        said: dict[str, Any] = {} if error_type and error_message is None else {"error_message": error_message}
+        return Verdict(float(error_type is None), mask=mask, error_type=error_type, **said)
 
 
 def _call_problem(task: StructuredOutputs.Task, response: Response) -> str | None:

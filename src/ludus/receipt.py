@@ -1,0 +1,154 @@
+"""Receipts: what a reward was given for, in a few characters that travel with it.
+
+A reward means something only together with the verifier that gave it. A receipt is `VERIFIER.TASK.RESPONSE`, three
+short digests: of the verifier's source and settings (the judge is one of them), of the task's fields, and of what the
+model wrote. It can be made again from a stored row, so that a reward whose verifier, task or response has changed
+since is known to be stale without asking anybody.
+
+The source is what the environment's folder holds, the classes that its resources inherit from, and the files of
+`ludus.verifiers` that these name. Other packages, data files and a judge's weights are not looked into.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import marshal
+import re
+from collections.abc import Container, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from ludus.encoding import encode
+from ludus.resources import Resources
+from ludus.response import Item, Items
+
+if TYPE_CHECKING:
+    from ludus.environment import Environment
+
+Row = dict[str, Any]
+
+#: Fields that a stored rollout has beside its task's.
+RECORD = frozenset(
+    "rollout_id repeat attempt outcome reward verdict_fields reward_components turn_rewards mask receipt task_fields "
+    "replay_drift stop_reason rollout_seed response usage timings model_calls".split()
+)
+
+#: Fields that a task and its record have in common: they name the task and are no part of its content.
+NAMES = frozenset({"task_id", "agent_ref"})
+
+_HELPERS = "ludus.verifiers"
+_USES = re.compile(rf"^\s*(?:from|import)\s+({re.escape(_HELPERS)}[\w.]*)(?:\s+import\s+([^#\n]*))?", re.MULTILINE)
+_DIGEST_SIZE = 6
+
+
+class Signer:
+    """Writes the receipts of one environment. What all of them share is read once.
+
+    signer = Signer(environment)
+    signer.sign(row, response.output)   # '1c0f62a9b3d4.77aa01bc24e5.0e1d2c3b4a59'
+    """
+
+    __slots__ = ("verifier",)
+
+    def __init__(self, environment: Environment) -> None:
+        self.verifier = verifier_digest(environment)
+
+    def sign(self, row: Row, output: list[Item]) -> str:
+        """The receipt for a task, given as its row, and the output that answered it."""
+        content = row if NAMES.isdisjoint(row) else {key: row[key] for key in row if key not in NAMES}
+        try:
+            task = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+        except TypeError:  # rows that never were JSON, from a list in Python
+            task = encode(content)
+        written = encode(output.encoded() if isinstance(output, Items) else output)
+        return f"{self.verifier}.{_digest(task)}.{_digest(written)}"
+
+
+def hidden_fields(row: Row, used: Container[str], task_id: str) -> Row:
+    """The fields of a task whose names its record needs for itself, `used` being those of the verdict.
+
+    A record keeps them under `task_fields`, so that the task can be read back from it exactly.
+    """
+    hidden = {key: row[key] for key in row if key in used or key in RECORD}
+    if row.get("task_id", task_id) != task_id:
+        hidden["task_id"] = row["task_id"]
+    return hidden
+
+
+def verifier_digest(environment: Environment) -> str:
+    """What identifies a verifier: its source and its settings."""
+    kind = environment.resources
+    content = blake2b(kind.__qualname__.encode(), digest_size=_DIGEST_SIZE)
+    for source in _sources(kind, environment.folder):
+        content.update(len(source).to_bytes(8, "big"))
+        content.update(source)
+    settings = environment.config.model_dump(mode="json")
+    content.update(orjson.dumps(settings, default=str, option=orjson.OPT_SORT_KEYS))
+    return content.hexdigest()
+
+
+def _sources(kind: type[Resources], folder: Path | None) -> Iterator[bytes]:
+    """The text of every file that takes part in a verdict, in an order that does not depend on where it lies."""
+    own = [path for path in sorted(folder.rglob("*.py")) if _counts(path.relative_to(folder))] if folder else []
+    seen = {path.resolve() for path in own}
+    waiting = list(own)
+    for base in kind.__mro__:
+        if base is Resources or not issubclass(base, Resources):
+            continue
+        path = _file_of(base)
+        if path is None:
+            yield _compiled(base)
+        elif path not in seen:
+            seen.add(path)
+            waiting.append(path)
+    while waiting:
+        source = waiting.pop(0).read_bytes()
+        yield source
+        for path in _helpers(source.decode("utf-8", "replace")):
+            if path not in seen:
+                seen.add(path)
+                waiting.append(path)
+
+
+def _counts(path: Path) -> bool:
+    return not any(part.startswith((".", "test_", "__pycache__")) or part == "conftest.py" for part in path.parts)
+
+
+def _file_of(kind: type) -> Path | None:
+    try:
+        path = Path(inspect.getfile(kind)).resolve()
+    except (TypeError, OSError):
+        return None
+    return path if path.is_file() else None
+
+
+def _compiled(kind: type) -> bytes:
+    """The code of a class that was typed into an interpreter and has no file."""
+    functions = (getattr(member, "__func__", member) for member in vars(kind).values())
+    return b"".join(marshal.dumps(each.__code__) for each in functions if inspect.isfunction(each))
+
+
+def _helpers(source: str) -> list[Path]:
+    """The files of our verifiers that a source imports."""
+    names = []
+    for module, imported in _USES.findall(source):
+        names.append(module)
+        if module == _HELPERS:
+            names += [f"{module}.{name}" for name in re.findall(r"\w+", imported)]
+    found = []
+    for name in names:
+        try:
+            spec = importlib.util.find_spec(name)
+        except ImportError:
+            continue
+        if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
+            found.append(Path(spec.origin).resolve())
+    return found
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=_DIGEST_SIZE).hexdigest()
