@@ -93,7 +93,11 @@ def endpoints(rounds: int) -> list[tuple[str, float, float, str]]:
             return min(run_json([sys.executable, str(HERE / "product.py"), *words])["wall_s"] for _ in range(rounds))
 
     lost = wall([0.1, 0.1, 0.1, 0.5]) / wall([0.1, 0.1, 0.1])
-    return [("4 endpoints, one 5 x slower: wall against the three alone", lost, 1 / 0.95, "x")]
+    died = run_json([sys.executable, str(HERE / "dying_endpoint.py")])["failed_runs"]
+    return [
+        ("4 endpoints, one 5 x slower: wall against the three alone", lost, 1 / 0.95, "x"),
+        ("an endpoint dies in the middle: runs with a failed rollout", died, 0, ""),
+    ]
 
 
 def start_up(rounds: int) -> list[tuple[str, float, float, str]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
 
 pytest.importorskip("math_verify")
 
+from ludus import UserError
 from ludus.processes import shared_pool
-from ludus.verifiers.math import MathResult, check_math
+from ludus.verifiers.math import MathResult, check_math, require_math
 from ludus.verifiers.math_child import compare, undelimited
 from ludus.verifiers.units import unit_of
 
@@ -173,6 +175,13 @@ def test_delimiters_around_the_key_come_off() -> None:
 )
 def test_units_have_one_spelling(answer: str, unit: str | None) -> None:
     assert unit_of(answer) == unit
+
+
+def test_a_missing_library_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_math()
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    with pytest.raises(UserError, match=r"math-verify is not installed. Install it with: pip install 'ludus\[math\]'"):
+        require_math()
 
 
 async def test_hostile_answers_cost_their_budget_and_no_more() -> None:

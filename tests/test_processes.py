@@ -168,7 +168,7 @@ async def test_the_loop_keeps_turning_while_64_hostile_calls_run() -> None:
     lags = []
     async with ProcessPool() as pool:
         calls = [asyncio.create_task(pool.run(re.match, *ENDLESS, timeout=5.0)) for _ in range(64)]
-        end = time.perf_counter() + 2.5
+        end = time.perf_counter() + 2.0
         while (began := time.perf_counter()) < end:
             await asyncio.sleep(0.005)
             lags.append(time.perf_counter() - began - 0.005)

@@ -40,8 +40,9 @@ RECORD = frozenset(
 #: Fields that a task and its record have in common: they name the task and are no part of its content.
 NAMES = frozenset({"task_id", "agent_ref"})
 
-_HELPERS = "ludus.verifiers"
-_USES = re.compile(rf"^\s*(?:from|import)\s+({re.escape(_HELPERS)}[\w.]*)(?:\s+import\s+([^#\n]*))?", re.MULTILINE)
+_USES = re.compile(
+    r"^\s*(?:from|import)\s+(ludus\.verifiers[\w.]*)(?:\s+import\s+(\([^)]*\)|[^#\n]*))?", re.MULTILINE
+)
 _DIGEST_SIZE = 6
 
 
@@ -137,7 +138,7 @@ def _helpers(source: str) -> list[Path]:
     names = []
     for module, imported in _USES.findall(source):
         names.append(module)
-        if module == _HELPERS:
+        if module == "ludus.verifiers":
             names += [f"{module}.{name}" for name in re.findall(r"\w+", imported)]
     found = []
     for name in names:

@@ -59,8 +59,8 @@ class Options:
 class Collection:
     """One collection: prepared, run once, and then a thing to read.
 
-    `metrics` is the content of metrics.json. Without an output folder `rollouts` lists what was collected;
-    with one, iterate the collection to read it from disk.
+    `metrics` is the content of metrics.json. Iterate it for the completed and masked rollouts, read from disk where
+    there is an output; without one, `rollouts` lists all of them, failed ones included.
     """
 
     def __init__(self, environment: Which | None, options: Options) -> None:
@@ -80,7 +80,7 @@ class Collection:
     def __iter__(self) -> Iterator[Rollout]:
         """The completed and masked rollouts."""
         if self.files is None:
-            yield from self.rollouts
+            yield from (rollout for rollout in self.rollouts if rollout.error is None)
             return
         with self.files.rollouts.open("rb") as lines:
             for line in lines:

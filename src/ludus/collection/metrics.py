@@ -72,8 +72,11 @@ class Metrics:
         if group is None:
             group = self._open[task_id] = _Group()
         add_usage(self.usage, rollout.usage)
+        timings = self._timings
         for stage, seconds in rollout.timings.items():
-            self._distribution(stage).add(seconds)
+            if stage not in timings:
+                timings[stage] = Distribution()
+            timings[stage].add(seconds)
         self._turns.add(len(rollout.calls))
         if rollout.error is not None:
             group.failed += 1
@@ -86,12 +89,6 @@ class Metrics:
         if self._turns.full:
             for distribution in (self._turns, *self._timings.values()):
                 distribution.settle()
-
-    def _distribution(self, stage: str) -> Distribution:
-        found = self._timings.get(stage)
-        if found is None:
-            found = self._timings[stage] = Distribution()
-        return found
 
     def _add_reward(self, rollout: Rollout, group: _Group) -> None:
         reward, verdict = rollout.reward, rollout.verdict

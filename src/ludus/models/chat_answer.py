@@ -162,7 +162,7 @@ def answer_to_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None
         if not is_assistant(kind, item):
             conversion.lose(path, f"a chat completion has no place for an item of type {kind:.60}")
             continue
-        if cut and item is items[-1] and (kind != "reasoning" or style.reasoning != "think"):
+        if cut and index == len(items) - 1 and (kind != "reasoning" or style.reasoning != "think"):
             item = {key: value for key, value in item.items() if key != "status"}  # finish_reason tells it
         turn.add(kind, item, path)
     annotations, logprobs = _notes(turn, conversion)

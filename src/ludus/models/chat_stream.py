@@ -30,9 +30,7 @@ class ChatStream:
         if says(given.get("error")):
             raise Failure("bad_response", f"the provider failed: {str(given['error'])[:200]}")
         for choice in self._conversion.objects(given.get("choices"), "choices"):
-            index = choice.get("index", 0)
-            if not isinstance(index, int):
-                raise self._conversion.refuse("choices[].index", "a number", index)
+            index = self._conversion.count(choice.get("index"), "choices[].index")
             self._choices.setdefault(index, _Choice(self._conversion)).add(choice)
         self._fields.update({key: value for key, value in given.items() if key != "choices" and value is not None})
 
@@ -98,8 +96,9 @@ class _Choice:
 
     def _add_call(self, given: dict[str, Any]) -> None:
         """A piece of a tool call. Servers that do not number calls start a new one with every id."""
-        check, index = self.conversion, given.get("index")
-        if not isinstance(index, int):
+        check = self.conversion
+        index = check.count(given.get("index"), "choices[].delta.tool_calls[].index")
+        if given.get("index") is None:
             index = max(self.calls, default=0)
             if given.get("id") and self.calls.get(index, given).get("id") not in (None, given["id"]):
                 index += 1

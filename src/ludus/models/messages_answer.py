@@ -73,7 +73,7 @@ def answer_to_messages(data: Any, *, lost: list[str] | None = None) -> dict[str,
         if not is_assistant(kind, item):
             conversion.lose(path, f"Messages has no place for an item of type {kind:.60}")
             continue
-        if item.get("status") not in (None, "completed") and not (reason and item is items[-1]):
+        if item.get("status") not in (None, "completed") and not (reason and index == len(items) - 1):
             conversion.lose(f"{path}.status")
         blocks = _BLOCKS[kind](item, path, conversion)
         if kind == before == "message":

@@ -66,10 +66,7 @@ class MessagesStream:
         return {**self._message, "content": [block for _, block in sorted(self._blocks.items())]}
 
     def _index(self, event: dict[str, Any]) -> int:
-        index = event.get("index")
-        if not isinstance(index, int):
-            raise self._conversion.refuse("index", "a number", index)
-        return index
+        return self._conversion.count(event.get("index"), "index")
 
     def _add_delta(self, index: int, delta: dict[str, Any]) -> None:
         check, kind = self._conversion, delta.get("type")

@@ -32,9 +32,7 @@ class ResponsesStream:
         if kind == "error":
             raise Failure("bad_response", f"the provider failed: {str(event.get('message') or event)[:200]}")
         if kind == "response.output_item.done":
-            index = event.get("output_index", len(self._items))
-            if not isinstance(index, int):
-                raise check.refuse("output_index", "a number", index)
+            index = check.count(event.get("output_index", len(self._items)), "output_index")
             self._items[index] = check.object(event.get("item"), "item")
         elif isinstance(kind, str) and kind in _LAST:
             self._response = check.object(event.get("response"), "response")

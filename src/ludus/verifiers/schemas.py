@@ -110,16 +110,10 @@ class Validator:
 
     def __init__(self, schema: Any, *, openapi: bool = False) -> None:
         """With `openapi`, a `discriminator` picks the one schema that counts."""
-        kind = _OpenAPI if openapi else Draft202012Validator
-        self._validator = kind(schema, registry=REGISTRY)
-        self.schema_problem: str | None = None
-        if not _plain(schema):
-            try:
-                Draft202012Validator.check_schema(schema)
-            except SchemaError as error:
-                self.schema_problem = _told(error)
-            except Exception as error:
-                self.schema_problem = described(error)
+        self.schema_problem = None if _plain(schema) else _schema_problem(schema)
+        if self.schema_problem is None:
+            kind = _OpenAPI if openapi else Draft202012Validator
+            self._validator = kind(schema, registry=REGISTRY)
 
     def problem(self, value: Any) -> str | None:
         """What is most wrong with the value; None when it fits. A schema that is wrong itself fits nothing."""
@@ -132,13 +126,23 @@ class Validator:
         return None if error is None else _told(error)
 
 
+def _schema_problem(schema: Any) -> str | None:
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        return _told(error)
+    except Exception as error:  # such as a pattern that is too much for `re`
+        return described(error)
+    return None
+
+
 def _told(error: ValidationError | SchemaError) -> str:
     """An error as the library prints it, sparing it what would not be seen: message, schema and instance, in order."""
-    if len(error.message) >= 200 or len(repr(error.instance)) > _LARGE:
-        return f"{type(error).__name__}: {error.message[:200]}"
-    if len(repr(error.schema)) > 200:
+    if len(error.message) < 200 and len(repr(error.schema)) > 200:
         error.instance = None
         error.schema = _beginning(error.schema)
+    elif len(error.message) >= 200 or len(repr(error.instance)) > _LARGE:
+        return f"{type(error).__name__}: {error.message[:200]}"
     return described(error)
 
 

@@ -18,6 +18,8 @@ from ludus.response import function_call, message, reasoning, texts_of
 from ludus.testing import Line, disagreements, judge, shared_rows
 from ludus.verifiers.judge import Judge, recorded_judge
 
+pytest.importorskip("math_verify")
+
 NAME = "math_with_judge"
 ROW: dict[str, Any] = {
     "responses_create_params": {"input": "What is 3 + 4?"},

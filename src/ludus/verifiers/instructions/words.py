@@ -79,7 +79,7 @@ def _lexed_chunk(chunk: str, is_start: bool, behind_blank: bool) -> list[str]:
             found.append(token[0])
         elif kind == "quote":
             opens = chunk[start - 1] in _BEFORE_OPENING_QUOTE if start else behind_blank
-            opens |= is_start and chunk[: start + 1] in {'"', '""'}
+            opens |= is_start and start < 2 and chunk[: start + 1] in {'"', '""'}
             found.append("``" if opens else "''")
         elif kind == "second":  # of two marks in a row the second belongs to what follows
             found.append(token["first"])

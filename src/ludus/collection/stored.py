@@ -1,0 +1,163 @@
+"""Stored rows: the task that a row holds, and the row that a new verdict makes of it.
+
+A row is a rollout that we wrote, or any object with a task's fields and a `response`. It comes from a file that others
+may have touched, so whatever is wrong with it is a `Failure` of kind `bad_row` and never an exception of another sort.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+import orjson
+
+from ludus.encoding import encode
+from ludus.outcome import Failure, Outcome, Stage, Verdict
+from ludus.receipt import RECORD, Row, hidden_fields
+from ludus.response import Response, message
+from ludus.task import digest
+
+#: What a failed rollout says of its failure.
+_FAILURE = frozenset({"stage", "kind", "cause", "where", "line"})
+_NOT_OF_TASK = frozenset({"response", "reward", "receipt", "task_fields"})
+_KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls")
+_HEAD = ("rollout_id", "task_id", "repeat", "attempt")
+
+
+def parse(line: bytes) -> Row:
+    """The row of a line."""
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise bad_row(f"not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise bad_row("not a JSON object")
+    return row
+
+
+def bad_row(cause: str, stage: Stage = "open") -> Failure:
+    """The failure of a row that cannot be scored as it stands."""
+    return Failure("bad_row", cause, stage=stage)
+
+
+def is_rollout(row: Row) -> bool:
+    """Whether a row is the record of a rollout, so that some of its fields are known not to be the task's."""
+    return isinstance(row.get("rollout_id"), str) and isinstance(row.get("task_id"), str) and "outcome" in row
+
+
+def task_row(row: Row) -> Row:
+    """The row of the task, as far as a record tells it from the verdict.
+
+    A record with a receipt keeps what the verdict hid, and tells exactly. In any other record the verdict's values
+    may as well be the task's own, and stay.
+    """
+    if is_rollout(row):
+        named = row.get("verdict_fields") if "receipt" in row else None
+        verdict = named if isinstance(named, list) else ()
+        other = _FAILURE if row["outcome"] == Outcome.FAILED else ()
+        task = {key: row[key] for key in row if key not in RECORD and key not in verdict and key not in other}
+    else:
+        task = {key: row[key] for key in row if key not in _NOT_OF_TASK}
+    hidden = row.get("task_fields")
+    return {**task, **hidden} if hidden and isinstance(hidden, dict) else task
+
+
+def response_of(row: Row) -> Response:
+    """The response of a row; a text stands for a response that is one message."""
+    given = row.get("response")
+    if given is None:
+        raise bad_row("the row has no response", "verify")
+    if isinstance(given, str):
+        return Response.of(message(given))
+    try:
+        return Response.checked(given)
+    except Failure as error:
+        raise bad_row(f"response: {error.cause}", "verify") from None
+
+
+def stored_reward(row: Row) -> float | None:
+    """The reward that a row came with, or None."""
+    reward = row.get("reward")
+    usable = isinstance(reward, (int, float)) and row.get("outcome", "completed") != Outcome.FAILED
+    return float(reward) if usable and reward is not None else None
+
+
+class Naming:
+    """Names for rows that have none: a task is named as in a collection, its answers are counted."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()  # of names' hashes: a number costs a fifth of what a text costs
+
+    def head(self, row: Row, task: Row) -> Row:
+        """The fields that name a rollout."""
+        if is_rollout(row):
+            return {key: row[key] for key in _HEAD if key in row}
+        named = task.get("task_id")
+        task_id = str(named) if isinstance(named, (str, int)) else digest(task)
+        repeat = self._counts[hash(task_id)]
+        self._counts[hash(task_id)] += 1
+        return {"rollout_id": f"{task_id}-{repeat}", "task_id": task_id, "repeat": repeat, "attempt": 1}
+
+
+def is_same(row: Row, verdict: Verdict, receipt: str, drift: Row | None) -> bool:
+    """Whether a row already says all of this, so that its line can stay as it is."""
+    values = verdict.values
+    return (
+        row.get("receipt") == receipt
+        and row.get("reward") == verdict.reward
+        and row.get("outcome") == (Outcome.MASKED if verdict.mask else Outcome.COMPLETED)
+        and (row.get("verdict_fields") or []) == list(values)
+        and all(key in row and row[key] == value for key, value in values.items())
+        and row.get("mask") == (verdict.mask or None)
+        and (row.get("reward_components") or {}) == verdict.components
+        and (row.get("turn_rewards") or []) == verdict.turn_rewards
+        and row.get("replay_drift") == drift
+    )
+
+
+def scored(
+    row: Row, head: Row, task: Row, environment: str, verdict: Verdict, receipt: str, drift: Row | None
+) -> bytes:
+    """The line of a row that was judged, in the format of `rollouts.jsonl`."""
+    outcome = Outcome.MASKED if verdict.mask else Outcome.COMPLETED
+    parts = {
+        "verdict_fields": list(verdict.values),
+        "reward_components": verdict.components,
+        "turn_rewards": verdict.turn_rewards,
+        "mask": verdict.mask,
+        "replay_drift": drift,
+        "task_fields": hidden_fields(task, verdict.values, head["task_id"]),
+    }
+    record = {**_opening(head, outcome, environment, task), **verdict.values, **head, "outcome": outcome}
+    record |= {"reward": verdict.reward, "receipt": receipt, **{key: part for key, part in parts.items() if part}}
+    return encode(record | _kept(row))
+
+
+def failed(row: Row, head: Row, task: Row, environment: str, failure: Failure, number: int) -> bytes:
+    """The line of a row that could not be judged: without a reward, and with everything that a next try needs."""
+    record = {**_opening(head, Outcome.FAILED, environment, task), **head}
+    record |= {"stage": failure.stage, "kind": failure.kind, "cause": failure.cause, "where": failure.where}
+    if failure.kind == "bad_row":
+        record["line"] = number
+    if hidden := hidden_fields(task, _FAILURE, head["task_id"]):
+        record["task_fields"] = hidden
+    return encode(record | _kept(row))
+
+
+def unreadable(failure: Failure, number: int) -> bytes:
+    """The line that answers one that holds no row."""
+    name = f"line-{number}"
+    head = {"rollout_id": name, "task_id": name, "repeat": 0, "attempt": 1}
+    return failed({}, head, {}, "", failure, number)
+
+
+def _opening(head: Row, outcome: Outcome, environment: str, task: Row) -> Row:
+    """A record's first fields, where a reader looks for them, and those of the task that can be seen in it."""
+    reference = {"type": "responses_api_agents", "name": environment}
+    shown = {key: task[key] for key in task if key not in RECORD}
+    return {**head, "outcome": outcome, "agent_ref": reference, **shown}
+
+
+def _kept(row: Row) -> Row:
+    kept = {key: row[key] for key in _KEPT if key in row}
+    if isinstance(kept.get("response"), str):
+        kept["response"] = Response.of(message(kept["response"])).data
+    return kept

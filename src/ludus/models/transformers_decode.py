@@ -1,0 +1,157 @@
+"""Decoding a batch of prompts, each row with its own settings, as if it were alone.
+
+The loop is our own so that a batch never changes what a row means: every row has its temperature, top_p, source of
+randomness, limit and end, draws one random number a token, and leaves the batch at the step at which it ends or is no
+longer wanted. Log probabilities are those of the model's raw logits, before temperature and top_p.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import torch
+
+_LIKELY = 1024  # a nucleus rarely has more tokens than this, and finding so few is faster than sorting all
+
+
+@dataclass(eq=False, slots=True)
+class Row:
+    """One prompt and what is written after it. `halts` tells from the ids so far whether that is the end."""
+
+    prompt: list[int]
+    limit: int
+    halts: Callable[[list[int]], bool]
+    temperature: float = 1.0
+    top_p: float = 1.0
+    random: Random = field(default_factory=Random)
+    unwanted: bool = False
+    generated: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    halted: bool = False
+
+    def add(self, token: int, logprob: float) -> None:
+        """Take the next token."""
+        self.generated.append(token)
+        self.logprobs.append(logprob)
+        self.halted = self.halts(self.generated)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to write."""
+        return self.halted or self.unwanted or len(self.generated) >= self.limit
+
+
+def decode(model: Any, rows: list[Row], done: Callable[[Row], None]) -> None:
+    """Write all rows to their ends; `done` is told of each row as it ends. Blocks."""
+    with torch.no_grad(), _evaluating(model):
+        step = _Step(model)
+        ids, mask = _padded([row.prompt for row in rows])
+        tokens, mask = ids.to(model.device), mask.to(model.device)
+        while rows:
+            logits = step(tokens, mask)
+            chosen, logprobs = choose(logits, rows)
+            for row, token, logprob in zip(rows, chosen.tolist(), logprobs.tolist(), strict=True):
+                row.add(token, logprob)
+            kept = [index for index, row in enumerate(rows) if not row.over]
+            for row in rows:
+                if row.over:
+                    done(row)
+            if len(kept) < len(rows):
+                rows = [rows[index] for index in kept]
+                selected = torch.tensor(kept, dtype=torch.long, device=mask.device)
+                chosen, mask = chosen[selected], mask[selected]
+                step.keep(selected)
+            tokens = chosen[:, None]
+            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+
+
+def choose(logits: torch.Tensor, rows: list[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The next token of each row and its log probability under the raw logits."""
+    logits = logits.float()
+    chosen = logits.argmax(dim=-1)
+    sampled = [index for index, row in enumerate(rows) if row.temperature > 0]
+    if sampled:
+        drawn = [rows[index] for index in sampled]
+        where = torch.tensor(sampled, device=logits.device)
+        chosen[where] = _draw(logits[where], drawn)
+    logprobs = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(dim=-1)
+    return chosen, logprobs
+
+
+def _draw(logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+    """Sample in the order of the vocabulary: logits that are rounded differently in another batch rarely tip it."""
+
+    def column(values: list[float]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.float64, device=logits.device)[:, None]
+
+    probabilities = (logits / column([row.temperature for row in rows]).float()).softmax(dim=-1)
+    if any(row.top_p < 1 for row in rows):
+        least = _least_likely(probabilities, column([row.top_p for row in rows]))
+        probabilities = probabilities.where(probabilities >= least, 0.0)
+    reached = probabilities.cumsum(dim=-1, dtype=torch.float64)
+    total = reached[:, -1:]
+    wanted = column([row.random.random() for row in rows]) * total
+    wanted = torch.minimum(wanted, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(reached, wanted, right=True)[:, 0]
+
+
+def _least_likely(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
+    """The probability of the last token that belongs to the nucleus; 0 where the nucleus is everything."""
+    size = probabilities.shape[-1]
+    top = probabilities.topk(min(_LIKELY, size)).values
+    mass = top.cumsum(dim=-1, dtype=torch.float64)
+    if bool((mass[:, -1:] < top_p).logical_and(top_p < 1).any()):
+        top = probabilities.sort(descending=True).values
+        mass = top.cumsum(dim=-1, dtype=torch.float64)
+    last = (mass < top_p).sum(dim=-1, keepdim=True).clamp(max=top.shape[-1] - 1)
+    return top.gather(1, last).where(top_p < 1, 0.0)
+
+
+class _Step:
+    """The model with its cache: new tokens in, logits of the next out."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._cache = model, None
+        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+        known = inspect.signature(inner.forward).parameters
+        self._extra = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+        self._positions = "position_ids" in known
+
+    def __call__(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        inputs = {"input_ids": tokens, "attention_mask": mask, "past_key_values": self._cache, **self._extra}
+        if self._positions:
+            inputs["position_ids"] = (mask.cumsum(dim=-1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
+        output = self._model(**inputs, use_cache=True, return_dict=True)
+        self._cache = output.past_key_values
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Forget all rows but these."""
+        if len(rows):
+            self._cache.batch_select_indices(rows)
+
+
+def _padded(prompts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Prompts of one width, filled up on the left with ids that the mask hides."""
+    width = max(map(len, prompts))
+    ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    return ids, mask
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """Without dropout, and afterwards as a trainer left it, module by module."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
