@@ -300,7 +300,7 @@ for full in (FULL, DETAILED, TAGGED):
     full["choices"][0]["logprobs"] = {"content": LOGPROBS, "refusal": None}
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.sampled_from(STYLES), st.sampled_from([FULL, DETAILED, TAGGED]).flatmap(broken))
 def test_any_answer_is_a_response_or_a_bad_response(style, answer):
     with refusing("bad_response"):
@@ -309,7 +309,7 @@ def test_any_answer_is_a_response_or_a_bad_response(style, answer):
         answer_to_chat(response.data, style=style)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.sampled_from(STYLES), st.sampled_from([FULL, DETAILED, TAGGED]), st.data())
 def test_any_response_is_a_completion_or_refused(style, answer, data):
     broken_response = data.draw(broken(from_chat(answer)))

@@ -51,6 +51,7 @@ def inside(value: Any, schema: Any, coerce: Any = coerced_xml) -> Any:
         ({"i": "5", "j": "6"}, {"type": "array", "items": STRING}, [{"i": "5", "j": "6"}]),
         ({"x": "5"}, {"type": "array", "items": POINT}, [{"x": 5}]),
         ({"p": [{"x": "5"}, {"x": "6"}]}, {"type": "array", "items": POINT}, [{"x": 5}, {"x": 6}]),
+        ({"row": {"c": ["1", "2"]}}, {"type": "array", "items": {"type": "array", "items": INTEGER}}, [[1, 2]]),
         (None, {"type": "object"}, {}),
         ({"x": "5"}, {"anyOf": [{"properties": {"y": INTEGER}}, POINT]}, {"x": 5}),
         ({"k": "5"}, {"type": "object", "additionalProperties": INTEGER}, {"k": 5}),
@@ -66,6 +67,9 @@ def test_references_are_followed_even_in_circles() -> None:
     tree = {"type": "object", "properties": {"n": INTEGER, "next": {"$ref": "#"}}}
     assert coerced_xml({"n": "1", "next": {"n": "2"}}, tree) == {"n": 1, "next": {"n": 2}}
     assert coerced_xml("1", {"$ref": "#", "type": "integer"}) == 1
+    lists = {"type": "array", "items": {"$ref": "#"}}
+    assert coerced_xml("1", lists) == ["1"]
+    assert coerced_xml({"i": "1", "j": "2"}, lists) == [{"i": "1", "j": "2"}]
     schema = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "items": {"$ref": "#/$defs/a"}}
     assert coerced_xml(["1"], schema) == ["1"]
 

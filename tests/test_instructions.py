@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ludus.errors import UserError
 from ludus.verifiers.instructions import INSTRUCTIONS, InstructionError, follows
 from ludus.verifiers.instructions.language import Language, detected
 
@@ -241,7 +243,7 @@ def test_every_instruction_describes_its_arguments() -> None:
 
 
 def test_thirty_languages_can_be_asked_for() -> None:
-    assert len(Language.__args__) == 30  # type: ignore[attr-defined]
+    assert len(get_args(Language)) == 30
     samples = {
         "ja": "古い灯台は港の上に立っています。",
         "he": "המגדלור הישן עומד מעל הנמל.",
@@ -253,3 +255,11 @@ def test_thirty_languages_can_be_asked_for() -> None:
 
 def test_one_text_has_one_language() -> None:
     assert len({detected("animal, normal, final") for _ in range(5)}) == 1
+
+
+def test_a_missing_langdetect_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "langdetect", None)
+    with pytest.raises(
+        UserError, match="langdetect is not installed. Install it with: pip install 'ludus.instructions.'"
+    ):
+        follows(GERMAN, "language:response_language", {"language": "de"})

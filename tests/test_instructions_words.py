@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,3 +126,14 @@ def test_nothing_raises_and_nothing_but_blanks_gets_lost(text: str) -> None:
     rule_sentences(text)
     assert all(token and not token.isspace() for token in tokens(text))
     assert all(word in text for word in words(text))
+
+
+@pytest.mark.parametrize(
+    "piece", ['"', "'", "a'", "a.", ". ", "?", "...", "--", "::", "a ", " ", "\n", "U.S. ", "`", "a-"]
+)
+def test_long_hostile_texts_take_linear_time(piece: str) -> None:
+    text = piece * (100_000 // len(piece))
+    for function in (punkt_sentences, rule_sentences, tokens, words):
+        began = time.process_time()
+        function(text)
+        assert time.process_time() - began < 1.0, function.__name__

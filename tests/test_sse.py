@@ -311,7 +311,7 @@ STREAMS: list[tuple[Any, list[Any]]] = [
 ]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STREAMS), st.data())
 def test_any_stream_adds_up_or_is_a_bad_response(kind, data):
     stream, pieces = kind

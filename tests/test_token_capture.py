@@ -117,7 +117,7 @@ def test_a_response_tells_its_tokens_on_the_last_item():
         tokens_from_response({"output": [{"prompt_token_ids": [1]}]})
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(broken(chat(TOKENS, top=[1, 2], token_ids=[3], logprobs=entries("token_id:3"))))
 def test_any_answer_gives_tokens_or_none_or_a_bad_response(answer):
     with refusing("bad_response"):
@@ -125,7 +125,7 @@ def test_any_answer_gives_tokens_or_none_or_a_bad_response(answer):
         assert tokens is None or len(tokens.generated_ids) == len(tokens.logprobs)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(broken({"output": [{"type": "message", **TOKENS}]}))
 def test_any_response_gives_tokens_or_none_or_a_bad_response(data):
     with refusing("bad_response"):

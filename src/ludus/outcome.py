@@ -41,6 +41,10 @@ class Failure(Exception):
     def __str__(self) -> str:
         return f"{self.stage or 'rollout'}: {self.kind}: {self.cause}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What a child process raised arrives here with its kind."""
+        return _failure, (self.kind, self.cause, self.stage, self.where)
+
     @classmethod
     def of(cls, error: BaseException, stage: Stage) -> Failure:
         """Classify any exception raised while `stage` was running. A `Failure` keeps what it knows."""
@@ -87,6 +91,10 @@ class Verdict:
     def of(cls, value: Any) -> Verdict:
         """Accept what `verify` may return: a number or a `Verdict`. Anything else is not a reward."""
         return value if isinstance(value, Verdict) else cls(value)
+
+
+def _failure(kind: str, cause: str, stage: Stage | None, where: str | None) -> Failure:
+    return Failure(kind, cause, stage=stage, where=where)
 
 
 def _finite(value: Any) -> float:

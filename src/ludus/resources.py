@@ -13,11 +13,13 @@ from typing import Any, ClassVar, TypeVar, overload
 from pydantic import BaseModel, ConfigDict
 
 from ludus.outcome import Verdict
+from ludus.processes import in_process
 from ludus.response import Response
 from ludus.task import Task
 from ludus.tools import Tool, not_found
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class ResourcesConfig(BaseModel):
@@ -97,6 +99,19 @@ class Resources:
 
     async def close(self) -> None:
         """Free what `open` took. Always awaited once `open` was begun, even if it failed half-way."""
+
+    async def in_process(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        timeout: float = 60.0,  # noqa: ASYNC109
+        cpu_seconds: float | None = None,
+    ) -> T:
+        """Run heavy work on what the model wrote in a warm child process, which is killed when it takes too long.
+
+        same = await self.in_process(compare_expressions, expected, given, timeout=10.0)
+        """
+        return await in_process(function, *args, timeout=timeout, cpu_seconds=cpu_seconds)
 
     def tools(self) -> list[dict[str, Any]]:
         """The tools on offer where a row does not list its own, as the Responses API describes them."""

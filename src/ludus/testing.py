@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from ludus.environment import Environment
 from ludus.outcome import Failure, Stage, Verdict
+from ludus.processes import shared_pool
 from ludus.resources import Resources
 from ludus.response import Response, message
 from ludus.task import Task
@@ -186,7 +187,7 @@ async def _session(
     except ValidationError as error:
         first = error.errors()[0]
         raise Failure("bad_row", f"{'.'.join(map(str, first['loc']))}: {first['msg']}", stage="open") from None
-    async with environment.resources.share(environment.config) as shared:
+    async with shared_pool(), environment.resources.share(environment.config) as shared:
         session = environment.resources(environment.config, shared)
         if prepare is not None:
             prepare(session)

@@ -24,6 +24,7 @@ from ludus.episode import Episode, play
 from ludus.errors import UserError
 from ludus.model import Model
 from ludus.outcome import Failure
+from ludus.processes import shared_pool
 from ludus.rollout import Job, Rollout, rollout_id
 from ludus.task import derive_seed
 
@@ -33,6 +34,7 @@ HOPELESS = {
     "http_403": "Check what the key may do",
     "http_404": "Check the URL and the model's name",
     "refused": "Start the server, or correct its URL",
+    "no_judge": "",
 }
 HOPELESS_COUNT = 8
 
@@ -122,6 +124,7 @@ class Collector:
             plan.model.observer = self.gate
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(plan.model)
+            await stack.enter_async_context(shared_pool())
             sharing = _Sharing(stack)
             jobs = self._jobs()
             wanted = max(1, min(plan.concurrency, progress.total - progress.skipped))

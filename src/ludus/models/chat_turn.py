@@ -160,9 +160,9 @@ class Turn:
 
 
 def _call_to_chat(item: Item, path: str, conversion: Conversion) -> dict[str, Any]:
-    name, arguments, call_id = item.get("name"), item.get("arguments"), item.get("call_id")
-    if not (isinstance(name, str) and isinstance(arguments, str) and isinstance(call_id, str)):
-        raise conversion.refuse(path, "a call with the texts call_id, name and arguments", item)
+    name = conversion.text(item.get("name"), f"{path}.name")
+    arguments = conversion.text(item.get("arguments"), f"{path}.arguments")
+    call_id = conversion.text(item.get("call_id"), f"{path}.call_id")
     conversion.leftovers(item, _CALL, path)
     call: dict[str, Any] = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
     if item.get("extra_content") is not None:  # Gemini signs its calls here, and wants the signature back

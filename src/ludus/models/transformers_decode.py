@@ -21,51 +21,49 @@ _LIKELY = 1024  # a nucleus rarely has more tokens than this, and finding so few
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """One prompt and what is written after it. `halts` tells from the ids so far whether that is the end."""
+    """One prompt and what is written after it.
+
+    `halts` tells from the ids so far whether they are complete, `unwanted` whether anybody still waits for them.
+    """
 
     prompt: list[int]
     limit: int
     halts: Callable[[list[int]], bool]
+    unwanted: Callable[[], bool] = lambda: False
     temperature: float = 1.0
     top_p: float = 1.0
     random: Random = field(default_factory=Random)
-    unwanted: bool = False
     generated: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     halted: bool = False
 
-    def add(self, token: int, logprob: float) -> None:
-        """Take the next token."""
+    def add(self, token: int, logprob: float) -> bool:
+        """Take the next token. True if it is the last."""
         self.generated.append(token)
         self.logprobs.append(logprob)
         self.halted = self.halts(self.generated)
-
-    @property
-    def over(self) -> bool:
-        """Whether there is nothing more to write."""
-        return self.halted or self.unwanted or len(self.generated) >= self.limit
+        return self.halted or len(self.generated) >= self.limit or self.unwanted()
 
 
 def decode(model: Any, rows: list[Row], done: Callable[[Row], None]) -> None:
     """Write all rows to their ends; `done` is told of each row as it ends. Blocks."""
+    if not rows:
+        return
     with torch.no_grad(), _evaluating(model):
         step = _Step(model)
-        ids, mask = _padded([row.prompt for row in rows])
-        tokens, mask = ids.to(model.device), mask.to(model.device)
+        tokens, mask = (tensor.to(model.device) for tensor in _padded([row.prompt for row in rows]))
         while rows:
-            logits = step(tokens, mask)
-            chosen, logprobs = choose(logits, rows)
-            for row, token, logprob in zip(rows, chosen.tolist(), logprobs.tolist(), strict=True):
-                row.add(token, logprob)
-            kept = [index for index, row in enumerate(rows) if not row.over]
-            for row in rows:
-                if row.over:
+            chosen, logprobs = choose(step(tokens, mask), rows)
+            news = zip(rows, chosen.tolist(), logprobs.tolist(), strict=True)
+            ended = [row.add(token, logprob) for row, token, logprob in news]
+            for row, over in zip(rows, ended, strict=True):
+                if over:
                     done(row)
-            if len(kept) < len(rows):
-                rows = [rows[index] for index in kept]
-                selected = torch.tensor(kept, dtype=torch.long, device=mask.device)
-                chosen, mask = chosen[selected], mask[selected]
-                step.keep(selected)
+            if any(ended):
+                rows = [row for row, over in zip(rows, ended, strict=True) if not over]
+                kept = torch.tensor(ended, device=mask.device).logical_not().nonzero()[:, 0]
+                chosen, mask = chosen[kept], mask[kept]
+                step.keep(kept)
             tokens = chosen[:, None]
             mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
 
@@ -74,11 +72,9 @@ def choose(logits: torch.Tensor, rows: list[Row]) -> tuple[torch.Tensor, torch.T
     """The next token of each row and its log probability under the raw logits."""
     logits = logits.float()
     chosen = logits.argmax(dim=-1)
-    sampled = [index for index, row in enumerate(rows) if row.temperature > 0]
-    if sampled:
-        drawn = [rows[index] for index in sampled]
+    if sampled := [index for index, row in enumerate(rows) if row.temperature > 0]:
         where = torch.tensor(sampled, device=logits.device)
-        chosen[where] = _draw(logits[where], drawn)
+        chosen[where] = _draw(logits[where], [rows[index] for index in sampled])
     logprobs = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(dim=-1)
     return chosen, logprobs
 
@@ -101,9 +97,8 @@ def _draw(logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
 
 
 def _least_likely(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """The probability of the last token that belongs to the nucleus; 0 where the nucleus is everything."""
-    size = probabilities.shape[-1]
-    top = probabilities.topk(min(_LIKELY, size)).values
+    """The probability of the last token in the nucleus, the fewest tokens that make up `top_p`; 0 where it is 1."""
+    top = probabilities.topk(min(_LIKELY, probabilities.shape[-1])).values
     mass = top.cumsum(dim=-1, dtype=torch.float64)
     if bool((mass[:, -1:] < top_p).logical_and(top_p < 1).any()):
         top = probabilities.sort(descending=True).values
@@ -113,10 +108,11 @@ def _least_likely(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Ten
 
 
 class _Step:
-    """The model with its cache: new tokens in, logits of the next out."""
+    """The model with its cache: new tokens in, the logits of the next out."""
 
     def __init__(self, model: Any) -> None:
-        self._model, self._cache = model, None
+        self._model = model
+        self._cache: Any = None
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         known = inspect.signature(inner.forward).parameters
         self._extra = {"logits_to_keep": 1} if "logits_to_keep" in known else {}

@@ -132,7 +132,9 @@ class Prompts:
     def _harmless(self, value: Any) -> Any:
         """The same value with a cut inside every control token that its texts spell."""
         if isinstance(value, str):
-            return self._special.sub(lambda found: f"{found[0][0]}{_CUT}{found[0][1:]}", value) if self._special else value
+            return (
+                self._special.sub(lambda found: f"{found[0][0]}{_CUT}{found[0][1:]}", value) if self._special else value
+            )
         if isinstance(value, list):
             return [self._harmless(entry) for entry in value]
         return {key: self._harmless(entry) for key, entry in value.items()} if isinstance(value, dict) else value

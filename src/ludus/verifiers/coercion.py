@@ -17,18 +17,23 @@ _PYTHON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"
 Options = list[dict[str, Any]]
 
 
-def coerced_xml(value: Any, schema: Any, root: Any = None) -> Any:
+def coerced_xml(value: Any, schema: Any, root: Any = None, *, alone: bool = False) -> Any:
     """The value of an XML document with texts, lists and empty elements as the schema asks for them.
 
     coerced_xml({"n": "5"}, {"properties": {"n": {"type": ["integer", "null"]}}})   # {'n': 5}
+
+    `alone` marks what was just taken for the only item of a list, and is not one a second time.
     """
     root = schema if root is None else root
     options = _options(schema, root)
     types = _types(options)
     if isinstance(value, list):
         return _coerced_items(value, options, root)
-    if "array" in types and not types & {"string", "object"}:
-        return None if value is None and "null" in types else _coerced_items(_unwrapped(value, options), options, root)
+    if "array" in types and types <= {"array", "null"} and not alone:
+        if value is None and "null" in types:
+            return None
+        values = _unwrapped(value, options)
+        return _coerced_items(values, options, root, alone=len(values) == 1 and values[0] is value)
     if isinstance(value, dict):
         return _coerced_mapping(value, options, root)
     if value is None:
@@ -111,9 +116,9 @@ def _unwrapped(value: Any, options: Options) -> list[Any]:
     return inner if isinstance(inner, list) else [inner]
 
 
-def _coerced_items(values: list[Any], options: Options, root: Any) -> list[Any]:
+def _coerced_items(values: list[Any], options: Options, root: Any, alone: bool = False) -> list[Any]:
     items = next((option["items"] for option in options if "items" in option), None)
-    return [coerced_xml(value, items, root) for value in values]
+    return [coerced_xml(value, items, root, alone=alone) for value in values]
 
 
 def _coerced_empty(types: set[str]) -> Any:

@@ -68,12 +68,16 @@ def test_a_whole_collection_with_a_judge_from_a_script(tmp_path: Path) -> None:
         assert rollout.to_row()["judge_evaluations"][0]["verdict_label"] == (YES if reward else NO)
 
 
-def test_without_a_judge_every_rollout_fails_before_the_model_is_asked() -> None:
-    rollout = ludus.collect(NAME, model=ScriptedModel(["Jupiter"]), input=[ROW]).rollouts[0]
-    assert rollout.error is not None
-    assert (rollout.error.stage, rollout.error.kind) == ("open", "no_judge")
-    assert "--set resources.judge=SPEC" in rollout.error.cause
-    assert not rollout.calls
+def test_without_a_judge_the_run_stops_before_the_model_is_asked() -> None:
+    asked: list[Request] = []
+
+    def answer(request: Request) -> str:
+        asked.append(request)
+        return "Jupiter"
+
+    with pytest.raises(ludus.UserError, match="these rows need a judge. Name a model with: --set resources.judge=SPEC"):
+        ludus.collect(NAME, model=ScriptedModel(answer), input=[ROW])
+    assert not asked
 
 
 async def test_the_shipped_rows_show_the_judge_their_answers() -> None:

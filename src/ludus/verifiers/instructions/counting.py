@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from ludus.verifiers.instructions.arguments import Count, Letter, Relation, holds
+from ludus.verifiers.instructions.length import DIVIDER
 from ludus.verifiers.instructions.sentences import rule_sentences
 from ludus.verifiers.instructions.words import tokens, words
 
 _LOWERCASE_WORD = re.compile(r"\b[a-z]+\b")
 _LATIN_LETTER = re.compile(r"[a-zA-Z]")
-_DIVIDER = re.compile(r"\s?\*\*\*\s?")
 
 
 def letter_frequency(text: str, *, letter: Letter, let_frequency: Count, let_relation: Relation) -> bool:
@@ -44,7 +44,7 @@ def counting_composition(text: str, *, n_sent: Count, n_words: Count, compat: bo
 
     The reference counts marks as words.
     """
-    paragraphs = _DIVIDER.split(text)
+    paragraphs = DIVIDER.split(text)
     counted = tokens if compat else words
     return len(paragraphs) == 3 and all(
         len(sentences) == n_sent and all(len(counted(sentence)) == n_words for sentence in sentences)

@@ -8,7 +8,8 @@ from ludus.verifiers.instructions.arguments import Count, Ordinal, Relation, Wor
 from ludus.verifiers.instructions.sentences import punkt_sentences
 
 _RUN_OF_WORD_CHARACTERS = re.compile(r"\w+")
-_DIVIDER = re.compile(r"\s?\*\*\*\s?")
+#: What stands between paragraphs, with a blank on either side of it.
+DIVIDER = re.compile(r"\s?\*\*\*\s?")
 _ENDS_FIRST_WORD = re.compile(r"""[.,?!'"]""")
 
 
@@ -24,12 +25,12 @@ def number_words(text: str, *, num_words: Count, relation: Relation) -> bool:
 
 def number_paragraphs(text: str, *, num_paragraphs: Count) -> bool:
     """There are so many paragraphs between `***`."""
-    return _filled(_DIVIDER.split(text)) == num_paragraphs
+    return _filled(DIVIDER.split(text)) == num_paragraphs
 
 
 def paragraphs(text: str) -> bool:
     """There are two paragraphs between `***`."""
-    return _filled(_DIVIDER.split(text)) == 2
+    return _filled(DIVIDER.split(text)) == 2
 
 
 def paragraphs2(text: str) -> bool:

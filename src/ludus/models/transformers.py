@@ -1,0 +1,307 @@
+"""A Hugging Face model in this process: a trainer's live weights are the policy, without a server.
+
+Requests that arrive together are decoded as one batch on a thread; what arrives meanwhile joins the next batch. What
+it promises:
+
+- `prompt_ids` are the very ids the model was given and `generated_ids` all that it wrote: with its end token when it
+  ended by itself, with the stop string when it met one. A later call of a rollout repeats them id for id wherever the
+  chat template repeats their text, so that a rollout is one training sequence.
+- `logprobs` are the log softmax of the model's raw logits, before temperature and top_p. Nothing else of the model's
+  own generation settings (penalties, suppressed tokens) applies.
+- `policy_version` is read when a batch starts, and the weights need not change under a batch: `async with paused()`.
+- A prompt that does not fit the context is an incomplete response without output, not a failure.
+- A request with a seed gives the same text whatever shares its batch, as far as the rounding of sums allows. Each turn
+  of a rollout draws numbers of its own.
+- Calls are read where they are written as `<tool_call>`. A call cannot be forced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from array import array
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from pydantic import Field
+
+from ludus.errors import UserError, missing_extra
+from ludus.model import Model, ModelConfig, Request
+from ludus.models import chatml
+from ludus.models.transformers_batch import Ask, Batches
+from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
+from ludus.outcome import Failure
+from ludus.response import Item, Response
+from ludus.threads import in_thread
+from ludus.tokens import Tokens
+
+if TYPE_CHECKING:
+    from ludus.models.transformers_decode import Row
+
+T = TypeVar("T")
+
+_REMEMBERED_SESSIONS = 8192
+_UNBOUNDED = 2**31
+
+
+class TransformersModel(Model):
+    """Generates with a causal language model of `transformers` and its tokenizer.
+
+    model = TransformersModel(policy, tokenizer, policy_version="step-0")
+    rollouts = ludus.collect("mcqa", model=model, tokens=True).rollouts
+    """
+
+    class Config(ModelConfig):
+        """`path` is a folder, a GGUF file or a name on the Hub. `context` left out is what the model was made for.
+
+        A batch starts `batch_wait_ms` after its first request. The last three apply where a request does not say.
+        """
+
+        path: str = ""
+        gguf_file: str | None = None
+        dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+        device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+        context: int | None = Field(default=None, ge=1)
+        chat_template_kwargs: dict[str, Any] = {}
+        max_batch: int = Field(default=16, ge=1)
+        batch_wait_ms: float = Field(default=5.0, ge=0)
+        temperature: float = Field(default=1.0, ge=0)
+        top_p: float = Field(default=1.0, gt=0, le=1)
+        max_output_tokens: int = Field(default=256, ge=1)
+
+    config: Config
+
+    def __init__(
+        self,
+        model: Any = None,
+        tokenizer: Any = None,
+        *,
+        policy_version: str | int | None = None,
+        config: Config | None = None,
+    ) -> None:
+        self.config = config or self.Config()
+        if (model is None) != (tokenizer is None) or (model is None and not self.config.path):
+            raise UserError("transformers names no model", "Write transformers:FOLDER, or pass a model and a tokenizer")
+        _library("torch")
+        _library("transformers")
+        self._given = (model, tokenizer) if model is not None else None
+        self.name = Path(self.config.path or getattr(model, "name_or_path", "") or type(model).__name__).name
+        #: What tokens say of the weights that wrote them: set it with every update.
+        self.policy_version = self.name if policy_version is None else policy_version
+        self.concurrency = self.config.max_batch
+        self._batches = Batches(self._generate, self.config.max_batch, self.config.batch_wait_ms / 1000)
+        self._written: dict[str, Written] = {}
+        self._counts = {"batches": 0, "requests": 0, "output_tokens": 0, "seconds": 0.0}
+
+    async def start(self) -> None:
+        """Load the weights, unless they were given, and take requests."""
+        self._model, tokenizer = self._given or await in_thread(_load, self.config)
+        self._prompts = Prompts(tokenizer, self.config.chat_template_kwargs)
+        self._ends = self._prompts.end_ids() | _end_ids(self._model)
+        made_for = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        self._context: int = self.config.context or made_for or _UNBOUNDED
+        self._batches.start()
+
+    async def stop(self) -> None:
+        """Let go of the weights. Requests still running end in a failure."""
+        await self._batches.stop()
+        self._model = None
+
+    async def respond(self, request: Request) -> Response:
+        """Answer one request, together with others that come at the same time."""
+        if forced := chatml.forced_tools(request.params):
+            raise Failure("unsupported", f"this model cannot be made to call {forced[0]['name']}")
+        began = time.perf_counter()
+        response = await self._batches.answer(request)
+        if self.observer is not None:
+            self.observer.answered(time.perf_counter() - began)
+        return response
+
+    def paused(self) -> AbstractAsyncContextManager[None]:
+        """A time between two batches, to change the weights and `policy_version` in. Requests wait meanwhile.
+
+        async with model.paused():
+            optimizer.step()
+            model.policy_version = f"step-{step}"
+        """
+        return self._batches.paused()
+
+    def forget(self, session: str) -> None:
+        """A rollout is over: what it wrote need not be remembered."""
+        self._written.pop(session, None)
+
+    def stats(self) -> dict[str, Any]:
+        """Batches, the requests in them, what was written and the seconds that took."""
+        return {**self._counts, "seconds": round(self._counts["seconds"], 3)}
+
+    def _generate(self, batch: list[Ask]) -> None:
+        """Answer a batch, each request as soon as it ends. Blocks."""
+        from ludus.models.transformers_decode import decode
+
+        began, version = time.perf_counter(), str(self.policy_version)
+        open_: dict[Row, _Prepared] = {}
+
+        def finish(row: Row) -> None:
+            prepared = open_.pop(row)
+            self._counts["output_tokens"] += len(row.generated)
+            if not prepared.ask.left:
+                prepared.ask.settle(_attempt(lambda: self._answer(prepared, version)))
+
+        for ask in batch:
+            prepared = _attempt(lambda ask=ask: self._prepare(ask))
+            if isinstance(prepared, Exception):
+                ask.settle(prepared)
+            else:
+                open_[prepared.row] = prepared
+        for row in [row for row in open_ if row.limit <= 0]:
+            finish(row)
+        try:
+            decode(self._model, list(open_), finish)
+        except Exception as error:
+            for prepared in open_.values():
+                prepared.ask.settle(_failure(error))
+        self._counts["batches"] += 1
+        self._counts["requests"] += len(batch)
+        self._counts["seconds"] += time.perf_counter() - began
+
+    def _prepare(self, ask: Ask) -> _Prepared:
+        from ludus.models.transformers_decode import Row
+
+        request = ask.request
+        said = {key: value for key, value in request.params.items() if value is not None}
+        text = self._prompts.text(request, self._written.get(request.session or "", {}))
+        prompt = self._prompts.ids(text, request.tokens)
+        if not prompt:
+            raise Failure("bad_request", "the chat template makes an empty prompt of this conversation")
+        stop = said.get("stop", [])
+        stops = [stop] if isinstance(stop, str) else list(stop)
+        if said.get("parallel_tool_calls") is False and chatml.offered_tools(said):
+            stops.append(chatml.CALL_END)
+        seed = said.get("seed", request.seed)
+        row = Row(
+            prompt,
+            min(self._context - len(prompt), max(1, said.get("max_output_tokens", self.config.max_output_tokens))),
+            self._halts(stops),
+            unwanted=lambda: ask.left,
+            temperature=float(said.get("temperature", self.config.temperature)),
+            top_p=float(said.get("top_p", self.config.top_p)),
+            random=Random() if seed is None else Random(f"{seed}:{request.turn}"),
+        )
+        return _Prepared(ask, row, text, stops)
+
+    def _halts(self, stops: list[str]) -> Callable[[list[int]], bool]:
+        ends, decode = self._ends, self._prompts.decode
+        if not stops:
+            return lambda ids: ids[-1] in ends
+        window = max(len(stop.encode()) for stop in stops) + 8  # a token may hold less than a character
+
+        def halts(ids: list[int]) -> bool:
+            latest = decode(ids[-window:])
+            return ids[-1] in ends or any(stop in latest for stop in stops)
+
+        return halts
+
+    def _answer(self, prepared: _Prepared, version: str) -> Response:
+        request, row = prepared.ask.request, prepared.row
+        ids = row.generated
+        tokens = Tokens(row.prompt, ids, row.logprobs, version)
+        if not ids:
+            return self._response(tokens, [], cut=True)
+        raw = self._prompts.decode(ids[:-1] if ids[-1] in self._ends else ids)
+        end, stop = min(((raw.index(stop), stop) for stop in prepared.stops if stop in raw), default=(len(raw), ""))
+        text = raw[:end] + (stop if stop == chatml.CALL_END else "")
+        items = items_of(text, prepared.text, key=f"{request.session}:{len(request.input)}")
+        if not row.halted:
+            items[-1]["status"] = "incomplete"
+        if request.session:
+            remember(self._written.setdefault(request.session, {}), len(request.input), items, raw)
+            if len(self._written) > _REMEMBERED_SESSIONS:
+                self.forget(next(iter(self._written)))
+        return self._response(tokens, items, cut=not row.halted)
+
+    def _response(self, tokens: Tokens, items: list[Item], *, cut: bool) -> Response:
+        ids = array("q", tokens.prompt_ids + tokens.generated_ids)
+        usage = {
+            "input_tokens": len(tokens.prompt_ids),
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": len(tokens.generated_ids),
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": len(ids),
+        }
+        return Response.of(
+            *items,
+            model=self.name,
+            tokens=tokens,
+            id=f"resp_{hashlib.sha256(ids.tobytes()).hexdigest()[:24]}",
+            created_at=int(time.time()),
+            status="incomplete" if cut else "completed",
+            incomplete_details={"reason": "max_output_tokens"} if cut else None,
+            usage=usage,
+        )
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A request whose prompt is ready: its row in the batch, the text it was rendered to, and where to stop."""
+
+    ask: Ask
+    row: Row
+    text: str
+    stops: list[str]
+
+
+def _attempt(work: Callable[[], T]) -> T | Exception:
+    """What a function returns, or what it raises: one request's mistake is not its batch's."""
+    try:
+        return work()
+    except Exception as error:
+        return error
+
+
+def _failure(error: Exception) -> Failure:
+    """Why a whole batch has no answer; every request gets an exception of its own."""
+    if type(error).__name__ == "OutOfMemoryError":
+        return Failure("out_of_memory", f"{str(error).splitlines()[0]} Lower max_batch or max_output_tokens")
+    return Failure.of(error, "model")
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise missing_extra("The transformers model", "pip install 'ludus[train]'") from error
+
+
+def _end_ids(model: Any) -> set[int]:
+    """The ids that end what a model writes, as its own settings say."""
+    found: set[int] = set()
+    for settings in (model.config, getattr(model, "generation_config", None)):
+        ends = getattr(settings, "eos_token_id", None)
+        found |= set(ends) if isinstance(ends, (list, tuple)) else {ends} - {None}
+    return found
+
+
+def _load(config: TransformersModel.Config) -> tuple[Any, Any]:
+    """The model and its tokenizer, read with `from_pretrained`. Blocks."""
+    torch, transformers = _library("torch"), _library("transformers")
+    path, gguf_file = config.path, config.gguf_file
+    if gguf_file is None and path.endswith(".gguf"):
+        path, gguf_file = str(Path(path).parent), Path(path).name
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+    named = {"gguf_file": gguf_file} if gguf_file else {}
+    # Weights that stay quantised can be neither trained nor saved.
+    plain = {"quantization_config": transformers.GgufConfig(dequantize=True)} if gguf_file else {}
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **named)
+        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=config.dtype, **named, **plain)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"transformers cannot load {config.path}: {first}", "Name a folder, a GGUF file or a model"
+        ) from error
+    return model.to(device).eval(), tokenizer
