@@ -71,6 +71,7 @@ def responses(draw: Any) -> dict[str, Any]:
     ).data
 
 
+@settings(deadline=None)
 @given(st.sampled_from(STYLES), responses())
 def test_an_answer_comes_back_as_it_was(style, response):
     lost: list[str] = []
@@ -300,7 +301,7 @@ for full in (FULL, DETAILED, TAGGED):
     full["choices"][0]["logprobs"] = {"content": LOGPROBS, "refusal": None}
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STYLES), st.sampled_from([FULL, DETAILED, TAGGED]).flatmap(broken))
 def test_any_answer_is_a_response_or_a_bad_response(style, answer):
     with refusing("bad_response"):
@@ -309,7 +310,7 @@ def test_any_answer_is_a_response_or_a_bad_response(style, answer):
         answer_to_chat(response.data, style=style)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STYLES), st.sampled_from([FULL, DETAILED, TAGGED]), st.data())
 def test_any_response_is_a_completion_or_refused(style, answer, data):
     broken_response = data.draw(broken(from_chat(answer)))

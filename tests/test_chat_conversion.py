@@ -56,11 +56,13 @@ def there_and_back(items: list[Any], style: ChatStyle = OPEN) -> tuple[list[Any]
 # --- items and messages
 
 
+@settings(deadline=None)
 @given(st.sampled_from(STYLES), conversations())
 def test_what_chat_can_hold_comes_back_as_it_was(style, items):
     assert there_and_back(items, style) == (items, [])
 
 
+@settings(deadline=None)
 @given(conversations(reasoning=False))
 def test_what_openai_takes_comes_back_as_it_was(items):
     items = [{**item, "role": "developer"} if item.get("role") == "system" else item for item in items]
@@ -70,6 +72,7 @@ def test_what_openai_takes_comes_back_as_it_was(items):
 one_text = st.sampled_from([style for style in STYLES if style is not DETAILS])
 
 
+@settings(deadline=None)
 @given(one_text, conversations().flatmap(lambda items: st.tuples(*map(respelled, items))))
 def test_spellings_that_mean_the_same_are_no_loss(style, items):
     assert there_and_back(list(items), style) == ([normal(item) for item in items], [])
@@ -102,7 +105,7 @@ pieces |= st.sampled_from(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from([*STYLES, OPENAI]), st.lists(pieces, max_size=6))
 def test_something_is_listed_as_lost_exactly_when_something_differs(style, items):
     back, lost = there_and_back(items, style)
@@ -140,12 +143,29 @@ def test_a_lost_part_is_named_and_nothing_else_changes(part, listed):
     assert there_and_back([{**ASKED, "content": [text, part]}]) == ([{**ASKED, "content": "Look:"}], [listed])
 
 
-ONLY_IN_RESPONSES = (
-    "apply_patch_call apply_patch_call_output code_interpreter_call compaction computer_call computer_call_output "
-    "custom_tool_call custom_tool_call_output file_search_call image_generation_call item_reference local_shell_call "
-    "local_shell_call_output mcp_approval_request mcp_approval_response mcp_call mcp_list_tools shell_call "
-    "shell_call_output tool_search_call web_search_call"
-).split()
+ONLY_IN_RESPONSES = [
+    "apply_patch_call",
+    "apply_patch_call_output",
+    "code_interpreter_call",
+    "compaction",
+    "computer_call",
+    "computer_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    "file_search_call",
+    "image_generation_call",
+    "item_reference",
+    "local_shell_call",
+    "local_shell_call_output",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "mcp_call",
+    "mcp_list_tools",
+    "shell_call",
+    "shell_call_output",
+    "tool_search_call",
+    "web_search_call",
+]
 
 
 def test_items_that_chat_does_not_know_are_listed():
@@ -314,11 +334,13 @@ def request_there_and_back(params: dict[str, Any], items: list[Any]) -> tuple[di
     return request_from_chat(to_chat(Request(items, params=params), {}, lost=lost), lost=lost), lost
 
 
+@settings(deadline=None)
 @given(params_strategy, conversations())
 def test_a_request_comes_back_as_it_was(params, items):
     assert request_there_and_back(params, items) == ({**params, "input": items}, [])
 
 
+@settings(deadline=None)
 @given(params_strategy, losses)
 def test_a_field_of_a_request_is_listed_exactly_when_it_is_lost(params, more):
     asked = {**params, **more}
@@ -413,7 +435,7 @@ WHOLE = {
 }
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from([*STYLES, OPENAI]), broken(WHOLE))
 def test_any_row_is_converted_or_refused(style, params):
     try:
@@ -425,7 +447,7 @@ def test_any_row_is_converted_or_refused(style, params):
         to_chat(Request(task.input, params=rest), {}, style=style)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STYLES), st.data())
 def test_any_body_posted_to_us_is_converted_or_refused(style, data):
     body = to_chat(

@@ -247,6 +247,7 @@ def answers(draw: Any) -> dict[str, Any]:
     }
 
 
+@settings(deadline=None)
 @given(answers())
 def test_an_answer_in_messages_comes_back_as_it_was(answer):
     lost: list[str] = []
@@ -281,7 +282,7 @@ pieces = compact | st.sampled_from(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(pieces, min_size=1, max_size=5), st.sampled_from([None, "max_output_tokens", "content_filter", "other"])
 )
@@ -325,7 +326,7 @@ ANSWER = {
 }
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(broken(ANSWER))
 def test_any_answer_is_a_response_or_a_bad_response(answer):
     with refusing("bad_response"):
@@ -333,7 +334,7 @@ def test_any_answer_is_a_response_or_a_bad_response(answer):
         answer_to_messages(Response.checked(data).data)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(broken(answer_from_messages(ANSWER)))
 def test_any_response_is_a_message_or_refused(data):
     try:
@@ -344,7 +345,7 @@ def test_any_response_is_a_message_or_refused(data):
         answer_to_messages(response.data, lost=[])
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(broken(BODY))
 def test_any_body_posted_to_us_is_converted_or_refused(body):
     with refusing("bad_request"):

@@ -46,6 +46,7 @@ def parsed(data: bytes, cuts: list[int]) -> list[Event]:
     return [event for start, end in pairwise(places) for event in parser.feed(data[start:end])]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, len(STREAM))))
 def test_any_cut_of_the_bytes_gives_the_same_events(cuts):
     assert parsed(STREAM, cuts) == EVENTS
@@ -55,12 +56,14 @@ def test_one_byte_at_a_time_gives_the_same_events():
     assert parsed(STREAM, list(range(len(STREAM)))) == EVENTS
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60), st.lists(st.integers(0, 60)))
 def test_no_bytes_break_the_parser(data, cuts):
     cuts = [min(cut, len(data)) for cut in cuts]
     assert parsed(data, cuts) == parsed(data, [])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(texts, st.sampled_from(["message", "a.b"]))), st.data())
 def test_what_we_encode_is_what_is_read(sent, data):
     encoded = b"".join(encode_event({"text": text}, name) for text, name in sent) + encode_event(DONE)
@@ -109,6 +112,7 @@ def added_up(stream: Any, pieces: Any) -> Any:
     return stream.result()
 
 
+@settings(deadline=None)
 @given(st.sampled_from(STYLES), responses())
 def test_a_completion_that_was_taken_apart_adds_up(style, response):
     whole = answer_to_chat(response, style=style)
@@ -206,6 +210,7 @@ FULL_RESPONSE = Response.of(
 ).data
 
 
+@settings(deadline=None)
 @given(responses())
 def test_a_response_that_was_taken_apart_adds_up(response):
     assert added_up(ResponsesStream(), response_events(response)) == response
@@ -256,6 +261,7 @@ def test_deltas_say_what_the_items_say():
 # --- messages
 
 
+@settings(deadline=None)
 @given(answers())
 def test_a_message_that_was_taken_apart_adds_up(answer):
     assert added_up(MessagesStream(), message_events(answer)) == answer

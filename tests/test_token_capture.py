@@ -54,6 +54,12 @@ def test_the_prompt_may_be_known_from_elsewhere():
     assert told(tokens_from_chat(chat(logprobs=entries("token_id:3")), [1, 2])) == WHOLE
 
 
+def test_log_probabilities_of_fewer_tokens_than_were_generated_tell_no_tokens():
+    answer = chat(top=[1, 2], logprobs=entries("token_id:3"))
+    assert tokens_from_chat({**answer, "usage": {"completion_tokens": 2}}) is None
+    assert told(tokens_from_chat({**answer, "usage": {"completion_tokens": 1}})) == WHOLE
+
+
 def test_log_probabilities_stay_where_they_were_asked_for():
     answer = chat(top=[1, 2], token_ids=[3], logprobs=entries("a"))
     assert told(tokens_from_chat(answer, keep_logprobs=True)) == WHOLE
@@ -117,7 +123,7 @@ def test_a_response_tells_its_tokens_on_the_last_item():
         tokens_from_response({"output": [{"prompt_token_ids": [1]}]})
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(broken(chat(TOKENS, top=[1, 2], token_ids=[3], logprobs=entries("token_id:3"))))
 def test_any_answer_gives_tokens_or_none_or_a_bad_response(answer):
     with refusing("bad_response"):
@@ -125,7 +131,7 @@ def test_any_answer_gives_tokens_or_none_or_a_bad_response(answer):
         assert tokens is None or len(tokens.generated_ids) == len(tokens.logprobs)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(broken({"output": [{"type": "message", **TOKENS}]}))
 def test_any_response_gives_tokens_or_none_or_a_bad_response(data):
     with refusing("bad_response"):

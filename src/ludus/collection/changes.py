@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from ludus.collection.scoring import Answer
+from ludus.outcome import Failure, Verdict
 
 #: How many changes, failures and drifted rollouts are named.
 NAMED = 10
@@ -41,36 +42,40 @@ class Changes:
 
     def add(self, answer: Answer) -> None:
         """Count one answer."""
-        self.counts[self._kind(answer)] += 1
+        verdict, before = answer.verdict, answer.before
+        if verdict is None:
+            kind = "fresh" if answer.failure is None else self._failed(answer, answer.failure)
+        elif before is None:
+            kind = "new"
+        else:
+            kind = self._compared(answer, verdict, before)
+        if verdict is not None and verdict.mask:
+            self.masked += 1
+        self.counts[kind] += 1
         if answer.drift:
             self.drift_count += 1
             if len(self.drifted) < NAMED:
                 self.drifted.append(answer.name)
 
-    def _kind(self, answer: Answer) -> str:
-        if answer.fresh:
-            return "fresh"
-        place = {"line": answer.number, "rollout_id": answer.name}
-        failure, verdict, before = answer.failure, answer.verdict, answer.before
-        if failure is not None or verdict is None:
-            assert failure is not None
-            self.failures[f"{failure.stage}/{failure.kind}"] += 1
-            if len(self.failed) < NAMED:
-                self.failed.append({**place, "stage": failure.stage, "kind": failure.kind, "cause": failure.cause})
-            return "failed"
-        self.masked += bool(verdict.mask)
-        if before is None:
-            return "new"
-        if not verdict.mask and not answer.was_masked:
+    def _compared(self, answer: Answer, verdict: Verdict, before: float) -> str:
+        masked, reward = bool(verdict.mask), verdict.reward
+        if not masked and not answer.was_masked:
             self._both += 1
             self._sum_before += before
-            self._sum_after += verdict.reward
-        if before == verdict.reward and answer.was_masked == bool(verdict.mask):
+            self._sum_after += reward
+        if before == reward and answer.was_masked == masked:
             return "unchanged"
         if len(self.changes) < NAMED:
-            masks = {"mask": verdict.mask} if verdict.mask else {}
-            self.changes.append({**place, "before": before, "after": verdict.reward, **masks})
+            masks = {"mask": verdict.mask} if masked else {}
+            self.changes.append({**_place(answer), "before": before, "after": reward, **masks})
         return "changed"
+
+    def _failed(self, answer: Answer, failure: Failure) -> str:
+        self.failures[f"{failure.stage}/{failure.kind}"] += 1
+        if len(self.failed) < NAMED:
+            why = {"stage": failure.stage, "kind": failure.kind, "cause": failure.cause}
+            self.failed.append({**_place(answer), **why})
+        return "failed"
 
     def summary(self) -> dict[str, Any]:
         """Everything as one JSON object."""
@@ -87,3 +92,7 @@ class Changes:
             "first_failures": self.failed,
             "drift": {"rollouts": self.drift_count, "first": self.drifted},
         }
+
+
+def _place(answer: Answer) -> dict[str, Any]:
+    return {"line": answer.number, "rollout_id": answer.name}

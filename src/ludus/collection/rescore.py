@@ -99,7 +99,8 @@ class Rescoring:
                 place = self.taken
                 self.taken += 1
                 self._deliver(place, await scorers.answer(*taken, deadline))
-                if time.perf_counter() > self._breathe:
+                if (now := time.perf_counter()) > self._breathe:
+                    self.last_change = now
                     await asyncio.sleep(0)
                     self._breathe = time.perf_counter() + BREATH
         finally:
@@ -122,7 +123,6 @@ class Rescoring:
             self._writer.add(answer.line)
         self.changes.add(answer)
         self.done += 1
-        self.last_change = time.perf_counter()
 
     async def _flush_now_and_then(self) -> None:
         while self._writer is not None:
@@ -130,14 +130,14 @@ class Rescoring:
             self._writer.flush()
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """The lines that hold anything, with their numbers."""
+        """The lines that hold anything, with their numbers and their ends."""
         try:
             with self.source.open("rb") as file:
                 self.size = os.fstat(file.fileno()).st_size
                 for number, line in enumerate(file, start=1):
                     self.read += len(line)
                     if not line.isspace():
-                        yield number, line
+                        yield number, line if line.endswith(b"\n") else line + b"\n"
         except OSError as error:
             raise UserError(f"cannot read {self.source}: {error.strerror}") from error
 
@@ -165,7 +165,7 @@ class Output:
 
     def add(self, line: bytes) -> None:
         """Write a line, soon."""
-        self._lines.append(line.rstrip(b"\r\n"))
+        self._lines.append(line)
         self._size += len(line)
         if self._size >= BLOCK:
             self.flush()
@@ -173,8 +173,8 @@ class Output:
     def flush(self) -> None:
         """Write what has been added."""
         if self._lines:
-            block, self._lines, self._size = b"\n".join(self._lines), [], 0
-            self._journal.append(block)
+            block, self._lines, self._size = b"".join(self._lines), [], 0
+            self._journal.append(block[:-1])
 
     def finish(self) -> None:
         """Everything is there: put it in its place."""

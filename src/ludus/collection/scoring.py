@@ -53,31 +53,14 @@ class Scorer:
         self.environment = environment
         self.signer = Signer(environment)
         self._shared = shared
-        self._has_session = has_session(environment.resources)
+        self.has_session = has_session(environment.resources)
         fields = environment.resources.Task.model_fields
         closed = environment.resources.Task.model_config.get("extra") == "forbid"
         aliases = {field.alias for field in fields.values() if field.alias}
         self._only = frozenset(fields) | aliases if closed else None
 
-    async def score(
-        self, row: Row, head: Row, fields: Row, response: Response, deadline: Deadline
-    ) -> tuple[Verdict | Failure, Row | None]:
-        """A verdict or a failure, and how the session differed from the recorded one."""
-        task = self._task(fields)
-        try:
-            resources = self.environment.resources(self.environment.config, self._shared)
-        except Exception as error:
-            raise Failure.of(error, "open") from error
-        seed = row.get("rollout_seed")
-        resources.seed = seed if isinstance(seed, int) else derive_seed(0, head["task_id"], head.get("repeat", 0))
-        if not self._has_session:
-            return await self._verify(resources, task, response, deadline), None
-        names = head["rollout_id"], head["task_id"], head.get("repeat", 0)
-        job = Job(*names, task, fields, seed=resources.seed, environment=self.environment.name)
-        rollout, drift = await replay(job, response, self.environment, resources)
-        return rollout.error or rollout.verdict or Failure("crash", "no verdict", stage="verify"), drift
-
-    def _task(self, fields: Row) -> Task:
+    def task(self, fields: Row) -> Task:
+        """The task of a row, checked."""
         given = fields if self._only is None else {key: fields[key] for key in fields if key in self._only}
         try:
             return self.environment.task(given)
@@ -87,21 +70,36 @@ class Scorer:
         except Exception as error:
             raise Failure.of(error, "open") from error
 
-    async def _verify(
-        self, resources: Resources, task: Task, response: Response, deadline: Deadline
-    ) -> Verdict | Failure:
+    def session(self, seed: int) -> Resources:
+        """A fresh one."""
+        try:
+            resources = self.environment.resources(self.environment.config, self._shared)
+        except Exception as error:
+            raise Failure.of(error, "open") from error
+        resources.seed = seed
+        return resources
+
+    async def verify(self, resources: Resources, task: Task, response: Response, deadline: Deadline) -> Verdict:
+        """The verdict on a response that is judged by its text alone."""
         seconds = self.environment.limits.verify
         deadline.enter(seconds)
         try:
             return Verdict.of(await awaited(resources.verify, task, response))
         except asyncio.CancelledError:
             if deadline.took_back_cancel():
-                return Failure("timeout", f"no end after {seconds:g} s", stage="verify")
+                raise Failure("timeout", f"no end after {seconds:g} s", stage="verify") from None
             raise
         except Exception as error:
-            return Failure.of(error, "verify")
+            raise Failure.of(error, "verify") from error
         finally:
             deadline.leave()
+
+    async def replay(self, resources: Resources, job: Job, response: Response) -> tuple[Verdict, Row | None]:
+        """The verdict on a session, and how it differed from the recorded one."""
+        rollout, drift = await replay(job, response, self.environment, resources)
+        if rollout.verdict is None:
+            raise rollout.error or Failure("crash", "no verdict", stage="verify")
+        return rollout.verdict, drift
 
 
 class Scorers:
@@ -132,7 +130,7 @@ class Scorers:
         head = self._naming.head(row, fields)
         before = stored.stored_reward(row)
         answer = Answer(number, head["rollout_id"], line, before, was_masked=row.get("outcome") == "masked")
-        scorer, receipt = self._all, ""
+        scorer, receipt, drift = self._all, "", None
         try:
             if scorer is None:
                 scorer = await self._named(row)
@@ -142,17 +140,20 @@ class Scorers:
                 if self._stale and before is not None and row.get("receipt") == receipt:
                     answer.fresh = True
                     return answer
-            result, drift = await scorer.score(row, head, fields, response, deadline)
+            task, seed = scorer.task(fields), _seed(row, head)
+            resources = scorer.session(seed)
+            if not scorer.has_session:
+                verdict = await scorer.verify(resources, task, response, deadline)
+            else:
+                job = Job(**head, task=task, row=fields, seed=seed, environment=scorer.environment.name)
+                verdict, drift = await scorer.replay(resources, job, response)
         except Failure as failure:
-            result, drift = failure, None
-        name = scorer.environment.name if scorer is not None else ""
-        if isinstance(result, Failure):
-            answer.failure = result
-            answer.line = stored.failed(row, head, fields, name, result, number)
+            name = scorer.environment.name if scorer is not None else ""
+            answer.failure, answer.line = failure, stored.failed(row, head, fields, name, failure, number)
             return answer
-        answer.verdict, answer.drift = result, drift["count"] if drift else 0
-        if self._sign and not stored.is_same(row, result, receipt, drift):
-            answer.line = stored.scored(row, head, fields, name, result, receipt, drift)
+        answer.verdict, answer.drift = verdict, drift["count"] if drift else 0
+        if self._sign and not stored.is_same(row, verdict, receipt, drift):
+            answer.line = stored.scored(row, head, fields, scorer.environment.name, verdict, receipt, drift)
         return answer
 
     async def _named(self, row: Row) -> Scorer:
@@ -190,3 +191,8 @@ class Scorers:
             cause = Failure.of(error, "open").cause
             raise UserError(f"environment {environment.name} cannot open what its rollouts share: {cause}") from error
         return Scorer(environment, shared)
+
+
+def _seed(row: Row, head: Row) -> int:
+    seed = row.get("rollout_seed")
+    return seed if isinstance(seed, int) else derive_seed(0, head["task_id"], head["repeat"])

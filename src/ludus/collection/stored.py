@@ -7,6 +7,8 @@ may have touched, so whatever is wrong with it is a `Failure` of kind `bad_row` 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 import orjson
 
 from ludus.encoding import encode
@@ -19,7 +21,6 @@ from ludus.task import digest
 _FAILURE = frozenset({"stage", "kind", "cause", "where", "line"})
 _NOT_OF_TASK = frozenset({"response", "reward", "receipt", "task_fields"})
 _KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls")
-_HEAD = ("rollout_id", "task_id", "repeat", "attempt")
 
 
 def parse(line: bytes) -> Row:
@@ -49,15 +50,17 @@ def task_row(row: Row) -> Row:
     A record with a receipt keeps what the verdict hid, and tells exactly. In any other record the verdict's values
     may as well be the task's own, and stay.
     """
-    if is_rollout(row):
-        named = row.get("verdict_fields") if "receipt" in row else None
-        verdict = named if isinstance(named, list) else ()
-        other = _FAILURE if row["outcome"] == Outcome.FAILED else ()
-        task = {key: row[key] for key in row if key not in RECORD and key not in verdict and key not in other}
-    else:
+    if not is_rollout(row):
         task = {key: row[key] for key in row if key not in _NOT_OF_TASK}
+    else:
+        task = {key: row[key] for key in row if key not in RECORD}
+        named = row.get("verdict_fields")
+        _drop(task, named if "receipt" in row and isinstance(named, list) else ())
+        _drop(task, _FAILURE if row["outcome"] == "failed" else ())
     hidden = row.get("task_fields")
-    return {**task, **hidden} if hidden and isinstance(hidden, dict) else task
+    if hidden and isinstance(hidden, dict):
+        task.update(hidden)
+    return task
 
 
 def response_of(row: Row) -> Response:
@@ -76,8 +79,7 @@ def response_of(row: Row) -> Response:
 def stored_reward(row: Row) -> float | None:
     """The reward that a row came with, or None."""
     reward = row.get("reward")
-    usable = isinstance(reward, (int, float)) and row.get("outcome", "completed") != Outcome.FAILED
-    return float(reward) if usable and reward is not None else None
+    return float(reward) if isinstance(reward, (int, float)) and row.get("outcome") != "failed" else None
 
 
 class Naming:
@@ -89,7 +91,13 @@ class Naming:
     def head(self, row: Row, task: Row) -> Row:
         """The fields that name a rollout."""
         if is_rollout(row):
-            return {key: row[key] for key in _HEAD if key in row}
+            repeat, attempt = row.get("repeat", 0), row.get("attempt", 1)
+            return {
+                "rollout_id": row["rollout_id"],
+                "task_id": row["task_id"],
+                "repeat": repeat if isinstance(repeat, int) else 0,
+                "attempt": attempt if isinstance(attempt, int) else 1,
+            }
         named = task.get("task_id")
         task_id = str(named) if isinstance(named, (str, int)) else digest(task)
         repeat = self._counts[hash(task_id)]
@@ -99,17 +107,17 @@ class Naming:
 
 def is_same(row: Row, verdict: Verdict, receipt: str, drift: Row | None) -> bool:
     """Whether a row already says all of this, so that its line can stay as it is."""
-    values = verdict.values
+    get, values = row.get, verdict.values
     return (
-        row.get("receipt") == receipt
-        and row.get("reward") == verdict.reward
-        and row.get("outcome") == (Outcome.MASKED if verdict.mask else Outcome.COMPLETED)
-        and (row.get("verdict_fields") or []) == list(values)
-        and all(key in row and row[key] == value for key, value in values.items())
-        and row.get("mask") == (verdict.mask or None)
-        and (row.get("reward_components") or {}) == verdict.components
-        and (row.get("turn_rewards") or []) == verdict.turn_rewards
-        and row.get("replay_drift") == drift
+        get("receipt") == receipt
+        and get("reward") == verdict.reward
+        and get("outcome") == ("masked" if verdict.mask else "completed")
+        and get("verdict_fields", []) == list(values)
+        and values.items() <= row.items()
+        and get("mask") == (verdict.mask or None)
+        and get("reward_components", {}) == verdict.components
+        and get("turn_rewards", []) == verdict.turn_rewards
+        and get("replay_drift") == drift
     )
 
 
@@ -128,7 +136,7 @@ def scored(
     }
     record = {**_opening(head, outcome, environment, task), **verdict.values, **head, "outcome": outcome}
     record |= {"reward": verdict.reward, "receipt": receipt, **{key: part for key, part in parts.items() if part}}
-    return encode(record | _kept(row))
+    return encode(record | _kept(row)) + b"\n"
 
 
 def failed(row: Row, head: Row, task: Row, environment: str, failure: Failure, number: int) -> bytes:
@@ -139,7 +147,7 @@ def failed(row: Row, head: Row, task: Row, environment: str, failure: Failure, n
         record["line"] = number
     if hidden := hidden_fields(task, _FAILURE, head["task_id"]):
         record["task_fields"] = hidden
-    return encode(record | _kept(row))
+    return encode(record | _kept(row)) + b"\n"
 
 
 def unreadable(failure: Failure, number: int) -> bytes:
@@ -154,6 +162,12 @@ def _opening(head: Row, outcome: Outcome, environment: str, task: Row) -> Row:
     reference = {"type": "responses_api_agents", "name": environment}
     shown = {key: task[key] for key in task if key not in RECORD}
     return {**head, "outcome": outcome, "agent_ref": reference, **shown}
+
+
+def _drop(task: Row, keys: Iterable[Any]) -> None:
+    for key in keys:
+        if isinstance(key, str):
+            task.pop(key, None)
 
 
 def _kept(row: Row) -> Row:

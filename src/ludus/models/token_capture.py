@@ -39,7 +39,10 @@ def tokens_from_chat(data: Any, prompt_ids: list[int] | None = None, *, keep_log
     bundle = _bundle(message) if isinstance(message, dict) else None
     entries = _entries(choice)
     prompts = [ids for ids in (data.get("prompt_token_ids"), prompt_ids) if ids is not None]
-    written = [ids for ids in (choice.get("token_ids"), _ids(entries)) if ids is not None]
+    spelled = _ids(entries)
+    if spelled is not None and not _are_all(spelled, data.get("usage")):
+        spelled = None
+    written = [ids for ids in (choice.get("token_ids"), spelled) if ids is not None]
     logprobs = None if entries is None else [entry.get("logprob") for entry in entries]
     if bundle is not None:
         prompts.insert(0, bundle[0])
@@ -99,6 +102,12 @@ def _ids(entries: list[dict[str, Any]] | None) -> list[int] | None:
     if wrong := [text for text in digits if not (text.isascii() and text.isdecimal() and len(text) < 16)]:
         raise Failure("bad_response", f"a token id is not a number: {wrong[0]:.40}")
     return [int(text) for text in digits]
+
+
+def _are_all(ids: list[int], usage: Any) -> bool:
+    """Whether as many ids were told as were generated: llama.cpp keeps back a token that ends within a letter."""
+    counted = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return not isinstance(counted, int) or len(ids) >= counted
 
 
 def _checked(prompt: Any, written: Any, logprobs: Any) -> Tokens:

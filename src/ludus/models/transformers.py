@@ -19,26 +19,25 @@ from __future__ import annotations
 
 import hashlib
 import time
-from array import array
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import Field
 
-from ludus.errors import UserError, missing_extra
+from ludus.errors import UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
 from ludus.models.transformers_batch import Ask, Batches
+from ludus.models.transformers_load import end_ids, library, load
 from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
 from ludus.outcome import Failure
 from ludus.response import Item, Response
 from ludus.threads import in_thread
-from ludus.tokens import Tokens
+from ludus.tokens import Tokens, id_array
 
 if TYPE_CHECKING:
     from ludus.models.transformers_decode import Row
@@ -87,8 +86,8 @@ class TransformersModel(Model):
         self.config = config or self.Config()
         if (model is None) != (tokenizer is None) or (model is None and not self.config.path):
             raise UserError("transformers names no model", "Write transformers:FOLDER, or pass a model and a tokenizer")
-        _library("torch")
-        _library("transformers")
+        library("torch")
+        library("transformers")
         self._given = (model, tokenizer) if model is not None else None
         self.name = Path(self.config.path or getattr(model, "name_or_path", "") or type(model).__name__).name
         #: What tokens say of the weights that wrote them: set it with every update.
@@ -100,9 +99,11 @@ class TransformersModel(Model):
 
     async def start(self) -> None:
         """Load the weights, unless they were given, and take requests."""
-        self._model, tokenizer = self._given or await in_thread(_load, self.config)
+        self._model, tokenizer = self._given or await in_thread(
+            load, self.config.path, self.config.gguf_file, self.config.dtype, self.config.device
+        )
         self._prompts = Prompts(tokenizer, self.config.chat_template_kwargs)
-        self._ends = self._prompts.end_ids() | _end_ids(self._model)
+        self._ends = self._prompts.end_ids() | end_ids(self._model)
         made_for = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         self._context: int = self.config.context or made_for or _UNBOUNDED
         self._batches.start()
@@ -150,10 +151,10 @@ class TransformersModel(Model):
             prepared = open_.pop(row)
             self._counts["output_tokens"] += len(row.generated)
             if not prepared.ask.left:
-                prepared.ask.settle(_attempt(lambda: self._answer(prepared, version)))
+                prepared.ask.settle(_attempt(self._answer, prepared, version))
 
         for ask in batch:
-            prepared = _attempt(lambda ask=ask: self._prepare(ask))
+            prepared = _attempt(self._prepare, ask)
             if isinstance(prepared, Exception):
                 ask.settle(prepared)
             else:
@@ -225,7 +226,7 @@ class TransformersModel(Model):
         return self._response(tokens, items, cut=not row.halted)
 
     def _response(self, tokens: Tokens, items: list[Item], *, cut: bool) -> Response:
-        ids = array("q", tokens.prompt_ids + tokens.generated_ids)
+        ids = id_array([*tokens.prompt_ids, *tokens.generated_ids])
         usage = {
             "input_tokens": len(tokens.prompt_ids),
             "input_tokens_details": {"cached_tokens": 0},
@@ -255,10 +256,10 @@ class _Prepared:
     stops: list[str]
 
 
-def _attempt(work: Callable[[], T]) -> T | Exception:
+def _attempt(work: Callable[..., T], *args: Any) -> T | Exception:
     """What a function returns, or what it raises: one request's mistake is not its batch's."""
     try:
-        return work()
+        return work(*args)
     except Exception as error:
         return error
 
@@ -268,40 +269,3 @@ def _failure(error: Exception) -> Failure:
     if type(error).__name__ == "OutOfMemoryError":
         return Failure("out_of_memory", f"{str(error).splitlines()[0]} Lower max_batch or max_output_tokens")
     return Failure.of(error, "model")
-
-
-def _library(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise missing_extra("The transformers model", "pip install 'ludus[train]'") from error
-
-
-def _end_ids(model: Any) -> set[int]:
-    """The ids that end what a model writes, as its own settings say."""
-    found: set[int] = set()
-    for settings in (model.config, getattr(model, "generation_config", None)):
-        ends = getattr(settings, "eos_token_id", None)
-        found |= set(ends) if isinstance(ends, (list, tuple)) else {ends} - {None}
-    return found
-
-
-def _load(config: TransformersModel.Config) -> tuple[Any, Any]:
-    """The model and its tokenizer, read with `from_pretrained`. Blocks."""
-    torch, transformers = _library("torch"), _library("transformers")
-    path, gguf_file = config.path, config.gguf_file
-    if gguf_file is None and path.endswith(".gguf"):
-        path, gguf_file = str(Path(path).parent), Path(path).name
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
-    named = {"gguf_file": gguf_file} if gguf_file else {}
-    # Weights that stay quantised can be neither trained nor saved.
-    plain = {"quantization_config": transformers.GgufConfig(dequantize=True)} if gguf_file else {}
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **named)
-        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=config.dtype, **named, **plain)
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"transformers cannot load {config.path}: {first}", "Name a folder, a GGUF file or a model"
-        ) from error
-    return model.to(device).eval(), tokenizer

@@ -56,7 +56,7 @@ class Prompts:
         """The ids of a prompt; they continue those of the call before where the text continues its text."""
         pieces = text.split(_CUT)
         if before is not None:
-            past = before.prompt_ids + before.generated_ids
+            past = [*before.prompt_ids, *before.generated_ids]
             said = self.decode(past)
             if past and "".join(pieces).startswith(said):
                 first, *others = _without(pieces, len(said))
@@ -111,7 +111,7 @@ class Prompts:
         """A turn that is known by its items alone."""
         group = [item for item in items[turn.at : end] if item.get("type") != "reasoning"]
         calls = [item for item in group if item.get("type") == "function_call"] if self._tools else []
-        text = chatml.assistant_text([item for item in group if item not in calls])
+        text = chatml.assistant_text([item for item in group if not calls or item.get("type") != "function_call"])
         message: dict[str, Any] = {"role": "assistant", "content": text}
         if calls:
             message["tool_calls"] = [_nested_call(item) for item in calls]

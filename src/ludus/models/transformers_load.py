@@ -1,0 +1,47 @@
+"""Weights and tokenizers of `transformers`, found where the optional extra is installed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ludus.errors import UserError, missing_extra
+
+
+def library(name: str) -> Any:
+    """A library of the extra `train`."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise missing_extra("The transformers model", "pip install 'ludus[train]'") from error
+
+
+def load(path: str, gguf_file: str | None, dtype: str, device: str) -> tuple[Any, Any]:
+    """A model and its tokenizer, from a folder, a GGUF file or a name on the Hub. Blocks."""
+    torch, transformers = library("torch"), library("transformers")
+    source, named, plain = path, {}, {}
+    if gguf_file is None and path.endswith(".gguf"):
+        source, gguf_file = str(Path(path).parent), Path(path).name
+    if gguf_file is not None:
+        named = {"gguf_file": gguf_file}
+        # Weights that stay quantised can be neither trained nor saved.
+        plain = {"quantization_config": transformers.GgufConfig(dequantize=True)}
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **named)
+        model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **named, **plain)
+    except (OSError, ValueError, ImportError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise UserError(f"transformers cannot load {path}: {first}", "Name a folder, a GGUF file or a model") from error
+    return model.to(device).eval(), tokenizer
+
+
+def end_ids(model: Any) -> set[int]:
+    """The ids that end what a model writes, as its own settings say."""
+    found: set[int] = set()
+    for settings in (model.config, getattr(model, "generation_config", None)):
+        ends = getattr(settings, "eos_token_id", None)
+        found.update(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
+    return found
