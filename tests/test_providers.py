@@ -238,3 +238,38 @@ def test_asked_for_tokens_a_rollout_without_them_is_masked_and_says_why(counter,
     result = ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3), tokens=True)
     assert result.metrics["counts"] == {"dispatched": 3, "completed": 0, "failed": 0, "masked": 3}
     assert result.rollouts[0].to_row()["mask"] == "no token ids for model call 1"
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_an_answer_that_comes_in_pieces_is_the_same_answer(server, counter, rows, api):
+    import servers
+    from ludus.dialects.chat import answer_to_chat
+    from ludus.dialects.chat_stream import chat_chunks
+    from ludus.dialects.responses_stream import response_events
+    from ludus.dialects.sse import DONE, encode_event
+
+    def answer(body):
+        outputs = str(body).count("'role': 'tool'") + str(body).count("function_call_output")
+        whole = {**servers.answer({"input": [{"type": "function_call_output"}] * bool(outputs)}), "model": "m"}
+        return answer_to_chat(whole) if api == "chat" else whole
+
+    async def stream(path, body, writer):
+        assert body["stream"] is True
+        events = chat_chunks(answer(body)) if api == "chat" else response_events(answer(body))
+        end = f"data: {DONE}\n\n".encode() if api == "chat" else b""
+        return await servers.send(writer, 200, b"".join(encode_event(event) for event in events) + end)
+
+    server.respond = stream
+    settings = {"model.api": api, "model.stream": True}
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(2), settings=settings)
+    assert result.metrics["reward"]["mean"] == 1.0, result.rollouts[0].error
+    assert result.rollouts[0].response.output_text == "done"
+    assert result.metrics["usage"]["output_tokens"] == 12
+
+
+def test_what_a_dialect_cannot_carry_is_counted(server, counter, rows):
+    row = rows(1)[0]
+    row["responses_create_params"]["truncation"] = "auto"
+    server.routes = {"/v1/chat/completions"}
+    result = ludus.collect(counter, model=f"{server.url}#m", input=[row], settings={"model.api": "chat"})
+    assert any("truncation" in entry for entry in result.metrics["model"]["lost"])

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from test_chat_answers import CITATION, DETAILS, FULL, LOGPROBS, STYLES, responses
 from test_messages_conversion import answers
 
-from ludus.models.chat import answer_to_chat, from_chat
-from ludus.models.chat_stream import ChatStream, chat_chunks
-from ludus.models.messages_stream import MessagesStream, message_events
-from ludus.models.responses_stream import ResponsesStream, response_events
-from ludus.models.sse import DONE, Event, EventParser, encode_event, values
+from ludus.dialects.chat import answer_to_chat, from_chat
+from ludus.dialects.chat_stream import ChatStream, chat_chunks
+from ludus.dialects.messages_stream import MessagesStream, message_events
+from ludus.dialects.responses_stream import ResponsesStream, response_events
+from ludus.dialects.sse import DONE, Event, EventParser, encode_event, values
 from ludus.outcome import Failure
 from ludus.response import Response, function_call, message, reasoning
 

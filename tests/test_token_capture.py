@@ -8,8 +8,8 @@ import pytest
 from dialects import TOKENS, broken, refusing
 from hypothesis import given, settings
 
-from ludus.models.chat import from_chat
-from ludus.models.token_capture import tokens_from_chat, tokens_from_response
+from ludus.dialects.chat import from_chat
+from ludus.dialects.token_capture import tokens_from_chat, tokens_from_response
 from ludus.outcome import Failure
 from ludus.tokens import Tokens
 

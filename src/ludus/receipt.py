@@ -33,8 +33,7 @@ Row = dict[str, Any]
 
 #: Fields that a stored rollout has beside its task's.
 RECORD = frozenset(
-    "rollout_id repeat attempt outcome reward verdict_fields reward_components turn_rewards mask receipt task_fields "
-    "replay_drift stop_reason rollout_seed response usage timings model_calls".split()
+    ["rollout_id", "repeat", "attempt", "outcome", "reward", "verdict_fields", "reward_components", "turn_rewards", "mask", "receipt", "task_fields", "replay_drift", "stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls"]
 )
 
 #: Fields that a task and its record have in common: they name the task and are no part of its content.

@@ -176,5 +176,6 @@ def _facts(metrics: dict[str, Any], repeats: int) -> list[tuple[str, str]]:
         rows.append(("tokens", f"{usage.get('input_tokens', 0):,} in, {usage.get('output_tokens', 0):,} out"))
     seconds = metrics["seconds"]
     stages = [(stage, seconds[stage]["mean"]) for stage in ("model", "tool", "verify") if stage in seconds]
-    rows.append(("time", f"{clock(seconds['wall'])}; mean " + ", ".join(f"{stage} {span(mean)}" for stage, mean in stages)))
+    means = ", ".join(f"{stage} {span(mean)}" for stage, mean in stages)
+    rows.append(("time", f"{clock(seconds['wall'])}; mean {means}"))
     return rows

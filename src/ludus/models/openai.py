@@ -6,23 +6,30 @@ long for the model is an incomplete response, as if it had hit its limit at once
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from dataclasses import replace
 from typing import Any, Literal
 
 import orjson
 from pydantic import field_validator
 
+from ludus.dialects.chat import OPEN, OPENAI, from_chat, to_chat
+from ludus.dialects.chat_stream import ChatStream
+from ludus.dialects.responses_stream import ResponsesStream
+from ludus.dialects.sse import EventParser, values
+from ludus.dialects.token_capture import tokens_from_chat, tokens_from_response
 from ludus.encoding import compact
 from ludus.errors import UserError
 from ludus.model import Model, ModelConfig, Request
-from ludus.models.chat import from_chat, to_chat
 from ludus.models.retry import Retries
-from ludus.models.token_capture import tokens_from_chat, tokens_from_response
 from ludus.models.transport import Answer, Transport
 from ludus.outcome import Failure
 from ludus.response import Response
 from ludus.secrets import redacted, secret
 
 DEFAULT_URL = "https://api.openai.com/v1"
+_PLACE = re.compile(r"\[\d+\]")
 _TOO_LONG = (
     "context length",
     "context_length",
@@ -37,7 +44,11 @@ class OpenAIModel(Model):
     """A model behind HTTP. `api: auto` asks for Responses first and falls back to Chat where that is not known."""
 
     class Config(ModelConfig):
-        """Settings of an endpoint. Sampling settings apply where a request does not say."""
+        """Settings of an endpoint. Sampling settings apply where a request does not say.
+
+        `reasoning` is where the endpoint keeps thoughts in Chat. `stream` has the answer sent in pieces, for proxies
+        that close a connection on which nothing moves.
+        """
 
         model: str
         base_url: str | list[str] | None = None
@@ -49,6 +60,8 @@ class OpenAIModel(Model):
         max_output_tokens: int | None = None
         extra_body: dict[str, Any] = {}
         headers: dict[str, str] = {}
+        reasoning: Literal["reasoning_content", "reasoning", "reasoning_details", "think", "none"] | None = None
+        stream: bool = False
         policy_version: str | None = None
 
         @field_validator("retries", mode="before")
@@ -69,6 +82,10 @@ class OpenAIModel(Model):
         defaults = config.model_dump(include={"temperature", "top_p", "max_output_tokens"}, exclude_none=True)
         self._fixed = {"model": config.model, **defaults}
         headers = {"Content-Type": "application/json", **config.headers, **self._authorisation()}
+        self._style = OPENAI if urls[0] == DEFAULT_URL else OPEN
+        if config.reasoning is not None:
+            self._style = replace(self._style, reasoning=config.reasoning)
+        self._lost: Counter[str] = Counter()
         self._transport = Transport(self.name, urls, headers, config.retries)
 
     async def start(self) -> None:
@@ -84,18 +101,18 @@ class OpenAIModel(Model):
         self._transport.pool.forget(session)
 
     def stats(self) -> dict[str, Any]:
-        """Endpoints, retries and waiting."""
-        return self._transport.stats()
+        """Endpoints, retries, waiting, and what the dialect had no place for."""
+        return {**self._transport.stats(), "lost": dict(self._lost.most_common(50))}
 
     async def respond(self, request: Request) -> Response:
         """Answer one request through the endpoint."""
         if not self._chat:
             answer = await self._post("/responses", request, self._responses_body(request))
             if not (self.config.api == "auto" and _no_route(answer)):
-                return self._read(answer, _from_responses)
+                return self._read(answer, _from_responses, ResponsesStream)
             self._chat = True
         answer = await self._post("/chat/completions", request, self._chat_body(request))
-        return self._read(answer, _from_chat)
+        return self._read(answer, self._from_chat, ChatStream)
 
     def _urls(self) -> list[str]:
         given = self.config.base_url or secret("OPENAI_BASE_URL") or DEFAULT_URL
@@ -108,9 +125,25 @@ class OpenAIModel(Model):
         return {**self._fixed, **request.params, **self.config.extra_body, "input": request.input.encoded()}
 
     def _chat_body(self, request: Request) -> dict[str, Any]:
-        return {**to_chat(request, self._fixed), **self.config.extra_body}
+        lost: list[str] = []
+        body = to_chat(request, self._fixed, style=self._style, lost=lost)
+        self._note(lost)
+        return {**body, **self.config.extra_body}
+
+    def _from_chat(self, data: Any) -> Response:
+        tokens, lost = tokens_from_chat(data), list[str]()
+        response = Response.checked(from_chat(data, style=self._style, lost=lost), tokens)
+        self._note(lost)
+        return response
+
+    def _note(self, lost: list[str]) -> None:
+        """Count what a conversion could not carry, by what it was and not by where."""
+        for entry in lost:
+            self._lost[_PLACE.sub("[]", entry)] += 1
 
     async def _post(self, path: str, request: Request, body: dict[str, Any]) -> Answer:
+        if self.config.stream:
+            body["stream"] = True
         return await self._transport.post(
             path,
             compact(orjson.dumps(body)),
@@ -120,11 +153,11 @@ class OpenAIModel(Model):
             observer=self.observer,
         )
 
-    def _read(self, answer: Answer, convert: Any) -> Response:
+    def _read(self, answer: Answer, convert: Any, gather: type[ChatStream] | type[ResponsesStream]) -> Response:
         if answer.status != 200:
             return self._refused(answer)
         try:
-            data = orjson.loads(answer.content)
+            data = _gathered(answer.content, gather()) if self.config.stream else orjson.loads(answer.content)
         except orjson.JSONDecodeError as error:
             raise Failure("bad_response", f"{self.name} sent no JSON: {self._message(answer.content)}") from error
         response: Response = convert(data)
@@ -159,9 +192,14 @@ def _from_responses(data: Any) -> Response:
     return response
 
 
-def _from_chat(data: Any) -> Response:
-    tokens = tokens_from_chat(data)
-    return Response.checked(from_chat(data), tokens)
+def _gathered(content: bytes, stream: ChatStream | ResponsesStream) -> Any:
+    """The whole answer out of the pieces it was sent in; a server that does not stream sent it whole."""
+    if content.lstrip()[:1] == b"{":
+        return orjson.loads(content)
+    parser = EventParser()
+    for value in values([*parser.feed(content), *parser.finish()]):
+        stream.add(value)
+    return stream.result()
 
 
 def _no_route(answer: Answer) -> bool:

@@ -145,6 +145,8 @@ class TransformersModel(Model):
         from ludus.models.transformers_decode import decode
 
         began, version = time.perf_counter(), str(self.policy_version)
+        self._counts["batches"] += 1
+        self._counts["requests"] += len(batch)
         open_: dict[Row, _Prepared] = {}
 
         def finish(row: Row) -> None:
@@ -166,8 +168,6 @@ class TransformersModel(Model):
         except Exception as error:
             for prepared in open_.values():
                 prepared.ask.settle(_failure(error))
-        self._counts["batches"] += 1
-        self._counts["requests"] += len(batch)
         self._counts["seconds"] += time.perf_counter() - began
 
     def _prepare(self, ask: Ask) -> _Prepared:

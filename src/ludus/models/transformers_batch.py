@@ -133,7 +133,8 @@ class Batches:
 
         def work() -> None:
             try:
-                self._work(batch)
+                if batch:
+                    self._work(batch)
             finally:
                 self._running = False
                 self._wake()

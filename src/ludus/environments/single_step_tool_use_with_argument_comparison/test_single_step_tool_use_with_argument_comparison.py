@@ -136,7 +136,8 @@ async def test_each_expected_call_gets_a_call_of_its_own_if_there_is_any_way() -
 async def test_parallel_calls_can_earn_a_part(
     mode: str, subset: bool, superset: bool, given: list[dict[str, Any]], reward: float
 ) -> None:
-    settings = {"parallel_tool_call_reward_mode": mode, "allow_subset": subset, "allow_superset": superset}
+    settings: dict[str, Any] = {"allow_subset": subset, "allow_superset": superset}
+    settings["parallel_tool_call_reward_mode"] = mode
     verdict = await graded(row(ONE, TWO), answer(*given), parallel_tool_call_rewarding=True, **settings)
     assert verdict.reward == reward
 

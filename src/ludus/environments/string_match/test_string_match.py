@@ -117,8 +117,8 @@ def test_each_mode_finds_the_answer(mode: str, text: str, answer: str | None) ->
         (r"\boxed{\text{Mars}}", "mars", 1.0),
         (r"$x = 2$", "x = 2", 1.0),
         (r"\( a  b \)", "a b", 1.0),
-        ("north; south", "north, south", 1.0),
-        ("south, north", "north, south", 0.0),
+        ("east; west", "east, west", 1.0),
+        ("west, east", "east, west", 0.0),
         ("Ohio", "OH", 1.0),
         ("Salem, Oregon", "Salem, OR", 1.0),
         ("West Virginia", "wv", 1.0),
@@ -171,17 +171,19 @@ def test_quotes_and_emphasis_come_off_in_any_order_except_in_compat(answer: str)
         ("VA Woolf", "Virginia Woolf"),  # a state in a name
         ("5 km", "5 kg"),  # other units
         ("$5 ", "\u20ac5"),
-        ("10000000000000001", "10000000000000002"),  # more digits than a float holds
     ],
 )
 def test_what_only_looks_the_same_is_not_except_in_compat(answer: str, expected: str) -> None:
-    assert reward_of(answer, expected) == (0.98 if expected.isdigit() else 0.0)
-    assert reward_of(answer, expected, compat=True) > reward_of(answer, expected)
+    assert reward_of(answer, expected) == 0.0
+    assert reward_of(answer, expected, compat=True) > 0.0
 
 
-def test_numbers_that_are_equal_earn_all_except_in_compat() -> None:
+def test_only_numbers_that_are_equal_earn_all_except_in_compat() -> None:
     assert reward_of("0", "-0") == 1.0
     assert reward_of("0", "-0", compat=True) == 0.98
+    more_digits_than_a_float_holds = "100000000000000001", "100000000000000002"
+    assert reward_of(*more_digits_than_a_float_holds) == 0.98
+    assert reward_of(*more_digits_than_a_float_holds, compat=True) == 1.0
 
 
 def test_units_may_be_left_out_of_a_range_but_not_exchanged() -> None:
@@ -220,7 +222,7 @@ def test_hostile_text_is_graded_in_time_in_proportion_to_its_length() -> None:
     ]
     began = time.process_time()
     for unit in units:
-        text = unit * (60_000 // len(unit))
+        text = unit * (30_000 // len(unit))
         for mode in MODES.values():
             reward_of(mode(text, False) or text, "10 kg")
             reward_of(mode(text, True) or text, "10 kg", compat=True)

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.models.conversion import Conversion, says
-from ludus.models.messages_answer import answer_from_messages, answer_to_messages
-from ludus.models.messages_blocks import assistant_items, parts, plainest, user_items
+from ludus.dialects.conversion import Conversion, says
+from ludus.dialects.messages_answer import answer_from_messages, answer_to_messages
+from ludus.dialects.messages_blocks import assistant_items, parts, plainest, user_items
 from ludus.response import Item
 
 __all__ = ["answer_from_messages", "answer_to_messages", "request_from_messages"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.models.conversion import TOKEN_FIELDS, Conversion, says
+from ludus.dialects.conversion import TOKEN_FIELDS, Conversion, says
 from ludus.response import Item
 
 OPENING, CLOSING = "<think>", "</think>"

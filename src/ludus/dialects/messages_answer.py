@@ -10,11 +10,11 @@ from typing import Any
 
 import orjson
 
-from ludus.models.chat_answer import REPEATED, as_output, response_object
-from ludus.models.chat_items import is_assistant, kind_of
-from ludus.models.chat_reasoning import one_text
-from ludus.models.conversion import Conversion, says
-from ludus.models.messages_blocks import Block, assistant_items
+from ludus.dialects.chat_answer import REPEATED, as_output, response_object
+from ludus.dialects.chat_items import is_assistant, kind_of
+from ludus.dialects.chat_reasoning import one_text
+from ludus.dialects.conversion import Conversion, says
+from ludus.dialects.messages_blocks import Block, assistant_items
 from ludus.outcome import Failure
 from ludus.response import Item
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from ludus.models.chat_parts import Part
-from ludus.models.chat_reasoning import summary
-from ludus.models.conversion import Conversion, says
+from ludus.dialects.chat_parts import Part
+from ludus.dialects.chat_reasoning import summary
+from ludus.dialects.conversion import Conversion, says
 from ludus.response import Item
 
 Block = dict[str, Any]

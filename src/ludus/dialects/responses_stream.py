@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ludus.models.conversion import Conversion
+from ludus.dialects.conversion import Conversion
 from ludus.outcome import Failure
 from ludus.response import Item
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.models.conversion import Conversion
+from ludus.dialects.conversion import Conversion
 
 _FUNCTION = ("name", "description", "parameters", "strict")
 _TOOL = frozenset({"type", *_FUNCTION})

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.models.chat_parts import Part, content_from_chat, joined, part_to_chat
-from ludus.models.chat_reasoning import from_details, readable, split_thought, summary, tagged, to_details
-from ludus.models.chat_style import ChatStyle
-from ludus.models.conversion import TOKEN_FIELDS, Conversion, says, tokens_of
+from ludus.dialects.chat_parts import Part, content_from_chat, joined, part_to_chat
+from ludus.dialects.chat_reasoning import from_details, readable, split_thought, summary, tagged, to_details
+from ludus.dialects.chat_style import ChatStyle
+from ludus.dialects.conversion import TOKEN_FIELDS, Conversion, says, tokens_of
 from ludus.response import Item
 
 ChatMessage = dict[str, Any]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.models.chat_parts import content_from_chat, content_to_chat
-from ludus.models.chat_style import OPEN, ChatStyle
-from ludus.models.chat_turn import RANKS, ChatMessage, Turn, turn_from_chat
-from ludus.models.conversion import Conversion
+from ludus.dialects.chat_parts import content_from_chat, content_to_chat
+from ludus.dialects.chat_style import OPEN, ChatStyle
+from ludus.dialects.chat_turn import RANKS, ChatMessage, Turn, turn_from_chat
+from ludus.dialects.conversion import Conversion
 from ludus.response import Item
 
 _MESSAGE = frozenset({"type", "role", "content", "id", "status", "name"})

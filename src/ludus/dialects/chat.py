@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ludus.dialects.chat_answer import answer_to_chat, from_chat
+from ludus.dialects.chat_items import from_messages, to_messages
+from ludus.dialects.chat_style import OPEN, OPENAI, ChatStyle
+from ludus.dialects.chat_tools import choice_from_chat, choice_to_chat, tools_from_chat, tools_to_chat
+from ludus.dialects.conversion import Conversion, says
 from ludus.model import Request
-from ludus.models.chat_answer import answer_to_chat, from_chat
-from ludus.models.chat_items import from_messages, to_messages
-from ludus.models.chat_style import OPEN, OPENAI, ChatStyle
-from ludus.models.chat_tools import choice_from_chat, choice_to_chat, tools_from_chat, tools_to_chat
-from ludus.models.conversion import Conversion, says
 
 __all__ = [
     "OPEN",

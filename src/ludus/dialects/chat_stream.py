@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ludus.models.conversion import Conversion, says
+from ludus.dialects.conversion import Conversion, says
 from ludus.outcome import Failure
 
 _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")

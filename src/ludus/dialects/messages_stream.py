@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
+from ludus.dialects.conversion import Conversion
 from ludus.encoding import encode
-from ludus.models.conversion import Conversion
 from ludus.outcome import Failure
 
 #: What a delta of each type adds to: the key of its piece, and the key of the block that it continues.

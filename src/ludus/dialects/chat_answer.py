@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.models.chat_items import is_assistant, kind_of
-from ludus.models.chat_style import OPEN, ChatStyle
-from ludus.models.chat_turn import Turn, turn_from_chat
-from ludus.models.conversion import Conversion, says, seconds
+from ludus.dialects.chat_items import is_assistant, kind_of
+from ludus.dialects.chat_style import OPEN, ChatStyle
+from ludus.dialects.chat_turn import Turn, turn_from_chat
+from ludus.dialects.conversion import Conversion, says, seconds
 from ludus.outcome import Failure
 from ludus.response import Item
 

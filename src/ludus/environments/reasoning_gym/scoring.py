@@ -1,0 +1,66 @@
+"""What runs in a child process: the library's scorer for one answer.
+
+The library takes seconds to import and a hundred megabytes, so the process that collects never imports it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from reasoning_gym.factory import DATASETS
+
+from ludus.environments.reasoning_gym.evaluation import defuse
+from ludus.environments.reasoning_gym.repairs import Entry, repaired
+
+Scorer = Callable[[str, Entry], float]
+
+
+def families() -> dict[str, str]:
+    """Every family of puzzles, and the category that it belongs to."""
+    found = {name: dataset.__module__.split(".")[1] for name, (dataset, _) in DATASETS.items()}
+    return {name: category for name, category in sorted(found.items()) if name != "composite"}
+
+
+def score(family: str, answer: str, entry: Entry, config: dict[str, Any], compat: bool) -> tuple[float, str | None]:
+    """The reward of an answer, and what is wrong with the row where it cannot be judged.
+
+    A scorer that fails over an answer judges it wrong; one that fails over the row's own key says that the row is
+    bad. With `compat` every failure is a 0.
+    """
+    try:
+        scorer = _scorer(family, "{}" if compat else json.dumps(config, sort_keys=True))
+    except Exception as error:
+        return 0.0, None if compat else f"there is no scorer for {family}: {_said(error)}"
+    try:
+        reward = float(scorer(answer, entry))
+    except Exception:
+        return 0.0, None if compat else _problem(scorer, entry)
+    if not math.isfinite(reward):
+        return 0.0, None
+    return reward if compat else repaired(family, answer, entry, reward), None
+
+
+@lru_cache(maxsize=256)
+def _scorer(family: str, config: str) -> Scorer:
+    defuse()
+    if family == "composite" or family not in DATASETS:
+        raise ValueError("unknown family")
+    dataset, settings = DATASETS[family]
+    scorer: Scorer = dataset(config=settings(**json.loads(config))).score_answer
+    return scorer
+
+
+def _problem(scorer: Scorer, entry: Entry) -> str | None:
+    try:
+        scorer("?" if entry["answer"] is None else entry["answer"], entry)
+    except Exception as error:
+        return f"the row's own answer cannot be scored: {_said(error)}"
+    return None
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:200]

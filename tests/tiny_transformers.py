@@ -1,0 +1,91 @@
+"""A tokenizer and models of `transformers` that are small enough to be made in a test."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+torch.set_num_threads(1)
+
+CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+LLAMA = """<|begin|>{% for m in messages %}<|header|>{{ m.role }}<|end_header|>
+
+{{ m.content | trim }}<|eot|>{% endfor %}{% if add_generation_prompt %}<|header|>assistant<|end_header|>
+
+{% endif %}"""
+#: Old thinking is dropped from the text of a turn.
+FORGETFUL = """{% for m in messages %}<|im_start|>{{ m.role }}
+{% if m.role == "assistant" and not loop.last %}{{ m.content.split("</think>")[-1] }}{% else %}{{ m.content }}
+{%- endif %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+#: Tools and thinking have places of their own; thinking before the last question of a user is dropped.
+TOOLS = r"""{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == "user" %}{% set ns.last = loop.index0 %}
+{%- endif %}{% endfor %}{% if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{% if m.reasoning_content and loop.index0 > ns.last %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}
+{%- for call in m.tool_calls or [] %}{{ "\n<tool_call>\n" + (call.function | tojson) + "\n</tool_call>" }}{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+TEMPLATES = {"chatml": CHATML, "llama": LLAMA, "forgetful": FORGETFUL, "tools": TOOLS}
+CONTROL = ["<|im_start|>", "<|im_end|>", "<|begin|>", "<|header|>", "<|end_header|>", "<|eot|>"]
+
+
+@cache
+def _bytes() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=alphabet, special_tokens=CONTROL, show_progress=False
+    )
+    words = ["user assistant system the tool name arguments counter increment question answer aa ae io ou"] * 3
+    tokenizer.train_from_iterator(words, trainer)
+    return tokenizer
+
+
+def tokenizer(template: str = "chatml") -> Any:
+    """A byte-level tokenizer with merges and control tokens of its own."""
+    end = "<|eot|>" if template == "llama" else "<|im_end|>"
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(_bytes().to_str()), eos_token=end, additional_special_tokens=CONTROL
+    )
+    made.chat_template = TEMPLATES[template]
+    return made
+
+
+def llama(seed: int = 0, kind: type[LlamaForCausalLM] = LlamaForCausalLM, **settings: Any) -> Any:
+    """Random weights, large enough that some tokens are far likelier than others."""
+    torch.manual_seed(seed)
+    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512}
+    tokens: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    vocabulary = _bytes().get_vocab_size()
+    config = LlamaConfig(vocab_size=vocabulary, initializer_range=0.3, **sizes, **heads, **tokens, **settings)
+    return kind(config).eval()
+
+
+class Parrot(LlamaForCausalLM):
+    """Says what it is told to say, one `script` entry for each prompt, and counts the steps it makes."""
+
+    script: list[list[int]] = []
+    steps = 0
+
+    def forward(self, input_ids: Any = None, **inputs: Any) -> Any:
+        """As a Llama, with the scripted token far likelier than all others."""
+        output = super().forward(input_ids=input_ids, **inputs)
+        self.steps += 1
+        if input_ids.shape[1] > 1:
+            self._said, self.script = iter(self.script[0]), self.script[1:]
+        output.logits[:, -1, next(self._said)] += 1000.0
+        return output
