@@ -49,11 +49,18 @@ def test_no_rollout_fails_while_an_endpoint_lives(counter, rows):
         dies = ExitStack()
         dead = dies.enter_context(running(Server()))
         slow = type("Slow", (counter,), {"call": slowly(counter.call)})
-        threading.Timer(0.3, dies.close).start()
+
+        def kill_after_ten() -> None:
+            while len(dead.bodies) < 10:
+                time.sleep(0.005)
+            dies.close()
+
+        killer = threading.Thread(target=kill_after_ten, daemon=True)
+        killer.start()
         model = open_model(block([lives, dead], retries=0))
         result = ludus.collect(slow, model=model, input=rows(200), concurrency=20)
+        killer.join()
         assert result.metrics["counts"] == {"dispatched": 200, "completed": 200, "failed": 0, "masked": 0}
-        assert dead.bodies
         assert [endpoint["resting"] for endpoint in result.metrics["model"]["endpoints"]] == [False, True]
 
 
@@ -243,6 +250,7 @@ def test_asked_for_tokens_a_rollout_without_them_is_masked_and_says_why(counter,
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_an_answer_that_comes_in_pieces_is_the_same_answer(server, counter, rows, api):
     import servers
+
     from ludus.dialects.chat import answer_to_chat
     from ludus.dialects.chat_stream import chat_chunks
     from ludus.dialects.responses_stream import response_events
@@ -273,3 +281,13 @@ def test_what_a_dialect_cannot_carry_is_counted(server, counter, rows):
     server.routes = {"/v1/chat/completions"}
     result = ludus.collect(counter, model=f"{server.url}#m", input=[row], settings={"model.api": "chat"})
     assert any("truncation" in entry for entry in result.metrics["model"]["lost"])
+
+
+async def test_any_answer_can_be_had_as_a_stream():
+    from ludus.models.streaming import stream
+
+    model = ScriptedModel([{"text": "hello", "reasoning": "hm"}])
+    kinds = [event["type"] async for event in stream(model, Request("hi"))]
+    assert kinds[0] == "response.created"
+    assert kinds[-1] == "response.completed"
+    assert "response.output_text.delta" in kinds

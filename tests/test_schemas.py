@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import time
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ludus import UserError
 from ludus.verifiers.schemas import Validator, is_tree, strict, strict_without_lists
 
 values = st.recursive(
@@ -179,3 +182,10 @@ def test_only_schemas_that_look_at_everything_once_are_trees() -> None:
     assert is_tree({"properties": {"pattern": {"type": "string"}, "$ref": True}})
     for schema in ({"$ref": "#"}, {"items": {"pattern": "a"}}, {"anyOf": [A]}, {"properties": {"a": {"not": {}}}}, 5):
         assert not is_tree(schema)
+
+
+def test_a_missing_library_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    monkeypatch.delitem(sys.modules, "ludus.verifiers.schemas")
+    with pytest.raises(UserError, match=r"pip install 'ludus\[structured\]'"):
+        importlib.import_module("ludus.verifiers.schemas")

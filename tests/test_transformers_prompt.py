@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("torch", reason="torch is not installed: pip install 'ludus[train]'")
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'ludus[train]'")
-
 from tiny_transformers import CONTROL, TEMPLATES, tokenizer
 
 from ludus.errors import UserError
@@ -93,7 +90,7 @@ def test_a_template_that_drops_thinking_breaks_the_sequence_there_and_nowhere_el
 ) -> None:
     calls = play("forgetful", turns, tools=[ADD])
     thought = ["</think>" in text for _, text in turns]
-    assert [continues(*pair) for pair in zip(calls, calls[1:], strict=False)] == [not kept for kept in thought[:-1]]
+    assert [continues(*pair) for pair in pairwise(calls)] == [not kept for kept in thought[:-1]]
     assert trained(calls) == 1 + sum(thought[:-1])
 
 

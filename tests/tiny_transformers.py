@@ -1,13 +1,18 @@
-"""A tokenizer and models of `transformers` that are small enough to be made in a test."""
+"""A tokenizer and models of `transformers` that are small enough to be made in a test. Skips it where there is none."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
-import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+import pytest
+
+from ludus.models.transformers import TransformersModel
+from ludus.tokens import Tokens
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'ludus[train]'")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'ludus[train]'")
+tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'ludus[train]'")
 
 torch.set_num_threads(1)
 
@@ -27,13 +32,14 @@ FORGETFUL = """{% for m in messages %}<|im_start|>{{ m.role }}
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 #: Tools and thinking have places of their own; thinking before the last question of a user is dropped.
-TOOLS = r"""{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == "user" %}{% set ns.last = loop.index0 %}
-{%- endif %}{% endfor %}{% if tools %}<|im_start|>system
+TOOLS = r"""{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == "user" %}
+{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{% if tools %}<|im_start|>system
 {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}<|im_end|>
 {% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
 {% if m.reasoning_content and loop.index0 > ns.last %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}
-{%- for call in m.tool_calls or [] %}{{ "\n<tool_call>\n" + (call.function | tojson) + "\n</tool_call>" }}{% endfor %}<|im_end|>
+{%- for call in m.tool_calls or [] %}{{ "\n<tool_call>\n" + (call.function | tojson) + "\n</tool_call>" }}
+{%- endfor %}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 TEMPLATES = {"chatml": CHATML, "llama": LLAMA, "forgetful": FORGETFUL, "tools": TOOLS}
@@ -41,41 +47,45 @@ CONTROL = ["<|im_start|>", "<|im_end|>", "<|begin|>", "<|header|>", "<|end_heade
 
 
 @cache
-def _bytes() -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
+def _bytes() -> Any:
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=400, initial_alphabet=alphabet, special_tokens=CONTROL, show_progress=False
     )
     words = ["user assistant system the tool name arguments counter increment question answer aa ae io ou"] * 3
-    tokenizer.train_from_iterator(words, trainer)
-    return tokenizer
+    made.train_from_iterator(words, trainer)
+    return made
 
 
 def tokenizer(template: str = "chatml") -> Any:
     """A byte-level tokenizer with merges and control tokens of its own."""
     end = "<|eot|>" if template == "llama" else "<|im_end|>"
-    made = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(_bytes().to_str()), eos_token=end, additional_special_tokens=CONTROL
+    made = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer.from_str(_bytes().to_str()),
+        eos_token=end,
+        additional_special_tokens=CONTROL,
     )
     made.chat_template = TEMPLATES[template]
     return made
 
 
-def llama(seed: int = 0, kind: type[LlamaForCausalLM] = LlamaForCausalLM, **settings: Any) -> Any:
+def llama(seed: int = 0, kind: Any = transformers.LlamaForCausalLM, **settings: Any) -> Any:
     """Random weights, large enough that some tokens are far likelier than others."""
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512}
     tokens: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     vocabulary = _bytes().get_vocab_size()
-    config = LlamaConfig(vocab_size=vocabulary, initializer_range=0.3, **sizes, **heads, **tokens, **settings)
+    config = transformers.LlamaConfig(
+        vocab_size=vocabulary, initializer_range=0.3, **sizes, **heads, **tokens, **settings
+    )
     return kind(config).eval()
 
 
-class Parrot(LlamaForCausalLM):
+class Parrot(transformers.LlamaForCausalLM):
     """Says what it is told to say, one `script` entry for each prompt, and counts the steps it makes."""
 
     script: list[list[int]] = []
@@ -89,3 +99,21 @@ class Parrot(LlamaForCausalLM):
             self._said, self.script = iter(self.script[0]), self.script[1:]
         output.logits[:, -1, next(self._said)] += 1000.0
         return output
+
+
+async def parrot(*texts: str, **settings: Any) -> TransformersModel:
+    """A started model that says these texts, one for each request."""
+    weights, words = llama(kind=Parrot), tokenizer()
+    weights.script = [words.encode(text, add_special_tokens=False) for text in texts]
+    model = TransformersModel(weights, words, config=TransformersModel.Config(**settings))
+    await model.start()
+    return model
+
+
+def plain_logprobs(weights: Any, tokens: Tokens) -> list[float]:
+    """What one forward pass over prompt and answer says of the answer."""
+    ids = [*tokens.prompt_ids, *tokens.generated_ids]
+    with torch.no_grad():
+        logits = weights(torch.tensor([ids])).logits[0, len(tokens.prompt_ids) - 1 : -1]
+    found = logits.log_softmax(-1).gather(1, torch.tensor(tokens.generated_ids)[:, None])[:, 0]
+    return list(map(float, found))

@@ -28,7 +28,10 @@ from ludus.resources import Resources, ResourcesConfig
 from ludus.settings import checked
 from ludus.task import Task
 
-AGENTS = {"simple": "ludus.agents.simple:SimpleAgent"}
+AGENTS = {
+    "simple": "ludus.agents.simple:SimpleAgent",
+    "single_turn": "ludus.agents.single_turn:SingleTurnAgent",
+}
 FILE = "environment.yaml"
 BUILT_IN = Path(__file__).parent / "environments"
 

@@ -57,6 +57,19 @@ class Changes:
             if len(self.drifted) < NAMED:
                 self.drifted.append(answer.name)
 
+    def merge(self, other: Changes) -> None:
+        """Count what another has counted. Its rows come after those counted so far."""
+        self.counts += other.counts
+        self.failures += other.failures
+        self.masked += other.masked
+        self.drift_count += other.drift_count
+        self._both += other._both
+        self._sum_before += other._sum_before
+        self._sum_after += other._sum_after
+        self.changes += other.changes[: NAMED - len(self.changes)]
+        self.failed += other.failed[: NAMED - len(self.failed)]
+        self.drifted += other.drifted[: NAMED - len(self.drifted)]
+
     def _compared(self, answer: Answer, verdict: Verdict, before: float) -> str:
         masked, reward = bool(verdict.mask), verdict.reward
         if not masked and not answer.was_masked:

@@ -1,8 +1,7 @@
 """Scoring stored rollouts again: a file of rows in, the same rows with today's rewards out, in the same order.
 
-Rows stream through a fixed number of workers, so memory depends neither on the file nor on how slow a judge is. A
-verifier that answers at once is awaited where it stands: no task is made for a row. What is answered out of turn waits,
-encoded, until it is its turn to be written.
+Rows stream through a fixed number of workers, so memory depends neither on the file nor on how slow a judge is. Where the
+verifier turns out never to wait for anything, a processor is all it takes, and the others in this machine help.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pickle
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,22 +18,29 @@ from typing import Any
 from ludus.collection.api import rare_collections, run_to_end
 from ludus.collection.changes import Changes
 from ludus.collection.journal import Journal
+from ludus.collection.lineup import Line, Lineup, Part, answer_all
+from ludus.collection.rescore_child import Order, answer_block, close
 from ludus.collection.run import Files
 from ludus.collection.scoring import Answer, Scorers, Which
-from ludus.deadline import Deadline
 from ludus.errors import UserError
+from ludus.processes import ProcessPool
 
-#: How many bytes of lines may wait for their turn, and how many are written at once.
-HELD = 32 << 20
-BLOCK = 256 << 10
-
-#: Seconds between two looks at the rest of the world, and between two writes.
-BREATH = 0.005
+#: How many bytes are written at once, and after how many seconds at the latest.
+WRITTEN = 256 << 10
 FLUSH = 0.5
+
+#: Bytes that another process gets at once, and how many must be left to be worth starting one.
+BLOCK = 128 << 10
+WORTH_HELP = 16 << 20
+MOST_HELPERS = 7
+HELP_SECONDS = 3600.0
+
+#: Seconds after which it is clear whether rows wait for anything.
+LOOK = 0.02
 
 
 class Rescoring:
-    """One pass over a file. `changes` is what it found; `done`, `read` and `size` (bytes) say how far it has come."""
+    """One pass over a file. `changes` is what it found; `read` and `size` (in bytes) say how far it has come."""
 
     def __init__(
         self,
@@ -48,88 +55,85 @@ class Rescoring:
         self.source = rollouts_file(Path(source))
         self.output = Path(output) if output is not None else None
         self.changes = Changes()
-        self.concurrency = concurrency
-        self.taken = self.done = self.read = self.size = 0
+        self.read = self.size = 0
         self.started = self.last_change = time.perf_counter()
+        self.lineup: Lineup | None = None
         self._environment, self._settings, self._stale = environment, settings or {}, stale
+        self._concurrency = concurrency
         self._writer: Output | None = None
-        self._waiting: dict[int, Answer] = {}
-        self._held = 0
-        self._moved = asyncio.Event()
-        self._breathe = 0.0
 
     async def run(self) -> None:
         """Answer every row. However it ends, what is in the output is whole."""
         async with contextlib.AsyncExitStack() as stack:
             lines = stack.enter_context(contextlib.closing(self._lines()))
-            first = next(lines, None)
-            if first is None:
-                raise UserError(f"{self.source} holds no rows")
             scorers = Scorers(stack, self._settings, sign=self.output is not None, stale=self._stale)
             if self._environment is not None:
                 await scorers.use(self._environment)
             if self.output is not None:
                 self._writer = stack.enter_context(Output(self.output))
+            self.lineup = Lineup(lines, scorers, self._record)
             with rare_collections():
-                await self._all(_again(first, lines), scorers)
+                await self._answer(self.lineup, scorers)
+            if not self.changes.rows:
+                raise UserError(f"{self.source} holds no rows")
             if self._writer is not None:
                 self._writer.finish()
 
-    async def _all(self, lines: Iterator[tuple[int, bytes]], scorers: Scorers) -> None:
-        flushing = asyncio.create_task(self._flush_now_and_then())
-        workers = [asyncio.create_task(self._work(lines, scorers)) for _ in range(self.concurrency)]
+    async def _answer(self, lineup: Lineup, scorers: Scorers) -> None:
+        others = [asyncio.create_task(self._flush_now_and_then()), asyncio.create_task(self._help(lineup, scorers))]
         try:
-            await asyncio.gather(*workers)
+            await lineup.run(self._concurrency)
+            await others[1]
         finally:
-            for task in (flushing, *workers):
+            for task in others:
                 task.cancel()
-            await asyncio.gather(flushing, *workers, return_exceptions=True)
+            await asyncio.gather(*others, return_exceptions=True)
 
-    async def _work(self, lines: Iterator[tuple[int, bytes]], scorers: Scorers) -> None:
-        deadline = Deadline(whole=float(1 << 30), shortest=60.0)
-        deadline.start()
-        try:
-            while True:
-                while self._held > HELD:
-                    self._moved.clear()
-                    await self._moved.wait()
-                taken = next(lines, None)
-                if taken is None:
-                    return
-                place = self.taken
-                self.taken += 1
-                self._deliver(place, await scorers.answer(*taken, deadline))
-                if (now := time.perf_counter()) > self._breathe:
-                    self.last_change = now
-                    await asyncio.sleep(0)
-                    self._breathe = time.perf_counter() + BREATH
-        finally:
-            deadline.stop()
-
-    def _deliver(self, place: int, answer: Answer) -> None:
-        waiting = self._waiting
-        if place != self.done:
-            waiting[place] = answer
-            self._held += len(answer.line)
-            return
-        self._record(answer)
-        while waiting and (later := waiting.pop(self.done, None)) is not None:
-            self._held -= len(later.line)
-            self._record(later)
-        self._moved.set()
-
-    def _record(self, answer: Answer) -> None:
+    def _record(self, answer: Answer | Part) -> None:
         if self._writer is not None:
             self._writer.add(answer.line)
-        self.changes.add(answer)
-        self.done += 1
+        if isinstance(answer, Part):
+            self.changes.merge(answer.changes)
+        else:
+            self.changes.add(answer)
 
     async def _flush_now_and_then(self) -> None:
-        while self._writer is not None:
+        rows = 0
+        while True:
             await asyncio.sleep(FLUSH)
-            self._writer.flush()
+            if self._writer is not None:
+                self._writer.flush()
+            if self.changes.rows != rows:
+                rows, self.last_change = self.changes.rows, time.perf_counter()
 
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
+    async def _help(self, lineup: Lineup, scorers: Scorers) -> None:
+        """Give blocks of lines to other processes, where that is safe and worth it."""
+        await asyncio.sleep(LOOK)
+        named = self._environment
+        movable = named is None or isinstance(named, (str, Path))
+        alone = self._concurrency == 1 or lineup.in_flight or scorers.has_sessions
+        helpers = min(len(os.sched_getaffinity(0)) - 1, MOST_HELPERS)
+        if not movable or alone or helpers < 1 or self.size - self.read < WORTH_HELP:
+            return
+        where = str(named) if named is not None else None
+        order = pickle.dumps(Order(where, self._settings, self.output is not None, self._stale))
+        async with ProcessPool(helpers, memory=None) as pool:
+            await asyncio.gather(*(self._delegate(lineup, scorers, pool, order) for _ in range(helpers)))
+            closing = (pool.run(close, order) for _ in range(helpers))
+            await asyncio.gather(*closing, return_exceptions=True)
+
+    async def _delegate(self, lineup: Lineup, scorers: Scorers, pool: ProcessPool, order: bytes) -> None:
+        helped = True
+        while helped and (taken := await lineup.take(BLOCK)) is not None:
+            place, lines = taken
+            try:
+                part = Part(*await pool.run(answer_block, order, lines, timeout=HELP_SECONDS))
+            except Exception:  # help that fails is no help, and nothing else: we can do it ourselves
+                helped = False
+                part = await answer_all(lines, scorers, self._concurrency)
+            lineup.deliver(place, part)
+
+    def _lines(self) -> Iterator[Line]:
         """The lines that hold anything, with their numbers and their ends."""
         try:
             with self.source.open("rb") as file:
@@ -164,10 +168,10 @@ class Output:
         self._journal.close()
 
     def add(self, line: bytes) -> None:
-        """Write a line, soon."""
+        """Write one or more lines, soon."""
         self._lines.append(line)
         self._size += len(line)
-        if self._size >= BLOCK:
+        if self._size >= WRITTEN:
             self.flush()
 
     def flush(self) -> None:
@@ -209,8 +213,3 @@ def rescore(source: str | Path, environment: Which | None = None, **options: Any
     rescoring = Rescoring(source, environment, **options)
     run_to_end(rescoring.run())
     return rescoring.changes
-
-
-def _again(first: tuple[int, bytes], rest: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    yield first
-    yield from rest

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ Which = str | Path | type[Resources] | Environment
 
 @dataclass(slots=True)
 class Answer:
-    """What became of a row. `fresh` is one whose receipt showed that there is nothing to do."""
+    """What became of a row: a verdict, a failure, or neither where its receipt showed that there is nothing to do."""
 
     number: int
     name: str
@@ -42,7 +43,6 @@ class Answer:
     verdict: Verdict | None = None
     failure: Failure | None = None
     drift: int = 0
-    fresh: bool = False
     was_masked: bool = False
 
 
@@ -50,14 +50,32 @@ class Scorer:
     """Judges rows of one environment."""
 
     def __init__(self, environment: Environment, shared: Any) -> None:
+        kind = environment.resources
         self.environment = environment
         self.signer = Signer(environment)
+        self.has_session = has_session(kind)
         self._shared = shared
-        self.has_session = has_session(environment.resources)
-        fields = environment.resources.Task.model_fields
-        closed = environment.resources.Task.model_config.get("extra") == "forbid"
-        aliases = {field.alias for field in fields.values() if field.alias}
-        self._only = frozenset(fields) | aliases if closed else None
+        self._is_async = inspect.iscoroutinefunction(kind.verify)
+        aliases = (field.alias or name for name, field in kind.Task.model_fields.items())
+        forbids = kind.Task.model_config.get("extra") == "forbid"
+        self._only = frozenset(kind.Task.model_fields).union(aliases) if forbids else None
+
+    async def score(
+        self, task: Task, response: Response, job: Job, deadline: Deadline
+    ) -> tuple[Verdict, dict[str, Any] | None]:
+        """The verdict on a response, and how its session differed from the recorded one. Raises a `Failure`."""
+        environment = self.environment
+        try:
+            resources = environment.resources(environment.config, self._shared)
+        except Exception as error:
+            raise Failure.of(error, "open") from error
+        resources.seed = job.seed
+        if not self.has_session:
+            return await self._verify(resources, task, response, deadline), None
+        rollout, drift = await replay(job, response, environment, resources)
+        if rollout.verdict is None:
+            raise rollout.error or Failure("crash", "no verdict", stage="verify")
+        return rollout.verdict, drift
 
     def task(self, fields: Row) -> Task:
         """The task of a row, checked."""
@@ -70,20 +88,12 @@ class Scorer:
         except Exception as error:
             raise Failure.of(error, "open") from error
 
-    def session(self, seed: int) -> Resources:
-        """A fresh one."""
-        try:
-            resources = self.environment.resources(self.environment.config, self._shared)
-        except Exception as error:
-            raise Failure.of(error, "open") from error
-        resources.seed = seed
-        return resources
-
-    async def verify(self, resources: Resources, task: Task, response: Response, deadline: Deadline) -> Verdict:
-        """The verdict on a response that is judged by its text alone."""
+    async def _verify(self, resources: Resources, task: Task, response: Response, deadline: Deadline) -> Verdict:
         seconds = self.environment.limits.verify
         deadline.enter(seconds)
         try:
+            if self._is_async:
+                return Verdict.of(await resources.verify(task, response))
             return Verdict.of(await awaited(resources.verify, task, response))
         except asyncio.CancelledError:
             if deadline.took_back_cancel():
@@ -93,13 +103,6 @@ class Scorer:
             raise Failure.of(error, "verify") from error
         finally:
             deadline.leave()
-
-    async def replay(self, resources: Resources, job: Job, response: Response) -> tuple[Verdict, Row | None]:
-        """The verdict on a session, and how it differed from the recorded one."""
-        rollout, drift = await replay(job, response, self.environment, resources)
-        if rollout.verdict is None:
-            raise rollout.error or Failure("crash", "no verdict", stage="verify")
-        return rollout.verdict, drift
 
 
 class Scorers:
@@ -114,11 +117,15 @@ class Scorers:
         self._all: Scorer | None = None
         self._known: dict[str, Scorer | Failure] = {}
         self._lock = asyncio.Lock()
-        self._naming = stored.Naming()
 
     async def use(self, which: Which) -> None:
         """Judge every row with this environment, whatever the rows say."""
         self._all = await self._open(Environment.load(which))
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether any row so far was more than its text."""
+        return any(isinstance(each, Scorer) and each.has_session for each in (self._all, *self._known.values()))
 
     async def answer(self, number: int, line: bytes, deadline: Deadline) -> Answer:
         """Answer one line of a file. Raises only what stops everything: a cancellation, or a mistake in the settings."""
@@ -127,10 +134,10 @@ class Scorers:
         except Failure as failure:
             return Answer(number, f"line-{number}", stored.unreadable(failure, number), failure=failure)
         fields = stored.task_row(row)
-        head = self._naming.head(row, fields)
+        head = stored.head_of(row, fields, number)
         before = stored.stored_reward(row)
         answer = Answer(number, head["rollout_id"], line, before, was_masked=row.get("outcome") == "masked")
-        scorer, receipt, drift = self._all, "", None
+        scorer, receipt = self._all, ""
         try:
             if scorer is None:
                 scorer = await self._named(row)
@@ -138,15 +145,10 @@ class Scorers:
             if self._sign:
                 receipt = scorer.signer.sign(fields, response.output)
                 if self._stale and before is not None and row.get("receipt") == receipt:
-                    answer.fresh = True
                     return answer
-            task, seed = scorer.task(fields), _seed(row, head)
-            resources = scorer.session(seed)
-            if not scorer.has_session:
-                verdict = await scorer.verify(resources, task, response, deadline)
-            else:
-                job = Job(**head, task=task, row=fields, seed=seed, environment=scorer.environment.name)
-                verdict, drift = await scorer.replay(resources, job, response)
+            task = scorer.task(fields)
+            job = Job(**head, task=task, row=fields, seed=_seed(row, head), environment=scorer.environment.name)
+            verdict, drift = await scorer.score(task, response, job, deadline)
         except Failure as failure:
             name = scorer.environment.name if scorer is not None else ""
             answer.failure, answer.line = failure, stored.failed(row, head, fields, name, failure, number)

@@ -6,7 +6,6 @@ may have touched, so whatever is wrong with it is a `Failure` of kind `bad_row` 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -83,27 +82,19 @@ def stored_reward(row: Row) -> float | None:
     return float(reward) if isinstance(reward, (int, float)) and row.get("outcome") != "failed" else None
 
 
-class Naming:
-    """Names for rows that have none: a task is named as in a collection, its answers are counted."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[int] = Counter()  # of names' hashes: a number costs a fifth of what a text costs
-
-    def head(self, row: Row, task: Row) -> Row:
-        """The fields that name a rollout."""
-        if is_rollout(row):
-            repeat, attempt = row.get("repeat", 0), row.get("attempt", 1)
-            return {
-                "rollout_id": row["rollout_id"],
-                "task_id": row["task_id"],
-                "repeat": repeat if isinstance(repeat, int) else 0,
-                "attempt": attempt if isinstance(attempt, int) else 1,
-            }
+def head_of(row: Row, task: Row, number: int) -> Row:
+    """The fields that name a rollout. One without a name is named after its task and its line."""
+    if not is_rollout(row):
         named = task.get("task_id")
         task_id = str(named) if isinstance(named, (str, int)) else digest(task)
-        repeat = self._counts[hash(task_id)]
-        self._counts[hash(task_id)] += 1
-        return {"rollout_id": f"{task_id}-{repeat}", "task_id": task_id, "repeat": repeat, "attempt": 1}
+        return {"rollout_id": f"{task_id}-{number}", "task_id": task_id, "repeat": number, "attempt": 1}
+    repeat, attempt = row.get("repeat", 0), row.get("attempt", 1)
+    return {
+        "rollout_id": row["rollout_id"],
+        "task_id": row["task_id"],
+        "repeat": repeat if isinstance(repeat, int) else 0,
+        "attempt": attempt if isinstance(attempt, int) else 1,
+    }
 
 
 def is_same(row: Row, verdict: Verdict, receipt: str, drift: Row | None) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ class TransformersModel(Model):
         self.policy_version = self.name if policy_version is None else policy_version
         self.concurrency = self.config.max_batch
         self._batches = Batches(self._generate, self.config.max_batch, self.config.batch_wait_ms / 1000)
-        self._written: dict[str, Written] = {}
+        self._written: OrderedDict[str, Written] = OrderedDict()
         self._counts = {"batches": 0, "requests": 0, "output_tokens": 0, "seconds": 0.0}
 
     async def start(self) -> None:
@@ -222,7 +223,7 @@ class TransformersModel(Model):
         if request.session:
             remember(self._written.setdefault(request.session, {}), len(request.input), items, raw)
             if len(self._written) > _REMEMBERED_SESSIONS:
-                self.forget(next(iter(self._written)))
+                self._written.popitem(last=False)
         return self._response(tokens, items, cut=not row.halted)
 
     def _response(self, tokens: Tokens, items: list[Item], *, cut: bool) -> Response:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,9 @@ def load(path: str, gguf_file: str | None, dtype: str, device: str) -> tuple[Any
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **named)
-        model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **named, **plain)
+        with _quiet(transformers.utils.logging):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **named)
+            model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **named, **plain)
     except (OSError, ValueError, ImportError) as error:
         first = str(error).strip().splitlines()[0]
         raise UserError(f"transformers cannot load {path}: {first}", "Name a folder, a GGUF file or a model") from error
@@ -45,3 +48,15 @@ def end_ids(model: Any) -> set[int]:
         ends = getattr(settings, "eos_token_id", None)
         found.update(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
     return found
+
+
+@contextmanager
+def _quiet(logging: Any) -> Iterator[None]:
+    """Without the library's progress bars: the terminal may show a collection's own."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -38,12 +38,14 @@ READING_FORMULAS = {
     "games.puzzle24": "parse_expr",
 }
 
-#: What a formula may be made of. Other names are refused if they mean anything to SymPy or to Python.
-ELEMENTARY = frozenset(
-    ["E", "I", "abs", "Abs", "acos", "acosh", "acot", "acoth", "acsc", "acsch", "asec", "asech", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceiling", "cos", "cosh", "cot", "coth", "csc", "csch", "erf", "erfc", "exp", "factorial", "floor", "ln", "log", "pi", "root", "sec", "sech", "sign", "sin", "sinc", "sinh", "sqrt", "tan", "tanh"]
+#: Names in a formula: those that belong into an answer, those that do no harm. Of the others, any that means something
+#: to SymPy or to Python is refused.
+_ELEMENTARY = re.compile(
+    "E|I|pi|[aA]bs|a?(?:sin|cos|tan|cot|sec|csc)h?|atan2|ceiling|cbrt|erfc?|exp|factorial|floor|ln|log|root|sign|sinc|sqrt"
 )
-_TOLERATED = ELEMENTARY | frozenset(
-    ["Add", "Derivative", "Float", "Integer", "Integral", "Max", "Min", "Mod", "Mul", "N", "O", "Pow", "Product", "Q", "Rational", "S", "Sum", "and", "apart", "binomial", "cancel", "collect", "diff", "else", "expand", "factor", "gamma", "gcd", "if", "integrate", "lcm", "nan", "not", "nsimplify", "oo", "or", "simplify", "together", "trigsimp", "zoo"]
+_HARMLESS = re.compile(
+    "[NOQS]|Add|Derivative|Float|Integer|Integral|Max|Min|Mod|Mul|Pow|Product|Rational|Sum|and|apart|binomial|cancel|"
+    "collect|diff|else|expand|factor|gamma|gcd|if|integrate|lcm|nan|not|nsimplify|oo|or|simplify|together|trigsimp|zoo"
 )
 _TOKEN = re.compile(r"(?P<name>[A-Za-z_]\w*)|\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|[-+*/%^(),!]|\s+", re.ASCII)
 
@@ -86,6 +88,11 @@ def formula(text: str, local_dict: dict[str, Any] | None = None) -> Any:
     return parse_expr(text, local_dict=local_dict)
 
 
+def elementary(name: str) -> bool:
+    """Whether a name is that of a constant or a function, and not of something that works a formula out."""
+    return _ELEMENTARY.fullmatch(name) is not None
+
+
 def defuse() -> None:
     """Make the library's scorers in this process use `evaluate` and `formula`."""
     for name in EVALUATING:
@@ -110,16 +117,19 @@ def _dangerous() -> frozenset[str]:
 
 
 def _harmless(name: str) -> bool:
-    return name in _TOLERATED or not ("__" in name or name in _dangerous())
+    return elementary(name) or bool(_HARMLESS.fullmatch(name)) or not ("__" in name or name in _dangerous())
 
 
 def _value(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value):
             return value
-        case ast.List(elements) | ast.Tuple(elements) | ast.Set(elements):
-            values = [_value(each) for each in elements]
-            return tuple(values) if isinstance(node, ast.Tuple) else set(values) if isinstance(node, ast.Set) else values
+        case ast.Tuple(elements):
+            return tuple(_value(each) for each in elements)
+        case ast.List(elements):
+            return [_value(each) for each in elements]
+        case ast.Set(elements):
+            return {_value(each) for each in elements}
         case ast.Dict(keys, values) if None not in keys:
             return {_value(key): _value(value) for key, value in zip(keys, values, strict=True) if key is not None}
         case ast.UnaryOp(op, operand) if type(op) in _UNARY:

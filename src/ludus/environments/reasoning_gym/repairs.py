@@ -14,7 +14,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from ludus.environments.reasoning_gym.evaluation import ELEMENTARY, evaluate
+from ludus.environments.reasoning_gym.evaluation import elementary, evaluate
 
 Entry = dict[str, Any]
 Repair = Callable[[str, Entry, float], float]
@@ -24,6 +24,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _WORD = re.compile(r"\w+")
 _SUM = re.compile(r"[0-9+*/()\s-]+", re.ASCII)
 _TRUTHS = ({"true", "false"}, {"yes", "no"})
+_TIMES = "\u00d7"
 _FULL = 1.0 - 1e-9
 
 
@@ -96,7 +97,7 @@ def _formula(answer: str, entry: Entry, reward: float) -> float:
 
     What the key itself leaves to be worked out may be left by the answer too.
     """
-    asked = {name for name in _NAME.findall(answer) if len(name) > 1} - ELEMENTARY
+    asked = {name for name in _NAME.findall(answer) if len(name) > 1 and not elementary(name)}
     return reward if asked <= set(_NAME.findall(entry["answer"])) else 0.0
 
 
@@ -114,7 +115,7 @@ def _primes(answer: str, entry: Entry, reward: float) -> float:
     """`prime_factorization`: the number itself has the right product, and is no factorisation."""
     if reward != 0.5:
         return reward
-    factors = [int(factor) for factor in answer.split("×") if factor.strip()]
+    factors = [int(factor) for factor in answer.split(_TIMES) if factor.strip()]
     return reward if all(factor > 0 for factor in factors) and sum(factor > 1 for factor in factors) > 1 else 0.01
 
 

@@ -47,6 +47,8 @@ def reward_of(answer: str, expected: str, *, case_sensitive: bool = False, compa
     if case_sensitive:
         return float(answer.strip() == expected.strip())
     left, right = normalised(answer, compat), normalised(expected, compat)
+    if max(len(left), len(right)) > 20 * min(len(left), len(right)) + 200:
+        return 0.0  # no spelling makes so much of a difference
     if any(one == other for one, other in zip(_spellings(left, compat), _spellings(right, compat), strict=True)):
         return 1.0
     if compat:

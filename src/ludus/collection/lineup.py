@@ -1,0 +1,126 @@
+"""Lines answered by many workers at once, and handed on in the order in which they came.
+
+A verifier that answers at once is awaited where it stands, so that no task is made for a row. What is answered out of turn
+waits, encoded, for its turn; when much waits, no more lines are taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from time import perf_counter
+
+from ludus.collection.changes import Changes
+from ludus.collection.scoring import Answer, Scorers
+from ludus.deadline import Deadline
+
+Line = tuple[int, bytes]
+
+#: How many bytes may wait for their turn.
+HELD = 32 << 20
+
+#: Seconds after which a worker that never waits lets the others run.
+BREATH = 0.002
+
+
+class Part:
+    """The answers to several lines in a row, as one."""
+
+    __slots__ = ("changes", "line")
+
+    def __init__(self, line: bytes, changes: Changes) -> None:
+        self.line = line
+        self.changes = changes
+
+
+class Lineup:
+    """Takes lines, answers them, and passes each answer to `sink` when it is its turn."""
+
+    def __init__(self, lines: Iterator[Line], scorers: Scorers, sink: Callable[[Answer | Part], None]) -> None:
+        self._lines, self._scorers, self._sink = lines, scorers, sink
+        self._taken = self._passed_on = 0
+        self._waiting: dict[int, Answer | Part] = {}
+        self._held = 0
+        self._moved = asyncio.Event()
+        self._breathe = 0.0
+
+    @property
+    def in_flight(self) -> int:
+        """How many lines, or blocks of lines, are being answered or wait for their turn."""
+        return self._taken - self._passed_on
+
+    async def run(self, workers: int) -> None:
+        """Answer every line."""
+        tasks = [asyncio.create_task(self._work()) for _ in range(workers)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def take(self, size: int) -> tuple[int, list[Line]] | None:
+        """Lines for somebody else to answer, about `size` bytes of them, and their place; None when none are left."""
+        await self._room()
+        lines: list[Line] = []
+        while size > 0 and (line := next(self._lines, None)) is not None:
+            lines.append(line)
+            size -= len(line[1])
+        return (self._place(), lines) if lines else None
+
+    def deliver(self, place: int, answer: Answer | Part) -> None:
+        """Pass on an answer, and those that waited for it."""
+        waiting = self._waiting
+        if place != self._passed_on:
+            waiting[place] = answer
+            self._held += len(answer.line)
+            return
+        self._sink(answer)
+        self._passed_on += 1
+        while waiting and (later := waiting.pop(self._passed_on, None)) is not None:
+            self._held -= len(later.line)
+            self._sink(later)
+            self._passed_on += 1
+        self._moved.set()
+
+    async def _work(self) -> None:
+        lines, answer, deliver = self._lines, self._scorers.answer, self.deliver
+        deadline = Deadline(whole=float(1 << 30), shortest=60.0)
+        deadline.start()
+        try:
+            while True:
+                if self._held > HELD:
+                    await self._room()
+                line = next(lines, None)
+                if line is None:
+                    return
+                deliver(self._place(), await answer(*line, deadline))
+                if perf_counter() > self._breathe:
+                    await asyncio.sleep(0)
+                    self._breathe = perf_counter() + BREATH
+        finally:
+            deadline.stop()
+
+    async def _room(self) -> None:
+        while self._held > HELD:
+            self._moved.clear()
+            await self._moved.wait()
+
+    def _place(self) -> int:
+        place = self._taken
+        self._taken += 1
+        return place
+
+
+async def answer_all(lines: list[Line], scorers: Scorers, workers: int) -> Part:
+    """Answer a few lines for somebody else."""
+    answered: list[bytes] = []
+    changes = Changes()
+
+    def keep(answer: Answer | Part) -> None:
+        assert isinstance(answer, Answer)
+        answered.append(answer.line)
+        changes.add(answer)
+
+    await Lineup(iter(lines), scorers, keep).run(workers)
+    return Part(b"".join(answered), changes)

