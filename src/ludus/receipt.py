@@ -37,7 +37,7 @@ RECORD = frozenset(
 )
 
 #: Fields that a task and its record have in common: they name the task and are no part of its content.
-NAMES = ("task_id", "agent_ref")
+NAMES = frozenset({"task_id", "agent_ref"})
 
 _USES = re.compile(
     r"^\s*(?:from|import)\s+(ludus\.verifiers[\w.]*)(?:\s+import\s+(\([^)]*\)|[^#\n]*))?", re.MULTILINE
@@ -59,13 +59,12 @@ class Signer:
 
     def sign(self, row: Row, output: list[Item]) -> str:
         """The receipt for a task, given as its row, and the output that answered it."""
-        content = dict(row)
-        for name in NAMES:
-            content.pop(name, None)
+        if "task_id" in row or "agent_ref" in row:
+            row = {key: row[key] for key in row if key not in NAMES}
         try:
-            task = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+            task = orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
         except TypeError:  # rows that never were JSON, from a list in Python
-            task = encode(content)
+            task = encode(row)
         written = encode(output.encoded()) if isinstance(output, Items) else encode(output)
         return f"{self.verifier}.{_digest(task)}.{_digest(written)}"
 

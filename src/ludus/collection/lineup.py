@@ -42,7 +42,7 @@ class Lineup:
         self._waiting: dict[int, Answer | Part] = {}
         self._held = 0
         self._moved = asyncio.Event()
-        self._breathe = 0.0
+        self._until = 1e-9
 
     @property
     def in_flight(self) -> int:
@@ -50,14 +50,12 @@ class Lineup:
         return self._taken - self._passed_on
 
     async def run(self, workers: int) -> None:
-        """Answer every line."""
-        tasks = [asyncio.create_task(self._work()) for _ in range(workers)]
+        """Answer every line, `workers` of them at once at most."""
         try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._work(group, workers - 1))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
     async def take(self, size: int) -> tuple[int, list[Line]] | None:
         """Lines for somebody else to answer, about `size` bytes of them, and their place; None when none are left."""
@@ -83,8 +81,12 @@ class Lineup:
             self._passed_on += 1
         self._moved.set()
 
-    async def _work(self) -> None:
+    async def _work(self, group: asyncio.TaskGroup, more: int) -> None:
+        """Answer line after line. The next worker is started by this one, and first runs when this one has to wait."""
         lines, answer, deliver = self._lines, self._scorers.answer, self.deliver
+        await self._turn()
+        if more:
+            group.create_task(self._work(group, more - 1))
         deadline = Deadline(whole=float(1 << 30), shortest=60.0)
         deadline.start()
         try:
@@ -95,11 +97,21 @@ class Lineup:
                 if line is None:
                     return
                 deliver(self._place(), await answer(*line, deadline))
-                if perf_counter() > self._breathe:
-                    await asyncio.sleep(0)
-                    self._breathe = perf_counter() + BREATH
+                if perf_counter() > self._until:
+                    await self._turn()
         finally:
             deadline.stop()
+
+    async def _turn(self) -> None:
+        """Wait for a turn to work. However many workers there are, the loop looks at the world after each breath."""
+        while perf_counter() > self._until:
+            if self._until:
+                self._until = 0.0
+                asyncio.get_running_loop().call_soon(self._next_turn)
+            await asyncio.sleep(0)
+
+    def _next_turn(self) -> None:
+        self._until = perf_counter() + BREATH
 
     async def _room(self) -> None:
         while self._held > HELD:

@@ -132,31 +132,36 @@ class Scorers:
         try:
             row = stored.parse(line)
         except Failure as failure:
-            return Answer(number, f"line-{number}", stored.unreadable(failure, number), failure=failure)
-        fields = stored.task_row(row)
-        head = stored.head_of(row, fields, number)
-        before = stored.stored_reward(row)
-        answer = Answer(number, head["rollout_id"], line, before, was_masked=row.get("outcome") == "masked")
-        scorer, receipt = self._all, ""
+            return Answer(number, line=stored.unreadable(failure, number), failure=failure)
+        answer = Answer(number, row, stored.content_of(row), line, stored.stored_reward(row))
         try:
-            if scorer is None:
-                scorer = await self._named(row)
-            response = stored.response_of(row)
-            if self._sign:
-                receipt = scorer.signer.sign(fields, response.output)
-                if self._stale and before is not None and row.get("receipt") == receipt:
-                    return answer
-            task = scorer.task(fields)
+            await self._score(answer, deadline)
+        except Failure as failure:
+            answer.failure = failure
+            answer.line = stored.failed(row, answer.task, failure, number)
+        return answer
+
+    async def _score(self, answer: Answer, deadline: Deadline) -> None:
+        row, fields = answer.row, answer.task
+        scorer, receipt = self._all or await self._named(row), ""
+        response = stored.response_of(row)
+        if self._sign:
+            receipt = scorer.signer.sign(fields, response.output)
+            if self._stale and answer.before is not None and row.get("receipt") == receipt:
+                return
+        stored.add_names(row, fields)
+        task = scorer.task(fields)
+        resources = scorer.session()
+        if not scorer.has_session:
+            seed = row.get("rollout_seed")
+            verdict, drift = await scorer.verify(resources, task, response, deadline), None
+        else:
             job = Job(**head, task=task, row=fields, seed=_seed(row, head), environment=scorer.environment.name)
             verdict, drift = await scorer.score(task, response, job, deadline)
-        except Failure as failure:
-            name = scorer.environment.name if scorer is not None else ""
-            answer.failure, answer.line = failure, stored.failed(row, head, fields, name, failure, number)
-            return answer
-        answer.verdict, answer.drift = verdict, drift["count"] if drift else 0
+        answer.verdict = verdict
+        answer.drift = drift["count"] if drift else 0
         if self._sign and not stored.is_same(row, verdict, receipt, drift):
             answer.line = stored.scored(row, head, fields, scorer.environment.name, verdict, receipt, drift)
-        return answer
 
     async def _named(self, row: Row) -> Scorer:
         """The scorer of the environment that a row names."""

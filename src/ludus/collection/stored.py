@@ -13,13 +13,14 @@ import orjson
 
 from ludus.encoding import encode
 from ludus.outcome import Failure, Outcome, Stage, Verdict
-from ludus.receipt import RECORD, Row, hidden_fields
+from ludus.receipt import NAMES, RECORD, Row, hidden_fields
 from ludus.response import Response, message
 from ludus.task import digest
 
 #: What a failed rollout says of its failure.
 _FAILURE = frozenset({"stage", "kind", "cause", "where", "line"})
-_NOT_OF_TASK = frozenset({"response", "reward", "receipt", "task_fields"})
+_NOT_OF_TASK = frozenset({"response", "reward", "receipt", "task_fields"}) | NAMES
+_NOT_CONTENT = RECORD | NAMES
 _KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls")
 
 
@@ -44,8 +45,8 @@ def is_rollout(row: Row) -> bool:
     return isinstance(row.get("rollout_id"), str) and isinstance(row.get("task_id"), str) and "outcome" in row
 
 
-def task_row(row: Row) -> Row:
-    """The row of the task, as far as a record tells it from the verdict.
+def content_of(row: Row) -> Row:
+    """The task's fields without those that only name it, as far as a record tells them from the verdict's.
 
     A record with a receipt keeps what the verdict hid, and tells exactly. In any other record the verdict's values
     may as well be the task's own, and stay.
@@ -53,14 +54,23 @@ def task_row(row: Row) -> Row:
     if not is_rollout(row):
         task = {key: row[key] for key in row if key not in _NOT_OF_TASK}
     else:
-        task = {key: row[key] for key in row if key not in RECORD}
+        task = {key: row[key] for key in row if key not in _NOT_CONTENT}
         named = row.get("verdict_fields")
-        _drop(task, named if "receipt" in row and isinstance(named, list) else ())
-        _drop(task, _FAILURE if row["outcome"] == "failed" else ())
+        if "receipt" in row and isinstance(named, list):
+            _drop(task, named)
+        if row["outcome"] == "failed":
+            _drop(task, _FAILURE)
     hidden = row.get("task_fields")
     if hidden and isinstance(hidden, dict):
         task.update(hidden)
     return task
+
+
+def add_names(row: Row, task: Row) -> None:
+    """Make a task whole again by the fields that name it."""
+    for name in NAMES:
+        if name in row:
+            task.setdefault(name, row[name])
 
 
 def response_of(row: Row) -> Response:
