@@ -7,6 +7,7 @@ is moved only for a step that must end sooner, and when it fires too early it lo
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 from typing import Any
 
 
@@ -15,7 +16,7 @@ class Deadline:
 
     deadline = Deadline(whole=3600, shortest=30)
     deadline.start()
-    deadline.enter(60)
+    deadline.enter(perf_counter(), 60)
     try:
         await step()
     except asyncio.CancelledError:
@@ -36,9 +37,9 @@ class Deadline:
         """Begin to count, in the running task."""
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[Any] | None = asyncio.current_task()
-        now = self._loop.time()
+        now = perf_counter()
         self._end = self._until = now + self._whole
-        self._arm(now + self._shortest)
+        self._arm(now, now + self._shortest)
 
     def stop(self) -> None:
         """Let go of the timer."""
@@ -47,16 +48,16 @@ class Deadline:
     @property
     def passed(self) -> bool:
         """Whether the whole task's time is up."""
-        return self._loop.time() >= self._end
+        return perf_counter() >= self._end
 
-    def enter(self, seconds: float) -> None:
+    def enter(self, now: float, seconds: float) -> None:
         """Begin a step that must end within `seconds`; when it does not, the task is cancelled."""
-        until = self._loop.time() + seconds
+        until = now + seconds
         if until < self._end:
             self._until = until
             if until < self._armed:
                 self._timer.cancel()
-                self._arm(until)
+                self._arm(now, until)
 
     def leave(self) -> None:
         """End the step."""
@@ -69,13 +70,14 @@ class Deadline:
         self._expired = False
         return self._task.uncancel() == 0
 
-    def _arm(self, when: float) -> None:
+    def _arm(self, now: float, when: float) -> None:
         self._armed = when
-        self._timer = self._loop.call_at(when, self._fire)
+        self._timer = self._loop.call_later(when - now, self._fire)
 
     def _fire(self) -> None:
-        if self._loop.time() < self._until:
-            self._arm(self._until)
+        now = perf_counter()
+        if now < self._until:
+            self._arm(now, self._until)
             return
         self._armed = float("inf")  # nothing is armed: the next step arms it again
         self._expired = True

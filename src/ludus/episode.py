@@ -103,17 +103,17 @@ class Episode:
 
     async def ask(self, **overrides: Any) -> Response:
         """Call the model with everything so far and append what it answers. `overrides` changes request fields."""
+        job, seconds = self.job, self.limits.model
         request = Request(
             self.items,
-            session=self.job.rollout_id,
-            seed=self.job.seed,
+            session=job.rollout_id,
+            seed=job.seed,
             turn=len(self.calls),
-            deadline=perf_counter() + self.limits.model,
+            deadline=perf_counter() + seconds,
             tokens=self._tokens.last,
-            params=self.params,
-            **overrides,
+            params={**self.params, **overrides} if overrides else self.params,
         )
-        response = await self.within("model", self.limits.model, self.model.respond(request))
+        response = await self.within("model", seconds, self.model.respond(request))
         self.items.extend(response.output)
         if response.waited:
             self.timings["connect"] = self.timings.get("connect", 0.0) + response.waited
@@ -157,7 +157,7 @@ class Episode:
     async def within(self, stage: Stage, seconds: float, work: Awaitable[T]) -> T:
         """Await one step under its deadline, keep its time, and attribute what it raises."""
         self.stage, self.since = stage, (began := perf_counter())
-        self.deadline.enter(seconds)
+        self.deadline.enter(began, seconds)
         try:
             return await work
         except asyncio.CancelledError:
@@ -267,10 +267,15 @@ async def _all(works: Any) -> list[str]:
 
 
 def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add one call's token counts, and those under `..._details`, to a running total. Anything else is left out."""
+    """Add one call's token counts, and those in its details, to a running total. Anything else is left out."""
     for key, value in more.items():
-        if key.endswith("details"):
-            if type(value) is dict:
-                add_usage(total.setdefault(key, {}), value)
-        elif type(value) is int:
-            total[key] = total.get(key, 0) + value
+        if value.__class__ is int:
+            before = total.get(key, 0)
+            if before.__class__ is int:
+                total[key] = before + value
+        elif value.__class__ is dict:
+            details = total.setdefault(key, {})
+            if details.__class__ is dict:
+                for name, count in value.items():
+                    if count.__class__ is int:
+                        details[name] = details.get(name, 0) + count

@@ -43,7 +43,7 @@ class Request:
         if isinstance(input, str):
             input = [{"role": "user", "content": input}]
         self.input = input if isinstance(input, Items) else Items(input)
-        self.params = {**params, **fields} if params else fields
+        self.params = {**params, **fields} if params and fields else params or fields
         self.session = session
         self.seed = seed
         self.turn = turn

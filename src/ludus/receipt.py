@@ -15,33 +15,22 @@ import importlib.util
 import inspect
 import marshal
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
 from ludus.encoding import encode
+from ludus.record import NAMES, Row
 from ludus.resources import Resources
 from ludus.response import Item, Items
 
 if TYPE_CHECKING:
     from ludus.environment import Environment
 
-Row = dict[str, Any]
-
-#: Fields that a stored rollout has beside its task's.
-RECORD = frozenset(
-    ["rollout_id", "repeat", "attempt", "outcome", "reward", "verdict_fields", "reward_components", "turn_rewards", "mask", "receipt", "task_fields", "replay_drift", "stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls"]
-)
-
-#: Fields that a task and its record have in common: they name the task and are no part of its content.
-NAMES = frozenset({"task_id", "agent_ref"})
-
-_USES = re.compile(
-    r"^\s*(?:from|import)\s+(ludus\.verifiers[\w.]*)(?:\s+import\s+(\([^)]*\)|[^#\n]*))?", re.MULTILINE
-)
+_USES = re.compile(r"^\s*(?:from|import)\s+(ludus\.verifiers[\w.]*)(?:\s+import\s+(\([^)]*\)|[^#\n]*))?", re.MULTILINE)
 _DIGEST_SIZE = 6
 
 
@@ -67,17 +56,6 @@ class Signer:
             task = encode(row)
         written = encode(output.encoded()) if isinstance(output, Items) else encode(output)
         return f"{self.verifier}.{_digest(task)}.{_digest(written)}"
-
-
-def hidden_fields(row: Row, used: Container[str], task_id: str) -> Row:
-    """The fields of a task whose names its record needs for itself, `used` being those of the verdict.
-
-    A record keeps them under `task_fields`, so that the task can be read back from it exactly.
-    """
-    hidden = {key: row[key] for key in row if key in used or key in RECORD}
-    if row.get("task_id", task_id) != task_id:
-        hidden["task_id"] = row["task_id"]
-    return hidden
 
 
 def verifier_digest(environment: Environment) -> str:

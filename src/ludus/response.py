@@ -117,10 +117,11 @@ class Response:
     response.function_calls[0]["name"]   # 'get_weather'
     """
 
-    __slots__ = ("data", "tokens", "waited")
+    __slots__ = ("data", "output", "tokens", "waited")
 
     def __init__(self, data: dict[str, Any], tokens: Tokens | None = None) -> None:
         self.data = data
+        self.output: list[Item] = data.get("output") or []  #: everything that happened, in order
         self.tokens = tokens
         self.waited = 0.0  # seconds of the call that went into getting a connection
 
@@ -157,12 +158,6 @@ class Response:
             if item.get("type") == "function_call" and not _is_call(item):
                 raise Failure("bad_response", f"a function call lacks a name, call_id or arguments: {str(item)[:200]}")
         return cls(data, tokens)
-
-    @property
-    def output(self) -> list[Item]:
-        """Everything that happened, in order."""
-        output: list[Item] = self.data.get("output") or []
-        return output
 
     @property
     def output_text(self) -> str:
@@ -202,7 +197,7 @@ class Response:
         details = self.data.get("incomplete_details")
         if isinstance(details, dict):
             return str(details.get("reason") or "incomplete")
-        return "incomplete" if self.status == "incomplete" else None
+        return "incomplete" if self.data.get("status") == "incomplete" else None
 
 
 def _is_call(item: Item) -> bool:

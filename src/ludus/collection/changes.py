@@ -42,20 +42,16 @@ class Changes:
 
     def add(self, answer: Answer) -> None:
         """Count one answer."""
-        verdict, before = answer.verdict, answer.before
+        verdict = answer.verdict
         if verdict is None:
             kind = "fresh" if answer.failure is None else self._failed(answer, answer.failure)
-        elif before is None:
-            kind = "new"
         else:
-            kind = self._compared(answer, verdict, before)
-        if verdict is not None and verdict.mask:
-            self.masked += 1
+            kind = self._scored(answer, verdict)
         self.counts[kind] += 1
         if answer.drift:
             self.drift_count += 1
             if len(self.drifted) < NAMED:
-                self.drifted.append(answer.name)
+                self.drifted.append(_place(answer)["rollout_id"])
 
     def merge(self, other: Changes) -> None:
         """Count what another has counted. Its rows come after those counted so far."""
@@ -70,13 +66,18 @@ class Changes:
         self.failed += other.failed[: NAMED - len(self.failed)]
         self.drifted += other.drifted[: NAMED - len(self.drifted)]
 
-    def _compared(self, answer: Answer, verdict: Verdict, before: float) -> str:
-        masked, reward = bool(verdict.mask), verdict.reward
-        if not masked and not answer.was_masked:
+    def _scored(self, answer: Answer, verdict: Verdict) -> str:
+        reward, masked = verdict.reward, bool(verdict.mask)
+        before = answer.stored.reward if answer.stored is not None else None
+        was_masked = answer.stored is not None and answer.stored.is_masked
+        self.masked += masked
+        if before is None:
+            return "new"
+        if not masked and not was_masked:
             self._both += 1
             self._sum_before += before
             self._sum_after += reward
-        if before == reward and answer.was_masked == masked:
+        if before == reward and was_masked == masked:
             return "unchanged"
         if len(self.changes) < NAMED:
             masks = {"mask": verdict.mask} if masked else {}
@@ -108,4 +109,5 @@ class Changes:
 
 
 def _place(answer: Answer) -> dict[str, Any]:
-    return {"line": answer.number, "rollout_id": answer.name}
+    name = answer.stored.head["rollout_id"] if answer.stored is not None else None
+    return {"line": answer.number, "rollout_id": name}

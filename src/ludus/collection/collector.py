@@ -192,7 +192,8 @@ class Collector:
         self.metrics.add(rollout)
         progress = self.progress
         progress.finished += 1
-        progress.output_tokens += rollout.usage.get("output_tokens", 0)
+        written = rollout.usage.get("output_tokens", 0)
+        progress.output_tokens += written if isinstance(written, int) else 0
         progress.last_change = time.perf_counter()
         if rollout.error is not None and progress.finished <= HOPELESS_COUNT:
             self._give_up_if_hopeless(rollout.error)

@@ -1,7 +1,7 @@
 """Lines answered by many workers at once, and handed on in the order in which they came.
 
-A verifier that answers at once is awaited where it stands, so that no task is made for a row. What is answered out of turn
-waits, encoded, for its turn; when much waits, no more lines are taken.
+A verifier that answers at once is awaited where it stands, so that no task is made for a row. What is answered out of
+turn waits, encoded, for its turn; when much waits, no more lines are taken.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ludus.deadline import Deadline
 Line = tuple[int, bytes]
 
 #: How many bytes may wait for their turn.
-HELD = 32 << 20
+HELD = 8 << 20
 
 #: Seconds after which a worker that never waits lets the others run.
 BREATH = 0.002

@@ -31,6 +31,12 @@ class _Group:
     def seen(self) -> int:
         return self.verified + self.failed + self.masked
 
+    def summary(self, task_id: str) -> dict[str, Any]:
+        n = self.verified
+        counts = {"completed": n, "failed": self.failed, "masked": self.masked, "passed": self.passed}
+        rates = {"pass_rate": self.passed / n if n else None, "mean_reward": self.total / n if n else None}
+        return {"task_id": task_id, **counts, **rates}
+
 
 class Metrics:
     """Running metrics of a collection. Feed it every rollout once: `metrics.add(rollout)`."""
@@ -48,7 +54,7 @@ class Metrics:
         self._components: dict[str, list[float]] = {}
         self._pass = {k: [0, 0.0, 0.0] for k in range(1, repeats + 1)}
         self._rates: Counter[float] = Counter()
-        self._tasks: list[dict[str, Any]] = []
+        self._tasks: list[tuple[str, _Group]] = []
         self._closed = 0
         self._turns = Distribution()
         self._timings: dict[str, Distribution] = {}
@@ -108,9 +114,7 @@ class Metrics:
         n = group.verified
         rate = group.passed / n if n else None
         if len(self._tasks) < TASKS_LISTED:
-            counts = {"completed": n, "failed": group.failed, "masked": group.masked, "passed": group.passed}
-            mean = group.total / n if n else None
-            self._tasks.append({"task_id": task_id, **counts, "pass_rate": rate, "mean_reward": mean})
+            self._tasks.append((task_id, group))
         if rate is None:
             return
         self._rates[round(rate, 1)] += 1
@@ -143,7 +147,7 @@ class Metrics:
             "usage": self.usage,
             "turns": self._turns.summary(),
             "seconds": {"wall": seconds, **{stage: d.summary() for stage, d in self._timings.items()}},
-            "tasks": self._tasks,
+            "tasks": [group.summary(task_id) for task_id, group in self._tasks],
             "tasks_left_out": self._closed - len(self._tasks),
         }
 

@@ -1,8 +1,8 @@
 """A session brought back to where a stored rollout left it, by running the recorded tool calls again.
 
-The five steps are those of every rollout; only the agent differs: it does what the record says and asks no model. What a
-tool returns now is compared with what the record says it returned. A difference is environment drift: the
-environment is not what it was when the rollout was collected, and its new reward has to be read with that in mind.
+The five steps are those of every rollout; only the agent differs: it does what the record says and asks no model. What
+a tool returns now is compared with what the record says it returned. A difference is environment drift: the environment
+is not what it was when the rollout was collected, and its new reward has to be read with that in mind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scoring stored rollouts again: a file of rows in, the same rows with today's rewards out, in the same order.
 
-Rows stream through a fixed number of workers, so memory depends neither on the file nor on how slow a judge is. Where the
-verifier turns out never to wait for anything, a processor is all it takes, and the others in this machine help.
+Rows stream through a fixed number of workers, so memory depends neither on the file nor on how slow a judge is. Where
+the verifier turns out never to wait for anything, a processor is all it takes, and the others of this machine help.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import os
 import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class Rescoring:
         self.lineup: Lineup | None = None
         self._environment, self._settings, self._stale = environment, settings or {}, stale
         self._concurrency = concurrency
-        self._writer: Output | None = None
+        self.writer: Output | None = None
 
     async def run(self) -> None:
         """Answer every row. However it ends, what is in the output is whole."""
@@ -70,14 +70,14 @@ class Rescoring:
             if self._environment is not None:
                 await scorers.use(self._environment)
             if self.output is not None:
-                self._writer = stack.enter_context(Output(self.output))
+                self.writer = stack.enter_context(Output(self.output))
             self.lineup = Lineup(lines, scorers, self._record)
             with rare_collections():
                 await self._answer(self.lineup, scorers)
             if not self.changes.rows:
                 raise UserError(f"{self.source} holds no rows")
-            if self._writer is not None:
-                self._writer.finish()
+            if self.writer is not None:
+                self.writer.finish()
 
     async def _answer(self, lineup: Lineup, scorers: Scorers) -> None:
         others = [asyncio.create_task(self._flush_now_and_then()), asyncio.create_task(self._help(lineup, scorers))]
@@ -90,8 +90,8 @@ class Rescoring:
             await asyncio.gather(*others, return_exceptions=True)
 
     def _record(self, answer: Answer | Part) -> None:
-        if self._writer is not None:
-            self._writer.add(answer.line)
+        if self.writer is not None:
+            self.writer.add(answer.line)
         if isinstance(answer, Part):
             self.changes.merge(answer.changes)
         else:
@@ -101,8 +101,8 @@ class Rescoring:
         rows = 0
         while True:
             await asyncio.sleep(FLUSH)
-            if self._writer is not None:
-                self._writer.flush()
+            if self.writer is not None:
+                self.writer.flush()
             if self.changes.rows != rows:
                 rows, self.last_change = self.changes.rows, time.perf_counter()
 
@@ -133,7 +133,7 @@ class Rescoring:
                 part = await answer_all(lines, scorers, self._concurrency)
             lineup.deliver(place, part)
 
-    def _lines(self) -> Iterator[Line]:
+    def _lines(self) -> Generator[Line, None, None]:
         """The lines that hold anything, with their numbers and their ends."""
         try:
             with self.source.open("rb") as file:

@@ -9,41 +9,44 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from pydantic import ValidationError
 
-from ludus.collection import stored
 from ludus.collection.replay import has_session, replay
-from ludus.collection.stored import bad_row
+from ludus.collection.stored import Stored, bad_row, parse, unreadable
 from ludus.deadline import Deadline
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.outcome import Failure, Verdict
-from ludus.receipt import Row, Signer
+from ludus.receipt import Signer
+from ludus.record import Row
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Job
-from ludus.task import Task, derive_seed
+from ludus.task import Task
 from ludus.threads import awaited
 
 Which = str | Path | type[Resources] | Environment
 
 
-@dataclass(slots=True)
 class Answer:
-    """What became of a row: a verdict, a failure, or neither where its receipt showed that there is nothing to do."""
+    """What became of a line: a verdict, a failure, or neither where its receipt showed that there is nothing to do.
 
-    number: int
-    name: str
-    line: bytes
-    before: float | None = None
-    verdict: Verdict | None = None
-    failure: Failure | None = None
-    drift: int = 0
-    was_masked: bool = False
+    `line` is what to write, and `stored` is None where the line held no row.
+    """
+
+    __slots__ = ("drift", "failure", "line", "number", "stored", "verdict")
+
+    def __init__(self, number: int, line: bytes, stored: Stored | None = None) -> None:
+        self.number = number
+        self.line = line
+        self.stored = stored
+        self.verdict: Verdict | None = None
+        self.failure: Failure | None = None
+        self.drift = 0
 
 
 class Scorer:
@@ -60,25 +63,24 @@ class Scorer:
         forbids = kind.Task.model_config.get("extra") == "forbid"
         self._only = frozenset(kind.Task.model_fields).union(aliases) if forbids else None
 
-    async def score(
-        self, task: Task, response: Response, job: Job, deadline: Deadline
-    ) -> tuple[Verdict, dict[str, Any] | None]:
+    async def score(self, stored: Stored, response: Response, deadline: Deadline) -> tuple[Verdict, Row | None]:
         """The verdict on a response, and how its session differed from the recorded one. Raises a `Failure`."""
         environment = self.environment
+        task = self._task(stored.task)
         try:
             resources = environment.resources(environment.config, self._shared)
         except Exception as error:
             raise Failure.of(error, "open") from error
-        resources.seed = job.seed
+        resources.seed = stored.seed
         if not self.has_session:
             return await self._verify(resources, task, response, deadline), None
+        job = Job(**stored.head, task=task, row=stored.task, seed=resources.seed, environment=environment.name)
         rollout, drift = await replay(job, response, environment, resources)
         if rollout.verdict is None:
             raise rollout.error or Failure("crash", "no verdict", stage="verify")
         return rollout.verdict, drift
 
-    def task(self, fields: Row) -> Task:
-        """The task of a row, checked."""
+    def _task(self, fields: Row) -> Task:
         given = fields if self._only is None else {key: fields[key] for key in fields if key in self._only}
         try:
             return self.environment.task(given)
@@ -90,7 +92,7 @@ class Scorer:
 
     async def _verify(self, resources: Resources, task: Task, response: Response, deadline: Deadline) -> Verdict:
         seconds = self.environment.limits.verify
-        deadline.enter(seconds)
+        deadline.enter(perf_counter(), seconds)
         try:
             if self._is_async:
                 return Verdict.of(await resources.verify(task, response))
@@ -128,40 +130,35 @@ class Scorers:
         return any(isinstance(each, Scorer) and each.has_session for each in (self._all, *self._known.values()))
 
     async def answer(self, number: int, line: bytes, deadline: Deadline) -> Answer:
-        """Answer one line of a file. Raises only what stops everything: a cancellation, or a mistake in the settings."""
+        """Answer one line of a file. Raises only what stops everything: a cancellation, a mistake in the settings."""
         try:
-            row = stored.parse(line)
+            stored = Stored(parse(line), number)
         except Failure as failure:
-            return Answer(number, line=stored.unreadable(failure, number), failure=failure)
-        answer = Answer(number, row, stored.content_of(row), line, stored.stored_reward(row))
+            answer = Answer(number, unreadable(failure, number))
+            answer.failure = failure
+            return answer
+        answer, scorer = Answer(number, line, stored), self._all
         try:
-            await self._score(answer, deadline)
+            if scorer is None:
+                scorer = await self._named(stored.row)
+            await self._score(answer, stored, scorer, deadline)
         except Failure as failure:
             answer.failure = failure
-            answer.line = stored.failed(row, answer.task, failure, number)
+            answer.line = stored.failed(scorer.environment.name if scorer is not None else "", failure)
         return answer
 
-    async def _score(self, answer: Answer, deadline: Deadline) -> None:
-        row, fields = answer.row, answer.task
-        scorer, receipt = self._all or await self._named(row), ""
-        response = stored.response_of(row)
+    async def _score(self, answer: Answer, stored: Stored, scorer: Scorer, deadline: Deadline) -> None:
+        response, receipt = stored.response(), ""
         if self._sign:
-            receipt = scorer.signer.sign(fields, response.output)
-            if self._stale and answer.before is not None and row.get("receipt") == receipt:
+            receipt = scorer.signer.sign(stored.content, response.output)
+            if self._stale and stored.reward is not None and stored.row.get("receipt") == receipt:
                 return
-        stored.add_names(row, fields)
-        task = scorer.task(fields)
-        resources = scorer.session()
-        if not scorer.has_session:
-            seed = row.get("rollout_seed")
-            verdict, drift = await scorer.verify(resources, task, response, deadline), None
-        else:
-            job = Job(**head, task=task, row=fields, seed=_seed(row, head), environment=scorer.environment.name)
-            verdict, drift = await scorer.score(task, response, job, deadline)
+        verdict, drift = await scorer.score(stored, response, deadline)
         answer.verdict = verdict
-        answer.drift = drift["count"] if drift else 0
-        if self._sign and not stored.is_same(row, verdict, receipt, drift):
-            answer.line = stored.scored(row, head, fields, scorer.environment.name, verdict, receipt, drift)
+        if drift is not None:
+            answer.drift = drift["count"]
+        if self._sign and not stored.says(verdict, receipt, drift):
+            answer.line = stored.scored(scorer.environment.name, verdict, receipt, drift)
 
     async def _named(self, row: Row) -> Scorer:
         """The scorer of the environment that a row names."""
@@ -198,8 +195,3 @@ class Scorers:
             cause = Failure.of(error, "open").cause
             raise UserError(f"environment {environment.name} cannot open what its rollouts share: {cause}") from error
         return Scorer(environment, shared)
-
-
-def _seed(row: Row, head: Row) -> int:
-    seed = row.get("rollout_seed")
-    return seed if isinstance(seed, int) else derive_seed(0, head["task_id"], head["repeat"])

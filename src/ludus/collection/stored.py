@@ -6,21 +6,15 @@ may have touched, so whatever is wrong with it is a `Failure` of kind `bad_row` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import orjson
 
 from ludus.encoding import encode
 from ludus.outcome import Failure, Outcome, Stage, Verdict
-from ludus.receipt import NAMES, RECORD, Row, hidden_fields
+from ludus.record import FAILURE, NAMES, RECORD, Row, content_of, hidden_fields, is_record
 from ludus.response import Response, message
-from ludus.task import digest
+from ludus.task import derive_seed, digest
 
-#: What a failed rollout says of its failure.
-_FAILURE = frozenset({"stage", "kind", "cause", "where", "line"})
-_NOT_OF_TASK = frozenset({"response", "reward", "receipt", "task_fields"}) | NAMES
-_NOT_CONTENT = RECORD | NAMES
+#: Fields of the record that a verdict has no part in.
 _KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls")
 
 
@@ -40,140 +34,121 @@ def bad_row(cause: str, stage: Stage = "open") -> Failure:
     return Failure("bad_row", cause, stage=stage)
 
 
-def is_rollout(row: Row) -> bool:
-    """Whether a row is the record of a rollout, so that some of its fields are known not to be the task's."""
-    return isinstance(row.get("rollout_id"), str) and isinstance(row.get("task_id"), str) and "outcome" in row
+class Stored:
+    """One row: what it says of the task, of the answer and of the verdict it got before.
 
-
-def content_of(row: Row) -> Row:
-    """The task's fields without those that only name it, as far as a record tells them from the verdict's.
-
-    A record with a receipt keeps what the verdict hid, and tells exactly. In any other record the verdict's values
-    may as well be the task's own, and stay.
+    `content` are the task's fields without those that only name it.
     """
-    if not is_rollout(row):
-        task = {key: row[key] for key in row if key not in _NOT_OF_TASK}
-    else:
-        task = {key: row[key] for key in row if key not in _NOT_CONTENT}
-        named = row.get("verdict_fields")
-        if "receipt" in row and isinstance(named, list):
-            _drop(task, named)
-        if row["outcome"] == "failed":
-            _drop(task, _FAILURE)
-    hidden = row.get("task_fields")
-    if hidden and isinstance(hidden, dict):
-        task.update(hidden)
-    return task
 
+    def __init__(self, row: Row, number: int) -> None:
+        self.row = row
+        self.number = number
+        self.content = content_of(row)
 
-def add_names(row: Row, task: Row) -> None:
-    """Make a task whole again by the fields that name it."""
-    for name in NAMES:
-        if name in row:
-            task.setdefault(name, row[name])
+    @property
+    def reward(self) -> float | None:
+        """The reward that the row came with, or None."""
+        reward = self.row.get("reward")
+        return float(reward) if isinstance(reward, (int, float)) and self.row.get("outcome") != "failed" else None
 
+    @property
+    def is_masked(self) -> bool:
+        """Whether its reward was not fit to train on."""
+        return bool(self.row.get("outcome") == "masked")
 
-def response_of(row: Row) -> Response:
-    """The response of a row; a text stands for a response that is one message."""
-    given = row.get("response")
-    if given is None:
-        raise bad_row("the row has no response", "verify")
-    if isinstance(given, str):
-        return Response.of(message(given))
-    try:
-        return Response.checked(given)
-    except Failure as error:
-        raise bad_row(f"response: {error.cause}", "verify") from None
+    @property
+    def head(self) -> Row:
+        """The fields that name a rollout. One without a name is named after its task and its line."""
+        row = self.row
+        if not is_record(row):
+            named = self.task.get("task_id")
+            task_id = str(named) if isinstance(named, (str, int)) else digest(self.content)
+            name = f"{task_id}-{self.number}"
+            return {"rollout_id": name, "task_id": task_id, "repeat": self.number, "attempt": 1}
+        repeat, attempt = row.get("repeat"), row.get("attempt")
+        return {
+            "rollout_id": row["rollout_id"],
+            "task_id": row["task_id"],
+            "repeat": repeat if isinstance(repeat, int) else 0,
+            "attempt": attempt if isinstance(attempt, int) else 1,
+        }
 
+    @property
+    def task(self) -> Row:
+        """The row of the task."""
+        names = {name: self.row[name] for name in NAMES if name in self.row}
+        return names | self.content
 
-def stored_reward(row: Row) -> float | None:
-    """The reward that a row came with, or None."""
-    reward = row.get("reward")
-    return float(reward) if isinstance(reward, (int, float)) and row.get("outcome") != "failed" else None
+    @property
+    def seed(self) -> int:
+        """What the rollout drew its random numbers from."""
+        seed = self.row.get("rollout_seed")
+        return seed if isinstance(seed, int) else derive_seed(0, self.head["task_id"], self.head["repeat"])
 
+    def response(self) -> Response:
+        """What the model answered; a text stands for a response that is one message."""
+        given = self.row.get("response")
+        if given is None:
+            raise bad_row("the row has no response", "verify")
+        if isinstance(given, str):
+            return Response.of(message(given))
+        try:
+            return Response.checked(given)
+        except Failure as error:
+            raise bad_row(f"response: {error.cause}", "verify") from None
 
-def head_of(row: Row, task: Row, number: int) -> Row:
-    """The fields that name a rollout. One without a name is named after its task and its line."""
-    if not is_rollout(row):
-        named = task.get("task_id")
-        task_id = str(named) if isinstance(named, (str, int)) else digest(task)
-        return {"rollout_id": f"{task_id}-{number}", "task_id": task_id, "repeat": number, "attempt": 1}
-    repeat, attempt = row.get("repeat", 0), row.get("attempt", 1)
-    return {
-        "rollout_id": row["rollout_id"],
-        "task_id": row["task_id"],
-        "repeat": repeat if isinstance(repeat, int) else 0,
-        "attempt": attempt if isinstance(attempt, int) else 1,
-    }
+    def says(self, verdict: Verdict, receipt: str, drift: Row | None) -> bool:
+        """Whether the row already says all of this, so that its line can stay as it is."""
+        row, values = self.row, verdict.values
+        get = row.get
+        return (
+            get("receipt") == receipt
+            and get("reward") == verdict.reward
+            and get("outcome") == ("masked" if verdict.mask else "completed")
+            and get("verdict_fields", []) == list(values)
+            and values.items() <= row.items()
+            and get("mask") == (verdict.mask or None)
+            and get("reward_components", {}) == verdict.components
+            and get("turn_rewards", []) == verdict.turn_rewards
+            and get("replay_drift") == drift
+        )
 
+    def scored(self, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
+        """The line of a row that was judged, in the format of `rollouts.jsonl`."""
+        parts = {
+            "verdict_fields": list(verdict.values),
+            "reward_components": verdict.components,
+            "turn_rewards": verdict.turn_rewards,
+            "mask": verdict.mask,
+            "replay_drift": drift,
+            "task_fields": hidden_fields(self.task, verdict.values, self.head["task_id"]),
+        }
+        found = {"reward": verdict.reward, "receipt": receipt, **{key: part for key, part in parts.items() if part}}
+        outcome = Outcome.MASKED if verdict.mask else Outcome.COMPLETED
+        return self._line(environment, {**verdict.values, **self.head, "outcome": outcome, **found})
 
-def is_same(row: Row, verdict: Verdict, receipt: str, drift: Row | None) -> bool:
-    """Whether a row already says all of this, so that its line can stay as it is."""
-    get, values = row.get, verdict.values
-    return (
-        get("receipt") == receipt
-        and get("reward") == verdict.reward
-        and get("outcome") == ("masked" if verdict.mask else "completed")
-        and get("verdict_fields", []) == list(values)
-        and values.items() <= row.items()
-        and get("mask") == (verdict.mask or None)
-        and get("reward_components", {}) == verdict.components
-        and get("turn_rewards", []) == verdict.turn_rewards
-        and get("replay_drift") == drift
-    )
+    def failed(self, environment: str, failure: Failure) -> bytes:
+        """The line of a row that could not be judged: without a reward, and with everything that a next try needs."""
+        found: Row = {"stage": failure.stage, "kind": failure.kind, "cause": failure.cause, "where": failure.where}
+        if failure.kind == "bad_row":
+            found["line"] = self.number
+        if hidden := hidden_fields(self.task, FAILURE, self.head["task_id"]):
+            found["task_fields"] = hidden
+        return self._line(environment, {**self.head, "outcome": Outcome.FAILED, **found})
 
-
-def scored(
-    row: Row, head: Row, task: Row, environment: str, verdict: Verdict, receipt: str, drift: Row | None
-) -> bytes:
-    """The line of a row that was judged, in the format of `rollouts.jsonl`."""
-    outcome = Outcome.MASKED if verdict.mask else Outcome.COMPLETED
-    parts = {
-        "verdict_fields": list(verdict.values),
-        "reward_components": verdict.components,
-        "turn_rewards": verdict.turn_rewards,
-        "mask": verdict.mask,
-        "replay_drift": drift,
-        "task_fields": hidden_fields(task, verdict.values, head["task_id"]),
-    }
-    record = {**_opening(head, outcome, environment, task), **verdict.values, **head, "outcome": outcome}
-    record |= {"reward": verdict.reward, "receipt": receipt, **{key: part for key, part in parts.items() if part}}
-    return encode(record | _kept(row)) + b"\n"
-
-
-def failed(row: Row, head: Row, task: Row, environment: str, failure: Failure, number: int) -> bytes:
-    """The line of a row that could not be judged: without a reward, and with everything that a next try needs."""
-    record = {**_opening(head, Outcome.FAILED, environment, task), **head}
-    record |= {"stage": failure.stage, "kind": failure.kind, "cause": failure.cause, "where": failure.where}
-    if failure.kind == "bad_row":
-        record["line"] = number
-    if hidden := hidden_fields(task, _FAILURE, head["task_id"]):
-        record["task_fields"] = hidden
-    return encode(record | _kept(row)) + b"\n"
+    def _line(self, environment: str, found: Row) -> bytes:
+        """A record: its names first, where a reader looks for them, then what can be seen of the task, and the rest."""
+        row, task = self.row, self.task
+        reference = {"type": "responses_api_agents", "name": environment}
+        names = {**self.head, "outcome": found["outcome"], "agent_ref": reference}
+        shown = {key: task[key] for key in task if key not in RECORD}
+        kept = {key: row[key] for key in _KEPT if key in row}
+        if isinstance(kept.get("response"), str):
+            kept["response"] = Response.of(message(kept["response"])).data
+        return encode({**names, **shown, **found, **kept}) + b"\n"
 
 
 def unreadable(failure: Failure, number: int) -> bytes:
     """The line that answers one that holds no row."""
     name = f"line-{number}"
-    head = {"rollout_id": name, "task_id": name, "repeat": 0, "attempt": 1}
-    return failed({}, head, {}, "", failure, number)
-
-
-def _opening(head: Row, outcome: Outcome, environment: str, task: Row) -> Row:
-    """A record's first fields, where a reader looks for them, and those of the task that can be seen in it."""
-    reference = {"type": "responses_api_agents", "name": environment}
-    shown = {key: task[key] for key in task if key not in RECORD}
-    return {**head, "outcome": outcome, "agent_ref": reference, **shown}
-
-
-def _drop(task: Row, keys: Iterable[Any]) -> None:
-    for key in keys:
-        if isinstance(key, str):
-            task.pop(key, None)
-
-
-def _kept(row: Row) -> Row:
-    kept = {key: row[key] for key in _KEPT if key in row}
-    if isinstance(kept.get("response"), str):
-        kept["response"] = Response.of(message(kept["response"])).data
-    return kept
+    return Stored({"rollout_id": name, "task_id": name, "outcome": "failed"}, number).failed("", failure)

@@ -73,6 +73,8 @@ def tokens_from_response(data: Any) -> Tokens | None:
 
 
 def _bundle(holder: dict[str, Any]) -> list[Any] | None:
+    if holder.keys().isdisjoint(_BUNDLE):
+        return None
     values = [holder.get(key) for key in _BUNDLE]
     if all(value is None for value in values):
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -141,10 +142,10 @@ class OpenAIModel(Model):
         for entry in lost:
             self._lost[_PLACE.sub("[]", entry)] += 1
 
-    async def _post(self, path: str, request: Request, body: dict[str, Any]) -> Answer:
+    def _post(self, path: str, request: Request, body: dict[str, Any]) -> Awaitable[Answer]:
         if self.config.stream:
             body["stream"] = True
-        return await self._transport.post(
+        return self._transport.post(
             path,
             compact(orjson.dumps(body)),
             session=request.session,
@@ -161,7 +162,7 @@ class OpenAIModel(Model):
         except orjson.JSONDecodeError as error:
             raise Failure("bad_response", f"{self.name} sent no JSON: {self._message(answer.content)}") from error
         response: Response = convert(data)
-        if response.status == "failed":
+        if response.data.get("status") == "failed":
             raise Failure("bad_response", f"{self.name} failed: {str(response.data.get('error'))[:300]}")
         if response.tokens is not None and response.tokens.policy_version is None:
             response.tokens.policy_version = self.config.policy_version

@@ -17,10 +17,11 @@ MEMORY = 0.2
 class Endpoint:
     """One server, and what is known of it."""
 
-    __slots__ = ("downs", "failed", "latency", "outstanding", "rests_until", "served", "url")
+    __slots__ = ("addresses", "downs", "failed", "latency", "outstanding", "rests_until", "served", "url")
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.addresses: dict[str, Any] = {}  # of the routes behind it, parsed once
         self.outstanding = 0
         self.served = 0
         self.failed = 0
@@ -39,13 +40,17 @@ class Pool:
     def __init__(self, urls: list[str]) -> None:
         self.endpoints = [Endpoint(url) for url in urls]
         self._homes: dict[str, Endpoint] = {}
+        self._only = self.endpoints[0] if len(urls) == 1 else None
 
     def take(self, session: str | None, now: float) -> Endpoint:
         """The endpoint for the next request of a session."""
+        if self._only is not None:
+            self._only.outstanding += 1
+            return self._only
         home = self._homes.get(session) if session is not None else None
         if home is None or not home.available(now):
             home = self._best(now)
-            if session is not None and len(self.endpoints) > 1:
+            if session is not None:
                 self._homes[session] = home
         home.outstanding += 1
         return home
@@ -93,8 +98,6 @@ class Pool:
         ]
 
     def _best(self, now: float) -> Endpoint:
-        if len(self.endpoints) == 1:
-            return self.endpoints[0]
         ready = [endpoint for endpoint in self.endpoints if endpoint.available(now)]
         if not ready:  # all are down: the one whose rest ends first may as well be asked
             return min(self.endpoints, key=lambda endpoint: endpoint.rests_until)

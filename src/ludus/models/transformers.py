@@ -10,8 +10,8 @@ it promises:
   own generation settings (penalties, suppressed tokens) applies.
 - `policy_version` is read when a batch starts, and the weights need not change under a batch: `async with paused()`.
 - A prompt that does not fit the context is an incomplete response without output, not a failure.
-- A request with a seed gives the same text whatever shares its batch, as far as the rounding of sums allows. Each turn
-  of a rollout draws numbers of its own.
+- A request with a seed gives the same text whatever shares its batch, as far as the rounding of sums allows: in 32 bits
+  it hardly ever tips a sample, in 16 bits it often does. Each turn of a rollout draws numbers of its own.
 - Calls are read where they are written as `<tool_call>`. A call cannot be forced.
 """
 

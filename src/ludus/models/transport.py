@@ -49,7 +49,6 @@ class Transport:
         self.headers = headers
         self._retries = retries
         self._session: aiohttp.ClientSession | None = None
-        self._urls: dict[tuple[str, str], URL] = {}
 
     async def start(self) -> None:
         """Open the connection pool. It has no limit of its own: the collector bounds what is in flight."""
@@ -78,7 +77,7 @@ class Transport:
     ) -> Answer:
         """Send one request until it is answered or cannot be. `repeatable` says that doing it twice does no harm."""
         until = deadline if deadline is not None else _NO_DEADLINE
-        tries: Counter[str] = Counter()
+        tries: dict[str, int] = {}
         while True:
             endpoint = self.pool.take(session, perf_counter())
             try:
@@ -89,14 +88,13 @@ class Transport:
                 if pause is None:
                     raise self._failure(error, endpoint) from error
             else:
-                later = LATER.get(answer.status)
+                later = LATER.get(answer.status) if answer.status != 200 else None
                 if later is None:
                     return answer
                 if observer is not None and later == "busy":
                     observer.pressed()
-                tries[later] += 1
                 told = _seconds(answer.retry_after)
-                pause = self._retries.pause(later, tries[later], told, until - perf_counter())
+                pause = self._retries.pause(later, _count(tries, later), told, until - perf_counter())
                 if pause is None:
                     return answer
                 self.retried[f"http_{answer.status}"] += 1
@@ -119,11 +117,9 @@ class Transport:
         if self._session is None:
             await self.start()
         assert self._session is not None
-        key = (endpoint.url, path)
-        url = self._urls.get(key)
+        url = endpoint.addresses.get(path)
         if url is None:
-            url = self._urls[key] = URL(self.address(endpoint.url, path))
-        _waited.set(0.0)
+            url = endpoint.addresses[path] = URL(self.address(endpoint.url, path))
         began = perf_counter()
         try:
             data = body if len(body) < _LARGE else io.BytesIO(body)  # which aiohttp sends in pieces
@@ -147,9 +143,12 @@ class Transport:
         except BaseException:
             self.pool.failed(endpoint)
             raise
-        answer.waited = _waited.get()
-        seconds = perf_counter() - began - answer.waited
-        self.waited += answer.waited
+        seconds = perf_counter() - began
+        if waited := _waited.get():
+            _waited.set(0.0)
+            answer.waited = waited
+            seconds -= waited
+            self.waited += waited
         self.pool.answered(endpoint, seconds)
         if observer is not None and answer.status == 200:
             observer.answered(seconds)
@@ -165,7 +164,7 @@ class Transport:
         if observer is not None:
             observer.pressed()
 
-    def _pause(self, kind: str, tries: Counter[str], until: float, endpoint: Endpoint) -> float | None:
+    def _pause(self, kind: str, tries: dict[str, int], until: float, endpoint: Endpoint) -> float | None:
         """How long to pause after a connection failed; None when it is to be told as a failure."""
         now = perf_counter()
         self.retried[kind] += 1
@@ -173,8 +172,7 @@ class Transport:
             if self.pool.others_available(endpoint, now):
                 return 0.0
             kind = "dropped"
-        tries[kind] += 1
-        return self._retries.pause(kind, tries[kind], None, until - now)
+        return self._retries.pause(kind, _count(tries, kind), None, until - now)
 
     def _failure(self, error: Exception, endpoint: Endpoint) -> Failure:
         if isinstance(error, aiohttp.ClientConnectorError):
@@ -185,11 +183,11 @@ class Transport:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """A connector that notes how long a request waited for its connection."""
+    """A connector that notes how long a request waited for a new connection; one that is kept alive costs nothing."""
 
-    async def connect(self, *args: Any, **kwargs: Any) -> Any:
+    async def _create_connection(self, *args: Any, **kwargs: Any) -> Any:
         began = perf_counter()
-        connection = await super().connect(*args, **kwargs)
+        connection = await super()._create_connection(*args, **kwargs)
         _waited.set(_waited.get() + perf_counter() - began)
         return connection
 
@@ -201,6 +199,11 @@ def _kind(error: aiohttp.ClientError) -> tuple[str, bool]:
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
         return "fresh", False
     return "dropped", False
+
+
+def _count(tries: dict[str, int], kind: str) -> int:
+    tries[kind] = tries.get(kind, 0) + 1
+    return tries[kind]
 
 
 def _seconds(header: str | None) -> float | None:

@@ -19,10 +19,11 @@ from ludus.environments.reasoning_gym.evaluation import elementary, evaluate
 Entry = dict[str, Any]
 Repair = Callable[[str, Entry, float], float]
 
-_NUMBER = re.compile(r"\S*\d\S*")
+_DIGITS = re.compile(r"\d+")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _WORD = re.compile(r"\w+")
 _SUM = re.compile(r"[0-9+*/()\s-]+", re.ASCII)
+_DENIAL = re.compile(r"\b(?:but|either|except|neither|never|nor|not|or)\b|n['\u2019]t\b", re.IGNORECASE)
 _TRUTHS = ({"true", "false"}, {"yes", "no"})
 _TIMES = "\u00d7"
 _FULL = 1.0 - 1e-9
@@ -42,7 +43,7 @@ def _guesses(answer: str, key: Any) -> bool:
     """Whether an answer that holds the key holds others beside it: more numbers than the key has, or yes and no."""
     if not isinstance(key, str) or not key or key not in answer:
         return False
-    if len(_NUMBER.findall(answer)) > len(_NUMBER.findall(key)) > 0:
+    if len(_DIGITS.findall(answer)) > len(_DIGITS.findall(key)) > 0:
         return True
     words = set(_WORD.findall(answer.lower()))
     return any(key.lower() in truths and truths <= words for truths in _TRUTHS)
@@ -60,7 +61,7 @@ def _calendar(answer: str, entry: Entry, reward: float) -> float:
         given, key = int(answer), int(entry["answer"])
     except ValueError:
         return reward
-    return math.exp(5 * abs(given - key) / key) if key < 0 else reward
+    return math.exp(5 * abs(given - key) / key) if key < 0 < reward else reward
 
 
 def _chance(answer: str, entry: Entry, reward: float) -> float:
@@ -99,6 +100,11 @@ def _formula(answer: str, entry: Entry, reward: float) -> float:
     """
     asked = {name for name in _NAME.findall(answer) if len(name) > 1 and not elementary(name)}
     return reward if asked <= set(_NAME.findall(entry["answer"])) else 0.0
+
+
+def _knights(answer: str, entry: Entry, reward: float) -> float:
+    """`knights_knaves`: only names and roles are looked at, so "is not a knight" makes a knight."""
+    return 0.0 if _DENIAL.search(answer) else reward
 
 
 def _jumble(answer: str, entry: Entry, reward: float) -> float:
@@ -152,6 +158,7 @@ _REPAIRS: dict[str, Repair] = {
     "countdown": _countdown,
     "game_of_life_halting": _halting,
     "intermediate_integration": _formula,
+    "knights_knaves": _knights,
     "letter_jumble": _jumble,
     "number_sorting": _sorted_numbers,
     "polynomial_multiplication": _formula,

@@ -36,12 +36,14 @@ def score(family: str, answer: str, entry: Entry, config: dict[str, Any], compat
     except Exception as error:
         return 0.0, None if compat else f"there is no scorer for {family}: {_said(error)}"
     try:
-        reward = float(scorer(answer, entry))
+        reward = float(scorer(answer, entry)) if compat else _judged(family, scorer, answer, entry)
     except Exception:
-        return 0.0, None if compat else _problem(scorer, entry)
-    if not math.isfinite(reward):
-        return 0.0, None
-    return reward if compat else repaired(family, answer, entry, reward), None
+        return 0.0, None if compat else _problem(family, scorer, entry)
+    return reward if math.isfinite(reward) else 0.0, None
+
+
+def _judged(family: str, scorer: Scorer, answer: str, entry: Entry) -> float:
+    return repaired(family, answer, entry, float(scorer(answer, entry)))
 
 
 @lru_cache(maxsize=256)
@@ -54,9 +56,9 @@ def _scorer(family: str, config: str) -> Scorer:
     return scorer
 
 
-def _problem(scorer: Scorer, entry: Entry) -> str | None:
+def _problem(family: str, scorer: Scorer, entry: Entry) -> str | None:
     try:
-        scorer("?" if entry["answer"] is None else entry["answer"], entry)
+        _judged(family, scorer, "?" if entry["answer"] is None else entry["answer"], entry)
     except Exception as error:
         return f"the row's own answer cannot be scored: {_said(error)}"
     return None

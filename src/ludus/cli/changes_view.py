@@ -1,0 +1,118 @@
+"""What a person sees of scoring again: how far it has come, and what it changed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ludus.cli.progress import PLAIN_EVERY, REFRESH, STALL, Display, clock
+from ludus.cli.screen import emit, number, one_line, reward_style, text
+
+if TYPE_CHECKING:
+    from ludus.collection.rescore import Rescoring
+
+_MEANINGS = {
+    "unchanged": "the same reward",
+    "changed": "another reward",
+    "new": "newly scored",
+    "failed": "no reward",
+    "fresh": "nothing to do",
+}
+
+
+async def watch(rescoring: Rescoring, display: Display, *, quiet: bool = False) -> None:
+    """Show progress until cancelled: a live line on a terminal, a plain one now and then elsewhere."""
+    live = Live(console=display.console, auto_refresh=False, transient=True)
+    lively = display.console.is_terminal and not quiet
+    said, stalled_until = time.perf_counter(), STALL
+    with live if lively else nullcontext():
+        while True:
+            await asyncio.sleep(REFRESH)
+            now = time.perf_counter()
+            if lively:
+                live.update(_bar(rescoring), refresh=True)
+            elif not quiet and now - said >= PLAIN_EVERY:
+                said = now
+                display.say(", ".join(_parts(rescoring)))
+            idle = now - rescoring.last_change
+            if idle < STALL:
+                stalled_until = STALL
+            elif idle >= stalled_until:
+                stalled_until = idle * 2
+                display.say(f"nothing moved for {idle:.0f} s. Deadlines end it: --set limits.verify=SECONDS")
+
+
+def _parts(rescoring: Rescoring) -> list[str]:
+    rows, counts = rescoring.changes.rows, rescoring.changes.counts
+    seconds = max(time.perf_counter() - rescoring.started, 1e-9)
+    share = rescoring.read / rescoring.size if rescoring.size else 0.0
+    parts = [f"{rows:,} rows", f"{counts['changed']:,} changed", f"{counts['failed']:,} failed"]
+    parts.append(f"{rows / seconds:,.0f} rows/s")
+    parts.append(f"{clock(seconds / share - seconds)} left" if share else "- left")
+    return parts
+
+
+def _bar(rescoring: Rescoring) -> Table:
+    grid = Table.grid(padding=(0, 1), expand=True)
+    grid.add_column(ratio=1)
+    grid.add_column(no_wrap=True)
+    bar = ProgressBar(total=max(rescoring.size, 1), completed=rescoring.read)
+    grid.add_row(bar, Text(" · ".join(_parts(rescoring)), overflow="ellipsis", no_wrap=True))
+    return grid
+
+
+def show_changes(console: Console, rescoring: Rescoring) -> None:
+    """Print what changed."""
+    found = rescoring.changes.summary()
+    table = Table(title=f"{found['rows']:,} rows", show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    for name, meaning in _MEANINGS.items():
+        if found[name] or name != "fresh":
+            table.add_row(name, f"{found[name]:,}", meaning)
+    for kind, count in list(found["failures"].items())[:5]:
+        table.add_row(text(f"  {kind}"), f"{count:,}", "")
+    if found["masked"]:
+        table.add_row("masked", f"{found['masked']:,}", "scored, not fit to train on")
+    if found["mean_before"] is not None:
+        table.add_row("mean reward", f"{found['mean_before']:.3f} → {found['mean_after']:.3f}", "of rows with both")
+    if found["drift"]["rollouts"]:
+        table.add_row("drifted", f"{found['drift']['rollouts']:,}", "tools answered otherwise than recorded")
+    console.print(table)
+    _show_first(console, rescoring)
+
+
+def _show_first(console: Console, rescoring: Rescoring) -> None:
+    changes = rescoring.changes
+    if changes.changes:
+        table = Table(box=SIMPLE_HEAD, show_edge=False)
+        for name in ("line", "before", "after"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("changed rollout", overflow="ellipsis", no_wrap=True)
+        for each in changes.changes:
+            after = text(number(each["after"]), reward_style(each["after"]))
+            after.append(" (masked)" if each.get("mask") else "")
+            cells = (text(each["line"]), text(number(each["before"])), after, text(one_line(str(each["rollout_id"]))))
+            table.add_row(*cells)
+        console.print(table)
+        if more := changes.counts["changed"] - len(changes.changes):
+            emit(console, text(f"{more:,} more changed", "dim"))
+    for each in changes.failed[:5]:
+        why = f"line {each['line']}: {each['stage']}: {each['kind']}: {one_line(each['cause'])}"
+        emit(console, text(why, "red"))
+    if changes.drifted:
+        more = changes.drift_count - len(changes.drifted)
+        names = ", ".join(one_line(str(name)) for name in changes.drifted) + (f" and {more:,} more" if more else "")
+        emit(console, text(f"environment drift in {names}", "yellow"))
+    if rescoring.output is not None:
+        emit(console, text(f"written to {rescoring.output}", "dim"))

@@ -1,0 +1,104 @@
+"""`ludus compare`: whether one collection is better than another, and how sure that is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ludus.collection.compare import Comparison
+    from ludus.collection.scores import Scores
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A collection's folder, or a file of rollouts.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another one on the same tasks.")],
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Compare the rewards of two collections, task by task.
+
+    Example: ludus compare runs/before runs/after
+    """
+    from ludus.cli.screen import safe_json
+    from ludus.collection.compare import compare as compare_scores
+    from ludus.collection.scores import Scores, differences
+    from ludus.errors import UserError
+
+    scores = Scores.read(a), Scores.read(b)
+    found = compare_scores(*scores)
+    if found is None:
+        hint = "Collect both on the same rows"
+        raise UserError(f"no task has a reward in both {a} and {b}", hint)
+    sides = {name: _side(*pair) for name, pair in (("a", scores), ("b", scores[::-1]))}
+    warnings = differences(*scores) + _left_out(found, sides)
+    if json_:
+        print(safe_json(_as_json(found, {"a": str(a), "b": str(b)}, sides, warnings)))
+        return
+    for warning in warnings:
+        print(f"warning: {' '.join(warning.split())}", file=sys.stderr)
+    _show(found, (a, b), sides)
+
+
+def _side(own: Scores, other: Scores) -> dict[str, int]:
+    """The counts of one side."""
+    tasks = own.tasks
+    return {
+        "scored": own.scored,
+        "failed": own.failed,
+        "masked": own.masked,
+        "tasks": len(tasks),
+        "tasks_only_here": sum(1 for name in tasks if name not in other.tasks),
+        "tasks_without_reward": sum(1 for name, task in tasks.items() if name in other.tasks and not task.count),
+    }
+
+
+def _left_out(found: Comparison, sides: dict[str, dict[str, int]]) -> list[str]:
+    lost = max(side["tasks_without_reward"] for side in sides.values())
+    if lost * 100 <= found.tasks:
+        return []
+    return [f"up to {lost:,} tasks are left out because a side has no reward for them, and they may be the hard ones"]
+
+
+def _as_json(
+    found: Comparison, paths: dict[str, str], sides: dict[str, dict[str, int]], warnings: list[str]
+) -> dict[str, Any]:
+    means = {"a": found.mean_a, "b": found.mean_b}
+    return {
+        **{name: {"path": paths[name], **sides[name], "mean_reward": means[name]} for name in ("a", "b")},
+        "tasks": found.tasks,
+        "difference": found.difference,
+        "ci95": list(found.interval) if found.interval is not None else None,
+        "mcnemar": found.mcnemar,
+        "detectable": found.detectable,
+        "warnings": warnings,
+        "sentence": found.sentence(),
+    }
+
+
+def _show(found: Comparison, paths: tuple[Path, Path], sides: dict[str, dict[str, int]]) -> None:
+    from rich.table import Table
+
+    from ludus.cli.screen import emit, screen, text
+    from ludus.collection.compare import say
+
+    console = screen()
+    table = Table(title=f"{found.tasks:,} tasks with a reward in both", title_justify="left")
+    table.add_column("")
+    for name, path in zip("AB", paths, strict=True):
+        table.add_column(text(f"{name}: {path}"), justify="right", overflow="fold")
+    for name in sides["a"]:
+        table.add_row(name.replace("_", " "), *(f"{side[name]:,}" for side in sides.values()))
+    table.add_row("mean reward", say(found.mean_a), say(found.mean_b))
+    console.print(table)
+    interval = found.interval
+    spread = f" (95 % {say(interval[0])} to {say(interval[1])})" if interval is not None else ""
+    emit(console, text(f"B minus A: {say(found.difference)}{spread}"))
+    if (test := found.mcnemar) is not None:
+        counts = f"{test['only_b']:,} tasks pass only in B, {test['only_a']:,} only in A"
+        emit(console, text(f"McNemar's exact test: p = {test['p']:.3g} ({counts}, by majority)"))
+    if found.detectable is not None:
+        emit(console, text(f"smallest difference that would be found with 80 % power: {say(found.detectable)}"))
+    emit(console, text(found.sentence(), "bold"))

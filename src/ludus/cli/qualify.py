@@ -1,0 +1,116 @@
+"""`ludus qualify`: whether an environment's verifier can be trusted, as a card and an exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ludus.collection.qualify.card import Card
+
+STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
+
+
+def qualify(
+    environment: Annotated[str, typer.Argument(metavar="ENV", help="Name or folder.")],
+    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: its examples.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Use only the first rows.")] = 32,
+    seed: Annotated[int, typer.Option(help="Where every rollout's seed is derived from.")] = 0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent or limits."),
+    ] = None,
+    max_exploit: Annotated[
+        float | None, typer.Option(help="What a bad policy may earn; default: guessing, 3 standard errors, 0.1.")
+    ] = None,
+    min_oracle: Annotated[float, typer.Option(help="What right answers must earn.")] = 0.99,
+    max_false_positive: Annotated[float, typer.Option(help="Share of wrong answers that may be accepted.")] = 0.0,
+    max_false_negative: Annotated[float, typer.Option(help="Share of right answers that may be refused.")] = 0.0,
+    json_: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
+) -> None:
+    """Try to cheat a verifier, and see whether it pays what is right. Exit code 1 if it cannot be trusted.
+
+    Example: ludus qualify mcqa --limit 100 --json
+    """
+    from ludus.cli.screen import safe_json, screen
+    from ludus.collection.qualify.card import Thresholds
+    from ludus.collection.qualify.run import qualify as run
+    from ludus.settings import parse_assignments
+
+    thresholds = Thresholds(max_exploit, min_oracle, max_false_positive, max_false_negative)
+    settings = parse_assignments(set_ or [])
+    card = run(environment, input=input, limit=limit, seed=seed, settings=settings, thresholds=thresholds)
+    if json_:
+        print(safe_json(card.to_row()))
+    else:
+        show_card(screen(), card)
+    raise typer.Exit(0 if card.passed else 1)
+
+
+def show_card(console: Console, card: Card) -> None:
+    """Print a card: the figures, the bad policies, the checks, and the verdict last."""
+    from ludus.cli.screen import emit, text
+
+    emit(console, text(f"{card.environment}: {card.rows} rows, {card.attempts} attempts", "bold"))
+    console.print(_figures(card))
+    console.print(_policies(card))
+    console.print(_checks(card))
+    verdict = "can be trusted" if card.passed else "cannot be trusted"
+    emit(console, text(f"{card.environment} {verdict}", "bold green" if card.passed else "bold red"))
+
+
+def _figures(card: Card) -> Table:
+    from ludus.cli.screen import text
+
+    table = _table()
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    best = card.best_exploit
+    exploit = f"{best.reward:.3f} by {best.best}" if best is not None else "-"
+    if card.chance:
+        exploit += f" (guessing earns {card.chance:.3f})"
+    rates = ((card.false_positive, "wrong answers accepted"), (card.false_negative, "right answers refused"))
+    table.add_row("best exploit", text(exploit))
+    table.add_row("oracle", text("-" if card.oracle is None else f"{card.oracle:.3f}"))
+    for rate, name in rates:
+        table.add_row(name, text("-" if rate.value is None else f"{rate.value:.3f} ({rate.wrong} of {rate.total})"))
+    return table
+
+
+def _policies(card: Card) -> Table:
+    from ludus.cli.screen import text
+
+    table = _table("bad policy")
+    table.add_column("bad policy", overflow="fold")
+    table.add_column("earns", justify="right", no_wrap=True)
+    table.add_column("may", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold", ratio=1)
+    for each in card.exploits:
+        style = "bold red" if each.reward > each.limit else ""
+        name = text(each.best if each.reward else each.family)
+        table.add_row(name, text(f"{each.reward:.3f}", style), f"{each.limit:.3f}", text(each.why, "dim"))
+    return table
+
+
+def _checks(card: Card) -> Table:
+    from ludus.cli.screen import one_line, text
+
+    table = _table("check")
+    table.add_column("check", overflow="fold")
+    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold", ratio=1)
+    for check in card.checks:
+        table.add_row(text(check.name), text(check.status, STYLES[check.status]), text(one_line(check.reason)))
+    return table
+
+
+def _table(header: str = "") -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    return Table(box=SIMPLE_HEAD, show_edge=False, show_header=bool(header), expand=bool(header))

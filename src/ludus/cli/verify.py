@@ -1,0 +1,95 @@
+"""`ludus verify`: score stored rollouts again, without a model, and see what changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ludus.collection.rescore import Rescoring
+
+INTERRUPTED = 130
+
+
+def verify(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A collection's folder, or JSONL: rollouts, or rows with a response.")
+    ],
+    environment: Annotated[
+        str | None, typer.Option("--env", "-e", metavar="ENV", help="Name or folder; default: each row's agent_ref.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the rows with their new rewards (may be FILE).")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources or limits."),
+    ] = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Score only rows whose verifier, task or response changed since.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Rows at once.")] = 64,
+    json_: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
+) -> None:
+    """Score stored rollouts again, or any rows that have a task's fields and a response.
+
+    No model is asked; a judge is, where the environment has one. Recorded tool calls are run again on a fresh session.
+
+    Example: ludus verify runs/first --env mcqa --set resources.grading_mode=lenient_boxed
+    """
+    from ludus.collection.rescore import Rescoring
+    from ludus.settings import parse_assignments
+
+    settings = parse_assignments(set_ or [])
+    rescoring = Rescoring(file, environment, output=output, settings=settings, stale=stale, concurrency=concurrency)
+    raise typer.Exit(_run(rescoring, as_json=json_))
+
+
+def _run(rescoring: Rescoring, as_json: bool) -> int:
+    from ludus.cli.changes_view import show_changes, watch
+    from ludus.cli.progress import Display
+    from ludus.cli.screen import safe_json, screen
+
+    display = Display(quiet=as_json)
+    try:
+        asyncio.run(_until_stopped(rescoring, watch(rescoring, display, quiet=as_json)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        display.close()
+        display.say(_stopped(rescoring))
+        return INTERRUPTED
+    finally:
+        display.close()
+    if as_json:
+        print(safe_json({**rescoring.changes.summary(), "output": str(rescoring.output) if rescoring.output else None}))
+    else:
+        show_changes(screen(), rescoring)
+    return 1 if rescoring.changes.nothing_scored else 0
+
+
+async def _until_stopped(rescoring: Rescoring, watching: Any) -> None:
+    """Score everything; SIGTERM stops it as cleanly as Ctrl-C does."""
+    task: asyncio.Task[Any] | None = asyncio.current_task()
+    assert task is not None
+    with contextlib.suppress(NotImplementedError):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    watcher = asyncio.create_task(watching)
+    try:
+        await rescoring.run()
+    finally:
+        watcher.cancel()
+        await asyncio.gather(watcher, return_exceptions=True)
+
+
+def _stopped(rescoring: Rescoring) -> str:
+    """What is left of a run that was stopped, and where."""
+    rows, writer = rescoring.changes.rows, rescoring.writer
+    if writer is None:
+        return f"stopped after {rows:,} rows"
+    if writer.draft == writer.path:
+        return f"stopped: the first {rows:,} rows are in {writer.path}"
+    return f"stopped: {writer.path} is as it was, and the first {rows:,} rows are in {writer.draft}"

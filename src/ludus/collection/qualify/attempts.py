@@ -1,0 +1,90 @@
+"""Attempts: what is to be said about which task, played by the ordinary collector with a model that says it.
+
+An attempt has a name of its own, so the same attempt gets the same seed in whatever order and company it is played:
+two passes over the same attempts can be compared one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ludus.collection.collector import Collector, Plan
+from ludus.collection.rows import Rows
+from ludus.environment import Environment
+from ludus.model import Request
+from ludus.models.scripted import ScriptedModel
+from ludus.rollout import Rollout, rollout_id
+from ludus.task import Task, derive_seed
+
+Row = dict[str, Any]
+Kind = Literal["oracle", "exploit", "preserving", "breaking"]
+
+#: What a model says: a text or a mapping for one turn, a list of those, or a function from a request to a turn.
+Script = str | dict[str, Any] | list[Any] | Callable[[Request], Any]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One script for one row. `name` is the policy or the variant; several attempts may share it."""
+
+    task_id: str
+    row: Row
+    kind: Kind
+    name: str
+    script: Script
+    number: int = 0
+
+    @property
+    def id(self) -> str:
+        """What tells it from all others."""
+        return f"{self.task_id}/{self.kind}/{self.name}/{self.number}"
+
+    def turn(self, request: Request) -> Any:
+        """What is said next; the last turn repeats."""
+        if callable(self.script):
+            return self.script(request)
+        turns = self.script if isinstance(self.script, list) else [self.script]
+        return turns[min(request.turn, len(turns) - 1)] if turns else ""
+
+
+class _Rows(Rows):
+    """The attempts' rows under the attempts' names, each a copy that its rollout has for itself."""
+
+    def __init__(self, attempts: list[Attempt], environment: Environment) -> None:
+        super().__init__([attempt.row for attempt in attempts], environment.task)
+        self._attempts, self._environment = attempts, environment
+
+    def __iter__(self) -> Iterator[tuple[str, Row, Task]]:
+        for attempt in self._attempts:
+            row = copy.deepcopy(attempt.row)
+            yield attempt.id, row, self._environment.task(row)
+
+
+async def play(environment: Environment, attempts: list[Attempt], *, concurrency: int, seed: int) -> dict[str, Rollout]:
+    """Play the attempts in their order, `concurrency` at a time, and return their rollouts by attempt id.
+
+    Before each answer the model lets others go first, a different number of times for each attempt, so that
+    rollouts in flight overtake each other.
+    """
+    by_session = {rollout_id(attempt.id, 0): attempt for attempt in attempts}
+    played: dict[str, Rollout] = {}
+
+    async def answer(request: Request) -> Any:
+        session = request.session or ""
+        for _ in range(derive_seed(seed, session, request.turn) % 8 if concurrency > 1 else 0):
+            await asyncio.sleep(0)
+        return by_session[session].turn(request)
+
+    async def keep(rollout: Rollout) -> None:
+        played[rollout.job.task_id] = rollout
+
+    model = ScriptedModel(answer, "qualify")
+    plan = Plan(_Rows(attempts, environment), lambda _: environment, model, concurrency=concurrency, seed=seed)
+    collector = Collector(plan, sink=keep)
+    collector.progress.total = len(attempts)
+    await collector.run()
+    return played

@@ -1,0 +1,115 @@
+"""Qualification as one call: every attempt is played three times, and the card is what the passes say together.
+
+Once one at a time, once more with every verdict reached twice, and once all together in another order. The first pass
+gives the scores, the second is compared with it for determinism and side effects, the third for isolation.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ludus.collection.api import Which, run_to_end
+from ludus.collection.qualify import card as cards
+from ludus.collection.qualify import checks
+from ludus.collection.qualify.attempts import Attempt, Kind, Row, Script, play
+from ludus.collection.qualify.card import Card, Thresholds
+from ludus.collection.qualify.oracle import Oracle
+from ludus.collection.qualify.policies import Seen, exploits
+from ludus.collection.rows import Rows
+from ludus.environment import Environment
+from ludus.task import Task
+from ludus.verifiers.judge import JudgeConfig
+
+TOGETHER = 32
+
+
+def qualify(
+    which: Which,
+    *,
+    input: str | Path | list[Row] | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    settings: dict[str, Any] | None = None,
+    thresholds: Thresholds | None = None,
+) -> Card:
+    """Find out whether an environment's verifier can be trusted.
+
+    card = qualify("mcqa", limit=5)
+    card.passed, card.best_exploit
+    """
+    environment = _copy(Environment.load(which))
+    oracle = Oracle.of(environment)
+    environment.configure({**oracle.settings, **(settings or {})})
+    rows = Rows(input if input is not None else environment.dataset(), environment.task, limit)
+    rows.survey()
+    return run_to_end(_qualified(environment, oracle, rows, seed, thresholds or Thresholds()))
+
+
+async def _qualified(
+    environment: Environment, oracle: Oracle, rows: Rows, seed: int, thresholds: Thresholds
+) -> Card:
+    attempts, chances, choices = [], [], []
+    for task_id, row, task in rows:
+        attempts += attempts_at(task_id, row, task, oracle, seed)
+        chances.append(oracle.chance(task))
+        choices += [oracle.gold(task) or ""] if oracle.options(task) else []
+    shuffled = random.Random(seed).sample(attempts, len(attempts))
+    first = await play(environment, attempts, concurrency=1, seed=seed)
+    twice = await play(checks.verifying_twice(environment), attempts, concurrency=1, seed=seed)
+    together = await play(environment, shuffled, concurrency=TOGETHER, seed=seed)
+    allowed = cards.exploit_limit(chances, choices, thresholds)
+    card = Card(
+        environment.name,
+        rows=len(chances),
+        attempts=len(attempts),
+        chance=sum(chances) / len(chances),
+        thresholds=thresholds,
+        exploits=cards.exploits_of(attempts, first, allowed, oracle.expected),
+        oracle=cards.oracle_score(attempts, first),
+        false_positive=cards.wrong_rate(attempts, first, "breaking"),
+        false_negative=cards.wrong_rate(attempts, first, "preserving"),
+    )
+    card.checks = [
+        *cards.judged(card),
+        checks.never_fails(attempts, first),
+        checks.deterministic(attempts, first, twice),
+        checks.isolated(attempts, first, together),
+        checks.without_side_effects(environment, attempts, twice),
+        *_judge_check(environment),
+    ]
+    return card
+
+
+def attempts_at(task_id: str, row: Row, task: Task, oracle: Oracle, seed: int) -> list[Attempt]:
+    """Everything that is tried on one task."""
+
+    def attempt(kind: Kind, name: str, script: Script, number: int = 0) -> Attempt:
+        return Attempt(task_id, copy.deepcopy(row), kind, name, script, number)
+
+    seen = Seen(task, oracle, random.Random(f"{seed}/{task_id}"))
+    found = [attempt("exploit", name, script, number) for name, number, script in exploits(seen)]
+    right = oracle.script(task)
+    if right is not None:
+        found.append(attempt("oracle", "oracle", right))
+        found += [attempt("preserving", name, script) for name, script in oracle.preserving(task).items()]
+        found += [attempt("breaking", name, script) for name, script in oracle.breaking(task).items()]
+    return found
+
+
+def _judge_check(environment: Environment) -> list[checks.Check]:
+    """Say what a judge's part in the card is worth."""
+    if not isinstance(environment.config, JudgeConfig):
+        return []
+    judge = environment.config.judge
+    if judge is None:
+        return [checks.Check("judge", "skipped", "none is set: --set resources.judge=SPEC")]
+    return [checks.Check("judge", "ok", f"answers went to {judge}")]
+
+
+def _copy(environment: Environment) -> Environment:
+    """An environment that can be configured without touching the one that was handed in."""
+    return replace(environment, agent=copy.copy(environment.agent))

@@ -1,0 +1,53 @@
+"""How qualification answers multiple choice questions: in the place where each grading mode looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def answer(task: Any, text: str) -> str | None:
+    """A choice as the row's mode wants it. A row with a pattern of its own shows the place in its prompt."""
+    if (task.template_metadata or {}).get("output_regex"):
+        return None
+    return rf"\boxed{{{text}}}" if "boxed" in task.grading_mode else f"Answer: {text}"
+
+
+def preserving(task: Any) -> dict[str, Any]:
+    """The right letter in other dress."""
+    if (task.template_metadata or {}).get("output_regex"):
+        return {}
+    letter = task.expected_answer.strip().upper()
+    written = str(answer(task, letter))
+    scripts = {
+        "after_prose": f"The options differ in one thing. Let me see.\n\n{written}",
+        "spaces": str(answer(task, f"  {letter} ")),
+        "text_wrapper": str(answer(task, rf"\text{{{letter}}}")),
+    }
+    if "boxed" in task.grading_mode:
+        scripts |= {"label": str(answer(task, f"{letter}: {_text(task, letter)}")), "dot": str(answer(task, f"{letter}."))}
+        scripts["changed_mind"] = rf"\boxed{{{_other(task, letter)}}} No, that is wrong. {written}"
+    else:
+        scripts |= {"lower_case": str(answer(task, letter.lower())), "option": str(answer(task, _text(task, letter)))}
+    return scripts
+
+
+def breaking(task: Any) -> dict[str, Any]:
+    """Other letters, several letters, and the right one out of place."""
+    letter = task.expected_answer.strip().upper()
+    others = [each for each in _letters(task) if each != letter]
+    scripts: dict[str, Any] = {f"option_{other}": answer(task, other) or other for other in others}
+    hedges = {"hedged": f"{letter} or {others[0]}", "listed": f"{others[0]}, {letter}", "pair": f"{letter}{others[0]}"}
+    scripts |= {name: answer(task, text) or "" for name, text in hedges.items()} if others else {}
+    return scripts | {"negation": answer(task, f"not {letter}") or "", "unmarked": letter, "word": answer(task, letter * 3) or ""}
+
+
+def _letters(task: Any) -> list[str]:
+    return [key.upper() for option in task.options for key in option]
+
+
+def _text(task: Any, letter: str) -> str:
+    return next((text for option in task.options for key, text in option.items() if key.upper() == letter), "") or ""
+
+
+def _other(task: Any, letter: str) -> str:
+    return next((each for each in _letters(task) if each != letter), letter)

@@ -1,0 +1,38 @@
+"""How qualification answers puzzles: between tags, with the key, or with an example where any solution will do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_EXAMPLES = ("example_answer", "possible_answer", "example_correct_answer")
+_CHOICES = ("true", "false", "yes", "no")
+
+
+def gold(task: Any) -> str | None:
+    """The key, or a solution that the library found while it made the puzzle."""
+    if task.answer is not None:
+        return str(task.answer)
+    found = next((task.metadata[name] for name in _EXAMPLES if task.metadata.get(name)), None)
+    return found if found is None or isinstance(found, str) else json.dumps(found)
+
+
+def answer(task: Any, text: str) -> str:
+    """An answer between tags, whatever the prompt asks for."""
+    return f"<answer>{text}</answer>"
+
+
+def chance(task: Any) -> float:
+    """What guessing earns: half where there are two answers, a part where the answer is a small number."""
+    key = (task.answer or "").lower()
+    return 0.5 if key in _CHOICES else 0.2 if len(key) == 1 else 0.0
+
+
+def preserving(task: Any) -> dict[str, Any]:
+    """The right answer in the places where it may stand."""
+    text = gold(task)
+    if text is None:
+        return {}
+    boxed = rf"So it is \boxed{{{text}}}."
+    forms = {"spaces": f"<answer>  {text} </answer>", "boxed": boxed, "alone": f" {text}\n"}
+    return forms | {"after_prose": f"I put it in <answer> as told.\n{answer(task, text)}"}

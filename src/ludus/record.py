@@ -1,0 +1,73 @@
+"""The record of a rollout as a row: which of its fields are the task's.
+
+A row of `rollouts.jsonl` holds the task's fields, the verdict's named values and the record's own side by side, because
+that is what programs that read such rows expect. Where two of them have the same name the task's gives way and is kept
+under `task_fields`, so that the task can be read back exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any
+
+Row = dict[str, Any]
+
+#: Fields that a record has beside its task's.
+RECORD = frozenset(
+    "rollout_id repeat attempt outcome reward verdict_fields reward_components turn_rewards mask receipt task_fields "
+    "replay_drift stop_reason rollout_seed response usage timings model_calls".split()
+)
+
+#: What the record of a failed rollout says of its failure.
+FAILURE = frozenset({"stage", "kind", "cause", "where", "line"})
+
+#: Fields that a task and its record have in common: they name the task and are no part of its content.
+NAMES = frozenset({"task_id", "agent_ref"})
+
+_NOT_CONTENT = RECORD | NAMES
+_NOT_CONTENT_OF_OTHERS = NAMES | {"response", "reward", "receipt", "task_fields"}
+
+
+def is_record(row: Row) -> bool:
+    """Whether a row is a record of ours, so that some of its fields are known not to be the task's."""
+    return isinstance(row.get("rollout_id"), str) and isinstance(row.get("task_id"), str) and "outcome" in row
+
+
+def hidden_fields(task: Row, used: Container[str], task_id: str) -> Row:
+    """The fields of a task whose names its record needs for itself, `used` being those of the verdict."""
+    hidden = {key: task[key] for key in task if key in used or key in RECORD}
+    if task.get("task_id", task_id) != task_id:
+        hidden["task_id"] = task["task_id"]
+    return hidden
+
+
+def content_of(row: Row) -> Row:
+    """The task's fields without those that only name it, read back from a record or from a row of somebody else's.
+
+    A record with a receipt keeps what the verdict hid, and tells exactly. In any other record the verdict's values
+    may as well be the task's own, and stay.
+    """
+    ours = is_record(row)
+    others = _NOT_CONTENT if ours else _NOT_CONTENT_OF_OTHERS
+    content = {key: row[key] for key in row if key not in others}
+    if ours:
+        named = row.get("verdict_fields")
+        if "receipt" in row and isinstance(named, list):
+            _drop(content, named)
+        if row["outcome"] == "failed":
+            _drop(content, FAILURE)
+    hidden = row.get("task_fields")
+    if hidden and isinstance(hidden, dict):
+        content.update(hidden)
+    return content
+
+
+def task_row(row: Row) -> Row:
+    """The row of the task, with the fields that name it."""
+    return {name: row[name] for name in NAMES if name in row} | content_of(row)
+
+
+def _drop(content: Row, keys: Iterable[Any]) -> None:
+    for key in keys:
+        if isinstance(key, str):
+            content.pop(key, None)
