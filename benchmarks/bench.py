@@ -84,7 +84,7 @@ def conversion(rounds: int) -> list[tuple[str, float, float, str]]:
 
 
 def endpoints(rounds: int) -> list[tuple[str, float, float, str]]:
-    """Four endpoints of which one is five times slower, against the three alone; higher is better, so it is inverted."""
+    """Four endpoints of which one is five times slower, against the three fast ones alone."""
 
     def wall(delays: list[float]) -> float:
         with contextlib.ExitStack() as stack:

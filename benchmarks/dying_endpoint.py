@@ -17,7 +17,7 @@ ROLLOUTS = 2000
 
 def main() -> None:
     with ExitStack() as lives, ExitStack() as dies:
-        urls = [lives.enter_context(stub_server(turns=1, delay=0.05)), dies.enter_context(stub_server(turns=1, delay=0.05))]
+        urls = [stack.enter_context(stub_server(turns=1, delay=0.05)) for stack in (lives, dies)]
         words = ["--url", ",".join(urls), "--rollouts", str(ROLLOUTS), "--concurrency", "64"]
         product = [sys.executable, str(Path(__file__).with_name("product.py")), *words]
         process = subprocess.Popen(product, stdout=subprocess.PIPE, text=True)

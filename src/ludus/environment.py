@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ludus.agent import Agent
 from ludus.episode import Limits
-from ludus.errors import UserError, did_you_mean
+from ludus.errors import MissingExtra, UserError, did_you_mean
 from ludus.resources import Resources, ResourcesConfig
 from ludus.settings import checked
 from ludus.task import Task
@@ -97,6 +97,8 @@ class Environment:
         file = read_file(folder)
         try:
             resources = load_object(file.resources, folder, Resources)
+        except MissingExtra:
+            raise
         except UserError as error:
             raise UserError(f"{folder / FILE}: resources: {error}") from error
         limits: Limits = checked(Limits, file.limits, f"{folder / FILE}: limits")

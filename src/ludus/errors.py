@@ -13,9 +13,13 @@ class UserError(Exception):
         super().__init__(f"{message}. {hint}" if hint else message)
 
 
-def missing_extra(what: str, install: str) -> UserError:
+class MissingExtra(UserError):
+    """An optional part is not installed."""
+
+
+def missing_extra(what: str, install: str) -> MissingExtra:
     """The error for an optional part that is not installed."""
-    return UserError(f"{what} is not installed", f"Install it with: {install}")
+    return MissingExtra(f"{what} is not installed", f"Install it with: {install}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -42,7 +42,7 @@ def hidden_fields(task: Row, used: Container[str], task_id: str) -> Row:
 
 
 def content_of(row: Row) -> Row:
-    """The task's fields without those that only name it, read back from a record or from a row of somebody else's.
+    """The task's fields but for the names that it shares with its record, read back from one or from any other row.
 
     A record with a receipt keeps what the verdict hid, and tells exactly. In any other record the verdict's values
     may as well be the task's own, and stay.

@@ -54,11 +54,14 @@ def qualify(
 
 def show_card(console: Console, card: Card) -> None:
     """Print a card: the figures, the bad policies, the checks, and the verdict last."""
-    from ludus.cli.screen import emit, text
+    from ludus.cli.screen import emit, show_block, text
 
     emit(console, text(f"{card.environment}: {card.rows} rows, {card.attempts} attempts", "bold"))
     console.print(_figures(card))
     console.print(_policies(card))
+    for why in dict.fromkeys(each.why for each in card.exploits if each.why):
+        families = ", ".join(each.family for each in card.exploits if each.why == why)
+        show_block(console, text(f"expected of {families}: {why}", "dim"))
     console.print(_checks(card))
     verdict = "can be trusted" if card.passed else "cannot be trusted"
     emit(console, text(f"{card.environment} {verdict}", "bold green" if card.passed else "bold red"))
@@ -71,7 +74,9 @@ def _figures(card: Card) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     best = card.best_exploit
-    exploit = f"{best.reward:.3f} by {best.best}" if best is not None else "-"
+    exploit = f"{best.reward:.3f} by {best.best if best.reward else 'any'}" if best is not None else "-"
+    if best is not None and best.why:
+        exploit += ", as expected"
     if card.chance:
         exploit += f" (guessing earns {card.chance:.3f})"
     rates = ((card.false_positive, "wrong answers accepted"), (card.false_negative, "right answers refused"))
@@ -86,14 +91,13 @@ def _policies(card: Card) -> Table:
     from ludus.cli.screen import text
 
     table = _table("bad policy")
-    table.add_column("bad policy", overflow="fold")
+    table.add_column("bad policy", overflow="fold", ratio=1)
     table.add_column("earns", justify="right", no_wrap=True)
-    table.add_column("may", justify="right", no_wrap=True)
-    table.add_column("", overflow="fold", ratio=1)
+    table.add_column("may earn", justify="right", no_wrap=True)
     for each in card.exploits:
-        style = "bold red" if each.reward > each.limit else ""
+        style = "bold red" if each.excess else ""
         name = text(each.best if each.reward else each.family)
-        table.add_row(name, text(f"{each.reward:.3f}", style), f"{each.limit:.3f}", text(each.why, "dim"))
+        table.add_row(name, text(f"{each.reward:.3f}", style), f"{each.limit:.3f}")
     return table
 
 

@@ -44,6 +44,11 @@ class Exploit:
     limit: float
     why: str = ""
 
+    @property
+    def excess(self) -> float:
+        """How much more than allowed it earned; 0 within the limit."""
+        return max(0.0, self.reward - self.limit - 1e-9)
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -81,8 +86,8 @@ class Card:
 
     @property
     def best_exploit(self) -> Exploit | None:
-        """The bad policy that earned most among those that no one expects to earn anything."""
-        found = [exploit for exploit in self.exploits if not exploit.why]
+        """The bad policy that earned most, of those whose reward the environment did not explain if there are any."""
+        found = [exploit for exploit in self.exploits if not exploit.why] or self.exploits
         return max(found, key=lambda exploit: exploit.reward, default=None)
 
     def to_row(self) -> dict[str, Any]:
@@ -130,7 +135,7 @@ def exploits_of(
         family = name.partition("/")[0]
         allowed, why = expected.get(name) or expected.get(family) or (limit, "")
         families[family].append(Exploit(family, name, sum(earned) / len(earned), allowed, why))
-    return [max(members, key=lambda each: (each.reward - each.limit, each.reward)) for members in families.values()]
+    return [max(members, key=lambda each: (each.excess, each.reward)) for members in families.values()]
 
 
 def oracle_score(attempts: list[Attempt], played: Played) -> float | None:
@@ -163,12 +168,12 @@ def judged(card: Card) -> list[Check]:
 
 
 def _exploit_check(card: Card) -> Check:
-    over = [each for each in card.exploits if each.reward > each.limit + 1e-9]
+    over = [each for each in card.exploits if each.excess]
     if not card.exploits:
         return Check("exploits", "failed", "no bad policy was scored")
     if not over:
         return Check("exploits", "ok")
-    worst = max(over, key=lambda each: each.reward - each.limit)
+    worst = max(over, key=lambda each: each.excess)
     return Check("exploits", "failed", f"{worst.best} earns {worst.reward:.3f}, more than {worst.limit:.3f}")
 
 

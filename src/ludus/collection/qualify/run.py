@@ -49,9 +49,7 @@ def qualify(
     return run_to_end(_qualified(environment, oracle, rows, seed, thresholds or Thresholds()))
 
 
-async def _qualified(
-    environment: Environment, oracle: Oracle, rows: Rows, seed: int, thresholds: Thresholds
-) -> Card:
+async def _qualified(environment: Environment, oracle: Oracle, rows: Rows, seed: int, thresholds: Thresholds) -> Card:
     attempts, chances, choices = [], [], []
     for task_id, row, task in rows:
         attempts += attempts_at(task_id, row, task, oracle, seed)

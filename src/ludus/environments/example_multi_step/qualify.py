@@ -34,7 +34,10 @@ def breaking(task: Any) -> dict[str, Any]:
         "nested": [values],
     }
     scripts: dict[str, Any] = {name: _submitting(each) for name, each in wrong.items() if each != values}
-    return scripts | {"in_words": f"synonym_values: {values}", "taken_back": [*_submitting(values)[:1], *_submitting([])]}
+    return scripts | {
+        "in_words": f"synonym_values: {values}",
+        "taken_back": [*_submitting(values)[:1], *_submitting([])],
+    }
 
 
 def _values(task: Any) -> list[int]:

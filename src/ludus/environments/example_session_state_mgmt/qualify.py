@@ -6,7 +6,6 @@ from typing import Any
 
 expected_exploits = {
     "tool_spam": (0.25, "adding 1 a few times is what was asked for in a row that asks for as much"),
-    "premature_stop": (0.1, "a row may ask for nothing"),
 }
 
 

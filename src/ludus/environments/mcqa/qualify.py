@@ -24,7 +24,10 @@ def preserving(task: Any) -> dict[str, Any]:
         "text_wrapper": str(answer(task, rf"\text{{{letter}}}")),
     }
     if "boxed" in task.grading_mode:
-        scripts |= {"label": str(answer(task, f"{letter}: {_text(task, letter)}")), "dot": str(answer(task, f"{letter}."))}
+        scripts |= {
+            "label": str(answer(task, f"{letter}: {_text(task, letter)}")),
+            "dot": str(answer(task, f"{letter}.")),
+        }
         scripts["changed_mind"] = rf"\boxed{{{_other(task, letter)}}} No, that is wrong. {written}"
     else:
         scripts |= {"lower_case": str(answer(task, letter.lower())), "option": str(answer(task, _text(task, letter)))}
@@ -38,7 +41,11 @@ def breaking(task: Any) -> dict[str, Any]:
     scripts: dict[str, Any] = {f"option_{other}": answer(task, other) or other for other in others}
     hedges = {"hedged": f"{letter} or {others[0]}", "listed": f"{others[0]}, {letter}", "pair": f"{letter}{others[0]}"}
     scripts |= {name: answer(task, text) or "" for name, text in hedges.items()} if others else {}
-    return scripts | {"negation": answer(task, f"not {letter}") or "", "unmarked": letter, "word": answer(task, letter * 3) or ""}
+    return scripts | {
+        "negation": answer(task, f"not {letter}") or "",
+        "unmarked": letter,
+        "word": answer(task, letter * 3) or "",
+    }
 
 
 def _letters(task: Any) -> list[str]:

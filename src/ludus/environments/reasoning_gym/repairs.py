@@ -103,7 +103,7 @@ def _formula(answer: str, entry: Entry, reward: float) -> float:
 
 
 def _knights(answer: str, entry: Entry, reward: float) -> float:
-    """`knights_knaves`: only names and roles are looked at, so "is not a knight" makes a knight."""
+    """`knights_knaves`: only names and roles are looked at, so whatever is denied of them all counts as said."""
     return 0.0 if _DENIAL.search(answer) else reward
 
 

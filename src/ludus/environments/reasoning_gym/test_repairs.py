@@ -134,7 +134,7 @@ async def test_a_formula_does_not_work_itself_out_except_in_compat() -> None:
 
 async def test_a_denied_role_is_not_held_except_in_compat() -> None:
     key = "Ann is a knight, and Bob is a knave."
-    for answer in ("Ann is not a knight, and Bob isn't a knave", f"anything but {key}", f"{key} Or not."):
+    for answer in (f"It is not so that {key}", f"anything but {key}", f"{key} Or not."):
         assert await rewards("knights_knaves", key, answer) == (0.0, 1.0)
     assert await rewards("knights_knaves", key, "Bob is a knave, and Ann is a knight") == (1.0, 1.0)
     assert await rewards("knights_knaves", key, "Ann is a knight, and Bob is a knight") == (0.65, 0.65)
