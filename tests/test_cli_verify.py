@@ -439,8 +439,8 @@ _values = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
-@given(rows=st.lists(st.dictionaries(_names, _values, max_size=6), min_size=1, max_size=4))
+@settings(max_examples=25, deadline=None)
+@given(rows=st.lists(st.dictionaries(_names, _values, max_size=6), min_size=1, max_size=12))
 def test_whatever_fields_a_row_has_it_is_answered_and_its_task_is_kept(
     rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ):
@@ -455,6 +455,5 @@ def test_whatever_fields_a_row_has_it_is_answered_and_its_task_is_kept(
             kept, task = task_row(row), task_row(source)
             assert {key: kept[key] for key in task} == task
             assert kept.keys() - task.keys() <= NAMES
-    content = (folder / "out.jsonl").read_bytes()
     rescore(folder / "out.jsonl", Anything, output=folder / "out.jsonl")
-    assert (folder / "out.jsonl").read_bytes() == content
+    assert read(folder / "out.jsonl") == answered

@@ -1,4 +1,4 @@
-"""The card: what bad policies earned, what the oracle earned, how variants were judged, and whether that is good enough.
+"""The card: what bad policies earned, what the oracle earned, how variants were judged, and whether that will do.
 
 How much a bad policy may earn depends on the game. Guessing among four options earns a quarter, a sample of it may earn
 more by luck, and whoever always says B earns as much as there are rows with that answer. So the limit is `SLACK` above

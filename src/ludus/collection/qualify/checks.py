@@ -41,10 +41,10 @@ def verifying_twice(environment: Environment) -> Environment:
 
     async def verify(self: Resources, task: Any, response: Response) -> Verdict:
         before = encode(response.data)
-        first = Verdict.of(await awaited(super(twice, self).verify, task, response))
+        first = Verdict.of(await awaited(base.verify, self, task, response))
         noticed = []
         try:
-            second = Verdict.of(await awaited(super(twice, self).verify, task, response))
+            second = Verdict.of(await awaited(base.verify, self, task, response))
             if _essence(first) != _essence(second):
                 noticed.append(f"verify gave {first.reward:g} and then {second.reward:g}")
         except Exception as error:

@@ -72,7 +72,10 @@ def exploits(seen: Seen) -> Iterator[tuple[str, int, Script]]:
 
 def empty(seen: Seen) -> dict[str, list[Script]]:
     """Nothing, in the ways there are to say nothing."""
-    return {"empty/text": [""], "empty/spaces": [" \n\t "], "empty/answer": [seen.answer("")]} | {
+    return {
+        "empty/text": [""],
+        "empty/spaces": [" \n\t "],
+        "empty/answer": [seen.answer("")],
         "empty/reasoning": [[{"reasoning": "The answer is clear."}]],
         "empty/nothing": [[{"items": []}]],
     }

@@ -55,8 +55,9 @@ def breaking(task: Any) -> dict[str, Any]:
 
 def _calls(task: Any) -> list[dict[str, Any]]:
     expected = task.expected_action
-    listed = {"function_call": lambda: [expected], "function_call_batch": lambda: expected.calls}
-    found = listed[expected.type]() if expected.type in listed else []
+    if expected.type == "message":
+        return []
+    found = expected.calls if expected.type == "function_call_batch" else [expected]
     return [{"name": call.name, "arguments": json.loads(call.arguments)} for call in found]
 
 

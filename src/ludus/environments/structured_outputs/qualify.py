@@ -1,4 +1,4 @@
-"""How qualification fills in forms: with values that fit the schema and mean nothing, since only the shape is judged."""
+"""How qualification fills in forms: with values that fit the schema and mean nothing: only the shape is judged."""
 
 from __future__ import annotations
 
