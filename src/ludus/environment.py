@@ -19,9 +19,10 @@ from types import ModuleType
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ludus.agent import Agent
+from ludus.dataset import Dataset, Generated
 from ludus.episode import Limits
 from ludus.errors import MissingExtra, UserError, did_you_mean
 from ludus.resources import Resources, ResourcesConfig
@@ -34,16 +35,6 @@ AGENTS = {
 }
 FILE = "environment.yaml"
 BUILT_IN = Path(__file__).parent / "environments"
-
-
-class Dataset(BaseModel):
-    """Where rows come from, and under which licence."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str
-    path: Path
-    licence: str = Field(alias="license", default="unknown")
 
 
 class EnvironmentFile(BaseModel):
@@ -79,6 +70,7 @@ class Environment:
     description: str = ""
     value: str = ""
     datasets: list[Dataset] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
 
     @classmethod
@@ -116,13 +108,17 @@ class Environment:
         )
 
     def configure(self, settings: dict[str, Any]) -> None:
-        """Apply settings such as `resources.KEY`, `agent.KEY` and `limits.KEY`, checked against their classes."""
-        parts: dict[str, dict[str, Any]] = {"resources": {}, "agent": {}, "limits": {}}
+        """Apply settings such as `resources.KEY`, `agent.KEY` and `limits.KEY`, checked against their classes.
+
+        `data.KEY` is for the function that generates a dataset, and checked when that is called.
+        """
+        parts: dict[str, dict[str, Any]] = {"resources": {}, "agent": {}, "limits": {}, "data": {}}
         for key, value in settings.items():
             part, _, name = key.partition(".")
             if part not in parts or not name:
                 raise UserError(f"unknown setting {key}", did_you_mean(part, [*parts, "model"]))
             parts[part][name] = value
+        self.data = {**self.data, **parts["data"]}
         self.config = checked(type(self.config), self.config.model_dump() | parts["resources"], "resources")
         self.limits = checked(Limits, self.limits.model_dump() | parts["limits"], "limits")
         agent = self.agent
@@ -137,9 +133,22 @@ class Environment:
 
     def dataset(self, name: str | None = None) -> Path:
         """The file of a dataset; the first one when no name is given."""
+        rows = self.rows(name)
+        if isinstance(rows, Generated):
+            raise UserError(f"dataset {rows.name} of environment {self.name} is generated, not a file")
+        return rows
+
+    def rows(self, name: str | None = None) -> Path | Generated:
+        """Where the rows of a dataset come from; the first one when no name is given."""
         for dataset in self.datasets:
             if name in (None, dataset.name):
-                return (self.folder or Path()) / dataset.path
+                if dataset.path is not None and self.data:
+                    hint = "Choose one that is generated: --dataset NAME"
+                    raise UserError(f"dataset {dataset.name} is a file and has no setting data.{min(self.data)}", hint)
+                if dataset.path is not None:
+                    return (self.folder or Path()) / dataset.path
+                function = load_object(dataset.generate or "", self.folder)
+                return Generated(dataset.name, function, {**dataset.settings, **self.data})
         if name is None:
             raise UserError(f"environment {self.name} has no dataset of its own", "Name rows with --input FILE")
         raise UserError(f"environment {self.name} has no dataset {name}", did_you_mean(name, _names(self.datasets)))
@@ -192,8 +201,8 @@ def folders() -> dict[str, Path]:
     return found
 
 
-def load_object(reference: str, folder: Path | None, base: type) -> Any:
-    """A class named as `file.py:Class` (beside `environment.yaml`) or `package.module:Class`."""
+def load_object(reference: str, folder: Path | None, base: type | None = None) -> Any:
+    """A class or a function named as `file.py:NAME` (beside `environment.yaml`) or `package.module:NAME`."""
     module_name, _, name = reference.partition(":")
     if not name:
         raise UserError(f"{reference} must look like resources.py:Class or package.module:Class")
@@ -206,9 +215,9 @@ def load_object(reference: str, folder: Path | None, base: type) -> Any:
             raise UserError(f"cannot import {module_name}: {error}") from error
     found = getattr(module, name, None)
     if found is None:
-        names = [key for key, value in vars(module).items() if isinstance(value, type)]
+        names = [key for key, value in vars(module).items() if callable(value)]
         raise UserError(f"{module_name} has no {name}", did_you_mean(name, names))
-    if not (isinstance(found, type) and issubclass(found, base)):
+    if base is not None and not (isinstance(found, type) and issubclass(found, base)):
         raise UserError(f"{reference} is not a subclass of {base.__name__}")
     return found
 

@@ -61,7 +61,7 @@ def _nth_row(environment: Environment, input: Path | None, number: int) -> Row:
     from ludus.collection.rows import Rows
     from ludus.errors import UserError
 
-    rows = Rows(input or environment.dataset(), environment.task)
+    rows = Rows(input or environment.rows(), environment.task)
     count = 0
     for count, (_, row, _) in enumerate(rows, start=1):
         if count == number:

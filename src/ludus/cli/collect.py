@@ -24,6 +24,7 @@ def collect(
         str | None, typer.Argument(metavar="ENV", help="Name or folder; without it each row's agent_ref says.")
     ] = None,
     input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: its examples.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which of its datasets to use.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A folder, or X.jsonl; default: runs/ENV-TIME.")
     ] = None,
@@ -43,7 +44,7 @@ def collect(
     max_attempts: Annotated[int, typer.Option(min=1, help="Tries per rollout over all resumes.")] = 3,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model or limits."),
+        typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model, limits or data."),
     ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Mask rollouts whose token ids are not known.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
@@ -61,6 +62,7 @@ def collect(
     options = Options(
         model=model,
         input=input,
+        dataset=dataset,
         output=output,
         repeats=repeats,
         concurrency=_at_once(concurrency),

@@ -10,6 +10,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ludus.dataset import Dataset
+
 #: Below this many columns a table's cells become too narrow to read, and each environment gets lines of its own.
 WIDE = 120
 
@@ -42,12 +44,16 @@ def _described(name: str, folder: Path) -> dict[str, Any]:
         file = read_file(folder)
     except UserError as error:
         return {"name": name, "path": str(folder), "error": str(error)}
-    datasets = [
-        {"name": each.name, "rows": _rows(folder / each.path), "licence": each.licence, "path": str(folder / each.path)}
-        for each in file.datasets
-    ]
+    datasets = [_dataset(each, folder) for each in file.datasets]
     words = {"domain": file.domain, "description": file.description, "value": file.value}
     return {"name": name, **words, "path": str(folder), "datasets": datasets}
+
+
+def _dataset(each: Dataset, folder: Path) -> dict[str, Any]:
+    if each.path is None:
+        return {"name": each.name, "generated": True, "licence": each.licence}
+    path = folder / each.path
+    return {"name": each.name, "rows": _rows(path), "licence": each.licence, "path": str(path)}
 
 
 def _rows(path: Path) -> int | None:
@@ -100,5 +106,12 @@ def _lines(console: Console, found: list[dict[str, Any]]) -> None:
 def _data(each: dict[str, Any]) -> tuple[str, str]:
     """The datasets with their rows, and the licences that cover them."""
     datasets = each["datasets"]
-    counted = [f"{d['name']}: " + ("missing" if d["rows"] is None else f"{d['rows']:,} rows") for d in datasets]
-    return "\n".join(counted) or "none", ", ".join(sorted({d["licence"] for d in datasets}))
+    return "\n".join(f"{each['name']}: {_size(each)}" for each in datasets) or "none", ", ".join(
+        sorted({d["licence"] for d in datasets})
+    )
+
+
+def _size(dataset: dict[str, Any]) -> str:
+    if dataset.get("generated"):
+        return "generated"
+    return "missing" if dataset["rows"] is None else f"{dataset['rows']:,} rows"

@@ -20,6 +20,7 @@ from ludus.collection.collector import Collector, Plan, Sink
 from ludus.collection.journal import Journal, write_whole
 from ludus.collection.rows import Rows
 from ludus.collection.run import Files, check_same, describe, identity, write_run
+from ludus.dataset import Generated
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Model
@@ -43,6 +44,7 @@ class Options:
 
     model: str | Model = "local"
     input: str | Path | list[dict[str, Any]] | None = None
+    dataset: str | None = None
     output: str | Path | None = None
     repeats: int = 1
     concurrency: int | Literal["auto"] | None = None
@@ -72,8 +74,10 @@ class Collection:
         model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
         self._environments = _Environments(environment, settings)
         self.model = open_model(options.model, model_settings)
-        source = options.input if options.input is not None else self._environments.default_rows()
-        self.rows = Rows(source, self._environments.task, options.limit)
+        if options.input is not None and options.dataset is not None:
+            raise UserError("both an input and a dataset were named", "Leave one of --input and --dataset out")
+        source = options.input if options.input is not None else self._environments.rows(options.dataset)
+        self.rows = Rows(source, self._environments.task, options.limit, options.seed)
         self._stack = contextlib.ExitStack()
         self._journals: list[Journal] = []
 
@@ -173,10 +177,10 @@ class _Environments:
     def all(self) -> list[Environment]:
         return [self._named] if self._named is not None else list(self._loaded.values())
 
-    def default_rows(self) -> Path:
+    def rows(self, dataset: str | None) -> Path | Generated:
         if self._named is None:
             raise UserError("neither an environment nor rows were named", "Name an environment, or --input FILE")
-        return self._named.dataset()
+        return self._named.rows(dataset)
 
     def task(self, row: dict[str, Any]) -> Task:
         return self.of_row(row).task(row)

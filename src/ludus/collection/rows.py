@@ -1,12 +1,16 @@
 """Rows of a dataset, read as a stream: a million rows cost what one row costs.
 
 A survey reads everything once before the run, so that a bad row is reported with its file, line and field while
-nothing has been spent yet; the run then reads the rows again, one at a time.
+nothing has been spent yet; the run then reads the rows again, one at a time. Rows that are generated are kept in a
+temporary file meanwhile: they are made once, and never while rollouts are waiting.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
+import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -16,6 +20,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
+from ludus.dataset import Generated
 from ludus.errors import UserError
 from ludus.task import Task, digest
 
@@ -31,18 +36,28 @@ class Survey:
 
 
 class Rows:
-    """The rows of a JSONL file or of a list, as tasks. Iterate it as often as you like."""
+    """The rows of a JSONL file, of a list or of a generator, as tasks. Iterate it as often as you like."""
 
     def __init__(
-        self, source: str | Path | list[dict[str, Any]], read_task: ReadTask, limit: int | None = None
+        self,
+        source: str | Path | list[dict[str, Any]] | Generated,
+        read_task: ReadTask,
+        limit: int | None = None,
+        seed: int = 0,
     ) -> None:
-        self.source = source if isinstance(source, list) else Path(source)
-        self.name = "rows" if isinstance(source, list) else str(source)
+        self.source = Path(source) if isinstance(source, str) else source
+        self.name = (
+            source.name if isinstance(source, Generated) else "rows" if isinstance(source, list) else str(source)
+        )
         self._read_task = read_task
         self._limit = limit
+        self._seed = seed
+        self._kept: Path | None = None
 
     def survey(self, tick: Callable[[int], None] = lambda _: None) -> Survey:
         """Check every row and take the digest of all. `tick` is told how many rows were read."""
+        if isinstance(self.source, Generated) and self._limit is None:
+            raise UserError(f"dataset {self.name} has no end", "Say how many rows to use: --limit N")
         seen, count = blake2b(digest_size=16), 0
         for count, (where, line) in enumerate(self._lines(), start=1):
             seen.update(line.strip())
@@ -88,7 +103,20 @@ class Rows:
         if isinstance(self.source, list):
             encoded = ((f"row {index}", orjson.dumps(row)) for index, row in enumerate(self.source))
             return itertools.islice(encoded, self._limit)
+        if isinstance(self.source, Generated):
+            return self._generate(self.source) if self._kept is None else self._read(self._kept)
         return itertools.islice(self._read(self.source), self._limit)
+
+    def _generate(self, source: Generated) -> Iterator[tuple[str, bytes]]:
+        """Make the rows, and keep them once all are made."""
+        handle, name = tempfile.mkstemp(prefix="ludus-rows-")
+        weakref.finalize(self, Path(name).unlink, missing_ok=True)
+        with os.fdopen(handle, "wb") as file:
+            for number, row in enumerate(itertools.islice(source.rows(self._seed), self._limit), start=1):
+                line = orjson.dumps(row)
+                file.write(line + b"\n")
+                yield f"{self.name}:{number}", line
+        self._kept = Path(name)
 
     def _read(self, path: Path) -> Iterator[tuple[str, bytes]]:
         try:

@@ -148,10 +148,10 @@ class TransformersModel(Model):
         began, version = time.perf_counter(), str(self.policy_version)
         self._counts["batches"] += 1
         self._counts["requests"] += len(batch)
-        open_: dict[Row, _Prepared] = {}
+        writing: dict[Row, _Prepared] = {}
 
         def finish(row: Row) -> None:
-            prepared = open_.pop(row)
+            prepared = writing.pop(row)
             self._counts["output_tokens"] += len(row.generated)
             if not prepared.ask.left:
                 prepared.ask.settle(_attempt(self._answer, prepared, version))
@@ -161,13 +161,13 @@ class TransformersModel(Model):
             if isinstance(prepared, Exception):
                 ask.settle(prepared)
             else:
-                open_[prepared.row] = prepared
-        for row in [row for row in open_ if row.limit <= 0]:
+                writing[prepared.row] = prepared
+        for row in [row for row in writing if row.limit <= 0]:
             finish(row)
         try:
-            decode(self._model, list(open_), finish)
+            decode(self._model, list(writing), finish)
         except Exception as error:
-            for prepared in open_.values():
+            for prepared in writing.values():
                 prepared.ask.settle(_failure(error))
         self._counts["seconds"] += time.perf_counter() - began
 

@@ -1,0 +1,138 @@
+"""Generated datasets: as steady as a file, made once, and never without an end."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+import ludus
+from ludus import Environment, ScriptedModel, Task, UserError
+from ludus.collection.rows import Rows
+from ludus.dataset import Generated
+
+YAML = """
+name: sums
+resources: code.py:Sums
+datasets:
+  - name: example
+    path: example.jsonl
+  - name: endless
+    generate: code.py:stream
+    settings: {most: 9}
+"""
+CODE = """
+import random
+from ludus import Resources
+
+class Sums(Resources):
+    async def verify(self, task, response):
+        return float(response.output_text == str(task.a + task.b))
+
+def stream(seed, most=5, step=1):
+    numbers = random.Random(seed)
+    while True:
+        a, b = numbers.randrange(0, most, step), numbers.randrange(0, most, step)
+        yield {"responses_create_params": {"input": f"{a} + {b}?"}, "a": a, "b": b}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "sums"
+    made.mkdir()
+    (made / "environment.yaml").write_text(YAML)
+    (made / "code.py").write_text(CODE)
+    (made / "example.jsonl").write_text('{"responses_create_params": {"input": "1 + 1?"}, "a": 1, "b": 1}\n')
+    return made
+
+
+def adds(request):
+    a, _, b = request.input[-1]["content"].rstrip("?").split()
+    return str(int(a) + int(b))
+
+
+def collect(folder, **options):
+    return ludus.collect(folder, model=ScriptedModel(adds), dataset="endless", **options)
+
+
+def questions(collection):
+    return sorted(rollout.to_row()["responses_create_params"]["input"] for rollout in collection)
+
+
+def counting(seed):
+    for number in range(1_000_000):
+        yield {"responses_create_params": {"input": f"{seed}: {number}"}}
+
+
+def rows(function=counting, limit=None, seed=0, **settings):
+    return Rows(Generated("numbers", function, settings), Task.model_validate, limit, seed)
+
+
+def test_a_generated_dataset_needs_a_limit(folder):
+    with pytest.raises(UserError, match="dataset endless has no end. Say how many rows to use: --limit N"):
+        collect(folder)
+
+
+def test_rows_are_generated_once_and_are_the_same_for_the_same_seed():
+    begun = []
+
+    def stream(seed):
+        begun.append(seed)
+        return counting(seed)
+
+    made = rows(stream, limit=3, seed=4)
+    survey = made.survey()
+    ids = [task_id for task_id, _, _ in made]
+    assert ids == [task_id for task_id, _, _ in made]
+    assert begun == [4]
+    assert survey == rows(limit=3, seed=4).survey() != rows(limit=3, seed=5).survey()
+    assert [task_id for task_id, _, _ in rows(limit=5, seed=4)][:3] == ids
+
+
+def test_a_reader_that_stops_early_takes_no_more_than_it_reads():
+    assert next(iter(rows()))[1]["responses_create_params"]["input"] == "0: 0"
+
+
+def test_a_bad_row_is_named_by_its_number():
+    with pytest.raises(UserError, match="numbers:2: responses_create_params: Field required"):
+        rows(lambda seed: iter([next(counting(seed)), {}]), limit=3).survey()
+
+
+def test_settings_reach_the_function(folder):
+    first = questions(collect(folder, limit=30))
+    assert questions(collect(folder, limit=30)) == first != questions(collect(folder, limit=30, seed=1))
+    even = questions(collect(folder, limit=30, settings={"data.step": 2}))
+    assert all(int(text.split()[0]) % 2 == 0 for text in even)
+    assert questions(collect(folder, limit=30, seed=1, settings={"data.seed": 0})) == first
+    with pytest.raises(UserError, match=r"dataset endless has no setting data.stpe. Did you mean step?"):
+        collect(folder, limit=30, settings={"data.stpe": 2})
+
+
+def test_a_collection_of_generated_rows_is_resumed_and_a_different_one_refused(folder, tmp_path):
+    output = tmp_path / "run"
+    collect(folder, limit=8, output=output)
+    kept = (output / "rollouts.jsonl").read_bytes().splitlines()
+    (output / "rollouts.jsonl").write_bytes(b"\n".join(kept[:3]) + b"\n")
+    resumed = collect(folder, limit=8, output=output, resume=True)
+    assert sorted(r.rollout_id for r in resumed) == sorted(orjson.loads(line)["rollout_id"] for line in kept)
+    with pytest.raises(UserError, match="describes a different run"):
+        collect(folder, limit=8, output=output, resume=True, settings={"data.step": 2})
+
+
+def test_a_dataset_is_chosen_by_name(folder):
+    assert ludus.collect(folder, model=ScriptedModel(adds)).metrics["counts"]["completed"] == 1
+    with pytest.raises(UserError, match="has no dataset endles. Did you mean endless?"):
+        ludus.collect(folder, model=ScriptedModel(adds), dataset="endles")
+    with pytest.raises(UserError, match="both an input and a dataset"):
+        collect(folder, input=[])
+    with pytest.raises(UserError, match="dataset example is a file and has no setting data.step"):
+        ludus.collect(folder, model=ScriptedModel(adds), settings={"data.step": 2})
+    with pytest.raises(UserError, match="is generated, not a file"):
+        Environment.load(folder).dataset("endless")
+
+
+@pytest.mark.parametrize("entry", ["{name: x}", "{name: x, path: a, generate: b.py:c}"])
+def test_a_dataset_is_a_file_or_a_function(folder, entry):
+    (folder / "environment.yaml").write_text(f"name: sums\nresources: code.py:Sums\ndatasets: [{entry}]\n")
+    with pytest.raises(UserError, match="a dataset has either a path or a function"):
+        Environment.load(folder)
