@@ -95,3 +95,7 @@ def test_a_single_letter_is_no_palindrome() -> None:
 
 def test_a_mark_at_both_ends_is_no_word() -> None:
     assert not differs("keywords:start_end", "- owl -")
+
+
+def test_all_the_offered_answers_at_once_are_none() -> None:
+    assert not differs("detectable_format:constrained_response", "My answer is yes. My answer is no.")

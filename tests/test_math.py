@@ -142,6 +142,13 @@ def test_a_choice_is_no_answer(text: str, right: bool) -> None:
     assert compare("7", text, False)[0] is right
 
 
+@pytest.mark.parametrize(
+    "text", [r"\boxed{\neq 7}", r"\boxed{\ne 7}", r"\boxed{\not= 7}", r"$7$ \boxed{}", r"$7$ \boxed{ }"]
+)
+def test_a_denial_or_an_empty_box_is_no_answer(text: str) -> None:
+    assert compare("7", text, False)[0] is False
+
+
 def test_the_answer_is_shown_as_it_was_understood() -> None:
     assert compare("7", r"\boxed{14/2}", False) == (True, "7", True)
     assert compare("7", r"\boxed{8}", False) == (False, "8", True)

@@ -257,11 +257,8 @@ def test_a_misspelt_function_in_a_folder_is_named(folder):
         qualify(folder, input=folder / "rows.jsonl")
 
 
-MATHS_HOLE = pytest.mark.xfail(reason=r"the library takes \boxed{\neq 7} for 7", strict=True)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["reasoning_gym", pytest.param("math_with_judge", marks=MATHS_HOLE)])
+@pytest.mark.parametrize("name", ["reasoning_gym", "math_with_judge"])
 def test_every_heavy_environment_can_be_trusted(name):
     pytest.importorskip("reasoning_gym" if name == "reasoning_gym" else "math_verify")
     assert not failed(qualify(name, limit=1))

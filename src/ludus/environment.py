@@ -207,7 +207,7 @@ def load_object(reference: str, folder: Path | None, base: type | None = None) -
     if not name:
         raise UserError(f"{reference} must look like resources.py:Class or package.module:Class")
     if module_name.endswith(".py"):
-        module = _load_file((folder or Path()) / module_name)
+        module = load_file((folder or Path()) / module_name)
     else:
         try:
             module = importlib.import_module(module_name)
@@ -222,7 +222,7 @@ def load_object(reference: str, folder: Path | None, base: type | None = None) -
     return found
 
 
-def _load_file(path: Path) -> ModuleType:
+def load_file(path: Path) -> ModuleType:
     """Import a file as a module: by its package name where it is one of ours, under a name of its own elsewhere."""
     path = path.resolve()
     if path.parent.parent == BUILT_IN:

@@ -179,7 +179,7 @@ class Episode:
 async def play(episode: Episode, agent: Agent) -> Rollout:
     """Play one episode from open to close and return its record. Only cancellation gets out of here."""
     began = perf_counter()
-    rollout = Rollout(job=episode.job, timings=episode.timings)
+    rollout = Rollout(job=episode.job, usage=episode.usage, timings=episode.timings, calls=episode.calls)
     episode.deadline.start()
     try:
         verdict = await _act_and_verify(episode, agent, rollout)
@@ -198,8 +198,6 @@ async def play(episode: Episode, agent: Agent) -> Rollout:
         if failure is not None:
             rollout.fail(failure)
         rollout.response = rollout.response or episode.response
-        rollout.usage = episode.usage
-        rollout.calls = episode.calls
         episode.timings["total"] = perf_counter() - began
     return rollout
 

@@ -79,8 +79,8 @@ class Verdict:
         **values: Any,
     ) -> None:
         self.reward = _finite(reward)
-        self.components = {name: _finite(part) for name, part in (components or {}).items()}
-        self.turn_rewards = [_finite(part) for part in turn_rewards or ()]
+        self.components = {name: _finite(part) for name, part in components.items()} if components else {}
+        self.turn_rewards = [_finite(part) for part in turn_rewards] if turn_rewards else []
         self.mask = mask
         self.values = values
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, NotRequired, TypedDict
 
 import orjson
+from orjson import Fragment
 
 from ludus.encoding import compact, encode
 from ludus.outcome import Failure
@@ -94,13 +95,13 @@ class Items(list[Item]):
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         super().__init__(items)
-        self._encoded: list[orjson.Fragment] = []
+        self._encoded: list[Fragment] = []
 
-    def encoded(self) -> list[orjson.Fragment]:
+    def encoded(self) -> list[Fragment]:
         """The items as JSON fragments that orjson copies as they are."""
         done = self._encoded
         if len(done) < len(self):
-            done += [orjson.Fragment(compact(encode(item))) for item in self[len(done) :]]
+            done += [Fragment(compact(encode(item))) for item in self[len(done) :]]
         return done
 
     def since(self, start: int) -> Items:

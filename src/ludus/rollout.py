@@ -97,8 +97,8 @@ class Rollout:
             row["responses_create_params"] = job.task.responses_create_params
         elif verdict is not None:
             # Ours come twice: first, where a reader looks for them, and last, where no field of the task can hide them.
-            row |= {**job.row, **verdict.values, **head, "reward": verdict.reward}
-            row |= _parts(verdict)
+            row = {**row, **job.row, **verdict.values, **head, "reward": verdict.reward}
+            _add_parts(row, verdict)
         row["stop_reason"] = self.stop_reason
         row["rollout_seed"] = job.seed
         row["response"] = self._response_row()
@@ -148,12 +148,13 @@ class Rollout:
         return {**self.response.data, "output": output.encoded() if isinstance(output, Items) else output}
 
 
-def _parts(verdict: Verdict) -> dict[str, Any]:
-    """What a verdict has beside its reward and its named values."""
-    parts = {
-        "verdict_fields": list(verdict.values),
-        "reward_components": verdict.components,
-        "turn_rewards": verdict.turn_rewards,
-        "mask": verdict.mask,
-    }
-    return {key: value for key, value in parts.items() if value}
+def _add_parts(row: dict[str, Any], verdict: Verdict) -> None:
+    """What a verdict has beside its reward, where it has it."""
+    if verdict.values:
+        row["verdict_fields"] = list(verdict.values)
+    if verdict.components:
+        row["reward_components"] = verdict.components
+    if verdict.turn_rewards:
+        row["turn_rewards"] = verdict.turn_rewards
+    if verdict.mask:
+        row["mask"] = verdict.mask

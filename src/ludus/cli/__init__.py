@@ -15,6 +15,7 @@ from ludus.cli.chat import chat
 from ludus.cli.collect import collect
 from ludus.cli.envs import envs
 from ludus.cli.new import new
+from ludus.cli.qualify import qualify
 from ludus.cli.show import show
 
 app = typer.Typer(
@@ -25,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (envs, collect, chat, new, show):
+for command in (envs, collect, chat, new, show, qualify):
     app.command()(command)
 
 

@@ -75,7 +75,7 @@ def _figures(card: Card) -> Table:
     table.add_column(overflow="fold")
     best = card.best_exploit
     exploit = f"{best.reward:.3f} by {best.best if best.reward else 'any'}" if best is not None else "-"
-    if best is not None and best.why:
+    if best is not None and best.why and not best.excess:
         exploit += ", as expected"
     if card.chance:
         exploit += f" (guessing earns {card.chance:.3f})"

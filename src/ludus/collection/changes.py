@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from ludus.collection.scoring import Answer
-from ludus.outcome import Failure, Verdict
+from ludus.outcome import Failure
 
 #: How many changes, failures and drifted rollouts are named.
 NAMED = 10
@@ -42,16 +42,25 @@ class Changes:
 
     def add(self, answer: Answer) -> None:
         """Count one answer."""
-        verdict = answer.verdict
-        if verdict is None:
+        before, reward, masked = answer.before, answer.reward, bool(answer.mask)
+        if reward is None:
             kind = "fresh" if answer.failure is None else self._failed(answer, answer.failure)
+        elif before is None:
+            kind = "new"
         else:
-            kind = self._scored(answer, verdict)
+            kind = "unchanged"
+            if before != reward or answer.was_masked != masked:
+                kind = self._changed(answer)
+            if not masked and not answer.was_masked:
+                self._both += 1
+                self._sum_before += before
+                self._sum_after += reward
+        self.masked += masked
         self.counts[kind] += 1
         if answer.drift:
             self.drift_count += 1
             if len(self.drifted) < NAMED:
-                self.drifted.append(_place(answer)["rollout_id"])
+                self.drifted.append(answer.name)
 
     def merge(self, other: Changes) -> None:
         """Count what another has counted. Its rows come after those counted so far."""
@@ -66,22 +75,10 @@ class Changes:
         self.failed += other.failed[: NAMED - len(self.failed)]
         self.drifted += other.drifted[: NAMED - len(self.drifted)]
 
-    def _scored(self, answer: Answer, verdict: Verdict) -> str:
-        reward, masked = verdict.reward, bool(verdict.mask)
-        before = answer.stored.reward if answer.stored is not None else None
-        was_masked = answer.stored is not None and answer.stored.is_masked
-        self.masked += masked
-        if before is None:
-            return "new"
-        if not masked and not was_masked:
-            self._both += 1
-            self._sum_before += before
-            self._sum_after += reward
-        if before == reward and was_masked == masked:
-            return "unchanged"
+    def _changed(self, answer: Answer) -> str:
         if len(self.changes) < NAMED:
-            masks = {"mask": verdict.mask} if masked else {}
-            self.changes.append({**_place(answer), "before": before, "after": reward, **masks})
+            masks = {"mask": answer.mask} if answer.mask else {}
+            self.changes.append({**_place(answer), "before": answer.before, "after": answer.reward, **masks})
         return "changed"
 
     def _failed(self, answer: Answer, failure: Failure) -> str:
@@ -109,5 +106,4 @@ class Changes:
 
 
 def _place(answer: Answer) -> dict[str, Any]:
-    name = answer.stored.head["rollout_id"] if answer.stored is not None else None
-    return {"line": answer.number, "rollout_id": name}
+    return {"line": answer.number, "rollout_id": answer.name}

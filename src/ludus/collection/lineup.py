@@ -20,7 +20,7 @@ Line = tuple[int, bytes]
 HELD = 8 << 20
 
 #: Seconds after which a worker that never waits lets the others run.
-BREATH = 0.002
+BREATH = 0.001
 
 
 class Part:

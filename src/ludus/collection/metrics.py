@@ -105,8 +105,10 @@ class Metrics:
         group.total += reward
         group.passed += reward >= PASS
         self.reward_sum += reward
-        _add_means(self._components, verdict.components)
-        _add_means(self._values, verdict.values)
+        if verdict.components:
+            _add_means(self._components, verdict.components)
+        if verdict.values:
+            _add_means(self._values, verdict.values)
 
     def _close(self, task_id: str) -> None:
         group = self._open.pop(task_id)

@@ -33,18 +33,21 @@ Which = str | Path | type[Resources] | Environment
 
 
 class Answer:
-    """What became of a line: a verdict, a failure, or neither where its receipt showed that there is nothing to do.
+    """What became of a line: a reward, a failure, or neither where its receipt showed that there is nothing to do.
 
-    `line` is what to write, and `stored` is None where the line held no row.
+    `line` is what to write. It keeps nothing of the row, since many answers may wait for their turn.
     """
 
-    __slots__ = ("drift", "failure", "line", "number", "stored", "verdict")
+    __slots__ = ("before", "drift", "failure", "line", "mask", "name", "number", "reward", "was_masked")
 
-    def __init__(self, number: int, line: bytes, stored: Stored | None = None) -> None:
+    def __init__(self, number: int, line: bytes) -> None:
         self.number = number
         self.line = line
-        self.stored = stored
-        self.verdict: Verdict | None = None
+        self.name = ""
+        self.before: float | None = None
+        self.reward: float | None = None
+        self.mask: str | None = None
+        self.was_masked = False
         self.failure: Failure | None = None
         self.drift = 0
 
@@ -117,7 +120,7 @@ class Scorers:
         self._stack, self._settings = stack, settings
         self._sign, self._stale = sign or stale, stale
         self._all: Scorer | None = None
-        self._known: dict[str, Scorer | Failure] = {}
+        self._known: dict[str, Scorer | str] = {}
         self._lock = asyncio.Lock()
 
     async def use(self, which: Which) -> None:
@@ -131,13 +134,13 @@ class Scorers:
 
     async def answer(self, number: int, line: bytes, deadline: Deadline) -> Answer:
         """Answer one line of a file. Raises only what stops everything: a cancellation, a mistake in the settings."""
+        answer, scorer = Answer(number, line), self._all
         try:
             stored = Stored(parse(line), number)
         except Failure as failure:
-            answer = Answer(number, unreadable(failure, number))
-            answer.failure = failure
+            answer.failure, answer.line = failure, unreadable(failure, number)
             return answer
-        answer, scorer = Answer(number, line, stored), self._all
+        answer.name, answer.before, answer.was_masked = stored.name, stored.reward, stored.is_masked
         try:
             if scorer is None:
                 scorer = await self._named(stored.row)
@@ -151,10 +154,10 @@ class Scorers:
         response, receipt = stored.response(), ""
         if self._sign:
             receipt = scorer.signer.sign(stored.content, response.output)
-            if self._stale and stored.reward is not None and stored.row.get("receipt") == receipt:
+            if self._stale and answer.before is not None and stored.row.get("receipt") == receipt:
                 return
         verdict, drift = await scorer.score(stored, response, deadline)
-        answer.verdict = verdict
+        answer.reward, answer.mask = verdict.reward, verdict.mask
         if drift is not None:
             answer.drift = drift["count"]
         if self._sign and not stored.says(verdict, receipt, drift):
@@ -172,17 +175,18 @@ class Scorers:
                 known = self._known.get(name)
                 if known is None:
                     known = self._known[name] = await self._load(name)
-        if isinstance(known, Failure):
-            raise known
+        if isinstance(known, str):
+            raise bad_row(f"agent_ref: {known}")
         return known
 
-    async def _load(self, name: str) -> Scorer | Failure:
+    async def _load(self, name: str) -> Scorer | str:
+        """The scorer of an environment, or why there is none."""
         if not name or name.startswith(".") or "/" in name or "\\" in name:  # a row must not say what code we run
-            return bad_row(f"agent_ref: {name!r:.80} is not the name of an environment. Name one with --env ENV")
+            return f"{name!r:.80} is not the name of an environment. Name one with --env ENV"
         try:
             environment = Environment.load(name.removesuffix("_simple_agent"))
         except UserError as error:
-            return bad_row(f"agent_ref: {error}")
+            return str(error)
         return await self._open(environment)
 
     async def _open(self, environment: Environment) -> Scorer:

@@ -52,6 +52,12 @@ class Stored:
         return float(reward) if isinstance(reward, (int, float)) and self.row.get("outcome") != "failed" else None
 
     @property
+    def name(self) -> str:
+        """The rollout's id."""
+        name = self.row.get("rollout_id")
+        return name if isinstance(name, str) else str(self.head["rollout_id"])
+
+    @property
     def is_masked(self) -> bool:
         """Whether its reward was not fit to train on."""
         return bool(self.row.get("outcome") == "masked")

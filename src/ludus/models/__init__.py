@@ -7,6 +7,7 @@
 | `URL#NAME` | any endpoint that speaks Responses or Chat Completions (OpenRouter, llama.cpp, ...) |
 | `vllm:URL#NAME`, `sglang:URL#NAME` | a server that can tell token ids |
 | `azure:DEPLOYMENT` | Azure OpenAI |
+| `transformers:PATH_OR_NAME` | a Hugging Face model in this process |
 | `replay:FILE` | the answers of a recorded collection |
 | `scripted:FILE`, `scripted:module:function` | fixed answers |
 | `FILE.yaml` | a block with `type` (one of the words above) and settings, such as several `base_url`s |
@@ -90,6 +91,13 @@ def _vllm(rest: str, given: Settings) -> Model:
     return VllmModel(checked(VllmModel.Config, found, "model"))
 
 
+def _transformers(rest: str, given: Settings) -> Model:
+    from ludus.models.transformers import TransformersModel
+
+    found = {**({"path": rest} if rest else {}), **given}
+    return TransformersModel(config=checked(TransformersModel.Config, found, "model"))
+
+
 def _azure(rest: str, given: Settings) -> Model:
     from ludus.models.azure import AzureModel
 
@@ -104,6 +112,7 @@ KINDS: dict[str, Callable[[str, Settings], Model]] = {
     "vllm": _vllm,
     "sglang": _vllm,
     "azure": _azure,
+    "transformers": _transformers,
     "replay": _replay,
     "scripted": _scripted,
 }

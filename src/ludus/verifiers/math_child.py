@@ -33,6 +33,7 @@ _DOTTED_BOX = re.compile(r"(\\boxed\{[^{}]*\d)\.(\s*\})")
 _SEPARATOR = re.compile(r"\\[,;:! ]|~|\\thinspace ?| ")
 _MARKUP = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox)\b|\\[ ,;:!]|[\s{}$~]")
 _BASE = re.compile(r"[0-9A-Za-z]+_\{?(\d+)\}?")
+_DENIAL = re.compile(r"\\neq?\b|\\not\b|\\neg\b|\u2260|!=")
 _NUMBER = r"\$?(-?\d[\d,./]*)\$?"
 _CHOICE = re.compile(rf"(?i:answer)[^\n]{{0,80}}?(?<![\w.]){_NUMBER},? or {_NUMBER}")
 _SMALL = 1e-3
@@ -100,11 +101,13 @@ def mistaken(gold: Any, prediction: Any, written_as_set: bool) -> bool:
 
 
 def contradicted(gold: str, text: str) -> bool:
-    """Whether the wording rules out an answer that was found equal: other letters, another unit or base, a choice."""
+    """Whether the wording rules out an answer that was found equal: an empty box, a denial, another unit, a choice."""
     answer = last_boxed(text)
     if answer is None:
         choice = _CHOICE.match(text, max(text.lower().rfind("answer"), 0))
         return choice is not None and choice[1] != choice[2]
+    if not answer.strip() or (_DENIAL.search(answer) and not _DENIAL.search(gold)):
+        return True
     units = unit_of(gold), unit_of(answer)
     return _other_word(gold, answer) or _other_base(gold, answer) or (None not in units and units[0] != units[1])
 

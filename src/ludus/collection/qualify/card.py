@@ -2,8 +2,8 @@
 
 How much a bad policy may earn depends on the game. Guessing among four options earns a quarter, a sample of it may earn
 more by luck, and whoever always says B earns as much as there are rows with that answer. So the limit is `SLACK` above
-the better of the two, or three standard errors above guessing where that is more. An environment may expect a policy
-to be rewarded and say why; it is then held to what it said.
+the better of the two, or three standard errors above guessing where that is more; an empty answer may earn nothing. An
+environment may expect a policy to be rewarded and say why; it is then held to what it said.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ SLACK = 0.1
 #: What part of the oracle's reward for the same row counts as accepted.
 ACCEPTED = 0.9
 NAMED = 5
+
+#: The family of bad policies that say nothing.
+NOTHING = "empty"
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,8 @@ class Card:
 
     @property
     def best_exploit(self) -> Exploit | None:
-        """The bad policy that earned most, of those whose reward the environment did not explain if there are any."""
-        found = [exploit for exploit in self.exploits if not exploit.why] or self.exploits
+        """The bad policy that earned most, leaving out those that earned no more than they were expected to."""
+        found = [exploit for exploit in self.exploits if exploit.excess or not exploit.why] or self.exploits
         return max(found, key=lambda exploit: exploit.reward, default=None)
 
     def to_row(self) -> dict[str, Any]:
@@ -124,7 +127,10 @@ def exploit_limit(chances: list[float], choices: list[str], thresholds: Threshol
 def exploits_of(
     attempts: list[Attempt], played: Played, limit: float, expected: dict[str, tuple[float, str]]
 ) -> list[Exploit]:
-    """The best member of each family, by mean reward over what was scored and is not masked."""
+    """The best member of each family, by mean reward over what was scored and is not masked.
+
+    Saying nothing is no guess: it may earn nothing at all, unless it is expected to.
+    """
     rewards: dict[str, list[float]] = defaultdict(list)
     for attempt in attempts:
         reward = _trained_on(played, attempt) if attempt.kind == "exploit" else None
@@ -133,7 +139,9 @@ def exploits_of(
     families: dict[str, list[Exploit]] = defaultdict(list)
     for name, earned in rewards.items():
         family = name.partition("/")[0]
-        allowed, why = expected.get(name) or expected.get(family) or (limit, "")
+        allowed, why = (
+            expected.get(name) or expected.get(family) or (0.0 if family == NOTHING and limit < 1 else limit, "")
+        )
         families[family].append(Exploit(family, name, sum(earned) / len(earned), allowed, why))
     return [max(members, key=lambda each: (each.excess, each.reward)) for members in families.values()]
 

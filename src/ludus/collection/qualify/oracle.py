@@ -24,7 +24,7 @@ from typing import Any
 
 from ludus.collection.qualify.attempts import Script
 from ludus.collection.qualify.variants import breaking, preserving
-from ludus.environment import Environment, _load_file
+from ludus.environment import Environment, load_file
 from ludus.errors import UserError, did_you_mean
 from ludus.response import texts_of
 from ludus.task import Task
@@ -52,7 +52,7 @@ class Oracle:
     def of(cls, environment: Environment) -> Oracle:
         """Read the environment's `qualify.py` if it has one."""
         path = environment.folder / FILE if environment.folder is not None else None
-        return cls(_public(_load_file(path), str(path)) if path is not None and path.is_file() else {})
+        return cls(_public(load_file(path), str(path)) if path is not None and path.is_file() else {})
 
     def gold(self, task: Task) -> str | None:
         """The right answer as a text."""

@@ -40,7 +40,7 @@ _WHY = "some examples ask for little, and a text that keeps to it is right whate
 
 _FAMILIES = "constant enumeration premature_stop tag_stuffing judge_injection tool_spam"
 
-expected_exploits = {family: (0.25, _WHY) for family in _FAMILIES.split()} | {"echo": (0.5, _WHY)}
+expected_exploits = {family: (0.25, _WHY) for family in _FAMILIES.split()} | {"echo": (0.35, _WHY)}
 
 
 def oracle(task: Any) -> str | None:

@@ -69,9 +69,10 @@ def json_format(text: str) -> bool:
     return True
 
 
-def constrained_response(text: str) -> bool:
-    """One of the three answers that the instruction offers occurs."""
-    return any(answer in text for answer in _ANSWERS)
+def constrained_response(text: str, *, compat: bool = False) -> bool:
+    """One of the three answers that the instruction offers occurs. In the reference several may."""
+    given = sum(answer in text for answer in _ANSWERS)
+    return given == 1 or (compat and given > 1)
 
 
 def postscript(text: str, *, postscript_marker: Text, compat: bool = False) -> bool:
