@@ -1,6 +1,6 @@
 """How long a trajectory of a hundred items takes to Chat Completions and back.
 
-    python benchmarks/conversion.py
+python benchmarks/conversion.py
 """
 
 import json

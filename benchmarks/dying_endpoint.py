@@ -1,6 +1,6 @@
 """Two endpoints, one of which dies in the middle: how many rollouts fail while the other lives.
 
-    python benchmarks/dying_endpoint.py
+python benchmarks/dying_endpoint.py
 """
 
 import json

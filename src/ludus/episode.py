@@ -89,7 +89,7 @@ class Episode:
         self.usage: dict[str, Any] = {}
         self._start = len(self.items)
         self._last: Response | None = None
-        self._tokens = TokenLog()
+        self._tokens: TokenLog | None = None
         self._offered: frozenset[str] = frozenset()
 
     def offer_tools(self) -> None:
@@ -110,7 +110,7 @@ class Episode:
             seed=job.seed,
             turn=len(self.calls),
             deadline=perf_counter() + seconds,
-            tokens=self._tokens.last,
+            tokens=self._tokens.last if self._tokens is not None else None,
             params={**self.params, **overrides} if overrides else self.params,
         )
         response = await self.within("model", seconds, self.model.respond(request))
@@ -120,6 +120,7 @@ class Episode:
         self._last = response
         record: dict[str, Any] = {"items": len(response.output)}
         if response.tokens is not None:
+            self._tokens = self._tokens or TokenLog()
             record |= self._tokens.add(response.tokens)
         self.calls.append(record)
         add_usage(self.usage, response.usage)

@@ -166,6 +166,11 @@ class Response:
         return "".join(texts_of(item) for item in self.output if is_message(item))
 
     @property
+    def has_message(self) -> bool:
+        """Whether the assistant said anything, were it an empty text."""
+        return any(map(is_message, self.output))
+
+    @property
     def function_calls(self) -> list[Item]:
         """The function calls, in order."""
         return [item for item in self.output if item.get("type") == "function_call"]

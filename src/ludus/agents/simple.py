@@ -6,7 +6,6 @@ from pydantic import PositiveInt
 
 from ludus.agent import Agent, AgentConfig
 from ludus.episode import Episode
-from ludus.response import is_message
 
 
 class SimpleAgent(Agent):
@@ -33,7 +32,7 @@ class SimpleAgent(Agent):
             if calls := response.function_calls:
                 await episode.run_tools(calls)
                 silent = False
-            elif any(is_message(item) for item in response.output):
+            elif response.has_message:
                 return "completed"
             elif silent:
                 return "no_answer"

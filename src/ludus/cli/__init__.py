@@ -50,6 +50,7 @@ def ludus(
     Example: ludus collect mcqa --model local --repeats 4
     """
 
+
 def main() -> None:
     """Run the command line. A mistake of the user's is one line on stderr and exit code 2."""
     debug = "--debug" in sys.argv

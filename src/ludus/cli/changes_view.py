@@ -54,7 +54,7 @@ async def watch(rescoring: Rescoring, display: Display, *, quiet: bool = False) 
 def _parts(rescoring: Rescoring) -> list[str]:
     rows, counts = rescoring.changes.rows, rescoring.changes.counts
     seconds = max(time.perf_counter() - rescoring.started, 1e-9)
-    share = rescoring.read / rescoring.size if rescoring.size else 0.0
+    share = rescoring.source.share if rescoring.source is not None else 0.0
     parts = [f"{rows:,} rows", f"{counts['changed']:,} changed", f"{counts['failed']:,} failed"]
     parts.append(f"{rows / seconds:,.0f} rows/s")
     parts.append(f"{clock(seconds / share - seconds)} left" if share else "- left")
@@ -65,7 +65,7 @@ def _bar(rescoring: Rescoring) -> Table:
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True)
-    bar = ProgressBar(total=max(rescoring.size, 1), completed=rescoring.read)
+    bar = ProgressBar(total=1.0, completed=rescoring.source.share if rescoring.source is not None else 0.0)
     grid.add_row(bar, Text(" · ".join(_parts(rescoring)), overflow="ellipsis", no_wrap=True))
     return grid
 

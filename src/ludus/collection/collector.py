@@ -147,7 +147,7 @@ class Collector:
                     yield Job(name, task_id, repeat, task, row, self._attempts.get(name, 0) + 1, seed, environment)
 
     async def _work(self, jobs: Iterator[Job], sharing: _Sharing) -> None:
-        gate = self.gate
+        gate, answers_at_once = self.gate, not self.plan.model.connects
         while True:
             if gate is not None:
                 await gate.enter()
@@ -162,12 +162,14 @@ class Collector:
             finally:
                 if gate is not None:
                     gate.leave()
-            await asyncio.sleep(0)  # a model that answers at once must not keep the loop from everybody else
+            if answers_at_once:
+                await asyncio.sleep(0)  # or this worker would never let anybody else have the loop
 
     async def _play(self, job: Job, sharing: _Sharing) -> Rollout:
         plan, in_flight = self.plan, self.progress.in_flight
         environment = plan.environment_of(job.row)
-        shared = await sharing.of(environment)
+        opened = sharing.opened
+        shared = opened[environment.name] if environment.name in opened else await sharing.open(environment)
         try:
             resources = environment.resources(environment.config, shared)
         except Exception as error:
@@ -211,16 +213,15 @@ class _Sharing:
     """What the rollouts of each environment share: opened once, when the first of them comes, closed with the stack."""
 
     def __init__(self, stack: contextlib.AsyncExitStack) -> None:
+        self.opened: dict[str, Any] = {}
         self._stack = stack
-        self._opened: dict[str, Any] = {}
         self._lock = asyncio.Lock()
 
-    async def of(self, environment: Environment) -> Any:
-        if environment.name not in self._opened:
-            async with self._lock:
-                if environment.name not in self._opened:
-                    self._opened[environment.name] = await self._open(environment)
-        return self._opened[environment.name]
+    async def open(self, environment: Environment) -> Any:
+        async with self._lock:
+            if environment.name not in self.opened:
+                self.opened[environment.name] = await self._open(environment)
+        return self.opened[environment.name]
 
     async def _open(self, environment: Environment) -> Any:
         try:

@@ -7,14 +7,13 @@ turn waits, encoded, for its turn; when much waits, no more lines are taken.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import perf_counter
 
 from ludus.collection.changes import Changes
+from ludus.collection.lines import Block, Source
 from ludus.collection.scoring import Answer, Scorers
 from ludus.deadline import Deadline
-
-Line = tuple[int, bytes]
 
 #: How many bytes may wait for their turn.
 HELD = 8 << 20
@@ -36,8 +35,8 @@ class Part:
 class Lineup:
     """Takes lines, answers them, and passes each answer to `sink` when it is its turn."""
 
-    def __init__(self, lines: Iterator[Line], scorers: Scorers, sink: Callable[[Answer | Part], None]) -> None:
-        self._lines, self._scorers, self._sink = lines, scorers, sink
+    def __init__(self, source: Source, scorers: Scorers, sink: Callable[[Answer | Part], None]) -> None:
+        self._source, self._scorers, self._sink = source, scorers, sink
         self._taken = self._passed_on = 0
         self._waiting: dict[int, Answer | Part] = {}
         self._held = 0
@@ -57,14 +56,12 @@ class Lineup:
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def take(self, size: int) -> tuple[int, list[Line]] | None:
-        """Lines for somebody else to answer, about `size` bytes of them, and their place; None when none are left."""
-        await self._room()
-        lines: list[Line] = []
-        while size > 0 and (line := next(self._lines, None)) is not None:
-            lines.append(line)
-            size -= len(line[1])
-        return (self._place(), lines) if lines else None
+    async def take(self, size: int) -> tuple[int, Block] | None:
+        """About `size` bytes of lines for somebody else to answer, and their place; None when nothing is left."""
+        if self._held > HELD:
+            await self._room()
+        block = self._source.block(size)
+        return (self._place(), block) if block is not None else None
 
     def deliver(self, place: int, answer: Answer | Part) -> None:
         """Pass on an answer, and those that waited for it."""
@@ -83,7 +80,7 @@ class Lineup:
 
     async def _work(self, group: asyncio.TaskGroup, more: int) -> None:
         """Answer line after line. The next worker is started by this one, and first runs when this one has to wait."""
-        lines, answer, deliver = self._lines, self._scorers.answer, self.deliver
+        lines, answer, deliver = self._source.lines, self._scorers.answer, self.deliver
         await self._turn()
         if more:
             group.create_task(self._work(group, more - 1))
@@ -124,8 +121,8 @@ class Lineup:
         return place
 
 
-async def answer_all(lines: list[Line], scorers: Scorers, workers: int) -> Part:
-    """Answer a few lines for somebody else."""
+async def answer_all(source: Source, scorers: Scorers, workers: int) -> Part:
+    """Answer lines for somebody else."""
     answered: list[bytes] = []
     changes = Changes()
 
@@ -134,5 +131,5 @@ async def answer_all(lines: list[Line], scorers: Scorers, workers: int) -> Part:
         answered.append(answer.line)
         changes.add(answer)
 
-    await Lineup(iter(lines), scorers, keep).run(workers)
+    await Lineup(source, scorers, keep).run(workers)
     return Part(b"".join(answered), changes)

@@ -11,14 +11,14 @@ import contextlib
 import os
 import pickle
 import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 from ludus.collection.api import rare_collections, run_to_end
 from ludus.collection.changes import Changes
 from ludus.collection.journal import Journal
-from ludus.collection.lineup import Line, Lineup, Part, answer_all
+from ludus.collection.lines import Source
+from ludus.collection.lineup import Lineup, Part, answer_all
 from ludus.collection.rescore_child import Order, answer_block, close
 from ludus.collection.run import Files
 from ludus.collection.scoring import Answer, Scorers, Which
@@ -30,7 +30,7 @@ WRITTEN = 256 << 10
 FLUSH = 0.5
 
 #: Bytes that another process gets at once, and how many must be left to be worth starting one.
-BLOCK = 128 << 10
+BLOCK = 1 << 20
 WORTH_HELP = 16 << 20
 MOST_HELPERS = 7
 HELP_SECONDS = 3600.0
@@ -40,7 +40,7 @@ LOOK = 0.02
 
 
 class Rescoring:
-    """One pass over a file. `changes` is what it found; `read` and `size` (in bytes) say how far it has come."""
+    """One pass over a file. `changes` is what it found so far."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Rescoring:
         stale: bool = False,
         concurrency: int = 64,
     ) -> None:
-        self.source = rollouts_file(Path(source))
+        self.path = rollouts_file(Path(source))
         self.output = Path(output) if output is not None else None
         self.changes = Changes()
-        self.read = self.size = 0
+        self.source: Source | None = None
         self.started = self.last_change = time.perf_counter()
         self.lineup: Lineup | None = None
         self._environment, self._settings, self._stale = environment, settings or {}, stale
@@ -65,17 +65,17 @@ class Rescoring:
     async def run(self) -> None:
         """Answer every row. However it ends, what is in the output is whole."""
         async with contextlib.AsyncExitStack() as stack:
-            lines = stack.enter_context(contextlib.closing(self._lines()))
+            self.source = stack.enter_context(Source(self.path))
             scorers = Scorers(stack, self._settings, sign=self.output is not None, stale=self._stale)
             if self._environment is not None:
                 await scorers.use(self._environment)
             if self.output is not None:
                 self.writer = stack.enter_context(Output(self.output))
-            self.lineup = Lineup(lines, scorers, self._record)
+            self.lineup = Lineup(self.source, scorers, self._record)
             with rare_collections():
                 await self._answer(self.lineup, scorers)
             if not self.changes.rows:
-                raise UserError(f"{self.source} holds no rows")
+                raise UserError(f"{self.path} holds no rows")
             if self.writer is not None:
                 self.writer.finish()
 
@@ -113,7 +113,7 @@ class Rescoring:
         movable = named is None or isinstance(named, (str, Path))
         alone = self._concurrency == 1 or lineup.in_flight or scorers.has_sessions
         helpers = min(len(os.sched_getaffinity(0)) - 1, MOST_HELPERS)
-        if not movable or alone or helpers < 1 or self.size - self.read < WORTH_HELP:
+        if not movable or alone or helpers < 1 or self.source is None or self.source.left < WORTH_HELP:
             return
         where = str(named) if named is not None else None
         order = pickle.dumps(Order(where, self._settings, self.output is not None, self._stale))
@@ -125,25 +125,14 @@ class Rescoring:
     async def _delegate(self, lineup: Lineup, scorers: Scorers, pool: ProcessPool, order: bytes) -> None:
         helped = True
         while helped and (taken := await lineup.take(BLOCK)) is not None:
-            place, lines = taken
+            place, block = taken
             try:
-                part = Part(*await pool.run(answer_block, order, lines, timeout=HELP_SECONDS))
+                part = Part(*await pool.run(answer_block, order, self.path, block, timeout=HELP_SECONDS))
             except Exception:  # help that fails is no help, and nothing else: we can do it ourselves
                 helped = False
-                part = await answer_all(lines, scorers, self._concurrency)
+                with Source(self.path, block) as source:
+                    part = await answer_all(source, scorers, self._concurrency)
             lineup.deliver(place, part)
-
-    def _lines(self) -> Generator[Line, None, None]:
-        """The lines that hold anything, with their numbers and their ends."""
-        try:
-            with self.source.open("rb") as file:
-                self.size = os.fstat(file.fileno()).st_size
-                for number, line in enumerate(file, start=1):
-                    self.read += len(line)
-                    if not line.isspace():
-                        yield number, line if line.endswith(b"\n") else line + b"\n"
-        except OSError as error:
-            raise UserError(f"cannot read {self.source}: {error.strerror}") from error
 
 
 class Output:

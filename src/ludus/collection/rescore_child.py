@@ -7,9 +7,11 @@ import contextlib
 import functools
 import pickle
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ludus.collection.lineup import Line, answer_all
+from ludus.collection.lines import Block, Source
+from ludus.collection.lineup import answer_all
 from ludus.collection.scoring import Scorers
 
 _WORKERS = 16
@@ -40,10 +42,11 @@ class _Session:
         return scorers
 
 
-def answer_block(order: bytes, lines: list[Line]) -> tuple[bytes, Any]:
-    """The lines that answer these, and what changed. `order` is pickled."""
+def answer_block(order: bytes, path: Path, block: Block) -> tuple[bytes, Any]:
+    """The lines that answer a block of a file, and what changed. `order` is pickled."""
     session = _session(order)
-    part = session.runner.run(answer_all(lines, session.scorers, _WORKERS))
+    with Source(path, block) as source:
+        part = session.runner.run(answer_all(source, session.scorers, _WORKERS))
     return part.line, part.changes
 
 
