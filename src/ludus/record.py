@@ -24,8 +24,8 @@ FAILURE = frozenset({"stage", "kind", "cause", "where", "line"})
 #: Fields that a task and its record have in common: they name the task and are no part of its content.
 NAMES = frozenset({"task_id", "agent_ref"})
 
-_NOT_CONTENT = RECORD | NAMES
-_NOT_CONTENT_OF_OTHERS = NAMES | {"response", "reward", "receipt", "task_fields"}
+#: What is not the task's in a row that is no record of ours.
+_ANSWER = frozenset({"response", "reward", "receipt", "task_fields"})
 
 
 def is_record(row: Row) -> bool:
@@ -41,33 +41,28 @@ def hidden_fields(task: Row, used: Container[str], task_id: str) -> Row:
     return hidden
 
 
-def content_of(row: Row) -> Row:
-    """The task's fields but for the names that it shares with its record, read back from one or from any other row.
+def task_row(row: Row) -> Row:
+    """The row of the task, read back from a record or from any row that has a task's fields and a response.
 
     A record with a receipt keeps what the verdict hid, and tells exactly. In any other record the verdict's values
     may as well be the task's own, and stay.
     """
     ours = is_record(row)
-    others = _NOT_CONTENT if ours else _NOT_CONTENT_OF_OTHERS
-    content = {key: row[key] for key in row if key not in others}
+    others = RECORD if ours else _ANSWER
+    task = {key: row[key] for key in row if key not in others}
     if ours:
         named = row.get("verdict_fields")
         if "receipt" in row and isinstance(named, list):
-            _drop(content, named)
+            _drop(task, named)
         if row["outcome"] == "failed":
-            _drop(content, FAILURE)
+            _drop(task, FAILURE)
     hidden = row.get("task_fields")
     if hidden and isinstance(hidden, dict):
-        content.update(hidden)
-    return content
+        task.update(hidden)
+    return task
 
 
-def task_row(row: Row) -> Row:
-    """The row of the task, with the fields that name it."""
-    return {name: row[name] for name in NAMES if name in row} | content_of(row)
-
-
-def _drop(content: Row, keys: Iterable[Any]) -> None:
+def _drop(task: Row, keys: Iterable[Any]) -> None:
     for key in keys:
         if isinstance(key, str):
-            content.pop(key, None)
+            task.pop(key, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ class _Session:
     """An event loop that lives from block to block, with what the environment shares."""
 
     def __init__(self, order: Order) -> None:
+        gc.freeze()
+        gc.set_threshold(50000, 20, 100)  # a block is many live objects and few cycles
         self.runner = asyncio.Runner()
         self.stack = contextlib.AsyncExitStack()
         self.scorers = self.runner.run(self._open(order))

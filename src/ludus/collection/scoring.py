@@ -153,7 +153,7 @@ class Scorers:
     async def _score(self, answer: Answer, stored: Stored, scorer: Scorer, deadline: Deadline) -> None:
         response, receipt = stored.response(), ""
         if self._sign:
-            receipt = scorer.signer.sign(stored.content, response.output)
+            receipt = scorer.signer.sign(stored.task, response.output)
             if self._stale and answer.before is not None and stored.row.get("receipt") == receipt:
                 return
         verdict, drift = await scorer.score(stored, response, deadline)

@@ -10,7 +10,7 @@ import orjson
 
 from ludus.encoding import encode
 from ludus.outcome import Failure, Outcome, Stage, Verdict
-from ludus.record import FAILURE, NAMES, RECORD, Row, content_of, hidden_fields, is_record
+from ludus.record import FAILURE, RECORD, Row, hidden_fields, is_record, task_row
 from ludus.response import Response, message
 from ludus.task import derive_seed, digest
 
@@ -35,15 +35,12 @@ def bad_row(cause: str, stage: Stage = "open") -> Failure:
 
 
 class Stored:
-    """One row: what it says of the task, of the answer and of the verdict it got before.
-
-    `content` are the task's fields without those that only name it.
-    """
+    """One row: what it says of the task, of the answer and of the verdict it got before."""
 
     def __init__(self, row: Row, number: int) -> None:
         self.row = row
         self.number = number
-        self.content = content_of(row)
+        self.task = task_row(row)
 
     @property
     def reward(self) -> float | None:
@@ -68,7 +65,7 @@ class Stored:
         row = self.row
         if not is_record(row):
             named = self.task.get("task_id")
-            task_id = str(named) if isinstance(named, (str, int)) else digest(self.content)
+            task_id = str(named) if isinstance(named, (str, int)) else digest(self.task)
             name = f"{task_id}-{self.number}"
             return {"rollout_id": name, "task_id": task_id, "repeat": self.number, "attempt": 1}
         repeat, attempt = row.get("repeat"), row.get("attempt")
@@ -78,12 +75,6 @@ class Stored:
             "repeat": repeat if isinstance(repeat, int) else 0,
             "attempt": attempt if isinstance(attempt, int) else 1,
         }
-
-    @property
-    def task(self) -> Row:
-        """The row of the task."""
-        names = {name: self.row[name] for name in NAMES if name in self.row}
-        return names | self.content
 
     @property
     def seed(self) -> int:
