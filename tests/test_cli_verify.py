@@ -81,7 +81,7 @@ def write(path: Path, *rows: Any) -> Path:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 def collected(path: Path, *answers: str, **options: Any) -> Path:
@@ -136,6 +136,8 @@ HOSTILE_LINES = [
     "[]",
     "null",
     '{"a": ' * 2000,
+    json.dumps(said("yes")).replace('"yes"', '{"a": ' * 900 + "1" + "}" * 900, 1),
+    json.dumps(said("yes", extra=0)).replace('"extra": 0', '"extra": ' + "[" * 990 + "]" * 990),
     '"\\ud800"',
     json.dumps({"wanted": "yes"}),
     json.dumps({**said("yes"), "response": None}),

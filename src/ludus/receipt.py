@@ -35,27 +35,26 @@ _DIGEST_SIZE = 6
 
 
 class Signer:
-    """Writes the receipts of one environment. What all of them share is read once.
+    """Writes the receipts of one environment. What all of them share is read once, and so is the row of a task that
+    comes several times in a row, as repeats do.
 
     signer = Signer(environment)
     signer.sign(row, response.output)   # '1c0f62a9b3d4.77aa01bc24e5.0e1d2c3b4a59'
     """
 
-    __slots__ = ("verifier",)
+    __slots__ = ("_prefix", "_row", "verifier")
 
     def __init__(self, environment: Environment) -> None:
         self.verifier = verifier_digest(environment)
+        self._row: Row | None = None
+        self._prefix = ""
 
     def sign(self, row: Row, output: list[Item]) -> str:
         """The receipt for a task, given as its row, and the output that answered it."""
-        if "task_id" in row or "agent_ref" in row:
-            row = {key: row[key] for key in row if key not in NAMES}
-        try:
-            task = orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
-        except TypeError:  # rows that never were JSON, from a list in Python
-            task = encode(row)
-        written = encode(output.encoded()) if isinstance(output, Items) else encode(output)
-        return f"{self.verifier}.{_digest(task)}.{_digest(written)}"
+        if row is not self._row:
+            self._row, self._prefix = row, f"{self.verifier}.{_digest(_encoded(row))}."
+        written = encode(output.encoded() if isinstance(output, Items) else output)
+        return self._prefix + _digest(written)
 
 
 def verifier_digest(environment: Environment) -> str:
@@ -94,7 +93,9 @@ def _sources(kind: type[Resources], folder: Path | None) -> Iterator[bytes]:
 
 
 def _counts(path: Path) -> bool:
-    return not any(part.startswith((".", "test_", "__pycache__")) or part == "conftest.py" for part in path.parts)
+    return not any(
+        part.startswith((".", "test_", "__pycache__")) or part in ("conftest.py", "qualify.py") for part in path.parts
+    )
 
 
 def _file_of(kind: type) -> Path | None:
@@ -127,6 +128,15 @@ def _helpers(source: str) -> list[Path]:
         if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
             found.append(Path(spec.origin).resolve())
     return found
+
+
+def _encoded(row: Row) -> bytes:
+    """What a task is about, in whatever order its fields came and however it is named."""
+    content = {key: row[key] for key in row if key not in NAMES}
+    try:
+        return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # a row that never was JSON, from a list in Python
+        return encode(content)
 
 
 def _digest(data: bytes) -> str:

@@ -41,18 +41,19 @@ def hidden_fields(task: Row, used: Container[str], task_id: str) -> Row:
     return hidden
 
 
-def task_row(row: Row) -> Row:
+def task_row(row: Row, ours: bool | None = None) -> Row:
     """The row of the task, read back from a record or from any row that has a task's fields and a response.
 
     A record with a receipt keeps what the verdict hid, and tells exactly. In any other record the verdict's values
-    may as well be the task's own, and stay.
+    may as well be the task's own, and stay. `ours` tells whether it is a record, where that is known.
     """
-    ours = is_record(row)
+    if ours is None:
+        ours = is_record(row)
     others = RECORD if ours else _ANSWER
     task = {key: row[key] for key in row if key not in others}
     if ours:
         named = row.get("verdict_fields")
-        if "receipt" in row and isinstance(named, list):
+        if named and "receipt" in row and isinstance(named, list):
             _drop(task, named)
         if row["outcome"] == "failed":
             _drop(task, FAILURE)

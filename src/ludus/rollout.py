@@ -8,6 +8,7 @@ from typing import Any
 
 from ludus.encoding import encode
 from ludus.outcome import Failure, Outcome, Verdict
+from ludus.record import hidden_fields, task_row
 from ludus.response import Items, Response
 from ludus.task import Task
 from ludus.tokens import Sequence, sequences
@@ -49,6 +50,7 @@ class Rollout:
     usage: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     calls: list[dict[str, Any]] = field(default_factory=list)
+    receipt: str | None = None
 
     @property
     def rollout_id(self) -> str:
@@ -99,6 +101,10 @@ class Rollout:
             # Ours come twice: first, where a reader looks for them, and last, where no field of the task can hide them.
             row = {**row, **job.row, **verdict.values, **head, "reward": verdict.reward}
             _add_parts(row, verdict)
+            if hidden := hidden_fields(job.row, verdict.values, job.task_id):
+                row["task_fields"] = hidden
+            if self.receipt is not None:
+                row["receipt"] = self.receipt
         row["stop_reason"] = self.stop_reason
         row["rollout_seed"] = job.seed
         row["response"] = self._response_row()
@@ -120,7 +126,7 @@ class Rollout:
             row["task_id"],
             row["repeat"],
             task,
-            row,
+            task_row(row, ours=True),
             row.get("attempt", 1),
             row.get("rollout_seed", 0),
             row.get("agent_ref", {}).get("name", ""),
@@ -129,6 +135,7 @@ class Rollout:
         rollout.response = Response(row["response"]) if row.get("response") else None
         rollout.usage, rollout.timings = row.get("usage") or {}, row.get("timings") or {}
         rollout.calls = row.get("model_calls") or []
+        rollout.receipt = row.get("receipt")
         if rollout.outcome is Outcome.FAILED:
             rollout.error = Failure(row["kind"], row["cause"], stage=row["stage"], where=row.get("where"))
         else:

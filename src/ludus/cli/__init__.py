@@ -13,10 +13,12 @@ import typer
 
 from ludus.cli.chat import chat
 from ludus.cli.collect import collect
+from ludus.cli.compare import compare
 from ludus.cli.envs import envs
 from ludus.cli.new import new
 from ludus.cli.qualify import qualify
 from ludus.cli.show import show
+from ludus.cli.verify import verify
 
 app = typer.Typer(
     name="ludus",
@@ -26,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (envs, collect, chat, new, show, qualify):
+for command in (envs, collect, chat, new, show, verify, compare, qualify):
     app.command()(command)
 
 

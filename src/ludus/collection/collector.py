@@ -25,6 +25,7 @@ from ludus.errors import UserError
 from ludus.model import Model
 from ludus.outcome import Failure
 from ludus.processes import shared_pool
+from ludus.receipt import Signer
 from ludus.rollout import Job, Rollout, rollout_id
 from ludus.task import derive_seed
 
@@ -95,6 +96,7 @@ class Collector:
         self._done: set[str] = set()
         self._attempts: Counter[str] = Counter()
         self._first_failures: list[Failure] = []
+        self._signers: dict[str, Signer] = {}
         self.gate = Gate(Adaptive(most=plan.concurrency)) if plan.adaptive else None
 
     def restore(self) -> None:
@@ -185,7 +187,15 @@ class Collector:
             in_flight.discard(episode)
         if plan.tokens:
             rollout.require_tokens()
+        if rollout.verdict is not None and rollout.response is not None:
+            rollout.receipt = self._signer(environment).sign(job.row, rollout.response.output)
         return rollout
+
+    def _signer(self, environment: Environment) -> Signer:
+        signer = self._signers.get(environment.name)
+        if signer is None:
+            signer = self._signers[environment.name] = Signer(environment)
+        return signer
 
     def _record(self, rollout: Rollout) -> None:
         journal = self._rollouts if rollout.error is None else self._failures

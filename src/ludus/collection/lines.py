@@ -17,6 +17,12 @@ class Block(NamedTuple):
     length: int
     number: int
 
+    def read(self, path: Path) -> bytes:
+        """The lines as they stand."""
+        with path.open("rb") as file:
+            file.seek(self.offset)
+            return file.read(self.length)
+
 
 class Source:
     """A file, or a block of one, that is read once. `lines` and `block` share what is left of it."""

@@ -19,7 +19,7 @@ from ludus.deadline import Deadline
 HELD = 8 << 20
 
 #: Seconds after which a worker that never waits lets the others run.
-BREATH = 0.001
+BREATH = 0.002
 
 
 class Part:
@@ -61,20 +61,26 @@ class Lineup:
         if self._held > HELD:
             await self._room()
         block = self._source.block(size)
-        return (self._place(), block) if block is not None else None
+        if block is None:
+            return None
+        self._taken += 1
+        return self._taken - 1, block
 
     def deliver(self, place: int, answer: Answer | Part) -> None:
         """Pass on an answer, and those that waited for it."""
-        waiting = self._waiting
         if place != self._passed_on:
-            waiting[place] = answer
+            self._waiting[place] = answer
             self._held += len(answer.line)
             return
         self._sink(answer)
         self._passed_on += 1
-        while waiting and (later := waiting.pop(self._passed_on, None)) is not None:
-            self._held -= len(later.line)
-            self._sink(later)
+        if self._waiting:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        while (answer := self._waiting.pop(self._passed_on, None)) is not None:
+            self._held -= len(answer.line)
+            self._sink(answer)
             self._passed_on += 1
         self._moved.set()
 
@@ -90,10 +96,13 @@ class Lineup:
             while True:
                 if self._held > HELD:
                     await self._room()
-                line = next(lines, None)
-                if line is None:
+                taken = next(lines, None)
+                if taken is None:
                     return
-                deliver(self._place(), await answer(*line, deadline))
+                number, line = taken
+                place = self._taken
+                self._taken += 1
+                deliver(place, await answer(number, line, deadline))
                 if perf_counter() > self._until:
                     await self._turn()
         finally:
@@ -114,11 +123,6 @@ class Lineup:
         while self._held > HELD:
             self._moved.clear()
             await self._moved.wait()
-
-    def _place(self) -> int:
-        place = self._taken
-        self._taken += 1
-        return place
 
 
 async def answer_all(source: Source, scorers: Scorers, workers: int) -> Part:

@@ -112,13 +112,13 @@ class Rescoring:
         named = self._environment
         movable = named is None or isinstance(named, (str, Path))
         alone = self._concurrency == 1 or lineup.in_flight or scorers.has_sessions
-        helpers = min(len(os.sched_getaffinity(0)), MOST_HELPERS)
+        helpers = min(len(os.sched_getaffinity(0)) - 1, MOST_HELPERS)
         if not movable or alone or helpers < 1 or self.source is None or self.source.left < WORTH_HELP:
             return
         where = str(named) if named is not None else None
         order = pickle.dumps(Order(where, self._settings, self.output is not None, self._stale))
         async with ProcessPool(helpers, memory=None) as pool:
-            await asyncio.gather(*(self._delegate(lineup, scorers, pool, order) for _ in range(2 * helpers)))
+            await asyncio.gather(*(self._delegate(lineup, scorers, pool, order) for _ in range(helpers)))
             closing = (pool.run(close, order) for _ in range(helpers))
             await asyncio.gather(*closing, return_exceptions=True)
 
@@ -127,7 +127,8 @@ class Rescoring:
         while helped and (taken := await lineup.take(BLOCK)) is not None:
             place, block = taken
             try:
-                part = Part(*await pool.run(answer_block, order, self.path, block, timeout=HELP_SECONDS))
+                lines, changes = await pool.run(answer_block, order, self.path, block, timeout=HELP_SECONDS)
+                part = Part(block.read(self.path) if lines is None else lines, changes)
             except Exception:  # help that fails is no help, and nothing else: we can do it ourselves
                 helped = False
                 with Source(self.path, block) as source:

@@ -45,12 +45,12 @@ class _Session:
         return scorers
 
 
-def answer_block(order: bytes, path: Path, block: Block) -> tuple[bytes, Any]:
-    """The lines that answer a block of a file, and what changed. `order` is pickled."""
+def answer_block(order: bytes, path: Path, block: Block) -> tuple[bytes | None, Any]:
+    """The lines that answer a block of a file (None where they are the same) and what changed. `order` is pickled."""
     session = _session(order)
     with Source(path, block) as source:
         part = session.runner.run(answer_all(source, session.scorers, _WORKERS))
-    return part.line, part.changes
+    return None if part.line == block.read(path) else part.line, part.changes
 
 
 def close(order: bytes) -> None:

@@ -65,6 +65,8 @@ class Scorer:
         aliases = (field.alias or name for name, field in kind.Task.model_fields.items())
         forbids = kind.Task.model_config.get("extra") == "forbid"
         self._only = frozenset(kind.Task.model_fields).union(aliases) if forbids else None
+        self._row: Row = {}
+        self._checked: Task | None = None
 
     async def score(self, stored: Stored, response: Response, deadline: Deadline) -> tuple[Verdict, Row | None]:
         """The verdict on a response, and how its session differed from the recorded one. Raises a `Failure`."""
@@ -83,15 +85,23 @@ class Scorer:
             raise rollout.error or Failure("crash", "no verdict", stage="verify")
         return rollout.verdict, drift
 
-    def _task(self, fields: Row) -> Task:
-        given = fields if self._only is None else {key: fields[key] for key in fields if key in self._only}
+    def same_task(self, row: Row) -> Row:
+        """The row of the last task if this is an equal one. Repeats share their task, as they do in a collection."""
+        return self._row if row == self._row else row
+
+    def _task(self, row: Row) -> Task:
+        if row is self._row and self._checked is not None:
+            return self._checked
+        given = row if self._only is None else {key: row[key] for key in row if key in self._only}
         try:
-            return self.environment.task(given)
+            task = self.environment.task(given)
         except ValidationError as error:
             first = error.errors()[0]
             raise bad_row(f"{'.'.join(map(str, first['loc'])) or 'row'}: {first['msg']}") from None
         except Exception as error:
             raise Failure.of(error, "open") from error
+        self._row, self._checked = row, task
+        return task
 
     async def _verify(self, resources: Resources, task: Task, response: Response, deadline: Deadline) -> Verdict:
         seconds = self.environment.limits.verify
@@ -144,24 +154,23 @@ class Scorers:
         try:
             if scorer is None:
                 scorer = await self._named(stored.row)
-            await self._score(answer, stored, scorer, deadline)
-        except Failure as failure:
-            answer.failure = failure
-            answer.line = stored.failed(scorer.environment.name if scorer is not None else "", failure)
+            response, receipt = stored.response(), ""
+            stored.task = scorer.same_task(stored.task)
+            if self._sign:
+                receipt = scorer.signer.sign(stored.task, response.output)
+                if self._stale and answer.before is not None and stored.row.get("receipt") == receipt:
+                    return answer
+            verdict, drift = await scorer.score(stored, response, deadline)
+            answer.reward, answer.mask, answer.drift = verdict.reward, verdict.mask, drift["count"] if drift else 0
+            if self._sign and not stored.says(verdict, receipt, drift):
+                answer.line = stored.scored(scorer.environment.name, verdict, receipt, drift)
+        except UserError:
+            raise
+        except Exception as error:
+            deep = isinstance(error, RecursionError)
+            answer.failure = bad_row("it is nested too deeply") if deep else Failure.of(error, "verify")
+            answer.line = stored.failed(scorer.environment.name if scorer is not None else "", answer.failure)
         return answer
-
-    async def _score(self, answer: Answer, stored: Stored, scorer: Scorer, deadline: Deadline) -> None:
-        response, receipt = stored.response(), ""
-        if self._sign:
-            receipt = scorer.signer.sign(stored.task, response.output)
-            if self._stale and answer.before is not None and stored.row.get("receipt") == receipt:
-                return
-        verdict, drift = await scorer.score(stored, response, deadline)
-        answer.reward, answer.mask = verdict.reward, verdict.mask
-        if drift is not None:
-            answer.drift = drift["count"]
-        if self._sign and not stored.says(verdict, receipt, drift):
-            answer.line = stored.scored(scorer.environment.name, verdict, receipt, drift)
 
     async def _named(self, row: Row) -> Scorer:
         """The scorer of the environment that a row names."""

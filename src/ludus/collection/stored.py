@@ -40,7 +40,8 @@ class Stored:
     def __init__(self, row: Row, number: int) -> None:
         self.row = row
         self.number = number
-        self.task = task_row(row)
+        self.is_record = is_record(row)
+        self.task = task_row(row, self.is_record)
 
     @property
     def reward(self) -> float | None:
@@ -51,8 +52,7 @@ class Stored:
     @property
     def name(self) -> str:
         """The rollout's id."""
-        name = self.row.get("rollout_id")
-        return name if isinstance(name, str) else str(self.head["rollout_id"])
+        return str(self.row["rollout_id"] if self.is_record else self.head["rollout_id"])
 
     @property
     def is_masked(self) -> bool:
@@ -63,9 +63,8 @@ class Stored:
     def head(self) -> Row:
         """The fields that name a rollout. One without a name is named after its task and its line."""
         row = self.row
-        if not is_record(row):
-            named = self.task.get("task_id")
-            task_id = str(named) if isinstance(named, (str, int)) else digest(self.task)
+        if not self.is_record:
+            task_id = self._task_id()
             name = f"{task_id}-{self.number}"
             return {"rollout_id": name, "task_id": task_id, "repeat": self.number, "attempt": 1}
         repeat, attempt = row.get("repeat"), row.get("attempt")
@@ -131,7 +130,17 @@ class Stored:
             found["line"] = self.number
         if hidden := hidden_fields(self.task, FAILURE, self.head["task_id"]):
             found["task_fields"] = hidden
-        return self._line(environment, {**self.head, "outcome": Outcome.FAILED, **found})
+        try:
+            return self._line(environment, {**self.head, "outcome": Outcome.FAILED, **found})
+        except RecursionError:
+            return unreadable(failure, self.number)
+
+    def _task_id(self) -> str:
+        named = self.task.get("task_id")
+        try:
+            return str(named) if isinstance(named, (str, int)) else digest(self.task)
+        except TypeError:  # nested too deeply to be written
+            return f"line-{self.number}"
 
     def _line(self, environment: str, found: Row) -> bytes:
         """A record: its names first, where a reader looks for them, then what can be seen of the task, and the rest."""
