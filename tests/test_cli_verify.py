@@ -258,7 +258,7 @@ class Notes(Resources):
         self.notes: list[str] = []
 
     @tool
-    def write(self, text: str) -> dict[str, int]:
+    async def write(self, text: str) -> dict[str, int]:
         """Write a note."""
         self.notes.append(text.upper() if self.config.loud else text)
         return {"notes": len(self.notes)}

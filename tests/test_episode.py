@@ -251,3 +251,19 @@ async def test_200_interleaved_sessions_equal_the_same_200_one_by_one():
     together, alone = await collect(200), await collect(1)
     assert together == alone
     assert len({reward for _, reward, _ in alone}) == 2
+
+
+async def test_a_step_that_swallows_its_cancellation_does_not_hurt_the_next_rollouts():
+    class Stubborn(Recorder):
+        async def verify(self, task: Any, response: Any) -> float:
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                pass
+            return 1.0
+
+    rows = [{"responses_create_params": {"input": "hello"}, "n": n} for n in range(3)]
+    stream = ludus.stream(
+        Stubborn, model=ScriptedModel(["done"]), input=rows, concurrency=1, settings={"limits.verify": 0.05}
+    )
+    assert [rollout.outcome async for rollout in stream] == [Outcome.COMPLETED] * 3

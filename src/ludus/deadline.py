@@ -11,8 +11,11 @@ from time import perf_counter
 from typing import Any
 
 
+_NEVER = float("inf")
+
+
 class Deadline:
-    """The deadline of a whole task and of the step it is in. Use it from that task only.
+    """The deadline of a whole job and of the step it is in, for a task that may do many jobs one after another.
 
     deadline = Deadline(whole=3600, shortest=30)
     deadline.start()
@@ -32,6 +35,8 @@ class Deadline:
     def __init__(self, whole: float, shortest: float) -> None:
         self._whole, self._shortest = whole, min(whole, shortest)
         self._expired = False
+        self._armed = self._end = self._until = _NEVER
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin to count, in the running task."""
@@ -39,11 +44,12 @@ class Deadline:
         self._task: asyncio.Task[Any] | None = asyncio.current_task()
         now = perf_counter()
         self._end = self._until = now + self._whole
-        self._arm(now, now + self._shortest)
+        if self._armed > now + self._shortest:
+            self._arm(now, now + self._shortest)
 
     def stop(self) -> None:
-        """Let go of the timer."""
-        self._timer.cancel()
+        """End the job. A timer that is still to fire will find nothing to do, unless another job was started."""
+        self._end = self._until = _NEVER
 
     @property
     def passed(self) -> bool:
@@ -56,12 +62,13 @@ class Deadline:
         if until < self._end:
             self._until = until
             if until < self._armed:
-                self._timer.cancel()
                 self._arm(now, until)
 
     def leave(self) -> None:
         """End the step."""
         self._until = self._end
+        if self._expired:  # the step kept our cancellation to itself: it must not be taken for somebody else's
+            self.took_back_cancel()
 
     def took_back_cancel(self) -> bool:
         """Whether a CancelledError was this deadline's own, and nobody else wants the task cancelled."""
@@ -71,15 +78,18 @@ class Deadline:
         return self._task.uncancel() == 0
 
     def _arm(self, now: float, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._armed = when
         self._timer = self._loop.call_later(when - now, self._fire)
 
     def _fire(self) -> None:
         now = perf_counter()
+        self._timer, self._armed = None, _NEVER  # nothing is armed: the next step arms it again
         if now < self._until:
-            self._arm(now, self._until)
+            if self._until is not _NEVER:
+                self._arm(now, self._until)
             return
-        self._armed = float("inf")  # nothing is armed: the next step arms it again
         self._expired = True
         if self._task is not None:
             self._task.cancel()

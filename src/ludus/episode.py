@@ -48,6 +48,10 @@ class Limits(BaseModel):
         """The deadline that can pass first."""
         return min(self.open, self.model, self.tool, self.verify)
 
+    def deadline(self) -> Deadline:
+        """A deadline for rollouts under these limits; a task that plays many may use one for all of them."""
+        return Deadline(self.rollout, self.shortest)
+
 
 class Episode:
     """What an agent holds while it plays: the items so far, the model, and the tools this task offers."""
@@ -72,7 +76,9 @@ class Episode:
         "usage",
     )
 
-    def __init__(self, job: Job, resources: Resources, model: Model, limits: Limits) -> None:
+    def __init__(
+        self, job: Job, resources: Resources, model: Model, limits: Limits, deadline: Deadline | None = None
+    ) -> None:
         task = job.task
         self.task: Task = task
         self.resources = resources
@@ -81,7 +87,7 @@ class Episode:
         self.job = job
         self.items = Items(task.input)
         self.params = {key: value for key, value in task.responses_create_params.items() if key != "input"}
-        self.deadline = Deadline(limits.rollout, limits.shortest)
+        self.deadline = deadline or limits.deadline()
         self.stage: Stage = "open"
         self.since = perf_counter()
         self.timings: dict[str, float] = {}

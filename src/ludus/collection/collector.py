@@ -19,6 +19,7 @@ from ludus.collection.adaptive import Adaptive, Gate
 from ludus.collection.journal import Journal
 from ludus.collection.metrics import Metrics
 from ludus.collection.rows import Rows
+from ludus.deadline import Deadline
 from ludus.environment import Environment
 from ludus.episode import Episode, play
 from ludus.errors import UserError
@@ -150,6 +151,7 @@ class Collector:
 
     async def _work(self, jobs: Iterator[Job], sharing: _Sharing) -> None:
         gate, answers_at_once = self.gate, not self.plan.model.connects
+        deadlines: dict[str, Deadline] = {}  # one timer for all rollouts of an environment that this worker plays
         while True:
             if gate is not None:
                 await gate.enter()
@@ -157,7 +159,7 @@ class Collector:
                 job = next(jobs, None)
                 if job is None:
                     return
-                rollout = await self._play(job, sharing)
+                rollout = await self._play(job, sharing, deadlines)
                 self._record(rollout)
                 if self._sink is not None:
                     await self._sink(rollout)
@@ -167,7 +169,7 @@ class Collector:
             if answers_at_once:
                 await asyncio.sleep(0)  # or this worker would never let anybody else have the loop
 
-    async def _play(self, job: Job, sharing: _Sharing) -> Rollout:
+    async def _play(self, job: Job, sharing: _Sharing, deadlines: dict[str, Deadline]) -> Rollout:
         plan, in_flight = self.plan, self.progress.in_flight
         environment = plan.environment_of(job.row)
         opened = sharing.opened
@@ -179,7 +181,9 @@ class Collector:
             rollout.fail(Failure.of(error, "open"))
             return rollout
         resources.seed = job.seed
-        episode = Episode(job, resources, plan.model, environment.limits)
+        if environment.name not in deadlines:
+            deadlines[environment.name] = environment.limits.deadline()
+        episode = Episode(job, resources, plan.model, environment.limits, deadlines[environment.name])
         in_flight.add(episode)
         try:
             rollout = await play(episode, environment.agent)
