@@ -10,7 +10,6 @@ import asyncio
 from time import perf_counter
 from typing import Any
 
-
 _NEVER = float("inf")
 
 
