@@ -112,7 +112,7 @@ class Rescoring:
         named = self._environment
         movable = named is None or isinstance(named, (str, Path))
         alone = self._concurrency == 1 or lineup.in_flight or scorers.has_sessions
-        helpers = min(len(os.sched_getaffinity(0)) - 1, MOST_HELPERS)
+        helpers = min(_processors() - 1, MOST_HELPERS)
         if not movable or alone or helpers < 1 or self.source is None or self.source.left < WORTH_HELP:
             return
         where = str(named) if named is not None else None
@@ -203,3 +203,7 @@ def rescore(source: str | Path, environment: Which | None = None, **options: Any
     rescoring = Rescoring(source, environment, **options)
     run_to_end(rescoring.run())
     return rescoring.changes
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -69,7 +69,7 @@ class Scorer:
         self._checked: Task | None = None
 
     async def score(self, stored: Stored, response: Response, deadline: Deadline) -> tuple[Verdict, Row | None]:
-        """The verdict on a response, and how its session differed from the recorded one. Raises a `Failure`."""
+        """The verdict on a response, and how its session differed from the recorded one; or what `verify` raises."""
         environment = self.environment
         task = self._task(stored.task)
         try:
@@ -77,10 +77,27 @@ class Scorer:
         except Exception as error:
             raise Failure.of(error, "open") from error
         resources.seed = stored.seed
-        if not self.has_session:
-            return await self._verify(resources, task, response, deadline), None
-        job = Job(**stored.head, task=task, row=stored.task, seed=resources.seed, environment=environment.name)
-        rollout, drift = await replay(job, response, environment, resources)
+        if self.has_session:
+            return await self._replay(resources, task, stored, response)
+        seconds = environment.limits.verify
+        deadline.enter(perf_counter(), seconds)
+        try:
+            if self._is_async:
+                return Verdict.of(await resources.verify(task, response)), None
+            return Verdict.of(await awaited(resources.verify, task, response)), None
+        except asyncio.CancelledError:
+            if deadline.took_back_cancel():
+                raise Failure("timeout", f"no end after {seconds:g} s", stage="verify") from None
+            raise
+        finally:
+            deadline.leave()
+
+    async def _replay(
+        self, resources: Resources, task: Task, stored: Stored, response: Response
+    ) -> tuple[Verdict, Row | None]:
+        names = stored.head
+        job = Job(**names, task=task, row=stored.task, seed=resources.seed, environment=self.environment.name)
+        rollout, drift = await replay(job, response, self.environment, resources)
         if rollout.verdict is None:
             raise rollout.error or Failure("crash", "no verdict", stage="verify")
         return rollout.verdict, drift
@@ -102,22 +119,6 @@ class Scorer:
             raise Failure.of(error, "open") from error
         self._row, self._checked = row, task
         return task
-
-    async def _verify(self, resources: Resources, task: Task, response: Response, deadline: Deadline) -> Verdict:
-        seconds = self.environment.limits.verify
-        deadline.enter(perf_counter(), seconds)
-        try:
-            if self._is_async:
-                return Verdict.of(await resources.verify(task, response))
-            return Verdict.of(await awaited(resources.verify, task, response))
-        except asyncio.CancelledError:
-            if deadline.took_back_cancel():
-                raise Failure("timeout", f"no end after {seconds:g} s", stage="verify") from None
-            raise
-        except Exception as error:
-            raise Failure.of(error, "verify") from error
-        finally:
-            deadline.leave()
 
 
 class Scorers:
@@ -162,8 +163,8 @@ class Scorers:
                     return answer
             verdict, drift = await scorer.score(stored, response, deadline)
             answer.reward, answer.mask, answer.drift = verdict.reward, verdict.mask, drift["count"] if drift else 0
-            if self._sign and not stored.says(verdict, receipt, drift):
-                answer.line = stored.scored(scorer.environment.name, verdict, receipt, drift)
+            if self._sign:
+                answer.line = stored.line(line, scorer.environment.name, verdict, receipt, drift)
         except UserError:
             raise
         except Exception as error:

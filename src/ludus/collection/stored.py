@@ -37,6 +37,8 @@ def bad_row(cause: str, stage: Stage = "open") -> Failure:
 class Stored:
     """One row: what it says of the task, of the answer and of the verdict it got before."""
 
+    __slots__ = ("is_record", "number", "row", "task")
+
     def __init__(self, row: Row, number: int) -> None:
         self.row = row
         self.number = number
@@ -93,13 +95,21 @@ class Stored:
         except Failure as error:
             raise bad_row(f"response: {error.cause}", "verify") from None
 
-    def says(self, verdict: Verdict, receipt: str, drift: Row | None) -> bool:
-        """Whether the row already says all of this, so that its line can stay as it is."""
+    def line(self, line: bytes, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
+        """What to write of a verdict: `line`, which is what it was, wherever that says the same."""
+        if not self._says(verdict, drift):
+            return self.scored(environment, verdict, receipt, drift)
+        if self.row["receipt"] != receipt:
+            self.row["receipt"] = receipt
+            return encode(self.row) + b"\n"
+        return line
+
+    def _says(self, verdict: Verdict, drift: Row | None) -> bool:
+        """Whether the row is a whole record of this verdict, so that nothing but its receipt may have to change."""
         row, values = self.row, verdict.values
         get = row.get
         return (
-            get("receipt") == receipt
-            and get("reward") == verdict.reward
+            get("reward") == verdict.reward
             and get("outcome") == ("masked" if verdict.mask else "completed")
             and get("verdict_fields", []) == list(values)
             and values.items() <= row.items()
@@ -107,6 +117,8 @@ class Stored:
             and get("reward_components", {}) == verdict.components
             and get("turn_rewards", []) == verdict.turn_rewards
             and get("replay_drift") == drift
+            and self.is_record
+            and "receipt" in row
         )
 
     def scored(self, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
