@@ -8,8 +8,8 @@ from pathlib import Path
 import ludus
 
 ROOT = Path(ludus.__file__).parent
-LAYERS = {"cli": 3, "testing": 3, "collection": 2, "environments": 2}
-LAYERS |= {"agents": 1, "dialects": 1, "models": 1, "verifiers": 1}
+LAYERS = {"cli": 3, "testing": 3, "compat": 3, "serve": 2, "collection": 2, "environments": 2}
+LAYERS |= {"agents": 1, "remote": 1, "dialects": 1, "models": 1, "verifiers": 1}
 WORDS = 0
 
 

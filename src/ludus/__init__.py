@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ludus.environment import Environment
     from ludus.episode import Episode, Limits
     from ludus.errors import UserError
+    from ludus.game import Game, Step
     from ludus.model import Model, ModelConfig, Request
     from ludus.models.scripted import ScriptedModel
     from ludus.outcome import Failure, Outcome, Verdict
@@ -28,6 +29,7 @@ __all__ = [
     "Environment",
     "Episode",
     "Failure",
+    "Game",
     "Limits",
     "Model",
     "ModelConfig",
@@ -38,6 +40,7 @@ __all__ = [
     "Response",
     "Rollout",
     "ScriptedModel",
+    "Step",
     "Task",
     "UserError",
     "Verdict",
@@ -52,6 +55,7 @@ _HOMES = {
     "environment": ("Environment",),
     "episode": ("Episode", "Limits"),
     "errors": ("UserError",),
+    "game": ("Game", "Step"),
     "model": ("Model", "ModelConfig", "Request"),
     "models.scripted": ("ScriptedModel",),
     "outcome": ("Failure", "Outcome", "Verdict"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -29,6 +31,11 @@ class Agent:
 
     def __init__(self, config: Any = None) -> None:
         self.config = config if config is not None else self.Config()
+
+    @asynccontextmanager
+    async def share(self) -> AsyncIterator[Agent]:
+        """The agent as it plays, with what all its rollouts in this process share (a model of its own) opened once."""
+        yield self
 
     async def act(self, episode: Episode) -> str:
         """Play one rollout through `episode`, and return why it stopped."""

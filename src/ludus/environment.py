@@ -2,13 +2,14 @@
 
 A folder holds `environment.yaml`, the code it names, example data, a README and tests. Built-in environments are
 found by name, packages register theirs through the entry point group `ludus.environments`, and a folder of one's
-own works by path.
+own works by path. One that stands for a whole family takes an argument behind a colon: `gymnasium:Blackjack-v1`.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import traceback
 from dataclasses import dataclass, field
@@ -25,20 +26,31 @@ from ludus.agent import Agent
 from ludus.dataset import Dataset, Generated
 from ludus.episode import Limits
 from ludus.errors import MissingExtra, UserError, did_you_mean
+from ludus.game import Game
 from ludus.resources import Resources, ResourcesConfig
 from ludus.settings import checked
 from ludus.task import Task
 
 AGENTS = {
+    "conversation": "ludus.agents.conversation:ConversationAgent",
+    "gymnasium": "ludus.agents.gymnasium:GymnasiumAgent",
     "simple": "ludus.agents.simple:SimpleAgent",
     "single_turn": "ludus.agents.single_turn:SingleTurnAgent",
 }
 FILE = "environment.yaml"
 BUILT_IN = Path(__file__).parent / "environments"
 
+#: What the names of agents in public rows end with.
+_AGENT_SUFFIXES = ("", "_simple_agent", "_gymnasium_agent", "_agent")
+_NAME_IT = "Name the environment on the command line if it is what you want"
+
 
 class EnvironmentFile(BaseModel):
-    """What `environment.yaml` holds."""
+    """What `environment.yaml` holds.
+
+    `argument` names the setting that `NAME:ARGUMENT` sets. Whoever types that is trusted; which arguments a row may
+    name, if any, is a pattern of its own, `row_argument`, because a row must not say what code we run.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -48,6 +60,8 @@ class EnvironmentFile(BaseModel):
     description: str = ""
     value: str = ""
     settings: dict[str, Any] = {}
+    argument: str | None = None
+    row_argument: str | None = None
     agent: dict[str, Any] = {"type": "simple"}
     limits: dict[str, Any] = {}
     datasets: list[Dataset] = []
@@ -75,18 +89,38 @@ class Environment:
 
     @classmethod
     def load(cls, which: str | Path | type[Resources] | Environment) -> Environment:
-        """Find an environment by name or folder; a `Resources` class becomes one with the simple agent."""
+        """Find an environment by name or folder, either with an argument if it takes one.
+
+        A `Resources` class becomes one with the simple agent, a `Game` with the one that plays games.
+        """
         if isinstance(which, Environment):
             return which
         if isinstance(which, type):
-            agent = _agent({"type": "simple"}, None)
+            agent = _agent({"type": "gymnasium" if issubclass(which, Game) else "simple"}, None)
             return cls(which.__name__, which, agent, checked(which.Config, {}, "resources"))
-        return cls.from_folder(find(str(which)))
+        return cls.from_folder(*locate(str(which)))
 
     @classmethod
-    def from_folder(cls, folder: Path) -> Environment:
-        """Load an environment from its folder."""
+    def named(cls, name: str) -> Environment:
+        """The environment that a row names in its `agent_ref`: one that is known by name, never a path."""
+        plain, colon, argument = name.partition(":")
+        known = folders()
+        found = next((known[each] for end in _AGENT_SUFFIXES if (each := plain.removesuffix(end)) in known), None)
+        if found is None and re.fullmatch(r"[\w-]+", plain) is None:
+            raise UserError(f"{name!r:.80} is not the name of an environment", _NAME_IT)
+        if found is None:
+            raise UserError(f"unknown environment {plain:.80}", did_you_mean(plain, known))
+        allowed = read_file(found).row_argument if colon else None
+        if colon and (allowed is None or re.fullmatch(allowed, argument) is None):
+            raise UserError(f"a row may not name {name!r:.80}", _NAME_IT)
+        return cls.from_folder(found, argument if colon else None)
+
+    @classmethod
+    def from_folder(cls, folder: Path, argument: str | None = None) -> Environment:
+        """Load an environment from its folder. The argument, if any, becomes part of its name."""
         file = read_file(folder)
+        if argument is not None:
+            file = _with_argument(file, argument)
         try:
             resources = load_object(file.resources, folder, Resources)
         except MissingExtra:
@@ -171,6 +205,14 @@ def read_file(folder: Path) -> EnvironmentFile:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise UserError(f"{path}: {where}: {first['msg']}") from error
+
+
+def locate(which: str) -> tuple[Path, str | None]:
+    """The folder of an environment, and the argument behind its name or path if there is one."""
+    name, colon, argument = which.partition(":")
+    if not colon or (Path(which).expanduser() / FILE).is_file() or Path(which).name == FILE:
+        return find(which), None
+    return find(name), argument
 
 
 def find(which: str) -> Path:
@@ -258,6 +300,15 @@ def _agent(block: dict[str, Any], folder: Path | None) -> Agent:
         raise UserError(f"unknown agent {kind}", did_you_mean(kind, AGENTS))
     agent: type[Agent] = load_object(reference or kind, folder, Agent)
     return agent(checked(agent.Config, settings, "agent"))
+
+
+def _with_argument(file: EnvironmentFile, argument: str) -> EnvironmentFile:
+    if file.argument is None:
+        raise UserError(f"environment {file.name} takes no argument, and got {argument!r:.80}", f"Write {file.name}")
+    if not argument:
+        raise UserError(f"{file.name}: names nothing behind its colon", f"Write {file.name}:{file.argument.upper()}")
+    settings = {**file.settings, file.argument: argument}
+    return file.model_copy(update={"name": f"{file.name}:{argument}", "settings": settings})
 
 
 def _names(datasets: list[Dataset]) -> list[str]:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat
 from ludus.agent import Agent
 from ludus.deadline import Deadline
 from ludus.model import Model, Request
-from ludus.outcome import Failure, Outcome, Stage, Verdict
+from ludus.outcome import Failure, Stage, Verdict
 from ludus.resources import Resources
 from ludus.response import Item, Items, Response, function_call_output
 from ludus.rollout import Job, Rollout
@@ -42,6 +42,7 @@ class Limits(BaseModel):
     verify: PositiveFloat = 120.0
     close: PositiveFloat = 30.0
     rollout: PositiveFloat = 3600.0
+    group: PositiveFloat = 3600.0
 
     @cached_property
     def shortest(self) -> float:
@@ -66,6 +67,7 @@ class Episode:
         "items",
         "job",
         "limits",
+        "mask",
         "model",
         "params",
         "resources",
@@ -93,6 +95,7 @@ class Episode:
         self.timings: dict[str, float] = {}
         self.calls: list[dict[str, Any]] = []
         self.usage: dict[str, Any] = {}
+        self.mask: str | None = None  #: why this rollout must not be trained on, where the agent knows
         self._start = len(self.items)
         self._last: Response | None = None
         self._tokens: TokenLog | None = None
@@ -150,6 +153,19 @@ class Episode:
         """Append items that did not come from the model (a user's next turn)."""
         self.items.extend(items)
 
+    def note(self, **texts: str) -> None:
+        """Write into the response's metadata what its items do not show. Call it last: the next answer replaces it."""
+        last = self._last or Response.of(model=self.model.name, status="incomplete")
+        metadata = {**(last.data.get("metadata") or {}), **texts}
+        self._last = Response({**last.data, "metadata": metadata}, last.tokens)
+
+    def adopt(self, response: Response, calls: list[dict[str, Any]], usage: dict[str, Any]) -> None:
+        """Take over a trajectory that was played elsewhere, with what each model call of it added."""
+        self._last = response
+        self.items.extend(response.output)
+        self.calls += calls
+        add_usage(self.usage, usage)
+
     @property
     def response(self) -> Response:
         """The trajectory so far as one response: the last answer's fields, all output, summed usage."""
@@ -183,15 +199,18 @@ class Episode:
         return Failure("timeout", f"no end after {seconds:g} s", stage=stage)
 
 
-async def play(episode: Episode, agent: Agent) -> Rollout:
-    """Play one episode from open to close and return its record. Only cancellation gets out of here."""
+async def play(episode: Episode, agent: Agent, *, verify: bool = True) -> Rollout:
+    """Play one episode from open to close and return its record. Only cancellation gets out of here.
+
+    Without `verify` a rollout that did not fail has no verdict yet: whoever plays it judges it later, with others.
+    """
     began = perf_counter()
     rollout = Rollout(job=episode.job, usage=episode.usage, timings=episode.timings, calls=episode.calls)
     episode.deadline.start()
     try:
-        verdict = await _act_and_verify(episode, agent, rollout)
-        rollout.verdict = verdict
-        rollout.outcome = Outcome.MASKED if verdict.mask else Outcome.COMPLETED
+        verdict = await _act_and_verify(episode, agent, rollout, verify)
+        if verdict is not None:
+            rollout.judge(verdict, episode.mask)
     except asyncio.CancelledError:
         if not episode.deadline.took_back_cancel():
             raise
@@ -209,7 +228,7 @@ async def play(episode: Episode, agent: Agent) -> Rollout:
     return rollout
 
 
-async def _act_and_verify(episode: Episode, agent: Agent, rollout: Rollout) -> Verdict:
+async def _act_and_verify(episode: Episode, agent: Agent, rollout: Rollout, verify: bool) -> Verdict | None:
     resources, task, limits = episode.resources, episode.task, episode.limits
     if type(resources).open is not Resources.open:
         await episode.within("open", limits.open, awaited(resources.open, task))
@@ -220,6 +239,8 @@ async def _act_and_verify(episode: Episode, agent: Agent, rollout: Rollout) -> V
     episode.stage = "agent"
     rollout.stop_reason = await agent.act(episode)
     rollout.response = episode.response
+    if not verify:
+        return None
     verified = await episode.within("verify", limits.verify, awaited(resources.verify, task, rollout.response))
     try:
         return Verdict.of(verified)

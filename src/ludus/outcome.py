@@ -11,7 +11,7 @@ import traceback
 from enum import StrEnum
 from typing import Any, Literal
 
-Stage = Literal["open", "model", "tool", "verify", "close", "agent"]
+Stage = Literal["open", "model", "tool", "user", "verify", "close", "agent"]
 
 
 class Outcome(StrEnum):

@@ -3,7 +3,8 @@
 A reward means something only together with the verifier that gave it. A receipt is `VERIFIER.TASK.RESPONSE`, three
 short digests: of the verifier's source and settings (the judge is one of them), of the task's fields, and of what the
 model wrote. It can be made again from a stored row, so that a reward whose verifier, task or response has changed
-since is known to be stale without asking anybody.
+since is known to be stale without asking anybody. A fourth digest, of all answers, follows where they were judged
+together.
 
 The source is what the environment's folder holds, the classes that its resources inherit from, and the files of
 `ludus.verifiers` that these name. Other packages, data files and a judge's weights are not looked into.
@@ -56,10 +57,18 @@ class Signer:
         written = encode(output.encoded() if isinstance(output, Items) else output)
         return self._prefix + _digest(written)
 
+    def sign_group(self, row: Row, outputs: list[list[Item]]) -> list[str]:
+        """The receipts for outputs that were judged together, in their order: each depends on all of them."""
+        receipts = [self.sign(row, output) for output in outputs]
+        group = _digest(" ".join(receipts).encode())
+        return [f"{receipt}.{group}" for receipt in receipts]
+
 
 def verifier_digest(environment: Environment) -> str:
     """What identifies a verifier: its source and its settings."""
     kind = environment.resources
+    if kind.verifier is not None:
+        return kind.verifier
     content = blake2b(kind.__qualname__.encode(), digest_size=_DIGEST_SIZE)
     for source in _sources(kind, environment.folder):
         content.update(len(source).to_bytes(8, "big"))

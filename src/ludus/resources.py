@@ -16,6 +16,7 @@ from ludus.outcome import Verdict
 from ludus.processes import in_process
 from ludus.response import Response
 from ludus.task import Task
+from ludus.threads import awaited
 from ludus.tools import Tool, not_found
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,6 +69,12 @@ class Resources:
     Config: ClassVar[type[ResourcesConfig]] = ResourcesConfig
     toolbox: ClassVar[dict[str, Tool]] = {}
 
+    #: Whether the answers to a task are judged together: `verify_group` is defined.
+    by_group: ClassVar[bool] = False
+
+    #: What identifies the verifier where it runs elsewhere, as the server there told it.
+    verifier: ClassVar[str | None] = None
+
     #: What this rollout should draw its random numbers from; recorded with it.
     seed: int = 0
 
@@ -80,6 +87,7 @@ class Resources:
         names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))  # in order of definition
         found = (getattr(getattr(cls, name), "__ludus_tool__", None) for name in names)
         cls.toolbox = {entry.name: entry for entry in found if entry is not None}
+        cls.by_group = cls.verify_group is not Resources.verify_group
         for entry in cls.toolbox.values():
             if getattr(entry.function, "__name__", "") in vars(Resources):
                 raise TypeError(f"{cls.__name__}.{entry.name} hides a method of Resources: use @tool(name=...)")
@@ -94,8 +102,19 @@ class Resources:
         """Prepare the session for a task."""
 
     async def verify(self, task: Any, response: Response) -> float | Verdict:
-        """Judge the rollout: a number, or a `Verdict` with named values."""
-        raise TypeError(f"{type(self).__name__} does not define verify()")
+        """Judge the rollout: a number, or a `Verdict` with named values. With `verify_group` it is a group of one."""
+        if not self.by_group:
+            raise TypeError(f"{type(self).__name__} does not define verify()")
+        (verdict,) = await awaited(self.verify_group, task, [response])
+        return verdict  # type: ignore[no-any-return]
+
+    async def verify_group(self, task: Any, responses: list[Response]) -> list[float | Verdict]:
+        """Judge all answers to a task together, where a verdict is relative by nature: one for each, in their order.
+
+        Where this is defined, `verify` is not called. It runs once for a task, when its repeats are done or have waited
+        for `limits.group`, on an instance that was never opened: what it knows is the task and the responses.
+        """
+        raise TypeError(f"{type(self).__name__} does not define verify_group()")
 
     async def close(self) -> None:
         """Free what `open` took. Always awaited once `open` was begun, even if it failed half-way."""

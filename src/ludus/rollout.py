@@ -67,6 +67,13 @@ class Rollout:
         """What the verifier gave, or None where nothing was verified."""
         return self.verdict.reward if self.verdict is not None else None
 
+    def judge(self, verdict: Verdict, mask: str | None = None) -> None:
+        """Complete this rollout. `mask` is why it must not be trained on, where that is known apart from the verdict."""
+        if mask is not None:
+            verdict.mask = verdict.mask or mask
+        self.verdict = verdict
+        self.outcome = Outcome.MASKED if verdict.mask else Outcome.COMPLETED
+
     def fail(self, error: Failure) -> None:
         """Turn this into a failed rollout. The first failure stays: it is the cause of the others."""
         if self.error is None:

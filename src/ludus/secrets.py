@@ -1,12 +1,16 @@
 """Keys: from the environment, or from an `env.yaml` beside you that stays out of version control.
 
 A key is looked up by the name of its variable, is never part of settings (which are recorded), and is cut out of
-every text that a provider sends back.
+every text that a provider sends back. Texts that leave the process are cleaned by value: of every key that was looked
+up, and of the folders of this machine.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -14,6 +18,8 @@ import yaml
 from ludus.errors import UserError
 
 FILE = "env.yaml"
+_SHORTEST = 6  # what is shorter is no key, and would be cut out of ordinary words
+_looked_up: set[str] = set()
 
 
 def secret(name: str) -> str:
@@ -24,7 +30,10 @@ def secret(name: str) -> str:
     found = os.environ.get(name)
     if found is None:
         found = _file().get(name, "")
-    return found.strip()
+    found = found.strip()
+    if len(found) >= _SHORTEST:
+        _looked_up.add(found)
+    return found
 
 
 def redacted(text: str, *secrets: str) -> str:
@@ -33,6 +42,27 @@ def redacted(text: str, *secrets: str) -> str:
         if each:
             text = text.replace(each, "***")
     return text
+
+
+def public(text: str) -> str:
+    """A text fit for a model or a client: without any key that was looked up, and without where things are here."""
+    text = redacted(text, *_looked_up)
+    for folder in _folders():
+        text = text.replace(folder, "...")
+    return text
+
+
+@cache
+def _folders() -> list[str]:
+    """Folders whose names say something about this machine, the longest first."""
+    places = [Path(__file__).parent, Path(sys.prefix), Path(sys.base_prefix), Path(tempfile.gettempdir())]
+    for find in (Path.cwd, Path.home):
+        try:
+            places.append(find())
+        except (OSError, RuntimeError):  # a folder that is gone, a user without a home
+            continue
+    names = {str(form) for place in places for form in (place, place.resolve()) if len(form.parts) > 1}
+    return sorted(names - {"/usr", "/tmp", "/home"}, key=len, reverse=True)
 
 
 def _file() -> dict[str, str]:

@@ -19,6 +19,7 @@ from typing_extensions import TypedDict  # pydantic reads the standard library's
 
 from ludus.encoding import encode
 from ludus.outcome import Failure
+from ludus.secrets import public
 from ludus.threads import awaited
 
 _ARGUMENT_LINE = re.compile(r"^\s+(\w+)\s*(?:\([^)]*\))?:\s*(.+)$")
@@ -49,7 +50,7 @@ class Tool:
         except Failure:
             raise
         except Exception as error:
-            return error_text(f"{type(error).__name__}: {error}")
+            return error_text(public(f"{type(error).__name__}: {error}"))
         return result if isinstance(result, str) else encode(result).decode()
 
     def _check(self, arguments: str, lenient: bool) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from ludus.cli.compare import compare
 from ludus.cli.envs import envs
 from ludus.cli.new import new
 from ludus.cli.qualify import qualify
+from ludus.cli.serve import serve
 from ludus.cli.show import show
+from ludus.cli.status import status
 from ludus.cli.verify import verify
 
 app = typer.Typer(
@@ -28,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (envs, collect, chat, new, show, verify, compare, qualify):
+for command in (envs, collect, chat, new, show, verify, compare, qualify, serve, status):
     app.command()(command)
 
 

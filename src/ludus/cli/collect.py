@@ -46,6 +46,12 @@ def collect(
         list[str] | None,
         typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model, limits or data."),
     ] = None,
+    resources: Annotated[
+        str | None, typer.Option(metavar="URL", help="Use the resources of that server (ludus serve).")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="URL", help="Have that agent server play; it has its own model.")
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Mask rollouts whose token ids are not known.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
 ) -> None:
@@ -74,6 +80,8 @@ def collect(
         max_attempts=max_attempts,
         tokens=tokens,
         settings=parse_assignments(set_ or []),
+        resources=resources,
+        agent=agent,
     )
     collection = Collection(environment, options)
     raise typer.Exit(_run(collection, as_json=json_))

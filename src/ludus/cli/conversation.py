@@ -7,6 +7,8 @@ environment's own agent drives either, so that its loop is the one that a collec
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from rich.console import Console
@@ -15,9 +17,11 @@ from ludus.agent import Agent
 from ludus.cli.calls import Call, read_turn, signature
 from ludus.cli.keyboard import Keyboard
 from ludus.cli.rollout_view import prompt_of
-from ludus.cli.screen import emit, pretty, show_block, show_item, text
+from ludus.cli.screen import emit, number, pretty, show_block, show_item, text
 from ludus.episode import Episode
+from ludus.game import Game, spoken
 from ludus.model import Model, Request
+from ludus.resources import Resources
 from ludus.response import Item, Response, function_call, message
 
 _COMMANDS = {
@@ -33,6 +37,7 @@ _PLAYER = {
     "/say TEXT": "answer with a text that looks like a call or a command",
     "any other text": "the answer, which ends the rollout",
 }
+_GAMER = {"any text": "your move, as the game asks for it", "/say TEXT": "a move that looks like a command"}
 _TALKER = {"/say TEXT": "a text that looks like a command", "any other text": "the next message to the model"}
 
 
@@ -47,26 +52,45 @@ class Conversation:
         self.console = console
         self.row = row
         self.tools: list[dict[str, Any]] = []
+        self.game: Game | None = None
         self.left = False
         self._keyboard = keyboard
-        self._shown = 0
+        self._shown = self._steps_shown = 0
         self._help = {**(_PLAYER if plays else _TALKER), **_COMMANDS}
+        self._plays = plays
         self._prompt = "model> " if plays else "you> "
+
+    def watch(self, resources: Resources) -> None:
+        """Follow the rewards of a game, and speak of moves where there are no tools to call."""
+        if isinstance(resources, Game):
+            self.game = resources
+            if self._plays and not resources.toolbox:
+                self._help = {**_GAMER, **_COMMANDS}
 
     def follow(self, request: Request) -> None:
         """Show what a request holds that was not shown yet, and before the first one which tools there are."""
         first = self._shown == 0
         self.tools = [entry for entry in request.params.get("tools") or () if isinstance(entry, dict)]
         self.catch_up(request.input)
-        if first:
+        if first and (self.tools or self.game is None):
             named = ", ".join(signature(entry) for entry in self.tools) or "none"
             self.say(f"tools: {named}")
 
     def catch_up(self, items: list[Item]) -> None:
-        """Show the items that are new."""
+        """Show what is new: what the last step of a game earned, then the items."""
+        steps = self.game.steps if self.game is not None else []
+        for step in steps[self._steps_shown :]:
+            self.say(f"reward {number(step.reward)}")
+        self._steps_shown = len(steps)
         for item in items[self._shown :]:
             show_item(self.console, item)
         self._shown = len(items)
+
+    def show_end(self) -> None:
+        """Show what a game said with its last step, which the model never sees."""
+        if self.game is not None and self.game.over:
+            for item in spoken(self.game.steps[-1].observation):
+                show_item(self.console, item)
 
     def pass_over(self, count: int) -> None:
         """Count items as shown that were typed here, or shown when they arrived."""
@@ -123,7 +147,9 @@ class PersonModel(Model):
         """Show what is new, and wait for a call or an answer."""
         conversation = self._conversation
         conversation.follow(request)
-        if request.turn == 0:
+        if request.turn == 0 and conversation.game is not None and not conversation.tools:
+            conversation.say("You play the model: type your move. /help lists more.")
+        elif request.turn == 0:
             conversation.say("You play the model: call a tool (NAME key=value) or type your answer. /help lists more.")
         while True:
             line = await conversation.read()
@@ -177,13 +203,21 @@ class PersonPlays(Agent):
         self._agent = agent
         self._conversation = conversation
 
+    @asynccontextmanager
+    async def share(self) -> AsyncIterator[Agent]:
+        """The same with the agent behind it opened."""
+        async with self._agent.share() as agent:
+            yield PersonPlays(agent, self._conversation)
+
     async def act(self, episode: Episode) -> str:
         """Play one rollout."""
+        self._conversation.watch(episode.resources)
         try:
             reason = await self._agent.act(episode)
         except EndOfPlay:
             reason = "ended_by_hand"
         self._conversation.catch_up(episode.items)
+        self._conversation.show_end()
         return reason
 
 
@@ -195,12 +229,22 @@ class PersonTalks(Agent):
         self._agent = agent
         self._conversation = conversation
 
+    @asynccontextmanager
+    async def share(self) -> AsyncIterator[Agent]:
+        """The same with the agent behind it opened."""
+        async with self._agent.share() as agent:
+            yield PersonTalks(agent, self._conversation)
+
     async def act(self, episode: Episode) -> str:
         """Play one rollout."""
         conversation = self._conversation
+        conversation.watch(episode.resources)
         while True:
             reason = await self._agent.act(episode)
             conversation.catch_up(episode.items)
+            if conversation.game is not None:  # it is the game that the model talks with
+                conversation.show_end()
+                return reason
             if reason != "completed":
                 conversation.say(f"the agent stopped: {reason}")
             said = await conversation.read()

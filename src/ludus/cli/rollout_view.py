@@ -85,8 +85,14 @@ def show_rollout(console: Console, row: Row) -> None:
     tools = [signature(entry) for entry in _items(_object(row.get("responses_create_params")).get("tools"))]
     if tools:
         emit(console, text(f"tools: {', '.join(tools)}", "dim"))
-    for item in (*prompt_of(row), *_items(_object(row.get("response")).get("output"))):
+    for item in prompt_of(row):
         show_item(console, item)
+    output = _items(_object(row.get("response")).get("output"))
+    earned = _turn_ends(row, output)
+    for position, item in enumerate(output):
+        show_item(console, item)
+        if position in earned:
+            emit(console, text(f"reward {number(earned[position])}", "dim"))
     console.rule(style="dim")
     show_verdict(console, row)
     named = row.get("verdict_fields")
@@ -106,6 +112,29 @@ def prompt_of(row: Row) -> list[Row]:
     if isinstance(asked.get("instructions"), str):
         prompt.insert(0, {"role": "system", "content": asked["instructions"]})
     return prompt
+
+
+def _turn_ends(row: Row, output: list[Row]) -> dict[int, Any]:
+    """The items with which the turns of a game end, and what each turn earned. Empty answers have no such item."""
+    calls, rewards, ends, at = _items(row.get("model_calls")), row.get("turn_rewards"), {}, 0
+    if not isinstance(rewards, list) or len(rewards) != len(calls):
+        return {}
+    for call, reward in zip(calls, rewards, strict=True):
+        size = call.get("items")
+        if not isinstance(size, int):
+            return {}
+        while at < len(output) and _is_reply(output[at]):
+            at += 1
+        at += size
+        if size:
+            ends[at - 1] = reward
+    return ends
+
+
+def _is_reply(item: Row) -> bool:
+    """Whether an item is what the model was shown in return."""
+    kind = item.get("type", "message")
+    return kind == "function_call_output" or (kind == "message" and item.get("role", "assistant") != "assistant")
 
 
 def _record(row: Row) -> Row:

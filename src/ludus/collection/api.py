@@ -25,6 +25,8 @@ from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Model
 from ludus.models import open_model
+from ludus.remote.agent import remote_agent
+from ludus.remote.resources import remote_resources
 from ludus.resources import Resources
 from ludus.rollout import Rollout
 from ludus.task import Task
@@ -56,6 +58,8 @@ class Options:
     max_attempts: int = 3
     tokens: bool = False
     settings: dict[str, Any] | None = None
+    resources: str | None = None  # the URL of a resources server to use instead of resources in this process
+    agent: str | None = None  # the URL of an agent server that plays the rollouts, with its own model and resources
 
 
 class Collection:
@@ -72,8 +76,8 @@ class Collection:
         self.files = Files(options.output) if options.output is not None else None
         settings = dict(options.settings or {})
         model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
-        self._environments = _Environments(environment, settings)
-        self.model = open_model(options.model, model_settings)
+        self._environments = _Environments(environment, settings, options)
+        self.model = open_model(options.model, model_settings) if options.agent is None else _Elsewhere(options.agent)
         if options.input is not None and options.dataset is not None:
             raise UserError("both an input and a dataset were named", "Leave one of --input and --dataset out")
         source = options.input if options.input is not None else self._environments.rows(options.dataset)
@@ -109,6 +113,7 @@ class Collection:
             options.max_attempts,
             options.tokens,
             adaptive,
+            any(environment.resources.by_group for environment in self._environments.all()),
         )
         if self.model.connects:
             make_room_for(min(plan.concurrency, survey.rows * options.repeats))
@@ -169,8 +174,9 @@ class Collection:
 class _Environments:
     """Which environment a row is for: the one that was named, or the one that the row names itself."""
 
-    def __init__(self, named: Which | None, settings: dict[str, Any]) -> None:
+    def __init__(self, named: Which | None, settings: dict[str, Any], options: Options) -> None:
         self._settings = settings
+        self._options = options
         self._loaded: dict[str, Environment] = {}
         self._named = self._prepared(Environment.load(named)) if named is not None else None
 
@@ -193,12 +199,25 @@ class _Environments:
         if not isinstance(name, str):
             raise UserError("agent_ref: the row names no environment", "Name one: ludus collect ENV --input FILE")
         if name not in self._loaded:
-            self._loaded[name] = self._prepared(Environment.load(name.removesuffix("_simple_agent")))
+            self._loaded[name] = self._prepared(Environment.named(name))
         return self._loaded[name]
 
     def _prepared(self, environment: Environment) -> Environment:
         environment.configure(self._settings)
+        if self._options.agent is not None:
+            return remote_agent(environment, self._options.agent)
+        if self._options.resources is not None:
+            return remote_resources(environment, self._options.resources)
         return environment
+
+
+class _Elsewhere(Model):
+    """The model of rollouts that an agent server plays: it is asked there."""
+
+    connects = True
+
+    def __init__(self, url: str) -> None:
+        self.name = url
 
 
 def collect(environment: Which | None = None, *, watch: Watcher | None = None, **options: Any) -> Collection:

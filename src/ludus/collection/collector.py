@@ -2,7 +2,7 @@
 
 A fixed number of workers pull jobs from one stream, so what is in flight is bounded and the input is never read
 ahead. A worker plays a job, records it, and takes the next. Cancelling the collector cancels the workers, which
-close their sessions first.
+close their sessions first. Rollouts that are judged together wait for each other outside the workers (`jury.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ludus.agent import Agent
 from ludus.collection.adaptive import Adaptive, Gate
 from ludus.collection.journal import Journal
+from ludus.collection.jury import Jury
 from ludus.collection.metrics import Metrics
 from ludus.collection.rows import Rows
 from ludus.deadline import Deadline
@@ -49,6 +51,7 @@ class Plan:
     """What is to be collected, and how.
 
     With `adaptive`, `concurrency` is the most that may be tried; with `tokens`, a rollout without token ids is masked.
+    `by_group` says that some of the environments judge groups, so that a resumed run must know where their rows are.
     """
 
     rows: Rows
@@ -60,6 +63,7 @@ class Plan:
     max_attempts: int = 3
     tokens: bool = False
     adaptive: bool = False
+    by_group: bool = False
 
 
 @dataclass
@@ -73,10 +77,14 @@ class Progress:
     in_flight: set[Episode] = field(default_factory=set)
     output_tokens: int = 0
     finished: int = 0
+    jury: Jury | None = None
 
     def waiting(self) -> Counter[str]:
-        """How many rollouts in flight are in which stage."""
-        return Counter(episode.stage for episode in self.in_flight)
+        """How many rollouts are in which stage; `group` are those that wait for, or with, others of their task."""
+        stages: Counter[str] = Counter(episode.stage for episode in self.in_flight)
+        if self.jury is not None and self.jury.waiting:
+            stages["group"] = self.jury.waiting
+        return stages
 
 
 class Collector:
@@ -96,6 +104,7 @@ class Collector:
         self._rollouts, self._failures, self._sink = rollouts, failures, sink
         self._done: set[str] = set()
         self._attempts: Counter[str] = Counter()
+        self._places: dict[str, list[int]] = {}
         self._first_failures: list[Failure] = []
         self._signers: dict[str, Signer] = {}
         self.gate = Gate(Adaptive(most=plan.concurrency)) if plan.adaptive else None
@@ -104,9 +113,11 @@ class Collector:
         """Take over what the journals hold: count it, skip what is finished, retry what failed within the budget."""
         assert self._rollouts is not None, "only a collection with files can be resumed"
         assert self._failures is not None
-        for row in self._rollouts.read():
+        for place, row in self._rollouts.places():
             self._done.add(row["rollout_id"])
             self.metrics.add(Rollout.from_row(row))
+            if self.plan.by_group:
+                self._places.setdefault(row["task_id"], []).append(place)
         last: dict[str, Rollout] = {}
         for row in self._failures.read():
             if row["rollout_id"] not in self._done:
@@ -129,28 +140,35 @@ class Collector:
             await stack.enter_async_context(plan.model)
             await stack.enter_async_context(shared_pool())
             sharing = _Sharing(stack)
-            jobs = self._jobs()
+            jury = Jury(sharing.of, self._signer, self._rollouts, self._keep, tokens=plan.tokens)
+            progress.jury = jury
+            jobs = self._jobs(jury)
             wanted = max(1, min(plan.concurrency, progress.total - progress.skipped))
-            workers = [asyncio.create_task(self._work(jobs, sharing)) for _ in range(wanted)]
+            workers = [asyncio.create_task(self._work(jobs, sharing, jury)) for _ in range(wanted)]
+            tasks = [*workers, asyncio.create_task(_all_of(workers, jury)), asyncio.create_task(jury.judge_expired())]
             try:
-                await asyncio.gather(*workers)
+                await asyncio.gather(*tasks[-2:])
             finally:
-                for worker in workers:
-                    worker.cancel()
-                await asyncio.gather(*workers, return_exceptions=True)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                jury.close()
 
-    def _jobs(self) -> Iterator[Job]:
-        plan = self.plan
+    def _jobs(self, jury: Jury) -> Iterator[Job]:
+        plan, done = self.plan, self._done
         for task_id, row, task in plan.rows:
-            environment = plan.environment_of(row).name
-            for repeat in range(plan.repeats):
-                name = rollout_id(task_id, repeat)
-                if name not in self._done:
-                    seed = derive_seed(plan.seed, task_id, repeat)
-                    yield Job(name, task_id, repeat, task, row, self._attempts.get(name, 0) + 1, seed, environment)
+            environment = plan.environment_of(row)
+            names = [rollout_id(task_id, repeat) for repeat in range(plan.repeats)]
+            if environment.resources.by_group:
+                missing, recorded = sum(name not in done for name in names), self._places.get(task_id)
+                jury.groups.expect(task_id, environment, wanted=plan.repeats, missing=missing, recorded=recorded)
+            for repeat, name in enumerate(names):
+                if name not in done:
+                    seed, attempt = derive_seed(plan.seed, task_id, repeat), self._attempts.get(name, 0) + 1
+                    yield Job(name, task_id, repeat, task, row, attempt, seed, environment.name)
 
-    async def _work(self, jobs: Iterator[Job], sharing: _Sharing) -> None:
-        gate, answers_at_once = self.gate, not self.plan.model.connects
+    async def _work(self, jobs: Iterator[Job], sharing: _Sharing, jury: Jury) -> None:
+        gate, answers_at_once, waiting = self.gate, not self.plan.model.connects, jury.groups.open
         deadlines: dict[str, Deadline] = {}  # one timer for all rollouts of an environment that this worker plays
         while True:
             if gate is not None:
@@ -159,41 +177,46 @@ class Collector:
                 job = next(jobs, None)
                 if job is None:
                     return
-                rollout = await self._play(job, sharing, deadlines)
-                self._record(rollout)
-                if self._sink is not None:
-                    await self._sink(rollout)
+                rollout, mask = await self._play(job, sharing, deadlines)
+                if job.task_id in waiting:
+                    await jury.take(rollout, mask)
+                else:
+                    self._record(rollout)
+                    if self._sink is not None:
+                        await self._sink(rollout)
             finally:
                 if gate is not None:
                     gate.leave()
             if answers_at_once:
                 await asyncio.sleep(0)  # or this worker would never let anybody else have the loop
 
-    async def _play(self, job: Job, sharing: _Sharing, deadlines: dict[str, Deadline]) -> Rollout:
+    async def _play(self, job: Job, sharing: _Sharing, deadlines: dict[str, Deadline]) -> tuple[Rollout, str | None]:
+        """The rollout of a job, and what its agent knows against training on it where that is not judged yet."""
         plan, in_flight = self.plan, self.progress.in_flight
         environment = plan.environment_of(job.row)
         opened = sharing.opened
-        shared = opened[environment.name] if environment.name in opened else await sharing.open(environment)
+        name = environment.name
+        shared, agent = opened[name] if name in opened else await sharing.open(environment)
         try:
             resources = environment.resources(environment.config, shared)
         except Exception as error:
             rollout = Rollout(job)
             rollout.fail(Failure.of(error, "open"))
-            return rollout
+            return rollout, None
         resources.seed = job.seed
         if environment.name not in deadlines:
             deadlines[environment.name] = environment.limits.deadline()
         episode = Episode(job, resources, plan.model, environment.limits, deadlines[environment.name])
         in_flight.add(episode)
         try:
-            rollout = await play(episode, environment.agent)
+            rollout = await play(episode, agent, verify=not resources.by_group)
         finally:
             in_flight.discard(episode)
         if plan.tokens:
             rollout.require_tokens()
         if rollout.verdict is not None and rollout.response is not None:
             rollout.receipt = self._signer(environment).sign(job.row, rollout.response.output)
-        return rollout
+        return rollout, episode.mask
 
     def _signer(self, environment: Environment) -> Signer:
         signer = self._signers.get(environment.name)
@@ -205,6 +228,24 @@ class Collector:
         journal = self._rollouts if rollout.error is None else self._failures
         if journal is not None:
             journal.append(rollout.encode())
+        self._count(rollout)
+        if rollout.error is not None:
+            self._give_up_if_hopeless()
+
+    async def _keep(self, rollouts: list[Rollout]) -> None:
+        """Record rollouts that were judged together: all of them with one write, or none."""
+        for journal, failed in ((self._rollouts, False), (self._failures, True)):
+            lines = [rollout.encode() for rollout in rollouts if (rollout.error is not None) is failed]
+            if lines and journal is not None:
+                journal.append(b"\n".join(lines))
+        for rollout in rollouts:
+            self._count(rollout)
+        self._give_up_if_hopeless()
+        if self._sink is not None:
+            for rollout in rollouts:
+                await self._sink(rollout)
+
+    def _count(self, rollout: Rollout) -> None:
         self.metrics.add(rollout)
         progress = self.progress
         progress.finished += 1
@@ -212,34 +253,46 @@ class Collector:
         progress.output_tokens += written if isinstance(written, int) else 0
         progress.last_change = time.perf_counter()
         if rollout.error is not None and progress.finished <= HOPELESS_COUNT:
-            self._give_up_if_hopeless(rollout.error)
+            self._first_failures.append(rollout.error)
 
-    def _give_up_if_hopeless(self, failure: Failure) -> None:
+    def _give_up_if_hopeless(self) -> None:
         """Stop a run of which nothing can come, instead of failing every row of it in the same way."""
-        self._first_failures.append(failure)
-        kinds = {(each.stage, each.kind) for each in self._first_failures}
-        expected = min(HOPELESS_COUNT, self.progress.total - self.progress.skipped)
-        if len(self._first_failures) >= expected and len(kinds) == 1 and failure.kind in HOPELESS:
-            raise UserError(failure.cause, HOPELESS[failure.kind])
+        failures, progress = self._first_failures, self.progress
+        expected = min(HOPELESS_COUNT, progress.total - progress.skipped)
+        kinds = {(each.stage, each.kind) for each in failures}
+        if len(failures) >= expected and len(kinds) == 1 and failures[0].kind in HOPELESS:
+            raise UserError(failures[0].cause, HOPELESS[failures[0].kind])
+
+
+async def _all_of(workers: list[asyncio.Task[None]], jury: Jury) -> None:
+    """Wait for the workers, after whom no group can be waiting for anybody."""
+    await asyncio.gather(*workers)
+    jury.close()
 
 
 class _Sharing:
-    """What the rollouts of each environment share: opened once, when the first of them comes, closed with the stack."""
+    """What the rollouts of each environment share, and the agent with what it shares itself: opened once, when the
+    first of them comes, closed with the stack."""
 
     def __init__(self, stack: contextlib.AsyncExitStack) -> None:
-        self.opened: dict[str, Any] = {}
+        self.opened: dict[str, tuple[Any, Agent]] = {}
         self._stack = stack
         self._lock = asyncio.Lock()
 
-    async def open(self, environment: Environment) -> Any:
+    def of(self, environment: Environment) -> Any:
+        """What the rollouts of an environment share, once any of them has been played."""
+        return self.opened[environment.name][0]
+
+    async def open(self, environment: Environment) -> tuple[Any, Agent]:
         async with self._lock:
             if environment.name not in self.opened:
                 self.opened[environment.name] = await self._open(environment)
         return self.opened[environment.name]
 
-    async def _open(self, environment: Environment) -> Any:
+    async def _open(self, environment: Environment) -> tuple[Any, Agent]:
+        enter = self._stack.enter_async_context
         try:
-            return await self._stack.enter_async_context(environment.resources.share(environment.config))
+            return await enter(environment.resources.share(environment.config)), await enter(environment.agent.share())
         except UserError:
             raise
         except Exception as error:

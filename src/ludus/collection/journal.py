@@ -62,14 +62,27 @@ class Journal:
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Every row written so far."""
+        return (row for _, row in self.places())
+
+    def places(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Every row written so far, and where it is."""
+        place = 0
         with self.path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 try:
-                    yield orjson.loads(line)
+                    yield place, orjson.loads(line)
                 except orjson.JSONDecodeError as error:
                     raise UserError(
                         f"{self.path}:{number}: not JSON: {error}", "Remove the line, then use --resume"
                     ) from error
+                place += len(line)
+
+    def at(self, place: int) -> dict[str, Any]:
+        """The row at a place."""
+        with self.path.open("rb") as file:
+            file.seek(place)
+            row: dict[str, Any] = orjson.loads(file.readline())
+        return row
 
     def clear(self) -> None:
         """Forget everything."""

@@ -16,6 +16,7 @@ from ludus.rollout import Rollout
 
 PASS = 1.0
 TASKS_LISTED = 10_000
+TURNS_LISTED = 100
 
 
 class _Group:
@@ -52,6 +53,7 @@ class Metrics:
         self._open: dict[str, _Group] = {}
         self._values: dict[str, list[float]] = {}
         self._components: dict[str, list[float]] = {}
+        self._turn_rewards: list[list[float]] = []
         self._pass = {k: [0, 0.0, 0.0] for k in range(1, repeats + 1)}
         self._rates: Counter[float] = Counter()
         self._tasks: list[tuple[str, _Group]] = []
@@ -107,6 +109,8 @@ class Metrics:
         self.reward_sum += reward
         if verdict.components:
             _add_means(self._components, verdict.components)
+        if verdict.turn_rewards:
+            _add_turns(self._turn_rewards, verdict.turn_rewards)
         if verdict.values:
             _add_means(self._values, verdict.values)
 
@@ -140,6 +144,7 @@ class Metrics:
                 "mean": self.reward.mean,
                 "ci95": list(interval) if interval else None,
                 "components": _means(self._components),
+                "by_turn": [{"mean": total / count, "count": int(count)} for count, total in self._turn_rewards],
             },
             "values": _means(self._values),
             "pass@k": {str(k): at / tasks for k, (tasks, at, _) in self._pass.items() if tasks},
@@ -160,6 +165,15 @@ def _add_means(sums: dict[str, list[float]], values: dict[str, Any]) -> None:
             pair = sums.setdefault(name, [0, 0.0])
             pair[0] += 1
             pair[1] += value
+
+
+def _add_turns(sums: list[list[float]], rewards: list[float]) -> None:
+    """What each turn earned, in rollouts that came to it; of very long ones only the first turns are told apart."""
+    for turn, reward in enumerate(rewards[:TURNS_LISTED]):
+        if turn == len(sums):
+            sums.append([0, 0.0])
+        sums[turn][0] += 1
+        sums[turn][1] += reward
 
 
 def _means(sums: dict[str, list[float]]) -> dict[str, float]:

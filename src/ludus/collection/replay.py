@@ -8,19 +8,24 @@ is not what it was when the rollout was collected, and its new reward has to be 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
 
 from ludus.agent import Agent
+from ludus.agents.conversation import NOT_CARRIED_OUT, Ending
+from ludus.agents.simulated_user import UserCall
+from ludus.agents.user import UserRole
 from ludus.encoding import encode
 from ludus.environment import Environment
 from ludus.episode import Episode, play
+from ludus.game import Game
 from ludus.model import Model
 from ludus.resources import Resources
 from ludus.response import Item, Response
 from ludus.rollout import Job, Rollout
+from ludus.tools import not_found
 
 #: How much of the drift a row keeps: the first calls, and the beginning of what they returned.
 CALLS_KEPT = 5
@@ -30,32 +35,49 @@ _NOBODY = Model()
 
 
 def has_session(kind: type[Resources]) -> bool:
-    """Whether a rollout of these resources is more than its text: there is something to open, to call or to close."""
-    return bool(kind.toolbox) or any(
-        getattr(kind, name) is not getattr(Resources, name) for name in ("open", "close", "call", "tools")
+    """Whether a rollout of these resources is more than its text: something to open, to call, to play or to close.
+
+    Resources whose tools must not run again (a model plays them) say so: `judged_by_response = True`.
+    """
+    if getattr(kind, "judged_by_response", False):
+        return False
+    return (
+        bool(kind.toolbox)
+        or issubclass(kind, Game)
+        or any(getattr(kind, name) is not getattr(Resources, name) for name in ("open", "close", "call", "tools"))
     )
 
 
 async def replay(
-    job: Job, response: Response, environment: Environment, resources: Resources
+    job: Job, response: Response, environment: Environment, resources: Resources, model_calls: Any = None
 ) -> tuple[Rollout, dict[str, Any] | None]:
-    """Play a recorded response on a fresh session: the rollout with its verdict or failure, and how it drifted."""
-    agent = _Recorded(response)
+    """Play a recorded response on a fresh session: the rollout with its verdict or failure, and how it drifted.
+
+    `model_calls` is part of a record too: where it tells how many items each call wrote, the turns of a game are exact.
+    """
+    agent = _Answering(response, _sizes(model_calls)) if isinstance(resources, Game) else _Recorded(response)
     rollout = await play(Episode(job, resources, _NOBODY, environment.limits), agent)
     if not agent.differing:
         return rollout, None
     return rollout, {"count": agent.differing, "calls": agent.first}
 
 
-def answered_calls(output: list[Item]) -> Iterator[tuple[Item, Any]]:
-    """The calls that were run, each with what it returned. Models use the same id again, so the oldest is meant."""
+def answered_calls(output: list[Item], by_user: Iterable[UserCall] = ()) -> Iterator[tuple[Item | UserCall, Any]]:
+    """The calls that were run, each with what it returned. Models use the same id again, so the oldest is meant.
+
+    Those of a simulated user come where they were made.
+    """
     waiting: defaultdict[str, deque[Item]] = defaultdict(deque)
-    for item in output:
+    private = deque(by_user)
+    for position, item in enumerate(output):
+        while private and private[0].after <= position:
+            yield private[0], private.popleft().output
         kind, name = item.get("type"), str(item.get("call_id"))
         if kind == "function_call":
             waiting[name].append(item)
         elif kind == "function_call_output" and waiting[name]:
             yield waiting[name].popleft(), item.get("output")
+    yield from ((call, call.output) for call in private)
 
 
 class _Recorded(Agent):
@@ -69,21 +91,61 @@ class _Recorded(Agent):
 
     async def act(self, episode: Episode) -> str:
         response = self._response
-        for call, recorded in answered_calls(response.output):
-            output = await episode.within("tool", episode.limits.tool, episode._run_tool(call))
+        ending = Ending.of(response)
+        for call, recorded in answered_calls(response.output, ending.user_calls if ending else ()):
+            if recorded == NOT_CARRIED_OUT:
+                continue
+            run = _run_for_user(episode, call) if isinstance(call, UserCall) else episode._run_tool(call)
+            output = await episode.within("tool", episode.limits.tool, run)
             if not _same(recorded, output):
                 self._note(call, recorded, output)
         episode.items.extend(response.output)
         episode.usage = response.usage
         episode._last = response
+        episode.mask = ending.mask if ending else None
         return "replayed"
 
-    def _note(self, call: Item, recorded: Any, output: str) -> None:
+    def _note(self, call: Item | UserCall, recorded: Any, output: str) -> None:
         self.differing += 1
         if len(self.first) < CALLS_KEPT:
             said = recorded if isinstance(recorded, str) else encode(recorded).decode()
-            names = {"call_id": call["call_id"], "name": call["name"]}
+            call_id, name = ("user", call.name) if isinstance(call, UserCall) else (call["call_id"], call["name"])
+            names = {"call_id": call_id, "name": name}
             self.first.append({**names, "recorded": said[:TEXT_KEPT], "replayed": output[:TEXT_KEPT]})
+
+
+class _Answering(_Recorded):
+    """Gives a game the recorded answers again."""
+
+    def __init__(self, response: Response, sizes: list[int] | None) -> None:
+        super().__init__(response)
+        self._sizes = sizes
+
+    async def act(self, episode: Episode) -> str:
+        game, response, sizes = episode.resources, self._response, self._sizes
+        assert isinstance(game, Game)
+        turns = len(response.output if sizes is None else sizes)
+        work = game.replay(episode.task, response, sizes)
+        drift = await episode.within("tool", episode.limits.tool * max(1, turns), work)
+        self.differing = len(drift)
+        for turn, said, says in drift[:CALLS_KEPT]:
+            self.first.append({"turn": turn, "recorded": said[:TEXT_KEPT], "replayed": says[:TEXT_KEPT]})
+        episode.adopt(response, [], response.usage)
+        return "replayed"
+
+
+def _sizes(model_calls: Any) -> list[int] | None:
+    """How many items each model call wrote, if all of them tell."""
+    calls = model_calls if isinstance(model_calls, list) else []
+    sizes = [call["items"] for call in calls if isinstance(call, dict) and isinstance(call.get("items"), int)]
+    return sizes if sizes and len(sizes) == len(calls) else None
+
+
+async def _run_for_user(episode: Episode, call: UserCall) -> str:
+    """Run a call of the simulated user's own tools again."""
+    role: UserRole = episode.resources.user(episode.task)  # type: ignore[attr-defined]
+    tools = {tool.name: tool for tool in role.tools}
+    return await tools[call.name].run(call.arguments) if call.name in tools else not_found()
 
 
 def _same(recorded: Any, output: str) -> bool:

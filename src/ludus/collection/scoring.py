@@ -97,7 +97,7 @@ class Scorer:
     ) -> tuple[Verdict, Row | None]:
         names = stored.head
         job = Job(**names, task=task, row=stored.task, seed=resources.seed, environment=self.environment.name)
-        rollout, drift = await replay(job, response, self.environment, resources)
+        rollout, drift = await replay(job, response, self.environment, resources, stored.row.get("model_calls"))
         if rollout.verdict is None:
             raise rollout.error or Failure("crash", "no verdict", stage="verify")
         return rollout.verdict, drift
@@ -191,10 +191,8 @@ class Scorers:
 
     async def _load(self, name: str) -> Scorer | str:
         """The scorer of an environment, or why there is none."""
-        if not name or name.startswith(".") or "/" in name or "\\" in name:  # a row must not say what code we run
-            return f"{name!r:.80} is not the name of an environment. Name one with --env ENV"
         try:
-            environment = Environment.load(name.removesuffix("_simple_agent"))
+            environment = Environment.named(name)
         except UserError as error:
             return str(error)
         return await self._open(environment)

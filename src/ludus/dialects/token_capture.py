@@ -72,6 +72,26 @@ def tokens_from_response(data: Any) -> Tokens | None:
     return tokens
 
 
+def tokens_from_items(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Tokens | None]:
+    """A request's items without their token fields, and the tokens of the model call that is last among them."""
+    if not any("generation_token_ids" in item for item in items):
+        return items, None
+    tokens, kept = None, []
+    for item in items:
+        if (bundle := _bundle(item)) is not None:
+            tokens = _checked(*bundle)
+        kept.append({key: value for key, value in item.items() if key not in _BUNDLE})
+    return kept, tokens
+
+
+def put_tokens(output: list[dict[str, Any]], tokens: Tokens) -> None:
+    """Write the tokens of a call onto the last item of its output, in the fields that trainers read."""
+    if output:
+        prompt = tokens.prompt_ids
+        ids = prompt if isinstance(prompt, list) else prompt.tolist()
+        output[-1] = {**output[-1], **dict(zip(_BUNDLE, (ids, tokens.generated_ids, tokens.logprobs), strict=True))}
+
+
 def _bundle(holder: dict[str, Any]) -> list[Any] | None:
     if holder.keys().isdisjoint(_BUNDLE):
         return None

@@ -8,6 +8,7 @@
 | `vllm:URL#NAME`, `sglang:URL#NAME` | a server that can tell token ids |
 | `azure:DEPLOYMENT` | Azure OpenAI |
 | `transformers:PATH_OR_NAME` | a Hugging Face model in this process |
+| `remote:URL` | a model server of ours |
 | `replay:FILE` | the answers of a recorded collection |
 | `scripted:FILE`, `scripted:module:function` | fixed answers |
 | `FILE.yaml` | a block with `type` (one of the words above) and settings, such as several `base_url`s |
@@ -91,6 +92,16 @@ def _vllm(rest: str, given: Settings) -> Model:
     return VllmModel(checked(VllmModel.Config, found, "model"))
 
 
+def _remote(rest: str, given: Settings) -> Model:
+    from ludus.remote.model import RemoteModel
+
+    url = rest.rstrip("/") or str(given.pop("base_url", ""))
+    if not url:
+        raise UserError("remote names no server", "Write it as remote:URL, for example remote:http://127.0.0.1:8003")
+    found = {"base_url": url if url.endswith("/v1") else f"{url}/v1", **given}
+    return RemoteModel(checked(RemoteModel.Config, found, "model"))
+
+
 def _transformers(rest: str, given: Settings) -> Model:
     from ludus.models.transformers import TransformersModel
 
@@ -113,6 +124,7 @@ KINDS: dict[str, Callable[[str, Settings], Model]] = {
     "sglang": _vllm,
     "azure": _azure,
     "transformers": _transformers,
+    "remote": _remote,
     "replay": _replay,
     "scripted": _scripted,
 }

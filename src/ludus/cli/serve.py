@@ -1,0 +1,161 @@
+"""`ludus serve`: environments as servers, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ludus.serve.plan import Plan
+    from ludus.serve.serving import Serving
+
+
+def serve(
+    environments: Annotated[list[str], typer.Argument(metavar="ENV...", help="Names or folders.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="What the agents ask; as in ludus collect.")] = "local",
+    host: Annotated[str, typer.Option(help="Where to listen; beyond loopback a token is demanded.")] = "127.0.0.1",
+    head_port: Annotated[int, typer.Option(min=0, max=65535, help="The head's port; 0 takes any free one.")] = 11000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The first server's port, the others follow; 0 takes free ones.")
+    ] = 0,
+    workers: Annotated[int, typer.Option("--workers", "-w", min=1, help="Processes behind each address.")] = 1,
+    resources_only: Annotated[bool, typer.Option("--resources-only", help="No model, no agents.")] = False,
+    resources: Annotated[str | None, typer.Option(metavar="URL", help="Use the resources of that server.")] = None,
+    mcp: Annotated[bool, typer.Option("--mcp", help="Offer each session's tools over MCP too, at /mcp.")] = False,
+    stdio: Annotated[bool, typer.Option("--stdio", help="With --mcp: one session over stdin and stdout.")] = False,
+    max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at once, for each environment.")] = 16384,
+    idle: Annotated[float, typer.Option(min=1, help="Seconds after which an unused session is closed.")] = 600.0,
+    allow_policy: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="A /run may bring a policy below this URL.")
+    ] = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Put token ids on the items of every answer.")] = False,
+    token_env: Annotated[str, typer.Option(help="The variable that holds the token of clients.")] = "LUDUS_TOKEN",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PART.KEY=VALUE", help="As in ludus collect.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
+) -> None:
+    """Serve environments over HTTP: resources, agents, a model, and a head that says where they are.
+
+    Example: ludus serve mcqa example_multi_step --model local
+    """
+    from ludus.serve.plan import Plan
+    from ludus.settings import parse_assignments
+
+    plan = Plan.of(
+        environments,
+        model,
+        settings=parse_assignments(set_ or []),
+        resources_only=resources_only,
+        resources=resources,
+        host=host,
+        head_port=head_port,
+        workers=workers,
+        token_env=token_env,
+        max_sessions=max_sessions,
+        idle_seconds=idle,
+        allow_policy=allow_policy or [],
+        tokens=tokens,
+        mcp=mcp,
+    )
+    if stdio:
+        from ludus.serve.mcp import serve_stdio
+
+        serve_stdio(plan)
+        return
+    for number, server in enumerate(plan.servers):
+        server.port = port + number if port else 0
+    run_plan(plan, as_json=json_)
+
+
+def run_plan(plan: Plan, *, as_json: bool = False) -> None:
+    """Serve a plan until Ctrl-C or SIGTERM."""
+    from ludus.serve.serving import Serving
+    from ludus.serve.worker import run
+
+    serving = Serving(plan, say=_say)
+    serving.bind()
+    run(_until_stopped(serving, as_json))
+
+
+async def _until_stopped(serving: Serving, as_json: bool) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    starting = asyncio.create_task(serving.start())
+    stopping = asyncio.create_task(stop.wait())
+    telling = asyncio.create_task(_tell(serving))
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        telling.cancel()
+        if not stop.is_set():
+            await starting
+            show_addresses(serving, as_json)
+            failing = asyncio.create_task(serving.until_failed())
+            await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if failing.done():
+                failing.result()
+            failing.cancel()
+    finally:
+        telling.cancel()
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        await serving.stop()
+    _say("stopped: all sessions are closed")
+
+
+async def _tell(serving: Serving) -> None:
+    """What it waits for, as long as it takes more than a second."""
+    told = ""
+    while True:
+        await asyncio.sleep(1.0)
+        progress = serving.progress()
+        waiting = progress.get("waiting_for") or ", ".join(
+            f"worker {each['worker']}: {each['waiting_for']}" for each in progress["workers"] if not each["ready"]
+        )
+        if waiting and waiting != told:
+            _say(f"waiting for {waiting}")
+            told = waiting
+
+
+def show_addresses(serving: Serving, as_json: bool) -> None:
+    """The servers and where they are."""
+    from ludus.cli.screen import safe_json, screen
+
+    plan = serving.plan
+    rows: list[dict[str, Any]] = [
+        {"name": server.name, "kind": server.kind, "url": server.url} for server in plan.servers
+    ]
+    if plan.head_port is not None:
+        rows.insert(0, {"name": "head", "kind": "head", "url": serving.head_url})
+    if as_json:
+        print(safe_json({"ready": True, "workers": plan.workers, "servers": rows}, indent=None), flush=True)
+        return
+    from rich.table import Table
+
+    console = screen()
+    table = Table(box=None, pad_edge=False)
+    for column in ("server", "kind", "address"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(row["name"], KINDS[row["kind"]], row["url"])
+    console.print(table)
+    console.print(f"ready with {plan.workers} worker{'s' * (plan.workers > 1)}. Ctrl-C stops all of it.")
+
+
+KINDS = {
+    "head": "head",
+    "resources_servers": "resources",
+    "responses_api_agents": "agent",
+    "responses_api_models": "model",
+}
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,76 @@
+"""`ludus status`: what the servers behind a head are doing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+
+def status(
+    head: Annotated[str, typer.Argument(metavar="URL", help="The head's address.")] = "http://127.0.0.1:11000",
+    token_env: Annotated[str, typer.Option(help="The variable that holds the servers' token.")] = "LUDUS_TOKEN",
+    json_: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Show the servers that run, and how they are.
+
+    Example: ludus status --json
+    """
+    from ludus.cli.screen import safe_json, screen
+
+    found = asyncio.run(_ask(head.rstrip("/"), token_env))
+    if json_:
+        print(safe_json(found))
+    else:
+        _show(screen(), found)
+    if any(server["status"] != "ok" for server in found["servers"]):
+        raise typer.Exit(1)
+
+
+async def _ask(head: str, token_env: str) -> dict[str, Any]:
+    from ludus.errors import UserError
+    from ludus.outcome import Failure
+    from ludus.remote.http import connect
+
+    async with connect(head, token_env) as client:
+        try:
+            health = (await client.get("/health")).json()
+            servers = client.checked(await client.get("/server_instances"))
+        except Failure as error:
+            hint = "Set its token" if error.kind == "http_401" else "Start servers with: ludus serve ENV"
+            raise UserError(error.cause, hint) from error
+    answers = await asyncio.gather(*(_health(server, token_env) for server in servers))
+    return {"head": head, **health, "servers": answers}
+
+
+async def _health(server: dict[str, Any], token_env: str) -> dict[str, Any]:
+    from ludus.outcome import Failure
+    from ludus.remote.http import connect
+
+    try:
+        async with asyncio.timeout(5), connect(server["url"], token_env) as client:
+            told = (await client.get("/health")).json()
+    except (Failure, TimeoutError) as error:
+        told = {"status": "unreachable", "cause": str(error) or "no answer within 5 s"}
+    return {**server, **told}
+
+
+def _show(console: Any, found: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from ludus.cli.serve import KINDS
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("server", "kind", "address", "status", "sessions"):
+        table.add_column(column, overflow="fold")
+    for server in found["servers"]:
+        sessions = server.get("sessions_open")
+        shown = "" if sessions is None else f"{sessions:g}"
+        table.add_row(server["name"], KINDS[server["server_type"]], server["url"], server["status"], shown)
+    console.print(table)
+    for worker in found.get("workers", []):
+        state = "ready" if worker["ready"] else f"waiting for {worker['waiting_for']}"
+        console.print(
+            f"worker {worker['worker']} (pid {worker['pid']}): {state}, started again {worker['restarts']} times"
+        )

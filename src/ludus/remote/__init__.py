@@ -1,0 +1,1 @@
+"""Stand-ins for what runs elsewhere: on a server, in another framework."""

@@ -1,0 +1,184 @@
+"""Resources that run on a server: each call goes there, into the session that `open` began.
+
+Whatever uses resources cannot tell: the same tools are offered, the same texts come back, the same verdicts are given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ludus.encoding import encode
+from ludus.environment import Environment
+from ludus.game import Game, Step
+from ludus.outcome import Failure, Verdict
+from ludus.remote.http import SEED, SESSION, Client, Reply, connect
+from ludus.resources import Resources, ResourcesConfig
+from ludus.response import Response
+from ludus.tools import not_found
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_RESERVED = frozenset(
+    "seed_session verify close_session aggregate_metrics reverify_mode reset step close mcp health metrics".split()
+)
+_NOT_A_VALUE = frozenset(
+    "reward response responses_create_params reward_components turn_rewards mask mask_sample verdict_fields".split()
+)
+
+
+class RemoteConfig(ResourcesConfig):
+    """Where the resources are. The token is named by its variable."""
+
+    url: str = ""
+    token_env: str = "LUDUS_TOKEN"
+
+
+@dataclass
+class _Shared:
+    client: Client
+    tools: list[dict[str, Any]] = field(default_factory=list)
+
+
+class RemoteResources(Resources):
+    """Stands in for resources that a server holds.
+
+    environment = remote_resources(Environment.load("mcqa"), "http://127.0.0.1:8001")
+    """
+
+    Config = RemoteConfig
+    shared: _Shared
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: RemoteConfig) -> AsyncIterator[_Shared]:
+        """Connections, and the tools that the server describes."""
+        async with connect(config.url, config.token_env) as client:
+            document = await described(client)
+            cls.verifier = document.get("info", {}).get("x-ludus-verifier")
+            yield _Shared(client, _tools(document))
+
+    def __init__(self, config: Any = None, shared: Any = None) -> None:
+        super().__init__(config, shared)
+        self._headers: dict[str, str] = {}
+
+    async def open(self, task: Any) -> None:
+        """Begin a session there."""
+        await self._begin("/seed_session", task)
+
+    async def verify(self, task: Any, response: Response) -> Verdict:
+        """Have the server judge."""
+        row = task.model_dump(mode="json", exclude_unset=True)
+        body = encode({**row, "response": {**response.data, "output": response.output}})
+        client = self.shared.client
+        return verdict_in(client.checked(await client.post("/verify", body, self._headers)), row)
+
+    async def close(self) -> None:
+        """End the session there. A server that does not know how forgets it in its own time."""
+        if SESSION in self._headers:
+            reply = await self.shared.client.post("/close_session", b"{}", self._headers)
+            if reply.status >= 500:
+                raise self.shared.client.failure(reply)
+
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools that the server describes."""
+        return [dict(tool) for tool in self.shared.tools]
+
+    async def call(self, name: str, arguments: str) -> str:
+        """Run a tool there. What the server answers is what the model sees."""
+        if not _TOOL_NAME.fullmatch(name) or name in _RESERVED:
+            return not_found()
+        client = self.shared.client
+        reply = await client.post(f"/{name}", arguments.encode("utf-8", "replace") or b"{}", self._headers)
+        if reply.status == 410 or (reply.status >= 500 and b'"stage"' in reply.body):
+            raise client.failure(reply)
+        return reply.body.decode("utf-8", "replace")
+
+    async def _begin(self, path: str, task: Any) -> Reply:
+        row = task.model_dump(mode="json", exclude_unset=True)
+        client = self.shared.client
+        reply = await client.post(path, encode(row), {SEED: str(self.seed)})
+        client.checked(reply)
+        if name := reply.headers.get(SESSION):
+            self._headers = {SESSION: name}
+        elif cookies := reply.headers.getall("Set-Cookie", []):
+            self._headers = {"Cookie": "; ".join(each.partition(";")[0] for each in cookies)}
+        return reply
+
+
+class RemoteGame(Game, RemoteResources):
+    """Stands in for a game that a server holds."""
+
+    async def open(self, task: Any) -> None:
+        """Nothing yet: a game begins with its reset."""
+
+    async def reset(self, task: Any) -> str | None:
+        """Begin the game there."""
+        told = (await self._begin("/reset", task)).json()
+        observation = told.get("observation")
+        return str(observation) if observation is not None else None
+
+    async def step(self, task: Any, response: Response) -> Step:
+        """Take a turn there."""
+        row = task.model_dump(mode="json", exclude_unset=True)
+        body = encode({**row, "response": {**response.data, "output": response.output}})
+        client = self.shared.client
+        told = client.checked(await client.post("/step", body, self._headers))
+        info = dict(told.get("info") or {})
+        outputs = [(each["call_id"], each["output"]) for each in info.pop("tool_outputs", [])]
+        return Step(
+            told.get("observation"),
+            told.get("reward", 0.0),
+            bool(told.get("terminated")),
+            bool(told.get("truncated")),
+            outputs,
+            info,
+        )
+
+
+def remote_resources(environment: Environment, url: str, token_env: str = "LUDUS_TOKEN") -> Environment:
+    """The same environment with its resources on a server; its tasks are still checked here."""
+    kind = environment.resources
+    base = RemoteGame if issubclass(kind, Game) else RemoteResources
+    made: type[Resources] = type(kind.__name__, (base,), {"Task": kind.Task, "__doc__": kind.__doc__})
+    config = RemoteConfig(url=url, token_env=token_env, compat=environment.config.compat)
+    return replace(environment, resources=made, config=config)
+
+
+def verdict_in(row: Any, asked: dict[str, Any]) -> Verdict:
+    """The verdict in a server's reply: what it added to what it was asked."""
+    if not isinstance(row, dict) or "reward" not in row:
+        raise Failure("bad_verdict", f"the server gave no reward: {str(row)[:200]}", stage="verify")
+    names = row.get("verdict_fields")
+    if not isinstance(names, list):
+        names = [key for key, value in row.items() if key not in _NOT_A_VALUE and asked.get(key, ...) != value]
+    mask = row.get("mask") or ("the server says so" if row.get("mask_sample") else None)
+    return Verdict(
+        row["reward"],
+        components=row.get("reward_components"),
+        turn_rewards=row.get("turn_rewards"),
+        mask=mask,
+        **{key: row[key] for key in names if isinstance(key, str) and key in row and key not in _NOT_A_VALUE},
+    )
+
+
+async def described(client: Client) -> dict[str, Any]:
+    """What a server says of itself; nothing where it does not."""
+    reply = await client.get("/openapi.json")
+    document = reply.json() if reply.status == 200 else None
+    return document if isinstance(document, dict) else {}
+
+
+def _tools(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tools in a server's OpenAPI document: the operations that it marks as such."""
+    found = []
+    for path, operations in (document.get("paths") or {}).items():
+        post = operations.get("post") or {}
+        if post.get("x-ludus-tool"):
+            schema = post["requestBody"]["content"]["application/json"]["schema"]
+            strict = set(schema.get("required", ())) == set(schema.get("properties", ()))
+            name = {"type": "function", "name": path[1:], "description": post.get("summary", "")}
+            found.append({**name, "parameters": schema, "strict": strict})
+    return found

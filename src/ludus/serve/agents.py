@@ -1,0 +1,291 @@
+"""An agent server: a row in, a verified rollout out.
+
+`POST /run` plays a whole rollout and answers with its row, reward included; a rollout that failed is an HTTP error that
+says stage, kind and cause, and has no reward. `POST /v1/responses` plays without a verdict, for a client that only
+wants to see the agent at work; the other two dialects are offered there as well. Where the operator allows it, a
+request may bring its own policy: trainers hand out an endpoint for each rollout.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ludus.agent import Agent
+from ludus.dialects.chat import request_from_chat
+from ludus.dialects.messages import request_from_messages
+from ludus.dialects.token_capture import put_tokens
+from ludus.encoding import encode
+from ludus.environment import Environment
+from ludus.episode import Episode, play
+from ludus.model import Model
+from ludus.models.openai import OpenAIModel
+from ludus.models.vllm import VllmModel
+from ludus.receipt import Signer
+from ludus.resources import Resources
+from ludus.rollout import Job, Rollout, rollout_id
+from ludus.serve.aggregate import aggregate
+from ludus.serve.http import App, Guard, Incoming, Refusal, Reply
+from ludus.serve.models import chat_reply, messages_reply, responses_reply
+from ludus.serve.openapi import describe_agent
+from ludus.serve.resources import SEED_HEADER, checked_task, judged
+from ludus.task import Task, derive_seed, digest
+from ludus.tokens import Tokens
+
+ROLLOUT_HEADER = b"x-ludus-rollout"
+POLICIES_KEPT = 64
+_NO_KEY = "LUDUS_POLICY_KEY_COMES_WITH_THE_REQUEST"
+
+
+class Policy(BaseModel):
+    """The endpoint that a request brings along, under the key `policy`. It is never part of a reply."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    base_url: str
+    model: str
+    api_key: str = ""
+
+
+class AgentApp(App):
+    """One environment's agent over HTTP, with its resources and a model in the same process or behind URLs."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        shared: Any,
+        agent: Agent,
+        model: Model,
+        *,
+        guard: Guard | None = None,
+        allowed_policies: tuple[str, ...] = (),
+        tokens: bool = False,
+    ) -> None:
+        super().__init__(guard)
+        self.environment = environment
+        self._shared = shared
+        self._agent = agent
+        self._model = model
+        self._policies = Policies(allowed_policies, tokens)
+        self._tokens = tokens
+        self._signer = Signer(environment)
+        self.played = 0
+        self.routes |= {
+            ("POST", "/run"): self.run,
+            ("POST", "/v1/responses"): self.responses,
+            ("POST", "/v1/chat/completions"): self.chat_completions,
+            ("POST", "/v1/messages"): self.messages,
+            ("POST", "/aggregate_metrics"): self.aggregate_metrics,
+            ("GET", "/openapi.json"): self.openapi,
+        }
+
+    async def stop(self) -> None:
+        """Close the connections to policies that came with requests."""
+        await self._policies.stop()
+
+    def state(self) -> dict[str, float]:
+        """How many rollouts were played."""
+        return super().state() | {"rollouts_total": self.played}
+
+    async def run(self, incoming: Incoming) -> Reply:
+        """Play the rollout of a row and answer with its record."""
+        row = incoming.json()
+        if self.environment.resources.by_group:
+            raise Refusal(400, "this environment judges the rollouts of a task together: collect it with ludus collect")
+        async with self._policies.use(row.pop("policy", None)) as policy:
+            job = self._job(incoming, row, checked_task(self.environment, row))
+            rollout = await incoming.unless_gone(self._play(job, policy or self._model))
+        if rollout.error is not None:
+            raise rollout.error
+        return Reply(encode(self._record(rollout, ours=incoming.header(ROLLOUT_HEADER) is not None)))
+
+    async def responses(self, incoming: Incoming) -> Reply:
+        """The agent at work on a Responses request: all that the model and the tools said, and no verdict."""
+        body = incoming.json()
+        return responses_reply(body, await self._act(incoming, body))
+
+    async def chat_completions(self, incoming: Incoming) -> Reply:
+        """The same in Chat Completions; what the tools said has no place there."""
+        body = incoming.json()
+        return chat_reply(body, _last_turn(await self._act(incoming, request_from_chat(body))))
+
+    async def messages(self, incoming: Incoming) -> Reply:
+        """The same in Anthropic's Messages; what the tools said has no place there."""
+        body = incoming.json()
+        return messages_reply(body, _last_turn(await self._act(incoming, request_from_messages(body))))
+
+    async def aggregate_metrics(self, incoming: Incoming) -> Reply:
+        """Statistics over many verified rollouts."""
+        rows = incoming.json().get("verify_responses")
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise Refusal.field(["verify_responses"], "list_type", "a list of objects is wanted")
+        return Reply.of(aggregate(rows))
+
+    async def openapi(self, incoming: Incoming) -> Reply:
+        """The routes."""
+        return Reply.of(describe_agent(self.environment))
+
+    async def _play(self, job: Job, model: Model) -> Rollout:
+        environment = self.environment
+        resources = environment.resources(environment.config, self._shared)
+        resources.seed = job.seed
+        rollout = await play(Episode(job, resources, model, environment.limits), self._agent)
+        if self._tokens:
+            rollout.require_tokens()
+        if rollout.verdict is not None and rollout.response is not None:
+            rollout.receipt = self._signer.sign(job.row, rollout.response.output)
+        self.played += 1
+        return rollout
+
+    async def _act(self, incoming: Incoming, body: dict[str, Any]) -> dict[str, Any]:
+        asked = {key: value for key, value in body.items() if key not in ("model", "stream", "stream_options")}
+        row = {"responses_create_params": {key: value for key, value in asked.items() if value is not None}}
+        environment = self.environment
+        prepares = environment.resources.open is not Resources.open
+        task = checked_task(environment, row) if prepares else _plain_task(row)
+        resources = environment.resources(environment.config, self._shared)
+        job = self._job(incoming, row, task)
+        resources.seed = job.seed
+        episode = Episode(job, resources, self._model, environment.limits)
+        rollout = await incoming.unless_gone(play(episode, self._agent, verify=False))
+        if rollout.error is not None:
+            raise rollout.error
+        assert rollout.response is not None
+        return {**rollout.response.data, "output": list(rollout.response.output)}
+
+    def _job(self, incoming: Incoming, row: dict[str, Any], task: Task) -> Job:
+        given, seed = incoming.header(ROLLOUT_HEADER) or incoming.rollout, incoming.header(SEED_HEADER) or ""
+        name = str(row.get("task_id") or digest(row))
+        number = row.get("_ng_rollout_index")
+        repeat = number if isinstance(number, int) else 0
+        return Job(
+            given or rollout_id(name, repeat),
+            name,
+            repeat,
+            task,
+            row,
+            seed=int(seed) if seed.isdigit() and len(seed) < 20 else derive_seed(0, given or name, repeat),
+            environment=self.environment.name,
+        )
+
+    def _record(self, rollout: Rollout, *, ours: bool) -> dict[str, Any]:
+        """The rollout's row. Our own clients get the tokens as the record stores them, others on the items."""
+        row = rollout.to_row()
+        assert rollout.verdict is not None
+        row |= {"agent_ref": rollout.job.row.get("agent_ref") or row["agent_ref"]}
+        row.setdefault("verdict_fields", [])
+        if rollout.verdict.mask:
+            row = judged(row, rollout.verdict)
+        if not ours:
+            row["response"] = with_tokens(rollout)
+            row["model_calls"] = [{"items": call["items"]} for call in rollout.calls]
+        return row
+
+
+class Policies:
+    """The models that requests brought along. Some are kept, so that the calls of a rollout share connections."""
+
+    def __init__(self, allowed: tuple[str, ...], tokens: bool) -> None:
+        self._allowed = tuple(each.rstrip("/") for each in allowed)
+        self._tokens = tokens
+        self._kept: OrderedDict[tuple[str, str, str], OpenAIModel] = OrderedDict()
+        self._users: Counter[tuple[str, str, str]] = Counter()
+
+    @asynccontextmanager
+    async def use(self, given: Any) -> AsyncIterator[Model | None]:
+        """The model that a request's `policy` names; None when it names none."""
+        if given is None:
+            yield None
+            return
+        policy = self._checked(given)
+        key = (policy.base_url, policy.model, policy.api_key)
+        if key not in self._kept:
+            self._kept[key] = _model(policy, self._tokens)
+        self._kept.move_to_end(key)
+        self._users[key] += 1
+        try:
+            yield self._kept[key]
+        finally:
+            self._users[key] -= 1
+            for name in [each for each in self._kept if not self._users[each]][: len(self._kept) - POLICIES_KEPT]:
+                await self._kept.pop(name).stop()
+
+    async def stop(self) -> None:
+        """Close all of them."""
+        for model in self._kept.values():
+            await model.stop()
+
+    def _checked(self, given: Any) -> Policy:
+        try:
+            policy = Policy.model_validate(given)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise Refusal.field(["policy", *map(str, problem["loc"])], problem["type"], problem["msg"]) from None
+        if not any(_is_under(policy.base_url, prefix) for prefix in self._allowed):
+            raise Refusal(403, "this server does not allow that policy: its operator must name it with --allow-policy")
+        return policy
+
+
+def _model(policy: Policy, tokens: bool) -> OpenAIModel:
+    kind = VllmModel if tokens else OpenAIModel
+    headers = {"Authorization": f"Bearer {policy.api_key}"} if policy.api_key else {}
+    model = kind(kind.Config(model=policy.model, base_url=policy.base_url, headers=headers, api_key_env=_NO_KEY))
+    model.capture_tokens = tokens
+    return model
+
+
+def _is_under(url: str, prefix: str) -> bool:
+    """Whether a URL is a prefix itself or lies below it; `http://host` is no prefix of `http://host.evil`."""
+    return url == prefix or (url.startswith((f"{prefix}/", f"{prefix}:")) and "@" not in url)
+
+
+def _plain_task(row: dict[str, Any]) -> Task:
+    try:
+        return Task.model_validate(row)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        raise Refusal(422, [{**each, "loc": ["body", *each["loc"][1:]]} for each in problems]) from error
+
+
+def _last_turn(response: dict[str, Any]) -> dict[str, Any]:
+    """What the model said after its last tool call."""
+    output = response["output"]
+    outputs = [index for index, item in enumerate(output) if item.get("type") == "function_call_output"]
+    return {**response, "output": output[outputs[-1] + 1 :] if outputs else output}
+
+
+def with_tokens(rollout: Rollout) -> dict[str, Any]:
+    """The response with the tokens of each model call on the last item that the call wrote."""
+    assert rollout.response is not None
+    output, place = list(rollout.response.output), 0
+    for call, tokens in zip(rollout.calls, whole_calls(rollout.calls), strict=True):
+        while place < len(output) and not _of_the_model(output[place]):
+            place += 1
+        place += call["items"]
+        if tokens is not None and call["items"]:
+            last = [output[place - 1]]
+            put_tokens(last, tokens)
+            output[place - 1] = last[0]
+    return {**rollout.response.data, "output": output}
+
+
+def whole_calls(calls: list[dict[str, Any]]) -> list[Tokens | None]:
+    """The tokens of each call in full, out of what each adds to the one before it."""
+    before: list[int] = []
+    whole: list[Tokens | None] = []
+    for call in calls:
+        if "prefix" not in call:
+            whole.append(None)
+            continue
+        prompt = before[: call["prefix"]] + call["prompt_ids"]
+        whole.append(Tokens(prompt, call["generated_ids"], call["logprobs"], call["policy_version"]))
+        before = prompt + call["generated_ids"]
+    return whole
+
+
+def _of_the_model(item: dict[str, Any]) -> bool:
+    return item.get("type") != "function_call_output" and item.get("role", "assistant") == "assistant"

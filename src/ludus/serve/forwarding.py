@@ -1,0 +1,111 @@
+"""Requests of a session reach the worker that holds it.
+
+Workers accept from the same socket, so a request may arrive at any of them. A session's id begins with the number of
+its worker; whoever gets a request of somebody else's session passes it on, over a Unix socket that only this user can
+open, and passes the reply back as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+from ludus.serve.http import App, Incoming, Receive, Scope, Send
+from ludus.serve.listening import Listening
+
+_HOP_BY_HOP = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"host")
+_LOST = b'{"detail":"this session is over: its worker died","kind":"session_lost"}'
+
+
+class Forwarding:
+    """An application in front of a server's own: it keeps what is for this worker and passes on the rest."""
+
+    def __init__(
+        self, app: App, session_of: Callable[[Incoming], str | None], name: str, worker: int, folder: str
+    ) -> None:
+        self._app = app
+        self._session_of = session_of
+        self._name = name
+        self._worker = worker
+        self._folder = Path(folder)
+        self._clients: dict[int, aiohttp.ClientSession] = {}
+        self._private: Listening | None = None
+
+    async def __aenter__(self) -> Self:
+        """Listen for what other workers pass on."""
+        path = self._path(self._worker)
+        path.unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(str(path))
+        listening.listen(1024)
+        listening.setblocking(False)
+        self._private = Listening(self._app, listening)
+        await self._private.begin()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._private is not None:
+            await self._private.stop()
+        for client in self._clients.values():
+            await client.close()
+        self._path(self._worker).unlink(missing_ok=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or have it answered by the worker whose session it is for."""
+        incoming = Incoming(scope, receive, scope["method"], scope["path"])
+        owner = _worker_in(self._session_of(incoming))
+        if owner is None or owner == self._worker:
+            await self._app(scope, receive, send)
+        else:
+            await self._pass_on(owner, scope, receive, send)
+
+    async def _pass_on(self, owner: int, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(key, value) for key, value in scope["headers"] if key not in _HOP_BY_HOP]
+        text = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in headers]
+        try:
+            body = await _body(receive, self._app.guard.body_bytes)
+            url = f"http://worker{scope['path']}"
+            async with self._client(owner).request(scope["method"], url, data=body, headers=text) as reply:
+                content, status = await reply.read(), reply.status
+                back = [(k.lower(), v) for k, v in reply.raw_headers if k.lower() not in _HOP_BY_HOP]
+        except (aiohttp.ClientError, OSError):
+            content, status, back = _LOST, 410, [(b"content-type", b"application/json")]
+        length = (b"content-length", str(len(content)).encode())
+        await send({"type": "http.response.start", "status": status, "headers": [*back, length]})
+        await send({"type": "http.response.body", "body": content})
+
+    def _client(self, owner: int) -> aiohttp.ClientSession:
+        if owner not in self._clients:
+            connector = aiohttp.UnixConnector(str(self._path(owner)), limit=0)
+            timeout = aiohttp.ClientTimeout(total=None)
+            jar = aiohttp.DummyCookieJar()
+            self._clients[owner] = aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=jar)
+        return self._clients[owner]
+
+    def _path(self, worker: int) -> Path:
+        return self._folder / f"{self._name[:40]}.{worker}"
+
+
+async def _body(receive: Receive, most: int) -> bytes:
+    """A request's body; one that is too large is passed on as far as the owner would read it."""
+    pieces: list[bytes] = []
+    size = 0
+    async with asyncio.timeout(60):
+        while True:
+            message: Any = await receive()
+            if message["type"] == "http.disconnect":
+                return b"".join(pieces)
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > most or not message.get("more_body"):
+                return b"".join(pieces)
+
+
+def _worker_in(session: str | None) -> int | None:
+    number = (session or "").partition(".")[0]
+    return int(number) if number.isdigit() and len(number) < 6 else None

@@ -1,0 +1,256 @@
+"""A resources server: an environment's tools and its verifier, each rollout in a session of its own.
+
+The routes are those of NeMo Gym's resources servers, with three additions: `POST /close_session`, `GET /health` and
+`GET /metrics`. A session is named by the header `x-ludus-session`, or by the cookie that such clients send along. A
+tool is looked up by its name among the environment's tools; nothing else of it can be reached.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from ludus.collection.replay import has_session, replay
+from ludus.encoding import encode
+from ludus.environment import Environment
+from ludus.game import Game
+from ludus.outcome import Failure, Verdict
+from ludus.resources import Resources
+from ludus.response import Response
+from ludus.rollout import Job
+from ludus.serve.aggregate import aggregate
+from ludus.serve.http import TEXT, App, Guard, Headers, Incoming, Refusal, Reply
+from ludus.serve.openapi import describe_resources
+from ludus.serve.sessions import Lease, Session, Sessions, within
+from ludus.task import Task, derive_seed, digest
+from ludus.threads import awaited
+from ludus.tools import not_found
+
+SESSION_HEADER = b"x-ludus-session"
+SEED_HEADER = b"x-ludus-seed"
+
+#: What a row may hold beside the task, and what a verdict adds; neither is part of the task.
+NOT_THE_TASK = ("response",)
+
+
+class ResourcesApp(App):
+    """One environment's resources over HTTP. `instance` is how clients call it in cookies."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        shared: Any = None,
+        *,
+        instance: str | None = None,
+        guard: Guard | None = None,
+        lease: Lease | None = None,
+        worker: int = 0,
+    ) -> None:
+        super().__init__(guard)
+        self.environment = environment
+        self.sessions = Sessions(environment, shared, lease, worker)
+        self.cookie = f"{environment.resources.__name__}___{instance or environment.name}"
+        self._replays = has_session(environment.resources)
+        self._takes_any_row = environment.resources.open is Resources.open
+        self.routes |= {
+            ("POST", "/seed_session"): self.seed_session,
+            ("POST", "/verify"): self.verify,
+            ("POST", "/close_session"): self.close_session,
+            ("POST", "/aggregate_metrics"): self.aggregate_metrics,
+            ("GET", "/reverify_mode"): self.reverify_mode,
+            ("GET", "/openapi.json"): self.openapi,
+        }
+        if issubclass(environment.resources, Game):
+            self.routes |= {("POST", "/reset"): self.reset, ("POST", "/step"): self.step}
+        self.other = self.call_tool
+
+    async def stop(self) -> None:
+        """Close every session."""
+        await self.sessions.stop()
+
+    def state(self) -> dict[str, float]:
+        """How many sessions there are and were."""
+        sessions = self.sessions
+        ended = {f"sessions_{why}_total": float(count) for why, count in sorted(sessions.ended.items())}
+        return super().state() | {"sessions_open": len(sessions), "sessions_opened_total": sessions.opened} | ended
+
+    async def seed_session(self, incoming: Incoming) -> Reply:
+        """Open a session for a row. A client that had one gets a new one: nothing of the old is left."""
+        session = await self._seed(incoming, incoming.json())
+        return Reply(b"{}", headers=self._named(session))
+
+    async def call_tool(self, incoming: Incoming) -> Reply:
+        """Run a tool. The body is the arguments that the model wrote, and the reply is what the model sees."""
+        name = incoming.path[1:]
+        if name not in self.environment.resources.toolbox and not self._has_tools_of_its_own:
+            return Reply(not_found().encode(), 404)
+        arguments = incoming.body.decode("utf-8", "replace")
+        held = self.session_name(incoming)
+        if held is None:
+            session = await self._unseeded()
+            held = session.id
+        with self.sessions.use(held) as session:
+            said = await within("tool", self.environment.limits.tool, session.resources.call(name, arguments))
+        text: str = said
+        kind = b"application/json" if text[:1] in '{["' else TEXT
+        return Reply(text.encode(), _status(text), kind, self._named(session))
+
+    async def verify(self, incoming: Incoming) -> Reply:
+        """Judge a response. The reply is the request with the reward and what else the verdict says.
+
+        Without a session, the tool calls in the response are run again on a fresh one where there is state to judge.
+        """
+        body = incoming.json()
+        row = {key: value for key, value in body.items() if key not in NOT_THE_TASK}
+        response = self._response(body)
+        held = self.session_name(incoming)
+        headers: Headers = []
+        if held is None:
+            verdict = await self._verify_alone(incoming, row, response)
+        else:
+            with self.sessions.use(held) as session:
+                verdict = await self._verify(session.resources, self._task(row), response)
+                headers = self._named(session)
+            self.sessions.linger(session)
+        return Reply(encode(judged(body, verdict)), headers=headers)
+
+    async def close_session(self, incoming: Incoming) -> Reply:
+        """Close a session now. Closing one that is over already is no mistake."""
+        held = self.session_name(incoming)
+        if held is None:
+            raise Refusal(400, "no session is named: send the header x-ludus-session")
+        return Reply.of({"closed": await self.sessions.close(held)})
+
+    async def aggregate_metrics(self, incoming: Incoming) -> Reply:
+        """Statistics over many verified rollouts."""
+        rows = incoming.json().get("verify_responses")
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise Refusal.field(["verify_responses"], "list_type", "a list of objects is wanted")
+        return Reply.of(aggregate(rows))
+
+    async def reverify_mode(self, incoming: Incoming) -> Reply:
+        """Whether a stored rollout can be judged again without its session: always, by replay if need be."""
+        return Reply(b'"stateless"')
+
+    async def openapi(self, incoming: Incoming) -> Reply:
+        """The routes, and the tools with their real schemas."""
+        return Reply.of(describe_resources(self.environment, self.sessions.fresh().tools()))
+
+    async def reset(self, incoming: Incoming) -> Reply:
+        """Begin a game: a session for the row, and what the player sees first."""
+        session = await self._seed(incoming, incoming.json())
+        game, limits = session.resources, self.environment.limits
+        assert isinstance(game, Game)
+        observation = await within("tool", limits.tool, game.begin(session.task))
+        return Reply(encode({"observation": observation, "info": {}}), headers=self._named(session))
+
+    async def step(self, incoming: Incoming) -> Reply:
+        """One turn of a game: what the model answered in, what the player sees next out."""
+        body = incoming.json()
+        response = self._response(body)
+        with self.sessions.use(self._needed(incoming)) as session:
+            work = session.resources.advance(session.task, response)
+            done = await within("tool", self.environment.limits.tool, work)
+        if done.terminated or done.truncated:
+            self.sessions.linger(session)
+        info = dict(done.info)
+        if done.tool_outputs:
+            info["tool_outputs"] = [{"call_id": name, "output": output} for name, output in done.tool_outputs]
+        told = {"observation": done.observation, "reward": done.reward, "terminated": done.terminated}
+        return Reply(encode({**told, "truncated": done.truncated, "info": info}), headers=self._named(session))
+
+    @property
+    def _has_tools_of_its_own(self) -> bool:
+        """Whether the environment decides in `call` what its tools are, as one that speaks to another server does."""
+        return self.environment.resources.call is not Resources.call
+
+    async def _seed(self, incoming: Incoming, row: dict[str, Any]) -> Session:
+        held = self.session_name(incoming)
+        if held is not None:
+            await self.sessions.close(held, "seeded again")
+        task = self._task(row) if "responses_create_params" in row or not self._takes_any_row else None
+        return await self.sessions.open(task, self._seed_of(incoming, row))
+
+    async def _unseeded(self) -> Session:
+        if not self._takes_any_row:
+            raise Refusal(400, "no session is open: POST /seed_session with the row first")
+        return await self.sessions.open(None)
+
+    async def _verify_alone(self, incoming: Incoming, row: dict[str, Any], response: Response) -> Verdict:
+        task, seed = self._task(row), self._seed_of(incoming, row)
+        resources = self.sessions.fresh(seed)
+        if self._replays:
+            name = digest(row)
+            job = Job(name, name, 0, task, row, seed=seed, environment=self.environment.name)
+            rollout, _ = await replay(job, response, self.environment, resources)
+            if rollout.verdict is None:
+                raise rollout.error or Failure("crash", "no verdict", stage="verify")
+            return rollout.verdict
+        await self.sessions.prepare(resources, task)
+        try:
+            return await self._verify(resources, task, response)
+        finally:
+            await self.sessions.free(resources)
+
+    async def _verify(self, resources: Resources, task: Task, response: Response) -> Verdict:
+        given = await within("verify", self.environment.limits.verify, awaited(resources.verify, task, response))
+        return Verdict.of(given)
+
+    def _task(self, row: dict[str, Any]) -> Task:
+        return checked_task(self.environment, row)
+
+    def _response(self, body: dict[str, Any]) -> Response:
+        try:
+            return Response.checked(body.get("response"))
+        except Failure as error:
+            raise Refusal.field(["response"], "value_error", error.cause) from error
+
+    def session_name(self, incoming: Incoming) -> str | None:
+        """Which session a request is for."""
+        return incoming.header(SESSION_HEADER) or incoming.cookie(self.cookie)
+
+    def _needed(self, incoming: Incoming) -> str:
+        held = self.session_name(incoming)
+        if held is None:
+            raise Refusal(400, "no session is open: begin one first")
+        return held
+
+    def _seed_of(self, incoming: Incoming, row: dict[str, Any]) -> int:
+        given = incoming.header(SEED_HEADER) or ""
+        return int(given) if given.isdigit() and len(given) < 20 else derive_seed(0, incoming.rollout or digest(row), 0)
+
+    def _named(self, session: Session) -> Headers:
+        name = session.id.encode()
+        cookie = f"{self.cookie}={session.id}; path=/; Max-Age=1209600; httponly; samesite=lax".encode()
+        return [(SESSION_HEADER, name), (b"set-cookie", cookie)]
+
+
+def checked_task(environment: Environment, row: dict[str, Any]) -> Task:
+    """The task in a row; a row that does not fit is refused with the fields that are wrong."""
+    try:
+        return environment.task(row)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        raise Refusal(422, [{**each, "loc": ["body", *each["loc"]]} for each in problems]) from error
+
+
+def judged(body: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
+    """A request for a verdict with the verdict in it, in the field names of NeMo Gym."""
+    row = {**body, **verdict.values, "reward": verdict.reward, "verdict_fields": list(verdict.values)}
+    if verdict.components:
+        row["reward_components"] = verdict.components
+    if verdict.turn_rewards:
+        row["turn_rewards"] = verdict.turn_rewards
+    if verdict.mask:
+        config = row.get("instance_config")
+        row |= {"mask": verdict.mask, "mask_sample": True}
+        row["instance_config"] = {**(config if isinstance(config, dict) else {}), "mask_sample": True}
+    return row
+
+
+def _status(text: str) -> int:
+    """The status of a tool's reply: clients show the body to the model whatever it is, people read the status."""
+    if text.startswith('{"detail":'):
+        return 404 if text == not_found() else 422
+    return 200

@@ -1,0 +1,130 @@
+"""Everything that one process serves: the applications of a plan, with what they share opened once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import Any
+
+from ludus.agent import Agent
+from ludus.collection.api import rare_collections
+from ludus.environment import Environment
+from ludus.errors import UserError
+from ludus.model import Model
+from ludus.models import open_model
+from ludus.processes import shared_pool
+from ludus.remote.resources import remote_resources
+from ludus.serve.agents import AgentApp
+from ludus.serve.forwarding import Forwarding
+from ludus.serve.http import App, Guard
+from ludus.serve.listening import Listening
+from ludus.serve.models import ModelApp
+from ludus.serve.plan import Plan, Server
+from ludus.serve.resources import ResourcesApp
+from ludus.serve.sessions import Lease
+
+Sockets = dict[str, socket.socket]
+
+
+class Site:
+    """The servers of a plan in this process. `waiting_for` says what it is busy with until it is ready."""
+
+    def __init__(self, plan: Plan, worker: int = 0, peers: str | None = None) -> None:
+        self.plan = plan
+        self.worker = worker
+        self.peers = peers
+        self.apps: dict[str, App] = {}
+        self.waiting_for = "its plan"
+        self._guard = Guard(token=plan.token(), body_bytes=plan.body_bytes)
+        self._environments: dict[str, Environment] = {}
+        self._shared: dict[str, tuple[Any, Agent]] = {}
+        self._models: dict[str, Model] = {}
+        self._listening: list[Listening] = []
+        self._stack = contextlib.AsyncExitStack()
+
+    async def start(self, sockets: Sockets) -> None:
+        """Open models and environments, then listen. Whatever fails closes what was opened."""
+        try:
+            await self._start(sockets)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop listening, close every session, then what they shared. Nothing is left behind."""
+        await asyncio.gather(*(each.stop() for each in self._listening), return_exceptions=True)
+        for app in self.apps.values():
+            if isinstance(app, ResourcesApp | AgentApp):
+                await app.stop()
+        await self._stack.aclose()
+
+    async def _start(self, sockets: Sockets) -> None:
+        stack, servers = self._stack, self.plan.servers
+        stack.enter_context(rare_collections())
+        await stack.enter_async_context(shared_pool())
+        for server in servers:
+            if server.kind == "responses_api_models":
+                self.waiting_for = f"model {server.name}"
+                self._models[server.name] = await self._open_model(server)
+        for server in servers:
+            self.waiting_for = f"{server.name}"
+            self.apps[server.name] = await self._app(server)
+        self.waiting_for = "its sockets"
+        for server in servers:
+            app: Any = self.apps[server.name]
+            if self.peers is not None and isinstance(app, ResourcesApp):
+                app = Forwarding(app, app.session_name, server.name, self.worker, self.peers)
+                await stack.enter_async_context(app)
+            await self._listen(app, sockets[server.name])
+        self.waiting_for = ""
+
+    async def _listen(self, app: Any, listening: socket.socket) -> None:
+        serving = Listening(app, listening)
+        self._listening.append(serving)
+        await serving.begin()
+
+    async def _open_model(self, server: Server) -> Model:
+        spec, settings = server.spec or "local", None
+        if isinstance(spec, dict) and "spec" in spec:
+            spec, settings = spec["spec"], spec["settings"]
+        model = open_model(spec, settings)
+        model.capture_tokens = self.plan.tokens
+        return await self._stack.enter_async_context(model)
+
+    async def _app(self, server: Server) -> App:
+        plan = self.plan
+        if server.kind == "responses_api_models":
+            return ModelApp(self._models[server.name], guard=self._guard)
+        if server.environment is None:
+            raise UserError(f"server {server.name} names no environment")
+        environment = self._environment(server)
+        shared, agent = await self._open_shared(server, environment)
+        if server.kind == "resources_servers":
+            lease = Lease(idle=plan.idle_seconds, most=plan.max_sessions)
+            return ResourcesApp(
+                environment, shared, instance=server.name, guard=self._guard, lease=lease, worker=self.worker
+            )
+        model = self._models.get(server.model or "")
+        if model is None:
+            raise UserError(f"agent {server.name} names no model server", "Give one with --model SPEC")
+        policies = tuple(plan.allow_policy)
+        return AgentApp(
+            environment, shared, agent, model, guard=self._guard, allowed_policies=policies, tokens=plan.tokens
+        )
+
+    def _environment(self, server: Server) -> Environment:
+        environment = Environment.load(str(server.environment))
+        environment.configure(dict(server.settings))
+        if server.resources is not None:
+            environment = remote_resources(environment, server.resources, self.plan.token_env)
+        return environment
+
+    async def _open_shared(self, server: Server, environment: Environment) -> tuple[Any, Agent]:
+        """What the sessions of an environment share, and its agent; both servers of it get the same."""
+        key = f"{server.environment} {server.settings} {server.resources}"
+        if key not in self._shared:
+            enter = self._stack.enter_async_context
+            shared = await enter(environment.resources.share(environment.config))
+            self._shared[key] = shared, await enter(environment.agent.share())
+        return self._shared[key]

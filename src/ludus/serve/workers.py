@@ -1,0 +1,147 @@
+"""Several processes behind the same sockets, watched: one that dies is started again.
+
+The sockets belong to the supervisor, so a connection that waits to be accepted survives the death of a worker. What a
+dead worker held is lost, and only that: its sessions answer 410 and its rollouts fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import orjson
+
+from ludus.errors import UserError
+from ludus.serve.plan import Plan
+from ludus.serve.site import Sockets
+
+log = logging.getLogger("ludus.serve")
+
+#: A worker that dies this often within a minute will not be cured by starting it again.
+DEATHS = 5
+STOP_SECONDS = 20.0
+
+
+@dataclass
+class _Worker:
+    number: int
+    process: asyncio.subprocess.Process | None = None
+    waiting_for: str = "its process"
+    ready: bool = False
+    restarts: int = 0
+
+
+class Workers:
+    """The worker processes of a plan. `say` is told what a person should know."""
+
+    def __init__(self, plan: Plan, sockets: Sockets, say: Callable[[str], None] = log.warning) -> None:
+        self._plan = plan
+        self._sockets = sockets
+        self._say = say
+        self._workers = [_Worker(number) for number in range(plan.workers)]
+        self._folder = ""
+        self._watching: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self._failed: asyncio.Future[None] | None = None
+
+    async def start(self) -> None:
+        """Start all workers and return when all are ready."""
+        self._folder = tempfile.mkdtemp(prefix="ludus-")
+        self._failed = asyncio.get_running_loop().create_future()
+        self._watching = [asyncio.create_task(self._watch(worker)) for worker in self._workers]
+        while not all(worker.ready for worker in self._workers):
+            if self._failed.done():
+                await self.stop()
+                self._failed.result()
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Ask all to stop, and make them."""
+        self._stopping = True
+        processes = [worker.process for worker in self._workers if worker.process is not None]
+        for process in processes:
+            if process.returncode is None:
+                process.terminate()
+        waiting = [asyncio.create_task(process.wait()) for process in processes]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=STOP_SECONDS)
+            for process in processes if late else ():
+                if process.returncode is None:
+                    process.kill()
+            await asyncio.gather(*waiting)
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def progress(self) -> dict[str, Any]:
+        """How each worker is doing."""
+        told = [
+            {
+                "worker": worker.number,
+                "pid": worker.process.pid if worker.process else None,
+                "ready": worker.ready,
+                "waiting_for": worker.waiting_for,
+                "restarts": worker.restarts,
+            }
+            for worker in self._workers
+        ]
+        ready = all(worker.ready for worker in self._workers)
+        return {"status": "ok" if ready else "starting", "workers": told}
+
+    async def failed(self) -> None:
+        """Returns never, unless the workers cannot be kept alive: then it raises why."""
+        assert self._failed is not None
+        await asyncio.shield(self._failed)
+
+    async def _watch(self, worker: _Worker) -> None:
+        deaths: list[float] = []
+        while True:
+            error = await self._run(worker)
+            if self._stopping:
+                return
+            assert worker.process is not None
+            now, status = monotonic(), worker.process.returncode
+            deaths = [when for when in deaths if when > now - 60] + [now]
+            if error is not None or len(deaths) >= DEATHS:
+                why = error or f"worker {worker.number} keeps dying (last with status {status})"
+                if self._failed is not None and not self._failed.done():
+                    self._failed.set_exception(UserError(why))
+                return
+            worker.restarts += 1
+            self._say(f"worker {worker.number} died with status {status}: starting it again")
+            await asyncio.sleep(0.1 * 2 ** (len(deaths) - 1))
+
+    async def _run(self, worker: _Worker) -> str | None:
+        """One life of a worker; what it complained of, if it did."""
+        worker.ready, worker.waiting_for = False, "its process"
+        numbers = {name: each.fileno() for name, each in self._sockets.items()}
+        worker.process = process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "ludus.serve.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=list(numbers.values()),
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        part = {"plan": self._plan.model_dump(), "worker": worker.number, "peers": self._folder, "sockets": numbers}
+        process.stdin.write(orjson.dumps(part) + b"\n")
+        error: str | None = None
+        async for line in process.stdout:
+            told = orjson.loads(line)
+            worker.waiting_for = told.get("waiting_for", worker.waiting_for)
+            error = told.get("error", error)
+            if told.get("ready"):
+                worker.ready, worker.waiting_for = True, ""
+        await process.wait()
+        worker.ready = False
+        return error
