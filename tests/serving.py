@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 from ludus.model import Request
 from ludus.response import Response, function_call, message
@@ -48,3 +52,53 @@ def served(*environments: str, model: str = "scripted:serving:count_to_three", *
 def url_of(serving: Serving, name: str) -> str:
     """Where a server of a plan listens."""
     return next(server.url for server in serving.plan.servers if server.name == name)
+
+
+@dataclass
+class Told:
+    """What a server answered."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Web:
+    """A plain client that keeps cookies unless told not to."""
+
+    def __init__(self, url: str, cookies: bool = True, token: str = "") -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "", parts.port
+        self._keeps = cookies
+        self._token = token
+        self.cookies: dict[str, str] = {}
+
+    def get(self, path: str) -> Told:
+        return self._send("GET", path, b"", {})
+
+    def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Told:
+        return self._send("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers or {})
+
+    def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Told:
+        connection = HTTPConnection(self._host, self._port, timeout=60)
+        if self.cookies:
+            headers = {**headers, "Cookie": "; ".join(f"{key}={value}" for key, value in self.cookies.items())}
+        if self._token:
+            headers = {**headers, "Authorization": f"Bearer {self._token}"}
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+            reply = connection.getresponse()
+            told = Told(reply.status, reply.read(), {key.lower(): value for key, value in reply.getheaders()})
+        finally:
+            connection.close()
+        if self._keeps and (cookie := told.headers.get("set-cookie")):
+            name, _, value = cookie.partition(";")[0].partition("=")
+            self.cookies[name] = value
+        return told
