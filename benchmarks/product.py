@@ -42,13 +42,15 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     params = {"input": [{"role": "user", "content": "Add 1 to the counter, then say done."}], "tools": [TOOL]}
     rows = [{"responses_create_params": params, "number": number} for number in range(options.rollouts)]
     with tempfile.TemporaryDirectory() as folder:
+        endpoints = [f"{url}/v1" for url in options.url.split(",")]
         chosen = Options(
-            model={"type": "openai", "model": "stub", "base_url": [f"{url}/v1" for url in options.url.split(",")]},
+            model={"type": "openai", "model": "stub", "base_url": endpoints},
+            agent=options.agent,
             input=rows,
             output=Path(folder) / "out",
             concurrency=options.concurrency,
             tokens=options.tokens,
-            settings={"agent.max_steps": options.turns + 1},
+            settings=None if options.agent else {"agent.max_steps": options.turns + 1},
         )
         collection = Collection(Counter, chosen)
         collector = collection.prepare()
@@ -63,7 +65,8 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the collector.")
-    parser.add_argument("--url", required=True, help="base URL of the model server, or several with commas")
+    parser.add_argument("--url", default="", help="base URL of the model server, or several with commas")
+    parser.add_argument("--agent", help="an agent server that plays instead")
     parser.add_argument("--rollouts", type=int, default=3000)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--turns", type=int, default=1, help="tool calls a rollout, as the server was told")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import random
 import signal
 import subprocess
@@ -21,7 +22,12 @@ import ludus
 from ludus import Agent, Environment, Episode, Failure, Request, Resources, Response, Rollout, ScriptedModel, Verdict
 from ludus.collection.collector import Collector, Plan
 from ludus.collection.groups import Group, Groups
+from ludus.collection.lines import Block
+from ludus.collection.rescore import rescore
+from ludus.collection.rescore_child import Order, answer_block
 from ludus.collection.rows import Rows
+from ludus.collection.stored_groups import NeedsWholeFile
+from ludus.processes import ProcessPool
 from ludus.rollout import Job
 
 
@@ -134,28 +140,28 @@ def test_what_goes_wrong_with_a_verdict_is_the_failure_of_all(rows, found, kind)
     assert all(rollout.error is not None and rollout.error.stage == "verify" for rollout in result.rollouts)
 
 
-def test_who_comes_after_the_groups_deadline_is_too_late(rows):
+@pytest.mark.parametrize(
+    ("early", "found"),
+    [
+        ({0, 1}, [-0.5, 0.5, "group_late"]),
+        ({0}, ["group_incomplete", "group_late", "group_late"]),
+    ],
+)
+async def test_who_comes_after_the_groups_deadline_is_too_late(rows, early, found):
+    over = asyncio.Event()
+
     async def answer(request: Request) -> str:
         repeat = int(str(request.session).rpartition("-")[2])
-        await asyncio.sleep(0.4 if repeat == 2 else 0)
+        if repeat not in early:
+            await over.wait()
         return "x" * (repeat + 1)
 
-    result = ludus.collect(
-        Longest, model=ScriptedModel(answer), input=rows(2), repeats=3, settings={"limits.group": 0.1}
-    )
-    assert ends(result.rollouts) == [-0.5, 0.5, "group_late"] * 2
-    assert result.metrics["counts"] == {"dispatched": 6, "completed": 4, "failed": 2, "masked": 0}
-
-
-def test_a_group_of_which_one_came_in_time_is_incomplete(rows):
-    async def answer(request: Request) -> str:
-        await asyncio.sleep(0.4 if not str(request.session).endswith("-0") else 0)
-        return "x"
-
-    result = ludus.collect(
-        Longest, model=ScriptedModel(answer), input=rows(1), repeats=3, settings={"limits.group": 0.05}
-    )
-    assert ends(result.rollouts) == ["group_incomplete", "group_late", "group_late"]
+    seen = []
+    options: dict[str, Any] = {"input": rows(1), "repeats": 3, "settings": {"limits.group": 0.1}}
+    async for rollout in ludus.stream(Longest, model=ScriptedModel(answer), **options):
+        seen.append(rollout)
+        over.set()
+    assert ends(seen) == found
 
 
 def test_masks_of_the_agent_and_of_missing_tokens_hold_in_a_group(rows):
@@ -283,6 +289,78 @@ def test_receipts_tell_who_was_judged_together(rows, tmp_path):
     assert [receipts[0][3] == receipt[3] for receipt in receipts] == [True, True, False]
 
 
+def test_stored_groups_are_judged_again_together(rows, tmp_path):
+    ludus.collect(Longest, model=saying(1, 3, 8), input=rows(3), output=tmp_path, repeats=3)
+    path, out = tmp_path / "rollouts.jsonl", tmp_path / "out.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    random.Random(3).shuffle(lines)
+    path.write_bytes(b"".join(lines))
+    assert rescore(tmp_path, Longest, output=out).counts == {"unchanged": 9}
+    assert out.read_bytes() == path.read_bytes()
+    assert rescore(tmp_path, Longest, stale=True).counts == {"fresh": 9}
+
+
+def test_a_changed_response_makes_its_whole_group_stale(rows, tmp_path):
+    ludus.collect(Longest, model=saying(1, 3, 8), input=rows(2), output=tmp_path, repeats=3)
+    path = tmp_path / "rollouts.jsonl"
+    found = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    found[0]["response"]["output"][0]["content"][0]["text"] = "x" * 4
+    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in found))
+    changes = rescore(path, Longest, output=path, stale=True)
+    assert changes.counts == {"changed": 3, "fresh": 3}
+    assert sorted(row["reward"] for row in collected(tmp_path).values())[:3] == [-3.0, -2.0, -1.0]
+    assert rescore(path, Longest, stale=True).counts == {"fresh": 6}
+
+
+def test_a_group_that_grew_is_judged_as_one_when_it_is_stale(rows, tmp_path):
+    options: dict[str, Any] = {"model": saying(1, 3, 8), "input": rows(1), "output": tmp_path}
+    ludus.collect(Longest, repeats=2, **options)
+    ludus.collect(Longest, repeats=3, resume=True, **options)
+    changes = rescore(tmp_path, Longest, output=tmp_path / "rollouts.jsonl", stale=True)
+    assert changes.counts == {"changed": 2, "unchanged": 1}
+    assert [row["reward"] for _, row in sorted(collected(tmp_path).items())] == [-3.0, -1.0, 4.0]
+
+
+def stored(text: Any, **fields: Any) -> dict[str, Any]:
+    return {"responses_create_params": {"input": "?"}, "response": text, **fields}
+
+
+def test_rows_that_nobody_named_are_grouped_by_what_they_ask(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    given = [stored("x"), stored("x", task_id="b"), stored("xxx"), "nonsense", stored(None), stored("xx", task_id="b")]
+    given += [stored("x", task_id="c"), stored("xx", task_id="c", other=1), stored("x", task_id="d")]
+    path.write_bytes(b"".join((orjson.dumps(row) if isinstance(row, dict) else row.encode()) + b"\n" for row in given))
+    changes = rescore(path, Longest, output=tmp_path / "out.jsonl")
+    rows = [orjson.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().splitlines()]
+    found = [row.get("reward", row.get("kind")) for row in rows]
+    assert found == [-1.0, -0.5, 1.0, "bad_row", "bad_row", 0.5, "group_incomplete", "bad_row", 0.0]
+    assert "its task is not that of line 7" in rows[7]["cause"]
+    assert changes.counts == {"new": 5, "failed": 4}
+
+
+def test_a_verdict_on_stored_groups_that_fails_is_the_failure_of_each_row(tmp_path):
+    class Broken(Resources):
+        async def verify_group(self, task: Any, responses: list[Response]) -> list[float]:
+            if len(responses) == 3:
+                await asyncio.sleep(3600)
+            raise Failure("judge", "away")
+
+    path = tmp_path / "rows.jsonl"
+    given = [stored("x"), stored("xx"), *(stored("x", task_id="b") for _ in range(3))]
+    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in given))
+    changes = rescore(path, Broken, settings={"limits.verify": 0.05})
+    assert changes.failures == {"verify/judge": 2, "verify/timeout": 3}
+
+
+async def test_a_helper_who_sees_only_a_block_of_the_file_refuses_to_judge_groups(longest):
+    path = longest.parent / "rows.jsonl"
+    path.write_bytes(orjson.dumps(stored("x")) + b"\n")
+    order = pickle.dumps(Order(str(longest), {}, sign=True, stale=False))
+    async with ProcessPool(1) as pool:
+        with pytest.raises(NeedsWholeFile):
+            await pool.run(answer_block, order, path, Block(0, path.stat().st_size, 1))
+
+
 PLAYER = """
 import asyncio
 
@@ -300,12 +378,20 @@ class Longest(Resources):
 """
 
 
+@pytest.fixture
+def longest(tmp_path: Path) -> Path:
+    """The folder of an environment that judges groups."""
+    folder = tmp_path / "longest"
+    folder.mkdir()
+    (folder / "resources.py").write_text(RESOURCES)
+    (folder / "environment.yaml").write_text("name: longest\nresources: resources.py:Longest\n")
+    return folder
+
+
 @pytest.mark.slow
-def test_killed_at_random_moments_and_resumed_it_equals_an_uninterrupted_run(tmp_path):
+def test_killed_at_random_moments_and_resumed_it_equals_an_uninterrupted_run(longest):
+    tmp_path = longest.parent
     (tmp_path / "player.py").write_text(PLAYER)
-    (tmp_path / "longest").mkdir()
-    (tmp_path / "longest" / "resources.py").write_text(RESOURCES)
-    (tmp_path / "longest" / "environment.yaml").write_text("name: longest\nresources: resources.py:Longest\n")
     lines = (orjson.dumps({"responses_create_params": {"input": f"row {n}"}}) + b"\n" for n in range(40))
     (tmp_path / "rows.jsonl").write_bytes(b"".join(lines))
 

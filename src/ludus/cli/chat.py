@@ -34,8 +34,8 @@ def chat(
 ) -> None:
     """Play one rollout by hand and see its verdict.
 
-    Without --model you play the model's part: call tools, then answer, or make your moves in a game. With it you watch a
-    model and may go on talking.
+    Without --model you play the model's part: call tools, then answer, or move in a game. With it you watch a model and
+    may go on talking.
 
     Example: ludus chat example_session_state_mgmt --row 2
     """

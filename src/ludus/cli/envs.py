@@ -46,7 +46,8 @@ def _described(name: str, folder: Path) -> dict[str, Any]:
         return {"name": name, "path": str(folder), "error": str(error)}
     datasets = [_dataset(each, folder) for each in file.datasets]
     words = {"domain": file.domain, "description": file.description, "value": file.value}
-    return {"name": name, **words, "path": str(folder), "datasets": datasets}
+    takes = {"argument": file.argument} if file.argument else {}
+    return {"name": name, **takes, **words, "path": str(folder), "datasets": datasets}
 
 
 def _dataset(each: Dataset, folder: Path) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def _table(console: Console, found: list[dict[str, Any]]) -> None:
         else:
             data, licences = _data(each)
             description = text(each["description"])
-            table.add_row(text(each["name"]), text(each["domain"]), description, text(data), text(licences))
+            table.add_row(text(_written(each)), text(each["domain"]), description, text(data), text(licences))
     console.print(table)
 
 
@@ -91,7 +92,7 @@ def _lines(console: Console, found: list[dict[str, Any]]) -> None:
     from ludus.cli.screen import emit, show_block, text
 
     for each in found:
-        title = text(each["name"], "bold")
+        title = text(_written(each), "bold")
         if "error" in each:
             emit(console, title)
             show_block(console, text(f"broken: {each['error']}", "red"))
@@ -101,6 +102,11 @@ def _lines(console: Console, found: list[dict[str, Any]]) -> None:
             show_block(console, text(each["description"]))
         data, licences = _data(each)
         show_block(console, text(", ".join(part for part in (data.replace("\n", ", "), licences) if part), "dim"))
+
+
+def _written(each: dict[str, Any]) -> str:
+    """The name as it is typed: `gymnasium[:ID]` where it takes an argument."""
+    return f"{each['name']}[:{each['argument'].upper()}]" if each.get("argument") else str(each["name"])
 
 
 def _data(each: dict[str, Any]) -> tuple[str, str]:

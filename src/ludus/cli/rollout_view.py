@@ -133,8 +133,8 @@ def _turn_ends(row: Row, output: list[Row]) -> dict[int, Any]:
 
 def _is_reply(item: Row) -> bool:
     """Whether an item is what the model was shown in return."""
-    kind = item.get("type", "message")
-    return kind == "function_call_output" or (kind == "message" and item.get("role", "assistant") != "assistant")
+    kind, role = item.get("type", "message"), item.get("role", "assistant")
+    return bool(kind == "function_call_output" or (kind == "message" and role != "assistant"))
 
 
 def _record(row: Row) -> Row:

@@ -11,7 +11,7 @@ from ludus.serve.head import HeadApp
 from ludus.serve.http import Guard
 from ludus.serve.listening import Listening
 from ludus.serve.plan import Plan, bind
-from ludus.serve.site import Site, Sockets
+from ludus.serve.site import Site, Sockets, check
 from ludus.serve.workers import Workers
 
 log = logging.getLogger("ludus.serve")
@@ -38,9 +38,10 @@ class Serving:
         return f"http://{self.plan.host}:{self.plan.head_port}"
 
     def bind(self) -> None:
-        """Take all ports, so that what is taken already is known before anything is started."""
+        """Check the plan and take all ports, so that what is wrong is known before anything is started."""
         plan = self.plan
         plan.token()
+        check(plan)
         if plan.head_port is not None:
             self._sockets["head"] = bind("the head", plan.host, plan.head_port)
             plan.head_port = self._sockets["head"].getsockname()[1]

@@ -37,7 +37,6 @@ class Site:
         self.apps: dict[str, App] = {}
         self.waiting_for = "its plan"
         self._guard = Guard(token=plan.token(), body_bytes=plan.body_bytes)
-        self._environments: dict[str, Environment] = {}
         self._shared: dict[str, tuple[Any, Agent]] = {}
         self._models: dict[str, Model] = {}
         self._listening: list[Listening] = []
@@ -85,10 +84,7 @@ class Site:
         await serving.begin()
 
     async def _open_model(self, server: Server) -> Model:
-        spec, settings = server.spec or "local", None
-        if isinstance(spec, dict) and "spec" in spec:
-            spec, settings = spec["spec"], spec["settings"]
-        model = open_model(spec, settings)
+        model = model_of(server)
         model.capture_tokens = self.plan.tokens
         return await self._stack.enter_async_context(model)
 
@@ -96,9 +92,7 @@ class Site:
         plan = self.plan
         if server.kind == "responses_api_models":
             return ModelApp(self._models[server.name], guard=self._guard)
-        if server.environment is None:
-            raise UserError(f"server {server.name} names no environment")
-        environment = self._environment(server)
+        environment = environment_of(server, plan)
         shared, agent = await self._open_shared(server, environment)
         if server.kind == "resources_servers":
             lease = Lease(idle=plan.idle_seconds, most=plan.max_sessions)
@@ -113,13 +107,6 @@ class Site:
             environment, shared, agent, model, guard=self._guard, allowed_policies=policies, tokens=plan.tokens
         )
 
-    def _environment(self, server: Server) -> Environment:
-        environment = Environment.load(str(server.environment))
-        environment.configure(dict(server.settings))
-        if server.resources is not None:
-            environment = remote_resources(environment, server.resources, self.plan.token_env)
-        return environment
-
     async def _open_shared(self, server: Server, environment: Environment) -> tuple[Any, Agent]:
         """What the sessions of an environment share, and its agent; both servers of it get the same."""
         key = f"{server.environment} {server.settings} {server.resources}"
@@ -128,3 +115,31 @@ class Site:
             shared = await enter(environment.resources.share(environment.config))
             self._shared[key] = shared, await enter(environment.agent.share())
         return self._shared[key]
+
+
+def check(plan: Plan) -> None:
+    """Find what a user got wrong before anything is started: names, settings, models."""
+    for server in plan.servers:
+        if server.kind == "responses_api_models":
+            model_of(server)
+        else:
+            environment_of(server, plan)
+
+
+def environment_of(server: Server, plan: Plan) -> Environment:
+    """The environment that a server serves, with its settings."""
+    if server.environment is None:
+        raise UserError(f"server {server.name} names no environment")
+    environment = Environment.load(server.environment)
+    environment.configure(dict(server.settings))
+    if server.resources is not None:
+        environment = remote_resources(environment, server.resources, plan.token_env)
+    return environment
+
+
+def model_of(server: Server) -> Model:
+    """The model that a server serves, not started yet."""
+    spec, settings = server.spec or "local", None
+    if isinstance(spec, dict) and "spec" in spec:
+        spec, settings = spec["spec"], spec["settings"]
+    return open_model(spec, settings)

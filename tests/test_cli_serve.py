@@ -1,0 +1,119 @@
+"""`ludus serve` and `ludus status` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from serving import COUNTER, COUNTER_ROW, Web
+
+TESTS = str(Path(__file__).parent)
+COMMAND = [sys.executable, "-m", "ludus", "serve", COUNTER, "--model", "scripted:serving:count_to_three"]
+
+
+@contextmanager
+def serve(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "PYTHONPATH": TESTS, "COLUMNS": "100"}
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.stderr.read() if process.stderr else ""
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def ludus(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "ludus", *arguments], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_stopped_and_leaves_nothing(how: signal.Signals):
+    with serve("--json", "--head-port", "0", "--workers", "2") as process:
+        urls = {each["name"]: each["url"] for each in ready(process)["servers"]}
+        assert Web(urls[f"{COUNTER}_simple_agent"]).post("/run", COUNTER_ROW).json()["reward"] == 1.0
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) >= 2
+        process.send_signal(how)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert said.endswith("stopped: all sessions are closed\n")
+        _, alive = psutil.wait_procs(children, timeout=10)
+        assert not alive
+
+
+def test_workers_do_not_outlive_a_supervisor_that_was_killed():
+    with serve("--json", "--head-port", "0", "--workers", "2") as process:
+        ready(process)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        _, alive = psutil.wait_procs(children, timeout=30)
+        assert not alive
+
+
+def test_a_person_sees_a_table_with_addresses():
+    with serve("--head-port", "0") as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(5)]
+        assert lines[0].split() == ["server", "kind", "address"]
+        assert [line.split()[1] for line in lines[1:]] == ["head", "resources", "agent", "model"]
+
+
+def test_status_shows_the_servers_and_fails_where_there_are_none():
+    with serve("--json", "--head-port", "0") as process:
+        head = ready(process)["servers"][0]["url"]
+        told = json.loads(ludus("status", head, "--json").stdout)
+        assert [server["status"] for server in told["servers"]] == ["ok", "ok", "ok"]
+        assert COUNTER in ludus("status", head).stdout
+    gone = ludus("status", head)
+    assert gone.returncode == 2
+    assert gone.stderr.count("\n") == 1
+    assert "ludus serve ENV" in gone.stderr
+
+
+def test_a_port_that_is_taken_is_one_line():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with serve("--head-port", str(port)) as process:
+            _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert said.startswith(f"error: the head cannot listen on 127.0.0.1:{port}: Address already in use.")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "error: unknown environment nothing."),
+        ([COUNTER, "--set", "resources.colour=red"], "error: resources has no setting colour."),
+        ([COUNTER, "--model", "scripted:nowhere.yaml", "--workers", "2"], "error: cannot read script nowhere.yaml"),
+        ([COUNTER, "--host", "0.0.0.0"], "error: listening on 0.0.0.0 needs a token."),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], said: str):
+    found = ludus("serve", *arguments, "--head-port", "0")
+    assert found.returncode == 2
+    assert found.stderr.startswith(said)
+    assert found.stderr.count("\n") == 1
