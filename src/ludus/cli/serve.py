@@ -28,6 +28,7 @@ def serve(
     resources: Annotated[str | None, typer.Option(metavar="URL", help="Use the resources of that server.")] = None,
     mcp: Annotated[bool, typer.Option("--mcp", help="Offer each session's tools over MCP too, at /mcp.")] = False,
     stdio: Annotated[bool, typer.Option("--stdio", help="With --mcp: one session over stdin and stdout.")] = False,
+    row: Annotated[int, typer.Option(min=0, help="With --stdio: the row of its data that the session is for.")] = 0,
     max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at once, for each environment.")] = 16384,
     idle: Annotated[float, typer.Option(min=1, help="Seconds after which an unused session is closed.")] = 600.0,
     allow_policy: Annotated[
@@ -66,7 +67,7 @@ def serve(
     if stdio:
         from ludus.serve.mcp import serve_stdio
 
-        serve_stdio(plan)
+        serve_stdio(plan, row)
         return
     for number, server in enumerate(plan.servers):
         server.port = port + number if port else 0

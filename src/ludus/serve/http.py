@@ -187,7 +187,7 @@ class App:
     async def _answer(self, incoming: Incoming, handler: Handler) -> Reply:
         guard = self.guard
         if guard.token is not None and incoming.path not in ("/", "/health"):
-            self._authorise(incoming, guard.token)
+            self.authorise(incoming, guard.token)
         if self.busy > guard.at_once:
             raise Refusal(503, f"{guard.at_once} requests are being answered already: come back later")
         if incoming.method == "POST":
@@ -200,11 +200,16 @@ class App:
         allowed = [method for method, path in self.routes if path == incoming.path]
         raise Refusal(405, "Method Not Allowed") if allowed else Refusal(404, "Not Found")
 
-    def _authorise(self, incoming: Incoming, token: str) -> None:
+    def authorise(self, incoming: Incoming, token: str) -> None:
+        """Refuse a request that does not show the token."""
         given = incoming.header(b"authorization") or ""
         given = given[7:] if given[:7].lower() == "bearer " else incoming.header(b"x-api-key") or ""
         if not hmac.compare_digest(given.encode("utf-8", "replace"), token.encode()):
             raise Refusal(401, "this server wants a token: Authorization: Bearer TOKEN")
+
+    async def refuse(self, refused: Refusal, send: Send) -> None:
+        """Send a refusal."""
+        await _send(Reply(encode(refused.content), refused.status, headers=refused.headers), send)
 
     def _failed(self, error: Exception, incoming: Incoming) -> Reply:
         if isinstance(error, Refusal):

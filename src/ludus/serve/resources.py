@@ -20,7 +20,8 @@ from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Job
 from ludus.serve.aggregate import aggregate
-from ludus.serve.http import TEXT, App, Guard, Headers, Incoming, Refusal, Reply
+from ludus.serve.http import TEXT, App, Guard, Headers, Incoming, Receive, Refusal, Reply, Scope, Send
+from ludus.serve.mcp import TOKEN_HEADER, McpDoor
 from ludus.serve.openapi import describe_resources
 from ludus.serve.sessions import Lease, Session, Sessions, within
 from ludus.task import Task, derive_seed, digest
@@ -50,6 +51,7 @@ class ResourcesApp(App):
         super().__init__(guard)
         self.environment = environment
         self.sessions = Sessions(environment, shared, lease, worker)
+        self.mcp: McpDoor | None = None
         self.cookie = f"{environment.resources.__name__}___{instance or environment.name}"
         self._replays = has_session(environment.resources)
         self._takes_any_row = environment.resources.open is Resources.open
@@ -65,6 +67,19 @@ class ResourcesApp(App):
             self.routes |= {("POST", "/reset"): self.reset, ("POST", "/step"): self.step}
         self.other = self.call_tool
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; MCP has a door of its own."""
+        if self.mcp is not None and scope.get("path") in ("/mcp", "/mcp/"):
+            if self.guard.token is not None:
+                try:
+                    self.authorise(Incoming(scope, receive, scope["method"], scope["path"]), self.guard.token)
+                except Refusal as refused:
+                    await self.refuse(refused, send)
+                    return
+            await self.mcp(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
     async def stop(self) -> None:
         """Close every session."""
         await self.sessions.stop()
@@ -78,7 +93,12 @@ class ResourcesApp(App):
     async def seed_session(self, incoming: Incoming) -> Reply:
         """Open a session for a row. A client that had one gets a new one: nothing of the old is left."""
         session = await self._seed(incoming, incoming.json())
-        return Reply(b"{}", headers=self._named(session))
+        told: dict[str, Any] = {}
+        if self.mcp is not None:
+            token = {"X-NeMo-Gym-Session-Token": session.id}
+            named = {"server_name": self.environment.name, "url_path": "/mcp", "transport": "http"}
+            told["mcp"] = {**named, "headers": token}
+        return Reply(encode(told), headers=self._named(session))
 
     async def call_tool(self, incoming: Incoming) -> Reply:
         """Run a tool. The body is the arguments that the model wrote, and the reply is what the model sees."""
@@ -208,7 +228,7 @@ class ResourcesApp(App):
 
     def session_name(self, incoming: Incoming) -> str | None:
         """Which session a request is for."""
-        return incoming.header(SESSION_HEADER) or incoming.cookie(self.cookie)
+        return incoming.header(SESSION_HEADER) or incoming.cookie(self.cookie) or incoming.header(TOKEN_HEADER.encode())
 
     def _needed(self, incoming: Incoming) -> str:
         held = self.session_name(incoming)

@@ -19,6 +19,7 @@ from ludus.serve.agents import AgentApp
 from ludus.serve.forwarding import Forwarding
 from ludus.serve.http import App, Guard
 from ludus.serve.listening import Listening
+from ludus.serve.mcp import McpDoor
 from ludus.serve.models import ModelApp
 from ludus.serve.plan import Plan, Server
 from ludus.serve.resources import ResourcesApp
@@ -72,6 +73,8 @@ class Site:
         self.waiting_for = "its sockets"
         for server in servers:
             app: Any = self.apps[server.name]
+            if self.plan.mcp and isinstance(app, ResourcesApp):
+                app.mcp = await stack.enter_async_context(McpDoor(app.sessions, server.host))
             if self.peers is not None and isinstance(app, ResourcesApp):
                 app = Forwarding(app, app.session_name, server.name, self.worker, self.peers)
                 await stack.enter_async_context(app)

@@ -1,0 +1,82 @@
+"""What is asked of an event, as three numbers: how long it is, when it may start, and when it must have ended.
+
+A window of the day and a constraint (`before 2pm`, `after 14:30`, `between 10am and 12:15pm`, `at 11am`) say nothing
+more than that, so events are checked, scheduled and made up by the same three numbers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ludus.environments.calendar.times import minutes
+
+Interval = tuple[float, float]
+
+
+class Rule(NamedTuple):
+    """One event's length, its earliest start and its latest end, in minutes."""
+
+    duration: int
+    earliest: int
+    latest: int
+
+    @classmethod
+    def of(cls, expected: dict[str, Any]) -> Rule:
+        """Read an event of `exp_cal_state`. Raises `ValueError` where it cannot be understood."""
+        duration = expected.get("duration")
+        if not isinstance(duration, int) or isinstance(duration, bool) or duration <= 0:
+            raise ValueError(f"duration={duration!r:.40} must be minutes")
+        opens, closes = _time(expected, "min_time"), _time(expected, "max_time")
+        start, end = bounds(expected.get("constraint"), duration)
+        return cls(duration, opens if start is None else max(opens, start), closes if end is None else min(closes, end))
+
+    def broken_by(self, start: int, duration: float) -> str | None:
+        """How an event breaks the rule, in words; None if it keeps it."""
+        if duration != self.duration:
+            return "has the wrong duration"
+        if start < self.earliest:
+            return "starts too early"
+        return "ends too late" if start + duration > self.latest else None
+
+
+def bounds(constraint: Any, duration: int) -> tuple[int | None, int | None]:
+    """The earliest start and the latest end that a constraint allows. Raises `ValueError` if it is unknown."""
+    if constraint is None or constraint == "":
+        return None, None
+    kind, _, rest = str(constraint).strip().lower().partition(" ")
+    match kind:
+        case "before":
+            return None, minutes(rest)
+        case "after":
+            return minutes(rest), None
+        case "at":
+            return minutes(rest), minutes(rest) + duration
+        case "between":
+            first, _, last = rest.partition(" and ")
+            return minutes(first), minutes(last)
+    raise ValueError(f"constraint={constraint!r:.60} is none of before, after, between, at")
+
+
+def overlap(intervals: Iterable[Interval]) -> bool:
+    """Whether two of them share time. One may begin when another ends; an empty one must not lie inside another."""
+    every = sorted(intervals)
+    busy = [each for each in every if each[0] < each[1]]
+    if any(following < end for (_, end), (following, _) in pairwise(busy)):
+        return True
+    starts = [start for start, _ in busy]
+    for start, end in every:
+        if end <= start:
+            before = bisect_left(starts, end)  # of those that start before it ends, the last one ends last
+            if before and busy[before - 1][1] > start:
+                return True
+    return False
+
+
+def _time(expected: dict[str, Any], field: str) -> int:
+    value = expected.get(field)
+    if not isinstance(value, str):
+        raise ValueError(f"{field}={value!r:.40} must be a time of the day")
+    return minutes(value)

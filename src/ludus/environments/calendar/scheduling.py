@@ -1,0 +1,52 @@
+"""Finding a calendar: starts for events that keep their rules and do not overlap.
+
+Events of a day are few, so the search is exact: for every set of events that could come first, the earliest time by
+which all of them can be over. Where it finds nothing, there is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ludus.environments.calendar.rules import Rule
+
+Starts = dict[str, int]
+NEVER = 1 << 31
+
+
+def schedule(rules: Mapping[str, Rule]) -> Starts | None:
+    """A start for every event, or None where no calendar can keep all the rules. Takes 2^n steps for n events."""
+    names, every = list(rules), list(enumerate(rules.values()))
+    over: dict[int, int] = {0: 0}  # a set of events, as bits, and when it can be over
+    last: dict[int, tuple[int, int]] = {}  # the event that comes last in that set, and its start
+    for done in range(1 << len(names)):
+        free = over.get(done)
+        if free is None:
+            continue
+        for index, rule in every:
+            if done >> index & 1:
+                continue
+            start, both = max(free, rule.earliest), done | 1 << index
+            end = start + rule.duration
+            if end <= rule.latest and end < over.get(both, NEVER):
+                over[both], last[both] = end, (index, start)
+    done = (1 << len(names)) - 1
+    if done not in over:
+        return None
+    starts: Starts = {}
+    while done:
+        index, starts[names[index]] = last[done]
+        done ^= 1 << index
+    return starts
+
+
+def rearranged(before: Mapping[str, int], rules: Mapping[str, Rule]) -> Starts | None:
+    """A calendar that leaves the events of the one before where they may stay; if that cannot be, a new one."""
+    kept = {
+        name: Rule(rule.duration, before[name], before[name] + rule.duration)
+        for name, rule in rules.items()
+        if name in before and rule.broken_by(before[name], rule.duration) is None
+    }
+    if len(kept) == len(rules):
+        return {name: before[name] for name in rules}
+    return schedule({**rules, **kept}) or schedule(rules)

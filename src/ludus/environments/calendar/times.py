@@ -1,0 +1,39 @@
+"""Times of the day as minutes since midnight, read from text and written as text."""
+
+from __future__ import annotations
+
+import re
+
+DAY = 24 * 60
+
+_TIME = re.compile(r"([0-9]{1,2})(?::([0-5][0-9]))?(?:\s?([ap])m)?", re.IGNORECASE)
+
+
+def minutes(text: str) -> int:
+    """Minutes since midnight. Raises `ValueError` for what is no time of a day.
+
+    minutes("14:30"), minutes("2:30pm"), minutes("2:30 PM")   # 870 each
+    """
+    found = _TIME.fullmatch(text.strip())
+    if found is None or not (found[2] or found[3]):
+        raise ValueError(f"not a time of the day: {text!r:.40}")
+    hour, minute = int(found[1]), int(found[2] or 0)
+    if found[3]:
+        if not 1 <= hour <= 12:
+            raise ValueError(f"a clock of twelve hours has no {text!r:.40}")
+        hour = hour % 12 + (12 if found[3] in "pP" else 0)
+    if hour * 60 + minute > DAY:
+        raise ValueError(f"a day has no {text!r:.40}")
+    return hour * 60 + minute
+
+
+def clock(time: int) -> str:
+    """`870` as `14:30`."""
+    return f"{time // 60:02}:{time % 60:02}"
+
+
+def spoken(time: int, blank: str = "") -> str:
+    """`870` as `2:30pm`, `840` as `2pm`; `blank` goes before the half of the day."""
+    hour, minute = divmod(time, 60)
+    past = f":{minute:02}" if minute else ""
+    return f"{(hour - 1) % 12 + 1}{past}{blank}{'am' if hour % 24 < 12 else 'pm'}"

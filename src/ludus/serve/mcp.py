@@ -1,0 +1,177 @@
+"""An environment's tools over MCP: each call goes into the session that its token names.
+
+`/seed_session` hands out the token; a client sends it as `X-NeMo-Gym-Session-Token` with every request. Listing the
+tools needs none. Over stdio there is one session, for one row, and no token: whoever started the process is the
+client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self
+
+import orjson
+
+from ludus.errors import UserError, missing_extra
+from ludus.resources import Resources
+from ludus.serve.http import Receive, Refusal, Scope, Send
+from ludus.serve.plan import LOOPBACK, Plan
+from ludus.serve.sessions import Session, Sessions, within
+from ludus.task import Task
+from ludus.tools import not_found
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+    from mcp.types import CallToolResult
+
+TOKEN_HEADER = "x-nemo-gym-session-token"
+INSTALL = "pip install 'ludus[mcp]'"
+
+#: Finds the session of a request, given the headers it came with.
+FindSession = Callable[[Any], Awaitable[Session]]
+
+
+class McpDoor:
+    """The `/mcp` of a resources server. It runs while it is entered, in a task of its own, as the SDK demands."""
+
+    def __init__(self, sessions: Sessions, host: str) -> None:
+        try:
+            from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+            from mcp.server.transport_security import TransportSecuritySettings
+        except ImportError as error:
+            raise missing_extra("MCP", INSTALL) from error
+        self._sessions = sessions
+        local = [f"{name}:*" for name in (*LOOPBACK, "[::1]")]
+        security = TransportSecuritySettings(
+            enable_dns_rebinding_protection=host in LOOPBACK, allowed_hosts=[*local, *LOOPBACK]
+        )
+        self._manager = StreamableHTTPSessionManager(
+            _server(sessions, self._find), json_response=True, stateless=True, security_settings=security
+        )
+        self._ready = asyncio.Event()
+        self._over = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        await self._manager.handle_request(scope, receive, send)
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.create_task(self._run())
+        await self._ready.wait()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._over.set()
+        if self._running is not None:
+            await self._running
+
+    async def _run(self) -> None:
+        async with self._manager.run():
+            self._ready.set()
+            await self._over.wait()
+
+    async def _find(self, request: Any) -> Session:
+        token = request.headers.get(TOKEN_HEADER) if request is not None else None
+        if not token:
+            raise Refusal(401, "the session token is missing: POST /seed_session returns one")
+        with self._sessions.use(token) as session:
+            return session  # type: ignore[no-any-return]
+
+
+def _server(sessions: Sessions, find: FindSession) -> Server[Any]:
+    """An MCP server whose tools are those of an environment."""
+    from mcp import types
+    from mcp.server.lowlevel import Server
+
+    async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
+        try:
+            offered = _offered(await find(context.request))
+        except Refusal:
+            offered = sessions.fresh().tools()
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(
+                    name=tool["name"],
+                    description=tool.get("description") or "",
+                    input_schema=tool.get("parameters") or {"type": "object"},
+                )
+                for tool in offered
+            ]
+        )
+
+    async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            session = await find(context.request)
+        except Refusal as error:
+            return _result(str(error), failed=True)
+        names = [tool["name"] for tool in _offered(session)]
+        if params.name not in names:
+            return _result(f"there is no tool {params.name} in this session, only: {', '.join(names)}", failed=True)
+        with sessions.use(session.id):
+            arguments = orjson.dumps(params.arguments or {}).decode()
+            limit = sessions.environment.limits.tool
+            said = await within("tool", limit, session.resources.call(params.name, arguments))
+        return _result(said, failed=said.startswith('{"detail":') or said == not_found())
+
+    return Server(sessions.environment.name, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+def _offered(session: Session) -> list[dict[str, Any]]:
+    """The tools of a session: those that its row lists, or all where it lists none."""
+    tools = session.resources.tools()
+    wanted = {tool.get("name") for tool in (session.task.tools if session.task is not None else None) or ()}
+    return [tool for tool in tools if tool["name"] in wanted] if wanted else tools
+
+
+def _result(text: str, *, failed: bool) -> CallToolResult:
+    from mcp import types
+
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        value = None
+    structured = value if isinstance(value, dict) and not failed else None
+    content = [types.TextContent(text=text)]
+    return types.CallToolResult(content=list(content), structured_content=structured, is_error=failed)
+
+
+def serve_stdio(plan: Plan, row: int = 0) -> None:
+    """Offer the tools of one environment over stdin and stdout, in a session for one row of its own data."""
+    try:
+        import mcp.server.stdio  # noqa: F401
+    except ImportError as error:
+        raise missing_extra("MCP", INSTALL) from error
+    if len({server.environment for server in plan.servers if server.environment}) != 1:
+        raise UserError("over stdio there is one environment", "Name one: ludus serve ENV --mcp --stdio")
+    asyncio.run(_stdio(plan, row))
+
+
+async def _stdio(plan: Plan, row: int) -> None:
+    from mcp.server.stdio import stdio_server
+
+    from ludus.collection.rows import Rows
+    from ludus.serve.site import environment_of
+
+    environment = environment_of(plan.servers[0], plan)
+    task: Task | None = None
+    if environment.resources.open is not Resources.open:
+        rows = Rows(environment.rows(None), environment.task, row + 1, 0)
+        found = [each for _, _, each in rows]
+        if len(found) <= row:
+            raise UserError(f"{environment.name} has no row {row}", f"It has {len(found)}")
+        task = found[row]
+    async with environment.resources.share(environment.config) as shared:
+        sessions = Sessions(environment, shared)
+        session = await sessions.open(task)
+
+        async def the_only_one(request: Any) -> Session:
+            return session
+
+        server = _server(sessions, the_only_one)
+        try:
+            async with stdio_server() as (reading, writing):
+                await server.run(reading, writing, server.create_initialization_options())
+        finally:
+            await sessions.stop()

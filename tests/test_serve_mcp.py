@@ -1,0 +1,86 @@
+"""An environment's tools over MCP, as the official SDK's client sees them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from serving import COUNTER, COUNTER_ROW, Web, served, url_of
+
+from ludus.serve.serving import Serving
+
+mcp = pytest.importorskip("mcp")
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[Serving]:
+    with served(COUNTER, resources_only=True, mcp=True) as running:
+        yield running
+
+
+async def talk(serving: Serving, token: str | None, *calls: tuple[str, dict[str, Any]]) -> tuple[list[str], list[Any]]:
+    import httpx2
+    from mcp.client.session import ClientSession
+    from mcp.client.streamable_http import streamable_http_client
+
+    headers = {"X-NeMo-Gym-Session-Token": token} if token else {}
+    async with (
+        httpx2.AsyncClient(headers=headers) as http,
+        streamable_http_client(f"{url_of(serving, COUNTER)}/mcp", http_client=http) as streams,
+        ClientSession(streams[0], streams[1]) as session,
+    ):
+        await session.initialize()
+        tools = [tool.name for tool in (await session.list_tools()).tools]
+        return tools, [await session.call_tool(name, arguments) for name, arguments in calls]
+
+
+async def test_tools_are_called_in_the_session_that_the_token_names(serving: Serving):
+    web = Web(url_of(serving, COUNTER))
+    block = web.post("/seed_session", COUNTER_ROW).json()["mcp"]
+    assert (block["url_path"], block["transport"]) == ("/mcp", "http")
+    token = block["headers"]["X-NeMo-Gym-Session-Token"]
+    tools, results = await talk(
+        serving, token, ("increment_counter", {"count": 3}), ("get_counter_value", {}), ("verify", {})
+    )
+    assert tools == ["increment_counter", "get_counter_value"]
+    assert results[1].structured_content == {"count": 4}
+    assert results[2].is_error
+    assert web.post("/verify", {**COUNTER_ROW, "response": {"output": []}}).json()["reward"] == 1.0
+
+
+async def test_without_a_token_tools_are_listed_and_not_called(serving: Serving):
+    tools, results = await talk(serving, None, ("increment_counter", {"count": 3}))
+    assert tools == ["increment_counter", "get_counter_value"]
+    assert results[0].is_error
+    _, wrong = await talk(serving, "0.made-up", ("increment_counter", {"count": 3}))
+    assert "over" in wrong[0].content[0].text
+
+
+async def test_a_row_that_lists_tools_allows_no_others(serving: Serving):
+    only = [{"type": "function", "name": "get_counter_value", "parameters": {"type": "object", "properties": {}}}]
+    row = {**COUNTER_ROW, "responses_create_params": {"input": "x", "tools": only}}
+    block = Web(url_of(serving, COUNTER)).post("/seed_session", row).json()["mcp"]
+    tools, results = await talk(
+        serving, block["headers"]["X-NeMo-Gym-Session-Token"], ("increment_counter", {"count": 3})
+    )
+    assert tools == ["get_counter_value"]
+    assert results[0].is_error
+
+
+async def test_over_stdio_there_is_one_session_for_one_row():
+    from mcp.client.session import ClientSession
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    words = ["-m", "ludus", "serve", COUNTER, "--mcp", "--stdio"]
+    async with (
+        stdio_client(StdioServerParameters(command=sys.executable, args=words)) as streams,
+        ClientSession(streams[0], streams[1]) as session,
+    ):
+        await session.initialize()
+        before: Any = await session.call_tool("get_counter_value", {})
+        await session.call_tool("increment_counter", {"count": 2})
+        after: Any = await session.call_tool("get_counter_value", {})
+    assert after.structured_content["count"] == before.structured_content["count"] + 2
