@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 import traceback
@@ -34,6 +35,7 @@ from ludus.task import Task
 AGENTS = {
     "conversation": "ludus.agents.conversation:ConversationAgent",
     "gymnasium": "ludus.agents.gymnasium:GymnasiumAgent",
+    "command": "ludus.serve.command:CommandAgent",
     "simple": "ludus.agents.simple:SimpleAgent",
     "single_turn": "ludus.agents.single_turn:SingleTurnAgent",
 }
@@ -182,7 +184,9 @@ class Environment:
                 if dataset.path is not None:
                     return (self.folder or Path()) / dataset.path
                 function = load_object(dataset.generate or "", self.folder)
-                return Generated(dataset.name, function, {**dataset.settings, **self.data})
+                asked = "config" in inspect.signature(function).parameters  # rows may depend on the resources' settings
+                given = {"config": self.config} if asked else {}
+                return Generated(dataset.name, function, {**dataset.settings, **self.data, **given})
         if name is None:
             raise UserError(f"environment {self.name} has no dataset of its own", "Name rows with --input FILE")
         raise UserError(f"environment {self.name} has no dataset {name}", did_you_mean(name, _names(self.datasets)))

@@ -25,7 +25,7 @@ from ludus.response import Item, Items, Response, function_call_output
 from ludus.rollout import Job, Rollout
 from ludus.task import Task
 from ludus.threads import awaited
-from ludus.tokens import TokenLog
+from ludus.tokens import TokenLog, Tokens
 from ludus.tools import not_found
 
 T = TypeVar("T")
@@ -123,6 +123,11 @@ class Episode:
             params={**self.params, **overrides} if overrides else self.params,
         )
         response = await self.within("model", seconds, self.model.respond(request))
+        self.take(response)
+        return response
+
+    def take(self, response: Response) -> None:
+        """Append an answer of the model, with its tokens and its usage."""
         self.items.extend(response.output)
         if response.waited:
             self.timings["connect"] = self.timings.get("connect", 0.0) + response.waited
@@ -133,7 +138,6 @@ class Episode:
             record |= self._tokens.add(response.tokens)
         self.calls.append(record)
         add_usage(self.usage, response.usage)
-        return response
 
     async def run_tools(self, calls: list[Item]) -> None:
         """Run the function calls of one turn and append their outputs in order.
@@ -142,9 +146,9 @@ class Episode:
         """
         limit = self.limits.tool
         if len(calls) == 1 or self.params.get("parallel_tool_calls") is False:
-            outputs = [await self.within("tool", limit, self._run_tool(call)) for call in calls]
+            outputs = [await self.within("tool", limit, self.call_tool(call["name"], call["arguments"])) for call in calls]
         else:
-            outputs = await self.within("tool", limit, _all(self._run_tool(call) for call in calls))
+            outputs = await self.within("tool", limit, _all(self.call_tool(call["name"], call["arguments"]) for call in calls))
         self.items.extend(
             function_call_output(call["call_id"], output) for call, output in zip(calls, outputs, strict=True)
         )
@@ -172,10 +176,16 @@ class Episode:
         last = self._last.data if self._last else Response.of(model=self.model.name, status="incomplete").data
         return Response({**last, "output": self.items.since(self._start), "usage": self.usage or None})
 
-    async def _run_tool(self, call: Item) -> str:
-        if call["name"] not in self._offered:
+    async def call_tool(self, name: str, arguments: str) -> str:
+        """Run one tool, if this task offers it, and return what the model sees. Nothing is appended."""
+        if name not in self._offered:
             return not_found()
-        return await self.resources.call(call["name"], call["arguments"])
+        return await self.resources.call(name, arguments)
+
+    @property
+    def last_tokens(self) -> Tokens | None:
+        """The tokens of the last model call, where the model told them."""
+        return self._tokens.last if self._tokens is not None else None
 
     async def within(self, stage: Stage, seconds: float, work: Awaitable[T]) -> T:
         """Await one step under its deadline, keep its time, and attribute what it raises."""

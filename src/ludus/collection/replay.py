@@ -95,7 +95,7 @@ class _Recorded(Agent):
         for call, recorded in answered_calls(response.output, ending.user_calls if ending else ()):
             if recorded == NOT_CARRIED_OUT:
                 continue
-            run = _run_for_user(episode, call) if isinstance(call, UserCall) else episode._run_tool(call)
+            run = _run_for_user(episode, call) if isinstance(call, UserCall) else episode.call_tool(call["name"], call["arguments"])
             output = await episode.within("tool", episode.limits.tool, run)
             if not _same(recorded, output):
                 self._note(call, recorded, output)

@@ -263,6 +263,7 @@ def with_tokens(rollout: Rollout) -> dict[str, Any]:
     assert rollout.response is not None
     output, place = list(rollout.response.output), 0
     for call, tokens in zip(rollout.calls, whole_calls(rollout.calls), strict=True):
+        place = call.get("at", place)
         while place < len(output) and not _of_the_model(output[place]):
             place += 1
         place += call["items"]

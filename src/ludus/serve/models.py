@@ -27,7 +27,7 @@ from ludus.response import Response
 from ludus.serve.http import EVENTS, App, Guard, Incoming, Refusal, Reply
 
 #: The fields of a request that are about the connection and not about the answer.
-_TRANSPORT = ("input", "model", "stream", "stream_options", "background", "store", "ludus")
+TRANSPORT = ("input", "model", "stream", "stream_options", "background", "store", "ludus")
 
 
 class ModelApp(App):
@@ -82,7 +82,7 @@ class Answering:
         if not isinstance(given, str) and not (isinstance(given, list) and all(isinstance(i, dict) for i in given)):
             raise Refusal.field(["input"], "value_error", "input must be a string or a list of items")
         items, tokens = (given, None) if isinstance(given, str) else tokens_from_items(given)
-        params = {key: value for key, value in body.items() if key not in _TRANSPORT and value is not None}
+        params = {key: value for key, value in body.items() if key not in TRANSPORT and value is not None}
         told = body.get("ludus")
         ours: dict[str, Any] = told if isinstance(told, dict) else {}
         session, seed, turn = ours.get("session"), ours.get("seed"), ours.get("turn")
@@ -96,7 +96,7 @@ class Answering:
             params=params,
         )
         response = await self._model.respond(request)
-        return _envelope(response, body, self._model.name)
+        return envelope(response, body, self._model.name)
 
 
 def _turns(items: Any) -> int:
@@ -109,7 +109,7 @@ def _turns(items: Any) -> int:
     return turns
 
 
-def _envelope(response: Response, body: dict[str, Any], name: str) -> dict[str, Any]:
+def envelope(response: Response, body: dict[str, Any], name: str) -> dict[str, Any]:
     """An answer with everything that clients demand of a Responses object."""
     data = {
         "object": "response",

@@ -116,6 +116,7 @@ class Plan(BaseModel):
 
 def bind(server_name: str, host: str, port: int) -> socket.socket:
     """A listening socket, or one line about why there is none."""
+    listening: socket.socket | None = None
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.socket(found[0], found[1])
@@ -124,6 +125,8 @@ def bind(server_name: str, host: str, port: int) -> socket.socket:
         listening.listen(2048)
         listening.setblocking(False)
     except OSError as error:
+        if listening is not None:
+            listening.close()
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise UserError(f"{server_name} cannot listen on {host}:{port}: {why}", "Choose another port") from error
     return listening

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from ludus.serve.head import HeadApp
-from ludus.serve.http import Guard
+from ludus.serve.http import App, Guard
 from ludus.serve.listening import Listening
 from ludus.serve.plan import Plan, bind
 from ludus.serve.site import Site, Sockets, check
@@ -37,6 +37,11 @@ class Serving:
         """Where the head listens."""
         return f"http://{self.plan.host}:{self.plan.head_port}"
 
+    @property
+    def apps(self) -> dict[str, App]:
+        """The applications that this process serves, by name; none where workers do."""
+        return self._site.apps if self._site is not None else {}
+
     def bind(self) -> None:
         """Check the plan and take all ports, so that what is wrong is known before anything is started."""
         plan = self.plan
@@ -58,10 +63,10 @@ class Serving:
 
     async def start(self) -> None:
         """Start everything; returns when all servers answer."""
-        if not self._sockets:
-            self.bind()
-        head = self._sockets.pop("head", None)
         try:
+            if not self._sockets:
+                self.bind()
+            head = self._sockets.pop("head", None)
             if head is not None:
                 app = HeadApp(self.plan, self.progress, guard=Guard(token=self.plan.token()))
                 self._head = Listening(app, head)

@@ -1,0 +1,74 @@
+"""How qualification works in the office: what counts is what the tables hold in the end, not how it got there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+Call = dict[str, Any]
+
+#: Reads that change nothing, and two calls that fail.
+LOOKS: list[Call] = [
+    {"name": "company_directory_find_email_address", "arguments": {"name": "a"}},
+    {"name": "email_search_emails", "arguments": {"query": "the", "page": 2}},
+    {"name": "analytics_total_visits_count", "arguments": {}},
+]
+MISTAKES: list[Call] = [
+    {"name": "email_delete_email", "arguments": {"email_id": "none"}},
+    {"name": "calendar_update_event", "arguments": {"event_id": 7, "field": "colour", "new_value": "red"}},
+]
+MAIL: Call = {
+    "name": "email_send_email",
+    "arguments": {"recipient": "nobody@elsewhere.example", "subject": "Hello", "body": "Nobody asked for this."},
+}
+
+
+def oracle(task: Any) -> list[Any]:
+    """One action after the other."""
+    actions = _actions(task)
+    return [{"calls": actions}, "Done."]
+
+
+def preserving(task: Any) -> dict[str, Any]:
+    """The same state in other ways."""
+    actions = _actions(task)
+    return {
+        "one_by_one": [*({"calls": [action]} for action in actions), "Done."],
+        "other_order": [{"calls": actions[::-1]}, "Done."],
+        "with_looks": [{"calls": LOOKS}, {"calls": [*actions, *LOOKS]}, "Done."],
+        "after_mistakes": [{"calls": MISTAKES}, {"calls": actions}, "Done."],
+        "with_nulls": [{"calls": [_with(action, unheard_of=None) for action in actions]}, "Done."],
+        "without_words": [{"calls": actions}, ""],
+    }
+
+
+def breaking(task: Any) -> dict[str, Any]:
+    """States that are not quite the right one, and the right one only in words."""
+    actions = _actions(task)
+    written = "\n".join(json.dumps(action) for action in actions)
+    wrong = {
+        "one_missing": actions[:-1],
+        "one_more": [*actions, MAIL],
+        "mail_taken_back": [*actions, MAIL, {"name": "email_delete_email", "arguments": {"email_id": "00000240"}}],
+        "other_text": [*actions[:-1], _changed(actions[-1])],
+        "one_argument_too_many": [*actions[:-1], _with(actions[-1], unheard_of="x")],
+    }
+    if not any("_update_" in action["name"] or "_delete_" in action["name"] for action in actions):
+        wrong["twice"] = [*actions, *actions]
+    scripts: dict[str, Any] = {name: [{"calls": calls}, "Done."] for name, calls in wrong.items() if calls}
+    cut = {"text": "Now", "calls": actions, "incomplete": "max_output_tokens"}
+    return scripts | {"in_words": f"I made these calls:\n{written}\nAll of them succeeded.", "never_run": [cut]}
+
+
+def _actions(task: Any) -> list[Call]:
+    return [{"name": each["name"], "arguments": json.loads(each["arguments"])} for each in task.ground_truth]
+
+
+def _with(action: Call, **more: Any) -> Call:
+    return {**action, "arguments": {**action["arguments"], **more}}
+
+
+def _changed(action: Call) -> Call:
+    """An action on something else: the last argument that is a text has another letter in it."""
+    name = list(action["arguments"])[-1]
+    return _with(action, **{name: f"{action['arguments'][name]}x"})

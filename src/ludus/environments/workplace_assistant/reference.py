@@ -1,0 +1,248 @@
+"""The office as the reference has it, for `compat: true`: its rules, its tables and how it grades.
+
+Its tables are data frames. Whether two of them are equal depends on the labels of their rows too, which is what `Frame`
+keeps track of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import orjson
+
+from ludus.encoding import encode
+from ludus.environments.workplace_assistant.cells import search
+from ludus.environments.workplace_assistant.desk import Desk, is_writing
+from ludus.environments.workplace_assistant.rules import DAY, MOMENT, Refusal, Rules, parse
+from ludus.environments.workplace_assistant.tables import EVENTS, Office, Row, Sheet, Table
+from ludus.outcome import Failure
+from ludus.processes import OutOfTime, in_process
+
+T = TypeVar("T")
+
+#: The columns whose letter case counts.
+EXACT = frozenset({"status", "list_name", "board"})
+
+#: How the reference calls the objects that its tools are methods of, by the beginning of a tool's name.
+OWNERS = {
+    "company_directory_": "CompanyDirectoryTool",
+    "email_": "EmailTool",
+    "calendar_": "CalendarTool",
+    "analytics_": "AnalyticsTool",
+    "project_management_": "ProjectManagementTool",
+    "customer_relationship_manager_": "CustomerRelationshipManagerTool",
+}
+FORMATS = ("%m/%d/%Y", "%B %d %Y", "%b %d %Y", "%d %B %Y", "%d %b %Y")
+TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I %p")
+SEARCH_SECONDS = 0.5
+
+_PLAIN = re.compile(r"[\w @,;:'\"/&%#=<>~-]*", re.ASCII)
+
+
+class Frame(Table):
+    """A table whose rows have labels. The list of them is shared too, and replaced by whatever writes."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, sheet: Sheet) -> None:
+        super().__init__(sheet)
+        self.entries = sheet.labelled
+
+    def copy(self) -> Frame:
+        twin = Frame(self.sheet)
+        twin.entries, twin.edits = self.entries, self.edits
+        return twin
+
+    def rows(self) -> Sequence[Row]:
+        return [row for _, row in self.entries]
+
+    def find(self, key: Any) -> Row | None:
+        name = self.sheet.key
+        return next((row for _, row in self.entries if row[name] == key), None)
+
+    def add(self, row: Row) -> None:
+        """Append a row: an event is labelled 0, in the other tables all rows get new labels."""
+        self.edits += 1
+        if self.sheet.columns == EVENTS:
+            self.entries = [*self.entries, (0, row)]
+        else:
+            self.entries = list(enumerate([*self.rows(), row]))
+
+    def remove(self, key: Any) -> bool:
+        name, before = self.sheet.key, len(self.entries)
+        self.entries = [entry for entry in self.entries if entry[1][name] != key]
+        self.edits += len(self.entries) != before
+        return len(self.entries) != before
+
+    def update(self, key: Any, field: str, value: Any) -> bool:
+        name, found = self.sheet.key, self.find(key) is not None
+        self.entries = [(label, {**row, field: value} if row[name] == key else row) for label, row in self.entries]
+        self.edits += found
+        return found
+
+    def highest(self) -> int:
+        """The last id as texts are sorted."""
+        return int(max(str(row[self.sheet.key]) for row in self.rows()))
+
+
+class ReferenceRules(Rules):
+    """What the reference accepts."""
+
+    table = Frame
+    fixed = frozenset()
+
+    async def containing(self, rows: Iterable[Row], text: str, *columns: str) -> Sequence[Row]:
+        """The text is a regular expression; what the model wrote is searched for where it can be stopped."""
+        if isinstance(text, str) and _PLAIN.fullmatch(text):
+            return await super().containing(rows, text, *columns)
+        found = list(rows)
+        cells = [[str(row[column]) for column in columns if row[column] is not None] for row in found]
+        try:
+            hits = await in_process(search, text, cells, cpu_seconds=SEARCH_SECONDS)
+        except OutOfTime:
+            raise Refusal(f"the search took more than {SEARCH_SECONDS:g} s") from None
+        return [row for row, hit in zip(found, hits, strict=True) if hit]
+
+    def between(
+        self, found: Iterable[T], when: Callable[[T], Any], low: tuple[str, Any], high: tuple[str, Any]
+    ) -> Sequence[T]:
+        """Dates are compared as texts."""
+        found = list(found)
+        if low[1]:
+            found = [each for each in found if when(each) is not None and when(each) >= low[1]]
+        if high[1]:
+            found = [each for each in found if when(each) is not None and when(each) <= high[1]]
+        return found
+
+    def moment(self, name: str, value: Any, form: str = MOMENT) -> datetime:
+        """Whatever can be read as a moment. Where a day is asked for, the model reads what the parser says."""
+        if form == DAY:
+            return _moment(value)
+        try:
+            at = _moment(value)
+        except ValueError:
+            raise Refusal(f"Invalid {name} format. Expected {form}.") from None
+        if at.tzinfo is not None and name != "event_start":
+            raise TypeError("Cannot compare tz-naive and tz-aware timestamps")
+        return at
+
+    def start(self, event: Row) -> datetime:
+        return _moment(event["event_start"]).replace(tzinfo=None)
+
+    def dated(self, name: str, value: Any) -> None:
+        """Anything is a date."""
+
+    def day(self, name: str, value: Any) -> None:
+        """Anything is a day."""
+
+    def minutes(self, value: Any) -> None:
+        """Whatever Python takes as a number of minutes."""
+        try:
+            positive = int(value) > 0
+        except ValueError:
+            raise Refusal("Invalid duration format. Expected a number of minutes.") from None
+        if not positive:
+            raise Refusal("Duration must be a positive number of minutes.")
+
+    def address(self, name: str, value: Any) -> None:
+        """Anything is an address."""
+
+    def event_id(self, value: Any) -> None:
+        """Digits of any script count."""
+        if not value.isdigit() or len(value) != 8:
+            raise Refusal("Invalid event_id format. Expected 8 digits.")
+
+    def one_status(self, text: str) -> None:
+        """A part of a status names all statuses that hold it."""
+
+    def new_customer(self, row: Row) -> None:
+        """Anything is a customer."""
+
+    def averaged(self, office: Office, bounded: bool) -> None:
+        """Averaging all visits leaves their durations as numbers."""
+        office.durations_as_floats |= not bounded
+
+    def new_email_id(self, table: Table) -> str:
+        """A number without the zeros that all other ids have."""
+        return str(table.highest() + 1)
+
+
+async def call(desk: Desk, name: str, values: dict[str, Any]) -> str:
+    """Run a tool with whatever the model wrote, and show it whatever was raised."""
+    try:
+        output = await _run(desk, name, values)
+    except Failure:
+        raise
+    except Exception as error:
+        output = f"Error executing tool '{name}': {error}"
+    return encode({"output": output}).decode()
+
+
+async def replayed(desk: Desk, calls: Iterable[Any]) -> Office:
+    """The tables after all calls that change any, in a fresh session. Calls that raise are skipped."""
+    for each in calls:
+        try:
+            if is_writing(each["name"], type(desk)):
+                await _run(desk, each["name"], orjson.loads(each["arguments"]))
+        except Exception:
+            continue
+    return desk.office
+
+
+def equal(left: Office, right: Office) -> bool:
+    """Whether all tables are equal, in the values and the labels of their rows and in their order."""
+    pairs = ((getattr(left, name), getattr(right, name)) for name in ("emails", "events", "tasks", "customers"))
+    same_plots = [path.lower() for path in left.plots] == [path.lower() for path in right.plots]
+    return same_plots and all(_comparable(one) == _comparable(other) for one, other in pairs)
+
+
+async def _run(desk: Desk, name: str, values: dict[str, Any]) -> Any:
+    entry = desk.toolbox[name]
+    method: Any = entry.function.__wrapped__  # type: ignore[attr-defined]
+    known = entry.schema()["parameters"]["properties"]
+    for key in values:
+        if key not in known:
+            prefix, owner = next(pair for pair in OWNERS.items() if name.startswith(pair[0]))
+            raise TypeError(f"{owner}.{name.removeprefix(prefix)}() got an unexpected keyword argument '{key}'")
+    missing = {key: None for key in entry.schema()["parameters"]["required"] if key not in values}
+    try:
+        return await method(desk, **values, **missing)
+    except Refusal as refusal:
+        return str(refusal)
+
+
+def _comparable(table: Table) -> list[Any]:
+    assert isinstance(table, Frame)
+    return [(label, {name: _cell(name, value) for name, value in row.items()}) for label, row in table.entries]
+
+
+def _cell(name: str, value: Any) -> Any:
+    """A value in lower case; what is no text is lost on the way."""
+    if name in EXACT:
+        return value
+    return value.lower() if isinstance(value, str) else None
+
+
+def _moment(value: Any) -> datetime:
+    """The usual ways to write a moment; a number is nanoseconds since 1970."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise TypeError(f"Cannot convert input [{value}] of type {type(value)} to Timestamp")
+    if not isinstance(value, str):
+        return datetime(1970, 1, 1) + timedelta(microseconds=value / 1000)
+    found = parse(value)
+    if found is not None:
+        return found
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        pass
+    text = " ".join(value.replace(",", " ").split())
+    for form in (day + time for day in FORMATS for time in TIMES):
+        try:
+            return datetime.strptime(text, form)
+        except ValueError:
+            continue
+    raise ValueError(f"Unknown datetime string format, unable to parse: {value}")

@@ -1,0 +1,156 @@
+"""An office with 27 tools over mail, a calendar, web analytics, project boards and customers.
+
+The model is asked to get something done there. What counts is the state in which it leaves the tables: it must be the
+one that the row's own actions lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import ValidationInfo, field_validator, model_validator
+
+import ludus
+from ludus import ResourcesConfig, Response, Verdict
+from ludus.encoding import encode
+from ludus.environments.workplace_assistant import reference
+from ludus.environments.workplace_assistant.customers import Customers
+from ludus.environments.workplace_assistant.desk import is_writing
+from ludus.environments.workplace_assistant.events import Calendar
+from ludus.environments.workplace_assistant.grading import changes_nothing, differences
+from ludus.environments.workplace_assistant.mail import Directory, Mail
+from ludus.environments.workplace_assistant.projects import Projects
+from ludus.environments.workplace_assistant.rules import Rules
+from ludus.environments.workplace_assistant.tables import Office, Tables
+from ludus.environments.workplace_assistant.visits import Analytics
+from ludus.threads import in_thread
+from ludus.tools import error_text, not_found
+
+
+class Tools(Customers, Projects, Analytics, Calendar, Mail, Directory):  # offered in the opposite order
+    """All tools of the office."""
+
+
+class WorkplaceAssistant(Tools):
+    """Gets things done in an office that only its own rollout can see."""
+
+    class Task(ludus.Task):
+        """A request, and the actions that it takes."""
+
+        ground_truth: Any
+
+        @model_validator(mode="before")
+        @classmethod
+        def _looks_into_the_metadata(cls, row: Any, info: ValidationInfo) -> Any:
+            """One way to prepare the public data puts the actions under `verifier_metadata`."""
+            if isinstance(row, dict) and "ground_truth" not in row and not (info.context or {}).get("compat"):
+                nested = row.get("verifier_metadata")
+                if isinstance(nested, dict) and "ground_truth" in nested:
+                    return {**row, "ground_truth": nested["ground_truth"]}
+            return row
+
+        @field_validator("ground_truth")
+        @classmethod
+        def _is_a_list_of_actions(cls, actions: Any, info: ValidationInfo) -> Any:
+            if not (info.context or {}).get("compat"):
+                if not isinstance(actions, list):
+                    raise ValueError("it must be a list of actions")
+                for action in actions:
+                    _check_action(action)
+            return actions
+
+    class Config(ResourcesConfig):
+        """Settings."""
+
+        #: A folder with the CSV files of the public data, in place of our own.
+        tables: Path | None = None
+
+    config: Config
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: Config) -> AsyncIterator[Tables]:
+        yield await in_thread(Tables.load, config.tables)
+
+    async def open(self, task: Task) -> None:
+        self.rules = reference.ReferenceRules() if self.config.compat else Rules()
+        self.office = Office(self.shared, self.rules.table)
+
+    async def call(self, name: str, arguments: str) -> str:
+        """Run a tool. Nulls count as not given, and what is missing is the tool's own business to point out."""
+        try:
+            given = orjson.loads(arguments or "{}")
+        except orjson.JSONDecodeError as error:
+            return error_text(f"Invalid tool call arguments: {error}")
+        if not isinstance(given, dict):
+            words = "Input should be a valid dictionary or object to extract fields from"
+            return _complaint(("model_attributes_type", [], words, given))
+        values = {key: value for key, value in given.items() if value is not None}
+        if self.config.compat:
+            return await reference.call(self, name, values)
+        entry = self.toolbox.get(name)
+        if entry is None:
+            return not_found()
+        parameters = entry.schema()["parameters"]
+        if unknown := values.keys() - parameters["properties"].keys():
+            words = "Extra inputs are not permitted"
+            return _complaint(*(("extra_forbidden", [key], words, values[key]) for key in sorted(unknown)))
+        return await entry.run(self, encode(dict.fromkeys(parameters["required"], "") | values).decode())
+
+    async def verify(self, task: Task, response: Response) -> Verdict:
+        fresh = type(self)(self.config, self.shared)
+        await fresh.open(task)
+        if self.config.compat:
+            expected = await reference.replayed(fresh, task.ground_truth)
+            again = type(self)(self.config, self.shared)
+            await again.open(task)
+            return Verdict(float(reference.equal(expected, await reference.replayed(again, response.function_calls))))
+        problem = await _act_out(fresh, task.ground_truth)
+        differing = differences(self.office, fresh.office)
+        return Verdict(float(not differing), mask=problem, differing_tables=differing)
+
+
+async def _act_out(desk: WorkplaceAssistant, actions: list[dict[str, Any]]) -> str | None:
+    """Do what a row wants done, and say what is wrong with the row if that does not work."""
+    problem = None
+    for action in actions:
+        before = desk.office.edits
+        answer = await desk.call(action["name"], encode(_object(action["arguments"])).decode())
+        if is_writing(action["name"], Tools) and desk.office.edits == before:
+            problem = problem or f"the row's action {action['name']} has no effect on these tables: {answer:.200}"
+    if actions and changes_nothing(desk.office):
+        problem = problem or "the row's actions leave the tables as they are"
+    return problem
+
+
+def _check_action(action: Any) -> None:
+    """An action that could never be carried out would mean that nothing is to be done."""
+    name = action.get("name") if isinstance(action, dict) else None
+    if not isinstance(name, str) or name not in Tools.toolbox:
+        raise ValueError(f"there is no tool {name!r:.80}")
+    given = _object(action.get("arguments"))
+    if given is None:
+        raise ValueError(f"the arguments of {name} are not a JSON object")
+    known = Tools.toolbox[name].schema()["parameters"]["properties"]
+    if unknown := [key for key, value in given.items() if value is not None and key not in known]:
+        raise ValueError(f"{name} has no argument {unknown[0]!r:.80}")
+
+
+def _object(arguments: Any) -> dict[str, Any] | None:
+    """What the arguments of an action say; None where they are no JSON object."""
+    try:
+        given = orjson.loads(arguments) if isinstance(arguments, str) else arguments
+    except orjson.JSONDecodeError:
+        return None
+    return given if isinstance(given, dict) else None
+
+
+def _complaint(*problems: tuple[str, list[str], str, Any]) -> str:
+    detail = [
+        {"type": kind, "loc": ["body", *where], "msg": words, "input": given} for kind, where, words, given in problems
+    ]
+    return encode({"detail": detail}).decode()

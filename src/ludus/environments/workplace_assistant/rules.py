@@ -1,0 +1,161 @@
+"""What the office accepts, and how it looks things up. `reference.py` holds the rules of the reference beside these.
+
+A rule that is broken raises a `Refusal`, whose text is what the model reads.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, time
+from typing import Any, NoReturn, TypeVar
+
+from ludus.environments.workplace_assistant.tables import Office, Row, Table
+
+T = TypeVar("T")
+
+#: When the office's clock stands still, as the system prompt says.
+NOW = "2023-11-30 23:59:00"
+
+DAY = "YYYY-MM-DD"
+MOMENT = "YYYY-MM-DD HH:MM:SS"
+
+STATUSES = ("Qualified", "Won", "Lost", "Lead", "Proposal")
+PRODUCTS = ("Software", "Hardware", "Services", "Consulting", "Training")
+
+_NUMBER = re.compile(r"[0-9]{1,6}")
+_COMPACT = re.compile(r"[0-9]{8}")
+_MOMENT = re.compile(r"([0-9]{4})[-/]([0-9]{1,2})(?:[-/]([0-9]{1,2}))?(?:[T ]([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?)?")
+
+
+class Refusal(Exception):
+    """Something the office does not do; the text says why."""
+
+
+class Rules:
+    """The rules of the office."""
+
+    table = Table
+    #: Fields that no update may touch: an id names its row for good.
+    fixed: frozenset[str] = frozenset({"task_id", "customer_id"})
+
+    async def containing(self, rows: Iterable[Row], text: str, *columns: str) -> Sequence[Row]:
+        """The rows that hold a text in one of some columns, whatever its letter case."""
+        needle = text.lower()
+        return [row for row in rows if any(needle in (row[column] or "").lower() for column in columns)]
+
+    async def addresses(self, directory: Iterable[str], name: str) -> list[str]:
+        """The addresses that hold a name."""
+        return [
+            row["address"] for row in await self.containing(({"address": each} for each in directory), name, "address")
+        ]
+
+    def between(
+        self, found: Iterable[T], when: Callable[[T], Any], low: tuple[str, Any], high: tuple[str, Any]
+    ) -> Sequence[T]:
+        """What lies within bounds, each given by its name and value. A day as the upper bound is meant as a whole."""
+        found = list(found)
+        if low[1]:
+            first = self.moment(*low, DAY)
+            found = [each for each in found if (at := parse(when(each))) is not None and at >= first]
+        if high[1]:
+            last = self.moment(*high, DAY)
+            if ":" not in high[1]:
+                last = datetime.combine(last, time.max)
+            found = [each for each in found if (at := parse(when(each))) is not None and at <= last]
+        return found
+
+    def moment(self, name: str, value: Any, form: str = MOMENT) -> datetime:
+        """The moment that a text names."""
+        return parse(value) or _wrong(name, form)
+
+    def start(self, event: Row) -> datetime:
+        """When an event begins."""
+        return parse(event["event_start"]) or datetime.min
+
+    def dated(self, name: str, value: Any) -> None:
+        """A field that holds a day or a moment."""
+        if value and parse(value) is None:
+            _wrong(name, DAY)
+
+    def day(self, name: str, value: Any) -> None:
+        """A field that holds a day and is compared as it is written."""
+        at = parse(value)
+        if at is None or value != f"{at:%Y-%m-%d}":
+            _wrong(name, DAY)
+
+    def minutes(self, value: Any) -> None:
+        """How long an event takes."""
+        if not _NUMBER.fullmatch(value):
+            raise Refusal("Invalid duration format. Expected a number of minutes.")
+        if not int(value):
+            raise Refusal("Duration must be a positive number of minutes.")
+
+    def address(self, name: str, value: Any) -> None:
+        """A field that holds somebody's address."""
+        if not looks_like_address(value):
+            _wrong(name, "an email address")
+
+    def event_id(self, value: Any) -> None:
+        """The id of an event has a form, and a wrong one is told apart from one that is not there."""
+        if not (isinstance(value, str) and _COMPACT.fullmatch(value)):
+            _wrong("event_id", "8 digits")
+
+    def one_status(self, text: str) -> None:
+        """A part of a status that could be several of them names none."""
+        needle = text.lower()
+        if sum(needle in status.lower() for status in STATUSES) > 1:
+            raise Refusal(choose("Status", STATUSES))
+
+    def new_customer(self, row: Row) -> None:
+        """What must be true of a customer that is added, as of one that is updated."""
+        self.address("assigned_to_email", row["assigned_to_email"])
+        if row["status"] not in STATUSES:
+            raise Refusal(choose("Status", STATUSES))
+        if row["product_interest"] and row["product_interest"] not in PRODUCTS:
+            raise Refusal(choose("Product interest", PRODUCTS))
+        self.dated("last_contact_date", row["last_contact_date"])
+        self.dated("follow_up_by", row["follow_up_by"])
+
+    def averaged(self, office: Office, bounded: bool) -> None:
+        """What it does to the visits that their durations were averaged: nothing."""
+
+    def new_id(self, table: Table) -> str:
+        """The id of the next row of a table."""
+        return f"{table.highest() + 1:08d}"
+
+    def new_email_id(self, table: Table) -> str:
+        """The id of the next email."""
+        return self.new_id(table)
+
+
+def parse(value: Any) -> datetime | None:
+    """A day or a moment, year first, without a time zone; None for everything else."""
+    return _parsed(value) if isinstance(value, str) and len(value) <= len(MOMENT) else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(text: str) -> datetime | None:
+    found = _MOMENT.fullmatch(f"{text[:4]}-{text[4:6]}-{text[6:]}" if _COMPACT.fullmatch(text) else text)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second = (int(part) if part else None for part in found.groups())
+    try:
+        return datetime(year or 0, month or 0, 1 if day is None else day, hour or 0, minute or 0, second or 0)
+    except ValueError:
+        return None
+
+
+def looks_like_address(value: str) -> bool:
+    """As much of an address as anybody here asks for."""
+    return "@" in value and "." in value
+
+
+def choose(what: str, choices: Iterable[str], end: str = "") -> str:
+    """The refusal of a value that is none of a few."""
+    return f"{what} not valid. Please choose from: {', '.join(map(repr, choices))}{end}"
+
+
+def _wrong(name: str, form: str) -> NoReturn:
+    raise Refusal(f"Invalid {name} format. Expected {form}.")

@@ -1,0 +1,314 @@
+"""The office is graded by what its tables hold in the end, whatever was said about it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import ludus
+from ludus import Environment, Failure, Response, ScriptedModel, UserError, Verdict
+from ludus.collection.rescore import rescore
+from ludus.environments.workplace_assistant.resources import WorkplaceAssistant
+from ludus.environments.workplace_assistant.tables import Tables
+from ludus.response import function_call, function_call_output, message
+from ludus.testing import disagreements, judge, shared_path, shared_rows
+
+NAME = "workplace_assistant"
+PERSON = "alma.reyes@harbourlight.example"
+MAIL = ("email_send_email", {"recipient": PERSON, "subject": "Lunch", "body": "At noon?"})
+OTHER_MAIL = ("email_send_email", {"recipient": PERSON, "subject": "Dinner", "body": "At eight?"})
+MEETING = (
+    "calendar_create_event",
+    {"event_name": "Talk", "participant_email": PERSON, "event_start": "2023-12-06 09:30:00", "duration": "60"},
+)
+DELETION = ("email_delete_email", {"email_id": "00000007"})
+CUSTOMER = (
+    "customer_relationship_manager_add_customer",
+    {"customer_name": "Ida Berg", "assigned_to_email": PERSON, "status": "Lead"},
+)
+Call = tuple[str, dict[str, Any]]
+
+load = functools.cache(Tables.load)
+environment_named = functools.cache(Environment.load)
+
+
+class Preloaded(WorkplaceAssistant):
+    """The office with tables that are read once for all tests."""
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: Any) -> AsyncIterator[Tables]:
+        yield load(config.tables)
+
+
+def office(tables: Path | None = None) -> Environment:
+    environment = replace(environment_named(NAME), resources=Preloaded)
+    environment.configure({"resources.tables": tables})
+    return environment
+
+
+def row(*actions: Call, **fields: Any) -> dict[str, Any]:
+    written = [{"name": name, "arguments": json.dumps(arguments)} for name, arguments in actions]
+    return {"responses_create_params": {"input": "Please help me."}, "ground_truth": written, **fields}
+
+
+def changed(call: Call, **values: Any) -> Call:
+    return call[0], {**call[1], **values}
+
+
+def answer(*calls: Call, run: bool = True) -> Response:
+    """A response with calls, each with an output where it was run."""
+    items = []
+    for number, (name, arguments) in enumerate(calls):
+        items.append(function_call(name, json.dumps(arguments), call_id=f"call_{number}"))
+        if run:
+            items.append(function_call_output(f"call_{number}", ""))
+    return Response.of(*items, message("Done."))
+
+
+async def verdict(wanted: dict[str, Any], given: Response | str, **settings: Any) -> Verdict:
+    found = await judge(office(), wanted, given, **settings)
+    assert isinstance(found, Verdict), found
+    return found
+
+
+async def reward(wanted: list[Call], done: list[Call], **settings: Any) -> float:
+    return (await verdict(row(*wanted), answer(*done), **settings)).reward
+
+
+async def rewards(wanted: list[Call], done: list[Call]) -> tuple[float, float]:
+    """By default, and with `compat`."""
+    return await reward(wanted, done), await reward(wanted, done, compat=True)
+
+
+async def refusal(wanted: dict[str, Any], **settings: Any) -> str:
+    found = await judge(office(), wanted, "Done.", **settings)
+    assert isinstance(found, Failure)
+    assert found.kind == "bad_row"
+    return found.cause
+
+
+async def test_doing_what_was_asked_earns_the_reward() -> None:
+    for call in (MAIL, MEETING, DELETION, CUSTOMER):
+        assert await rewards([call], [call]) == (1.0, 1.0)
+    assert await rewards([], []) == (1.0, 1.0)
+
+
+async def test_anything_else_earns_nothing_whatever_the_model_claims() -> None:
+    assert (await verdict(row(MAIL), "I have sent the email.")).reward == 0.0
+    assert await rewards([MAIL], []) == (0.0, 0.0)
+    assert await rewards([], [MAIL]) == (0.0, 0.0)
+    assert await rewards([MAIL], [MAIL, MAIL]) == (0.0, 0.0)
+    assert await rewards([MAIL], [changed(MAIL, body="At noon? ")]) == (0.0, 0.0)
+    assert await rewards([MAIL, DELETION], [MAIL]) == (0.0, 0.0)
+    assert await rewards([DELETION], [changed(DELETION, email_id="00000008")]) == (0.0, 0.0)
+
+
+async def test_a_verdict_names_the_tables_that_differ() -> None:
+    found = await verdict(row(MAIL, MEETING), answer(CUSTOMER))
+    assert found.values == {"differing_tables": ["emails", "events", "customers"]}
+
+
+async def test_looking_is_free_and_mistakes_change_nothing() -> None:
+    looks: list[Call] = [("email_search_emails", {"query": "the"}), ("analytics_total_visits_count", {})]
+    mistakes: list[Call] = [changed(DELETION, email_id="none"), ("email_send_email", {}), ("no_such_tool", {})]
+    assert await rewards([MAIL], [*looks, *mistakes, MAIL, *looks]) == (1.0, 1.0)
+
+
+async def test_letter_case_counts_only_where_a_value_is_one_of_a_few() -> None:
+    assert await rewards([MAIL], [changed(MAIL, subject="LUNCH", body="AT NOON?")]) == (1.0, 1.0)
+    update = ("project_management_update_task", {"task_id": "00000003", "field": "task_name", "new_value": "Sweep"})
+    assert await rewards([update], [changed(update, new_value="SWEEP")]) == (1.0, 1.0)
+    status = ("customer_relationship_manager_update_customer", {"customer_id": "00000003", "field": "status"})
+    wanted = next(each for each in ("Won", "Lost") if each != load().customers.by_id["00000003"]["status"])
+    assert await rewards([changed(status, new_value=wanted)], [changed(status, new_value=wanted.lower())]) == (0.0, 0.0)
+
+
+async def test_what_was_done_and_undone_was_not_done() -> None:
+    undone: Call = ("calendar_delete_event", {"event_id": "00000180"})
+    assert await rewards([], [MEETING, undone]) == (1.0, 1.0)
+    name = load().events.by_id["00000004"]["event_name"]
+    update = ("calendar_update_event", {"event_id": "00000004", "field": "event_name", "new_value": "Other"})
+    assert await rewards([], [update, changed(update, new_value=name)]) == (1.0, 1.0)
+
+
+async def test_a_reply_and_an_email_that_says_the_same_are_the_same() -> None:
+    email = load().emails.by_id["00000009"]
+    reply: Call = ("email_reply_email", {"email_id": "00000009", "body": "Yes."})
+    values = {"recipient": email["sender/recipient"], "subject": f"RE: {email['subject']}", "body": "Yes."}
+    assert await rewards([reply], [("email_send_email", values)]) == (1.0, 1.0)
+
+
+async def test_a_call_that_was_never_run_does_not_count_except_in_compat() -> None:
+    assert (await verdict(row(MAIL), answer(MAIL, run=False))).reward == 0.0
+    assert (await verdict(row(MAIL), answer(MAIL, run=False), compat=True)).reward == 1.0
+    rollout = ludus.collect(
+        NAME,
+        model=ScriptedModel([{"calls": [{"name": MAIL[0], "arguments": MAIL[1]}], "incomplete": "max_output_tokens"}]),
+        input=[row(MAIL)],
+    ).rollouts[0]
+    assert (rollout.reward, rollout.stop_reason) == (0.0, "max_output_tokens")
+
+
+async def test_the_order_of_independent_actions_does_not_count_except_in_compat() -> None:
+    plot = ("analytics_create_plot", {"time_min": "2023-10-01", "time_max": "2023-10-31", "plot_type": "bar"})
+    plots = [changed(plot, value_to_plot=value) for value in ("total_visits", "user_engaged")]
+    assert await rewards(plots, plots[::-1]) == (1.0, 0.0)
+    assert await rewards([MAIL, OTHER_MAIL], [OTHER_MAIL, MAIL]) == (1.0, 0.0)
+    assert await rewards([DELETION, MAIL], [MAIL, DELETION]) == (1.0, 0.0)
+    assert await rewards([MEETING, CUSTOMER], [CUSTOMER, MEETING]) == (1.0, 1.0)
+
+
+async def test_a_number_that_was_free_again_does_not_matter() -> None:
+    last: Call = ("calendar_delete_event", {"event_id": "00000179"})
+    assert await reward([last, MEETING], [MEETING, last]) == 1.0
+    assert await reward([MEETING], [last, MEETING]) == 0.0
+
+
+async def test_a_mail_that_went_out_cannot_be_taken_back_except_in_compat() -> None:
+    copy: Call = ("email_delete_email", {"email_id": "00000240"})
+    assert await reward([], [MAIL, copy]) == 0.0
+    assert await reward([MAIL], [MAIL, copy]) == 0.0
+    assert await reward([], [MAIL, changed(copy, email_id="240")], compat=True) == 1.0
+
+
+@pytest.mark.parametrize("start", ["2023-12-06T09:30:00", "2023-12-06 09:30", "2023/12/6 9:30"])
+async def test_the_same_moment_is_the_same_start_except_in_compat(start: str) -> None:
+    assert await rewards([MEETING], [changed(MEETING, event_start=start)]) == (1.0, 0.0)
+    assert await reward([MEETING], [changed(MEETING, event_start="2023-12-06 09:31:00")]) == 0.0
+
+
+async def test_a_duration_as_a_number_is_a_duration_except_in_compat() -> None:
+    assert await rewards([MEETING], [changed(MEETING, duration=60)]) == (1.0, 0.0)
+    assert await rewards([changed(MEETING, duration=30)], [changed(MEETING, duration=60)]) == (0.0, 1.0)
+
+
+async def test_nulls_count_as_not_given_except_in_compat() -> None:
+    assert await rewards([CUSTOMER], [changed(CUSTOMER, notes=None)]) == (1.0, 0.0)
+    assert await rewards([MAIL], [changed(MAIL, cc=None)]) == (1.0, 0.0)
+    assert await rewards([CUSTOMER], [changed(CUSTOMER, notes="")]) == (1.0, 1.0)
+
+
+async def test_actions_given_as_a_text_are_refused_except_in_compat() -> None:
+    wanted = {**row(), "ground_truth": "[]"}
+    assert await refusal(wanted) == "ground_truth: Value error, it must be a list of actions"
+    assert (await verdict(wanted, "Done.", compat=True)).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ({"name": "email_send_email", "arguments": "oops"}, "the arguments of email_send_email are not a JSON object"),
+        ({"name": "email_send_email", "arguments": "[]"}, "the arguments of email_send_email are not a JSON object"),
+        ({"name": "email_send_email"}, "the arguments of email_send_email are not a JSON object"),
+        ({"name": "send", "arguments": "{}"}, "there is no tool 'send'"),
+        ({"name": "email_delete_email", "arguments": '{"id": "1"}'}, "email_delete_email has no argument 'id'"),
+        ("email_delete_email", "there is no tool None"),
+    ],
+)
+async def test_an_action_that_cannot_be_run_is_refused_except_in_compat(action: Any, words: str) -> None:
+    wanted = {**row(), "ground_truth": [action]}
+    assert await refusal(wanted) == f"ground_truth: Value error, {words}"
+    assert (await verdict(wanted, "Done.", compat=True)).reward == 1.0
+
+
+async def test_a_row_without_actions_is_refused() -> None:
+    assert await refusal({"responses_create_params": {"input": "Help."}}) == "ground_truth: Field required"
+
+
+async def test_actions_under_verifier_metadata_are_found_except_in_compat() -> None:
+    nested = {"responses_create_params": {"input": "Help."}, "verifier_metadata": row(MAIL)}
+    assert (await verdict(nested, answer(MAIL))).reward == 1.0
+    assert (await verdict(nested, answer())).reward == 0.0
+    assert await refusal(nested, compat=True) == "ground_truth: Field required"
+
+
+async def test_a_row_whose_actions_change_nothing_is_masked_except_in_compat() -> None:
+    same = load().tasks.by_id["00000005"]["board"]
+    update = ("project_management_update_task", {"task_id": "00000005", "field": "board", "new_value": same})
+    found = await verdict(row(update), "Done.")
+    assert (found.reward, found.mask) == (1.0, "the row's actions leave the tables as they are")
+    assert (await verdict(row(update), "Done.", compat=True)).mask is None
+    assert (await verdict(row(), "Done.")).mask is None
+
+
+async def test_a_row_that_does_not_fit_the_tables_is_masked_except_in_compat() -> None:
+    missing: Call = ("email_delete_email", {"email_id": "00009999"})
+    found = await verdict(row(missing, MAIL), answer(MAIL))
+    assert found.reward == 1.0
+    assert found.mask == (
+        "the row's action email_delete_email has no effect on these tables: " + '{"output":"Email not found."}'
+    )
+    assert (await verdict(row(missing, MAIL), answer(MAIL), compat=True)).mask is None
+
+
+def test_stored_rollouts_are_scored_again_on_a_fresh_session(tmp_path: Path) -> None:
+    calls = {"calls": [{"name": name, "arguments": arguments} for name, arguments in (MAIL, MEETING)]}
+    for actions, earned in (((MAIL, MEETING), 1.0), ((MAIL,), 0.0)):
+        output = tmp_path / str(earned)
+        ludus.collect(NAME, model=ScriptedModel([calls, "Done."]), input=[row(*actions)], output=output)
+        (stored,) = map(orjson.loads, (output / "rollouts.jsonl").read_bytes().splitlines())
+        assert stored["reward"] == earned
+        rescored = rescore(output / "rollouts.jsonl", output=tmp_path / "again.jsonl")
+        assert rescored.counts == {"unchanged": 1}
+        assert rescored.drift_count == 0
+        (again,) = map(orjson.loads, (tmp_path / "again.jsonl").read_bytes().splitlines())
+        assert again["reward"] == earned
+
+
+def test_rollouts_at_the_same_time_do_not_see_each_other() -> None:
+    script = [{"call": MAIL[0], "arguments": MAIL[1]}, {"call": DELETION[0], "arguments": DELETION[1]}, "Done."]
+    result = ludus.collect(
+        office(), model=ScriptedModel(script), input=[row(MAIL, DELETION)], repeats=50, concurrency=50
+    )
+    assert [rollout.reward for rollout in result.rollouts] == [1.0] * 50
+
+
+@pytest.mark.parametrize("compat", [False, True])
+async def test_public_rows_earn_the_reward_with_their_own_tables(compat: bool) -> None:
+    environment = office(shared_path("data", NAME))
+    for public in shared_rows(NAME):
+        actions = [(each["name"], json.loads(each["arguments"])) for each in public["ground_truth"]]
+        for done, earned in ((actions, 1.0), (actions[:-1], 0.0), ([*actions, MAIL], 0.0)):
+            found = await judge(environment, public, answer(*done), compat=compat)
+            assert isinstance(found, Verdict)
+            assert (found.reward, found.mask) == (earned, None)
+
+
+def test_tables_are_found_in_the_folder_of_the_public_data_or_in_any_part_of_it() -> None:
+    folder = shared_path("data", NAME)
+    assert Tables.load(folder) == Tables.load(folder / "csv_data")
+    assert len(Tables.load(folder).emails.rows) == 500
+
+
+def test_tables_that_cannot_be_used_are_a_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no emails.csv in .*resources.tables=FOLDER"):
+        ludus.collect(NAME, model=ScriptedModel(["Done."]), input=[row()], settings={"resources.tables": tmp_path})
+    header = "email_id,inbox/outbox,sender/recipient,subject,sent_datetime,body\n"
+    for content, words in [
+        ("a,b\n", "emails.csv: the columns must be email_id"),
+        ("", "not none"),
+        (f"{header}1,x\n", "row 2 has 2 cells, not 6"),
+        (f"{header}x,,,,,\n", "email_id must be a number of its own in every row, not x"),
+        (f"{header},,,,,x\n", "email_id must be a number of its own in every row, not an empty cell"),
+        (f"{header}1,,,,,\n1,,,,,\n", "email_id must be a number of its own in every row, not 1 twice"),
+    ]:
+        (tmp_path / "emails.csv").write_text(content)
+        with pytest.raises(UserError, match=words):
+            Tables.load(tmp_path)
+
+
+async def test_verdicts_and_outputs_agree_with_the_reference() -> None:
+    assert await disagreements(office(shared_path("data", NAME))) == []
+
+
+async def test_compat_agrees_with_the_reference_where_it_is_wrong() -> None:
+    assert await disagreements(office(shared_path("data", NAME)), compat=True) == []
