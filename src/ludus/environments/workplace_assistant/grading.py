@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from ludus.environments.workplace_assistant.rules import parse
 from ludus.environments.workplace_assistant.tables import Office, Row, Table
 
 #: The columns whose letter case counts.
@@ -54,11 +53,9 @@ def _content(row: Row) -> tuple[Any, ...]:
 
 
 def _meant(name: str, value: Any) -> Any:
-    """A cell by what it says: a start is a moment and a duration a number, however they are written."""
+    """A cell by what it says, whatever its case; a duration is a number, however it is written."""
     if value is None or name in EXACT:
         return value
-    if name == "event_start":
-        return parse(value) or value
     if name == "duration":
         return int(value) if value.isdigit() else value
     return value.lower()

@@ -126,8 +126,8 @@ class Rules:
         return f"{table.highest() + 1:08d}"
 
     def new_email_id(self, table: Table) -> str:
-        """The id of the next email."""
-        return self.new_id(table)
+        """The id of the next email, which is not padded; it is higher than all others as a number."""
+        return str(table.highest() + 1)
 
 
 def parse(value: Any) -> datetime | None:

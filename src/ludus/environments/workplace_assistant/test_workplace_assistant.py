@@ -174,16 +174,15 @@ async def test_a_number_that_was_free_again_does_not_matter() -> None:
 
 
 async def test_a_mail_that_went_out_cannot_be_taken_back_except_in_compat() -> None:
-    copy: Call = ("email_delete_email", {"email_id": "00000240"})
+    copy: Call = ("email_delete_email", {"email_id": "240"})
     assert await reward([], [MAIL, copy]) == 0.0
     assert await reward([MAIL], [MAIL, copy]) == 0.0
-    assert await reward([], [MAIL, changed(copy, email_id="240")], compat=True) == 1.0
+    assert await reward([], [MAIL, copy], compat=True) == 1.0
 
 
-@pytest.mark.parametrize("start", ["2023-12-06T09:30:00", "2023-12-06 09:30", "2023/12/6 9:30"])
-async def test_the_same_moment_is_the_same_start_except_in_compat(start: str) -> None:
-    assert await rewards([MEETING], [changed(MEETING, event_start=start)]) == (1.0, 0.0)
-    assert await reward([MEETING], [changed(MEETING, event_start="2023-12-06 09:31:00")]) == 0.0
+@pytest.mark.parametrize("start", ["2023-12-06T09:30:00", "2023-12-06 09:30", "2023-12-06 09:31:00"])
+async def test_a_start_is_compared_as_it_is_written(start: str) -> None:
+    assert await rewards([MEETING], [changed(MEETING, event_start=start)]) == (0.0, 0.0)
 
 
 async def test_a_duration_as_a_number_is_a_duration_except_in_compat() -> None:
