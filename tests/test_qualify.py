@@ -24,7 +24,7 @@ from ludus.model import Request
 from ludus.verifiers.answers import last_boxed
 
 #: Environments whose verifier takes long enough that one row is what a quick test can afford.
-HEAVY = {"math_with_judge", "reasoning_gym"}
+HEAVY = {"gymnasium", "math_with_judge", "reasoning_gym"}
 QUICK = sorted(set(folders()) - HEAVY)
 ROWS: list[dict[str, Any]] = [
     {"responses_create_params": {"input": f"What is {n} + 200? Use \\boxed{{}}."}, "expected_answer": str(n + 200)}
@@ -108,7 +108,8 @@ def failed(card: Card) -> dict[str, str]:
 def test_every_built_in_environment_can_be_trusted(name):
     card = qualify(name, limit=5)
     assert not failed(card)
-    assert card.oracle == 1.0
+    assert card.oracle is not None
+    assert card.oracle >= 1.0  # some games pay more
     assert {exploit.family for exploit in card.exploits} >= {"empty", "echo", "tag_stuffing", "tool_spam"}
 
 

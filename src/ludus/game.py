@@ -10,6 +10,7 @@ a stored rollout is scored once more, and how a response is judged that was neve
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,18 +125,18 @@ class Game(Resources):
         that the game passed over in silence are taken as one.
         """
         record, differing = _Record(response, sizes), []
-        first = spoken(await self.begin(task))
-        if first and (recorded := record.shown()) and _said(recorded) != _said(first):
-            differing.append((0, _said(recorded), _said(first)))
-        while (answer := record.answer()) is not None:
+        shown = spoken(await self.begin(task))
+        while True:
+            recorded = record.shown(speaks=bool(shown) and not _is_output(shown[-1]))
+            if recorded and _said(recorded) != _said(shown):
+                differing.append((len(self.steps), _said(recorded), _said(shown)))
+            answer = record.answer()
+            if answer is None:
+                return differing
             if self.over:
-                differing.append((len(self.steps), "the game went on", "the game is over"))
-                break
+                return [*differing, (len(self.steps), "the game went on", "the game is over")]
             step = await self.advance(task, answer)
-            now, recorded = "" if step.over else _said(step.items()), record.shown()
-            if recorded and _said(recorded) != now:
-                differing.append((len(self.steps), _said(recorded), now))
-        return differing
+            shown = [] if step.over else step.items()
 
 
 def spoken(observation: str | None) -> list[Item]:
@@ -149,15 +150,19 @@ class _Record:
     def __init__(self, response: Response, sizes: Iterable[int] | None) -> None:
         self._response = response
         self._items = response.output
-        self._sizes = iter(sizes) if sizes is not None else None
+        self._sizes = deque(sizes) if sizes is not None else None
         self._at = 0
 
-    def shown(self) -> list[Item]:
-        """What the game showed next: outputs of tools, then at most one message."""
+    def shown(self, speaks: bool) -> list[Item]:
+        """What the game showed next: outputs of tools, then at most one message.
+
+        If the game does not speak now and the next answer is an empty one, the message belongs behind that.
+        """
         start, items = self._at, self._items
         while self._at < len(items) and _is_output(items[self._at]):
             self._at += 1
-        if self._at < len(items) and _is_shown(items[self._at]):
+        next_is_empty = self._sizes is not None and len(self._sizes) > 0 and self._sizes[0] == 0
+        if self._at < len(items) and _is_shown(items[self._at]) and (speaks or not next_is_empty):
             self._at += 1
         return items[start : self._at]
 
@@ -165,10 +170,9 @@ class _Record:
         """What the model answered next; None when it answered no more."""
         start, items = self._at, self._items
         if self._sizes is not None:
-            size = next(self._sizes, None)
-            if size is None:
+            if not self._sizes:
                 return None
-            self._at = min(start + max(size, 0), len(items))
+            self._at = min(start + max(self._sizes.popleft(), 0), len(items))
         else:
             if start == len(items):
                 return None

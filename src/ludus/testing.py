@@ -3,13 +3,14 @@
 Recorded lines and real rows live in an optional folder outside the repository; a test that asks for them is skipped
 where the folder is not there. A line holds a `row`, a `response` (or, for `kind` `tool`, `calls`), settings in
 `config`, and what the reference returned: `reference_reward`, `reference_extra`, `reference_error` or
-`reference_outputs`.
+`reference_outputs`. Where answers are judged together, it holds `responses` and `reference_rewards`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ludus.collection.jury import verdicts
 from ludus.environment import Environment
 from ludus.outcome import Failure, Stage, Verdict
 from ludus.processes import shared_pool
@@ -65,12 +67,23 @@ async def judge(
 
     verdict = await judge("mcqa", row, r"\\boxed{B}", grading_mode="lenient_boxed")
     """
-    given = Response.of(message(response)) if isinstance(response, str) else response
+    given = _response(response)
     return await _judge(configured(which, settings), row, given, answered_calls(given), prepare)
 
 
+async def judge_group(
+    which: Which, row: Row, responses: Iterable[Response | str], *, prepare: Prepare | None = None, **settings: Any
+) -> list[Verdict] | Failure:
+    """What an environment that judges groups makes of the answers to a row, in their order.
+
+    verdicts = await judge_group("genrm_compare", row, ["A short answer.", "A better one."], prepare=with_judge)
+    """
+    return await _judge_group(configured(which, settings), row, list(map(_response, responses)), prepare)
+
+
 async def replay(which: Which, line: Line, *, compat: bool = False, prepare: PrepareFor | None = None) -> Any:
-    """Play a recorded line: a `Verdict`, the outputs of its tools as a list of texts, or the `Failure` that it met.
+    """Play a recorded line: a `Verdict`, a list of them where the line has `responses`, the outputs of its tools as a
+    list of texts, or the `Failure` that it met.
 
     Calls of a response are run on the session before it is judged if the response shows what they returned.
     """
@@ -78,6 +91,8 @@ async def replay(which: Which, line: Line, *, compat: bool = False, prepare: Pre
     ready = (lambda session: prepare(session, line)) if prepare is not None else None
     if line.get("kind") == "tool":
         return await _outputs(environment, line["row"], line["calls"], ready)
+    if line.get("responses") is not None:
+        return await _judge_group(environment, line["row"], list(map(Response, line["responses"])), ready)
     response = Response(line["response"])
     recorded = line.get("session") or {}
     calls = recorded.get("executed_calls", answered_calls(response))
@@ -106,9 +121,12 @@ def disagreement(line: Line, result: Any, *, free: bool = False) -> str | None:
     """
     if isinstance(result, Failure):
         accepted = result.kind != "crash" and (free or line.get("reference_error"))
-        return None if accepted else f"{result}, reference {line.get('reference_reward')}"
+        wanted = line.get("reference_rewards", line.get("reference_reward"))
+        return None if accepted else f"{result}, reference {wanted}"
     if free:
         return None
+    if line.get("responses") is not None:
+        return _group_disagreement(line, result)
     if isinstance(result, list):
         wanted = line["reference_outputs"]
         same_outputs = len(wanted) == len(result) and all(map(same, wanted, result))
@@ -120,6 +138,14 @@ def disagreement(line: Line, result: Any, *, free: bool = False) -> str | None:
         if key in result.values and not same(value, result.values[key]):
             return f"{key} {result.values[key]!r}, reference {value!r}"
     return None
+
+
+def _group_disagreement(line: Line, found: list[Verdict]) -> str | None:
+    """Rewards are means, which may be added up in another order: what differs in the last digit is the same."""
+    wanted = [0.0] * len(found) if line.get("reference_error") else line["reference_rewards"]
+    rewards = [verdict.reward for verdict in found]
+    agrees = len(wanted) == len(rewards) and all(map(math.isclose, rewards, wanted))
+    return None if agrees else f"rewards {rewards}, reference {wanted}"
 
 
 def same(left: Any, right: Any) -> bool:
@@ -168,6 +194,16 @@ async def _judge(
         return Failure.of(error, stage)
 
 
+async def _judge_group(
+    environment: Environment, row: Row, responses: list[Response], prepare: Prepare | None
+) -> list[Verdict] | Failure:
+    try:
+        async with _fresh(environment, row, prepare) as (task, session):
+            return await verdicts(session, task, responses, environment.limits.verify)
+    except Exception as error:
+        return Failure.of(error, "verify")
+
+
 async def _outputs(
     environment: Environment, row: Row, calls: Iterable[dict[str, Any]], prepare: Prepare | None
 ) -> list[str] | Failure:
@@ -182,6 +218,18 @@ async def _outputs(
 async def _session(
     environment: Environment, row: Row, prepare: Prepare | None, open: bool = True
 ) -> AsyncIterator[tuple[Task, Resources]]:
+    async with _fresh(environment, row, prepare) as (task, session):
+        try:
+            if open:
+                await awaited(session.open, task)
+            yield task, session
+        finally:
+            await awaited(session.close)
+
+
+@asynccontextmanager
+async def _fresh(environment: Environment, row: Row, prepare: Prepare | None) -> AsyncIterator[tuple[Task, Resources]]:
+    """A task and resources that were not opened."""
     try:
         task = environment.task(row)
     except ValidationError as error:
@@ -191,12 +239,11 @@ async def _session(
         session = environment.resources(environment.config, shared)
         if prepare is not None:
             prepare(session)
-        try:
-            if open:
-                await awaited(session.open, task)
-            yield task, session
-        finally:
-            await awaited(session.close)
+        yield task, session
+
+
+def _response(given: Response | str) -> Response:
+    return Response.of(message(given)) if isinstance(given, str) else given
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

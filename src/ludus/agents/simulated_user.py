@@ -21,6 +21,7 @@ from ludus.response import Item, Items, Response, function_call_output, is_messa
 from ludus.task import derive_seed
 from ludus.tools import not_found
 
+_OF_USER = "/user"
 _BEGIN = "(The conversation begins. Write your first message.)"
 _SILENCE = "(nothing)"
 _CONTROL_TOKEN = re.compile(r"<(?=[|\uff5c])")
@@ -72,7 +73,7 @@ class SimulatedUser:
         self._params = dict(params or {})
         if role.tools:
             self._params["tools"] = [tool.tool.schema() for tool in role.tools]
-        self._session = f"{episode.job.rollout_id}/user"
+        self._session = f"{episode.job.rollout_id}{_OF_USER}"
         self._history = Items([{"role": "system", "content": role.prompt()}])
         self._heard = 0
         self._requests = 0
@@ -85,10 +86,16 @@ class SimulatedUser:
             return Said(self.role.opening)
         self._listen()
         for _ in range(self._attempts):
-            said = Said.of(self._own_words(await self._reply()))
-            if said.text and not (first and said.marker):
+            response = await self._reply()
+            said = Said.of(self._own_words(response))
+            if response.incomplete_reason is not None:  # what was cut off is not what the user meant
+                self.problem = f"was cut off: {response.incomplete_reason}"
+            elif not said.text:
+                self.problem = "said nothing"
+            elif first and said.marker:
+                self.problem = "ended the conversation before it began"
+            else:
                 return said
-            self.problem = "ended the conversation before it began" if said.text else "said nothing that can be used"
         return None
 
     def forget(self) -> None:
@@ -153,10 +160,15 @@ class SimulatedUser:
         return function_call_output(call["call_id"], output)
 
     def _own_words(self, response: Response) -> str:
-        """What was said, without the name in front of it. An answer that was cut off is not what the user meant."""
-        text = response.output_text.strip() if response.incomplete_reason is None else ""
+        """What was said, without the name in front of it."""
+        text = response.output_text.strip()
         label = f"{self.role.name}:"
         return text[len(label) :].strip() if text[: len(label)].casefold() == label.casefold() else text
+
+
+def is_users(request: Request) -> bool:
+    """Whether a request is for the user and not for the policy, where one model plays both."""
+    return (request.session or "").endswith(_OF_USER)
 
 
 def _harmless(text: str) -> str:

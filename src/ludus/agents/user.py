@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Self, TypeVar
 
 from ludus.tools import Tool
@@ -78,9 +79,14 @@ class UserTool:
 
 def user_tools(owner: object) -> list[UserTool]:
     """Everything that an object offers to the user, in the order of definition."""
-    names = dict.fromkeys(name for base in reversed(type(owner).__mro__) for name in vars(base))
-    found = (getattr(getattr(type(owner), name), "__ludus_user_tool__", None) for name in names)
-    return [UserTool(tool, owner) for tool in found if tool is not None]
+    return [UserTool(tool, owner) for tool in _tools_of(type(owner))]  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=256)
+def _tools_of(kind: type) -> tuple[Tool, ...]:
+    names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
+    found = (getattr(getattr(kind, name), "__ludus_user_tool__", None) for name in names)
+    return tuple(tool for tool in found if tool is not None)
 
 
 @dataclass(frozen=True)

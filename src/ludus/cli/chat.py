@@ -51,6 +51,8 @@ def chat(
         raise UserError(f"--set model.{next(iter(model_settings))} needs a model", "Name one with --model")
     loaded = Environment.load(environment)
     loaded.configure(settings)
+    if model is None and getattr(loaded.agent.config, "user", "") is None:
+        raise UserError("nobody plays the user", "Name a model: --set agent.user=SPEC")
     chosen = _nth_row(loaded, input, row)
     opened = open_model(model, model_settings) if model is not None else None
     with Keyboard() as keyboard:
@@ -80,6 +82,8 @@ def _play(environment: Environment, row: Row, model: Model | None, seed: int, ke
     from ludus.cli.screen import screen, show_verdict
 
     conversation = Conversation(screen(), keyboard, row, plays=model is None)
+    if environment.resources.by_group:
+        conversation.say("The answers to a task are judged together here: yours will be a group of one.")
     # A person may think for as long as it takes; everything else keeps its deadline.
     patience: dict[str, Any] = {"rollout": A_WEEK}
     if model is None:

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from ludus.agent import Agent
+from ludus.agents.simulated_user import is_users
 from ludus.cli.calls import Call, read_turn, signature
 from ludus.cli.keyboard import Keyboard
 from ludus.cli.rollout_view import prompt_of
@@ -178,6 +179,8 @@ class WatchedModel(Model):
     async def respond(self, request: Request) -> Response:
         """Show what is new, then what the model makes of it."""
         conversation = self._conversation
+        if is_users(request):  # it plays the simulated user as well, whose words are shown when the policy hears them
+            return await self._model.respond(request)
         conversation.follow(request)
         with conversation.console.status(text(f"waiting for {self.name}", "dim")):
             response = await self._model.respond(request)

@@ -125,6 +125,12 @@ class Metrics:
             return
         self._rates[round(rate, 1)] += 1
         self.reward.add(n, group.total)
+        if n == 1:  # what both estimators come to, and most collections are of single attempts
+            sums = self._pass[1]
+            sums[0] += 1
+            sums[1] += rate
+            sums[2] += rate
+            return
         for k in range(1, min(n, self.repeats) + 1):
             sums = self._pass[k]
             sums[0] += 1

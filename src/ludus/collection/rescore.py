@@ -66,7 +66,8 @@ class Rescoring:
         """Answer every row. However it ends, what is in the output is whole."""
         async with contextlib.AsyncExitStack() as stack:
             self.source = stack.enter_context(Source(self.path))
-            scorers = Scorers(stack, self._settings, sign=self.output is not None, stale=self._stale)
+            signs = self.output is not None
+            scorers = Scorers(stack, self._settings, sign=signs, stale=self._stale, whole=self.path)
             if self._environment is not None:
                 await scorers.use(self._environment)
             if self.output is not None:
@@ -111,7 +112,7 @@ class Rescoring:
         await asyncio.sleep(LOOK)
         named = self._environment
         movable = named is None or isinstance(named, (str, Path))
-        alone = self._concurrency == 1 or lineup.in_flight or scorers.has_sessions
+        alone = self._concurrency == 1 or lineup.in_flight or not scorers.stand_alone
         helpers = min(_processors() - 1, MOST_HELPERS)
         if not movable or alone or helpers < 1 or self.source is None or self.source.left < WORTH_HELP:
             return

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from ludus.collection.replay import has_session, replay
 from ludus.collection.stored import Stored, bad_row, parse, unreadable
+from ludus.collection.stored_groups import NeedsWholeFile, StoredGroups
 from ludus.deadline import Deadline
 from ludus.environment import Environment
 from ludus.errors import UserError
@@ -59,8 +60,9 @@ class Scorer:
         kind = environment.resources
         self.environment = environment
         self.signer = Signer(environment)
+        self.by_group = kind.by_group
         self.has_session = has_session(kind)
-        self._shared = shared
+        self.shared = shared
         self._is_async = inspect.iscoroutinefunction(kind.verify)
         aliases = (field.alias or name for name, field in kind.Task.model_fields.items())
         forbids = kind.Task.model_config.get("extra") == "forbid"
@@ -71,9 +73,9 @@ class Scorer:
     async def score(self, stored: Stored, response: Response, deadline: Deadline) -> tuple[Verdict, Row | None]:
         """The verdict on a response, and how its session differed from the recorded one; or what `verify` raises."""
         environment = self.environment
-        task = self._task(stored.task)
+        task = self.task(stored.task)
         try:
-            resources = environment.resources(environment.config, self._shared)
+            resources = environment.resources(environment.config, self.shared)
         except Exception as error:
             raise Failure.of(error, "open") from error
         resources.seed = stored.seed
@@ -106,7 +108,8 @@ class Scorer:
         """The row of the last task if this is an equal one. Repeats share their task, as they do in a collection."""
         return self._row if row == self._row else row
 
-    def _task(self, row: Row) -> Task:
+    def task(self, row: Row) -> Task:
+        """The task that a row holds; a failure where it is none of this environment's."""
         if row is self._row and self._checked is not None:
             return self._checked
         given = row if self._only is None else {key: row[key] for key in row if key in self._only}
@@ -123,12 +126,19 @@ class Scorer:
 
 class Scorers:
     """Answers rows of any environment. With `sign`, an answer is a line to be written; with `stale`, a row whose
-    receipt is still good is left alone."""
+    receipt is still good is left alone. Rows of `whole` that are judged together find each other in that file."""
 
     def __init__(
-        self, stack: contextlib.AsyncExitStack, settings: dict[str, Any], *, sign: bool = True, stale: bool = False
+        self,
+        stack: contextlib.AsyncExitStack,
+        settings: dict[str, Any],
+        *,
+        sign: bool = True,
+        stale: bool = False,
+        whole: Path | None = None,
     ) -> None:
         self._stack, self._settings = stack, settings
+        self._groups = StoredGroups(whole, stale=stale)
         self._sign, self._stale = sign or stale, stale
         self._all: Scorer | None = None
         self._known: dict[str, Scorer | str] = {}
@@ -137,11 +147,13 @@ class Scorers:
     async def use(self, which: Which) -> None:
         """Judge every row with this environment, whatever the rows say."""
         self._all = await self._open(Environment.load(which))
+        self._groups.named = True
 
     @property
-    def has_sessions(self) -> bool:
-        """Whether any row so far was more than its text."""
-        return any(isinstance(each, Scorer) and each.has_session for each in (self._all, *self._known.values()))
+    def stand_alone(self) -> bool:
+        """Whether every row so far was no more than its text, and judged for itself."""
+        scorers = [each for each in (self._all, *self._known.values()) if isinstance(each, Scorer)]
+        return not any(each.has_session or each.by_group for each in scorers)
 
     async def answer(self, number: int, line: bytes, deadline: Deadline) -> Answer:
         """Answer one line of a file. Raises only what stops everything: a cancellation, a mistake in the settings."""
@@ -155,17 +167,23 @@ class Scorers:
         try:
             if scorer is None:
                 scorer = await self._named(stored.row)
-            response, receipt = stored.response(), ""
+            response, receipt, drift = stored.response(), "", None
             stored.task = scorer.same_task(stored.task)
-            if self._sign:
-                receipt = scorer.signer.sign(stored.task, response.output)
-                if self._stale and answer.before is not None and stored.row.get("receipt") == receipt:
+            if scorer.by_group:
+                found = await self._groups.verdict(scorer, stored)
+                if found is None:
                     return answer
-            verdict, drift = await scorer.score(stored, response, deadline)
+                verdict, receipt = found
+            else:
+                if self._sign:
+                    receipt = scorer.signer.sign(stored.task, response.output)
+                    if self._stale and answer.before is not None and stored.row.get("receipt") == receipt:
+                        return answer
+                verdict, drift = await scorer.score(stored, response, deadline)
             answer.reward, answer.mask, answer.drift = verdict.reward, verdict.mask, drift["count"] if drift else 0
             if self._sign:
                 answer.line = stored.line(line, scorer.environment.name, verdict, receipt, drift)
-        except UserError:
+        except (UserError, NeedsWholeFile):
             raise
         except Exception as error:
             deep = isinstance(error, RecursionError)

@@ -13,6 +13,7 @@ these; a function that cannot tell for a task returns None:
     exploits(task) -> {name: script}         more bad policies
     preserving(task) -> {name: script}       other ways to write the right answer
     breaking(task) -> {name: script}         wrong answers that look like the right one
+    rivals(task) -> list[str]                answers to be judged together with, where groups are judged
 
 A script is a text, a turn or a list of turns, as `ScriptedModel` plays them.
 """
@@ -31,7 +32,7 @@ from ludus.task import Task
 
 FILE = "qualify.py"
 CONSTANTS = {"settings", "expected_exploits"}
-FUNCTIONS = {"gold", "answer", "oracle", "options", "chance", "exploits", "preserving", "breaking"}
+FUNCTIONS = {"gold", "answer", "oracle", "options", "chance", "exploits", "preserving", "breaking", "rivals"}
 _GOLD_FIELDS = ("expected_answer", "answer", "gold_answer", "ground_truth", "target", "solution")
 _OPTION_FIELDS = ("options", "choices")
 
@@ -95,6 +96,15 @@ class Oracle:
     def exploits(self, task: Task) -> dict[str, Script]:
         """Bad policies of the environment's own."""
         return self._scripts("exploits", task) or {}
+
+    @property
+    def has_rivals(self) -> bool:
+        """Whether the environment says which answers others are compared with."""
+        return "rivals" in self._hooks
+
+    def rivals(self, task: Task) -> list[str]:
+        """The answers that an answer is judged together with."""
+        return list(self._hooks["rivals"](task)) if self.has_rivals else []
 
     def preserving(self, task: Task) -> dict[str, Script]:
         """Other ways to write the right answer."""

@@ -19,10 +19,11 @@ from ludus.collection.qualify.attempts import Attempt, Kind, Row, Script, play
 from ludus.collection.qualify.card import Card, Thresholds
 from ludus.collection.qualify.oracle import Oracle
 from ludus.collection.qualify.policies import Seen, exploits
+from ludus.collection.qualify.rivals import among_rivals, rivals_check
 from ludus.collection.rows import Rows
 from ludus.environment import Environment
 from ludus.task import Task
-from ludus.verifiers.judge import JudgeConfig
+from ludus.verifiers.judge import JudgeModelConfig
 
 TOGETHER = 32
 
@@ -50,6 +51,7 @@ def qualify(
 
 
 async def _qualified(environment: Environment, oracle: Oracle, rows: Rows, seed: int, thresholds: Thresholds) -> Card:
+    given, environment = environment, among_rivals(environment, oracle)
     attempts, chances, choices = [], [], []
     for task_id, row, task in rows:
         attempts += attempts_at(task_id, row, task, oracle, seed)
@@ -77,6 +79,7 @@ async def _qualified(environment: Environment, oracle: Oracle, rows: Rows, seed:
         checks.deterministic(attempts, first, twice),
         checks.isolated(attempts, first, together),
         checks.without_side_effects(environment, attempts, twice),
+        *rivals_check(given, oracle),
         *_judge_check(environment),
     ]
     return card
@@ -100,7 +103,7 @@ def attempts_at(task_id: str, row: Row, task: Task, oracle: Oracle, seed: int) -
 
 def _judge_check(environment: Environment) -> list[checks.Check]:
     """Say what a judge's part in the card is worth."""
-    if not isinstance(environment.config, JudgeConfig):
+    if not isinstance(environment.config, JudgeModelConfig):
         return []
     judge = environment.config.judge
     if judge is None:

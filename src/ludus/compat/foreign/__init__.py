@@ -1,0 +1,1 @@
+"""The environment that stands for a resources server that is not ours."""

@@ -1,0 +1,50 @@
+"""What things are called in NeMo Gym and in Ludus."""
+
+from __future__ import annotations
+
+RESOURCES, AGENTS, MODELS = KINDS = ("resources_servers", "responses_api_agents", "responses_api_models")
+
+#: How one instance of each kind is called in a sentence.
+A_SERVER = {RESOURCES: "resources server", AGENTS: "agent", MODELS: "model server"}
+
+#: Which agent of ours an implementation is. An agent of ours may be named as it is, too.
+AGENT_TYPES = {
+    "simple_agent": "simple",
+    "tool_simulation_agent": "single_turn",
+    "non_executing_simple_agent": "single_turn",
+    "gymnasium_agent": "gymnasium",
+    "conversational_tool_use": "conversation",
+}
+
+#: Names that rows of published datasets give to the agent of an environment, beside `<environment>_simple_agent`.
+AGENT_NAMES = {
+    "blackjack": ["blackjack_gymnasium_agent"],
+    "conversational_tool_use_simulation": ["conversational_tool_use_agent"],
+    "example_multi_turn_gymnasium": ["example_multi_turn_gymnasium_agent"],
+    "genrm_compare": ["genrm_simple_agent"],
+    "structured_outputs": ["structured_outputs_v3_simple_agent", "structured_outputs_v4_simple_agent"],
+}
+
+DOMAINS = set(
+    "math coding agent knowledge instruction_following long_context safety games translation e2e rlhf other".split()
+)
+DOMAIN_OF = {"mathematics": "math"}
+LICENCE_OF = {"Apache-2.0": "Apache 2.0", "CC-BY-4.0": "Creative Commons Attribution 4.0 International"}
+DATASET_TYPES = ("train", "validation", "example", "benchmark")
+
+#: Fields of a server that are about the server and not about what it does.
+ABOUT_THE_SERVER = set(
+    "entrypoint host port url num_workers domain description value verified verified_url datasets".split()
+)
+
+#: Top-level keys that a configuration may hold beside its servers.
+GLOBAL_KEYS = set(
+    "config_paths policy_base_url policy_api_key policy_model_name default_host use_absolute_ip port_range_low "
+    "port_range_high head_server ray_head_node_address skip_venv_if_present uv_cache_dir uv_venv_dir uv_pip_set_python "
+    "pip_install_verbose dry_run results_dir cache_dir nemo_gym_log_dir model_endpoint_readiness_timeout_seconds "
+    "uvicorn_timeout_worker_healthcheck error_on_almost_servers allow_openai_version_skew observability_enabled "
+    "model_call_capture_dir token_id_capture skip_verification skip_verification_reward profiling_enabled "
+    "uvicorn_logging_show_200_ok global_aiohttp_connector_limit global_aiohttp_connector_limit_per_host "
+    "global_aiohttp_client_request_debug hf_token".split()
+)
+EXPORTERS = ("wandb_", "mlflow_", "global_aiohttp_")

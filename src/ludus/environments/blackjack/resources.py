@@ -1,0 +1,98 @@
+"""One hand of blackjack: two cards each from a deck without end, and one of the dealer's two lies open.
+
+The model hits until it stands or has more than 21; the dealer then draws to 17. Whoever is nearer to 21 wins.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any, Literal
+
+from pydantic import AliasChoices, Field, NonNegativeInt
+
+import ludus
+from ludus import Game, ResourcesConfig, Response, Step
+
+Card = Literal["2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K", "A"]
+CARDS: tuple[Card, ...] = ("2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K", "A")
+MOST = 21
+DEALER_STANDS = 17
+HOW_TO_ACT = "Respond with <action>hit</action> or <action>stand</action>."
+
+_ACTION = re.compile(r"<action>\s*(hit|stand)\s*</action>", re.IGNORECASE)
+
+
+class Blackjack(Game):
+    """A table for one player. The cards come from the rollout's seed, or from the row first if it brings some."""
+
+    class Task(ludus.Task):
+        #: The first cards, in the order in which they are dealt: two to the player, two to the dealer, then as drawn.
+        deck: list[Card] = Field([], validation_alias=AliasChoices("deck", "golden_deck"))
+
+    class Config(ResourcesConfig):
+        """Settings of the table."""
+
+        #: How many answers in a row without an action are answered by a reminder, before the hand is lost.
+        reminders: NonNegativeInt = 2
+
+    config: Config
+
+    async def reset(self, task: Task) -> str:
+        self._stacked, self._random = list(task.deck), random.Random(self.seed)
+        self._unread = 0
+        self.player = [self._draw(), self._draw()]
+        self.dealer = [self._draw(), self._draw()]
+        return self._table()
+
+    async def step(self, task: Task, response: Response) -> Step:
+        action = action_of(response.output_text)
+        if action is None and not self.config.compat:
+            return self._remind()
+        self._unread = 0
+        if action == "hit":
+            self.player.append(self._draw())
+            return self._over(-1.0, "bust") if value(self.player) > MOST else Step(self._table())
+        while value(self.dealer) < DEALER_STANDS:
+            self.dealer.append(self._draw())
+        mine, theirs = value(self.player), value(self.dealer)
+        if theirs > MOST or mine > theirs:
+            return self._over(1.0, "win")
+        return self._over(0.0, "draw") if mine == theirs else self._over(-1.0, "loss")
+
+    def _remind(self) -> Step:
+        """Ask again. Giving up must not pay more than losing, so a player who will not play has lost."""
+        self._unread += 1
+        if self._unread > self.config.reminders:
+            return self._over(-1.0, "forfeit")
+        return Step(f"No action was found in your answer.\n{HOW_TO_ACT}")
+
+    def _over(self, reward: float, result: str) -> Step:
+        info: dict[str, Any] = {"result": result}
+        for who, hand in (("player", self.player), ("dealer", self.dealer)):
+            info |= {who: shown(hand), f"{who}_value": value(hand)}
+        return Step(reward=reward, terminated=True, info=info)
+
+    def _table(self) -> str:
+        hand = f"Your hand: {shown(self.player)} = {value(self.player)}"
+        return f"{hand}\nDealer shows: {self.dealer[0]}\n{HOW_TO_ACT}"
+
+    def _draw(self) -> Card:
+        return self._stacked.pop(0) if self._stacked else self._random.choice(CARDS)
+
+
+def action_of(text: str) -> str | None:
+    """The first action that a text takes, or None."""
+    found = _ACTION.search(text)
+    return found[1].lower() if found else None
+
+
+def value(hand: list[Card]) -> int:
+    """What a hand is worth: an ace counts 11 if that is not too much, and 1 if it is."""
+    total = sum(1 if card == "A" else int(card) if card.isdigit() else 10 for card in hand)
+    return total + 10 if "A" in hand and total + 10 <= MOST else total
+
+
+def shown(hand: list[Card]) -> str:
+    """A hand as it is written: `[10, A]`."""
+    return f"[{', '.join(hand)}]"

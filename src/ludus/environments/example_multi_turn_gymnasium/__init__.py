@@ -1,0 +1,1 @@
+"""A conversation with fixed follow-up questions."""

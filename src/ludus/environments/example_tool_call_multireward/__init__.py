@@ -1,0 +1,1 @@
+"""One tool call, rewarded in three parts."""

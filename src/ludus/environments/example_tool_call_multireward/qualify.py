@@ -1,0 +1,42 @@
+"""How qualification makes the call: the full reward is 3, and the form of a call is worth something by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+expected_exploits = {
+    "tool_spam": (2.0, "a lone call that fits its schema earns those two parts, whatever it asks for"),
+}
+
+
+def oracle(task: Any) -> list[Any]:
+    """The expected call and nothing else."""
+    return [_call(task)]
+
+
+def preserving(task: Any) -> dict[str, Any]:
+    """The expected call after a thought, and with an argument more."""
+    more = {**task.expected_call["arguments"], "note": "please"}
+    return {
+        "after_reasoning": [{"reasoning": "One call will do.", **_call(task)}],
+        "more_arguments": [{**_call(task), "arguments": more}],
+    }
+
+
+def breaking(task: Any) -> dict[str, Any]:
+    """Another argument, another name, two calls, a word too many, and the call only in words."""
+    expected = task.expected_call
+    wrong = {key: f"{value} " if isinstance(value, str) else str(value) for key, value in expected["arguments"].items()}
+    one = {"name": expected["name"], "arguments": expected["arguments"]}
+    return {
+        "other_argument": [{**_call(task), "arguments": wrong}],
+        "no_arguments": [{**_call(task), "arguments": {}}],
+        "other_name": [{**_call(task), "call": f"{expected['name']}s"}],
+        "twice": [{"calls": [one, one]}],
+        "with_text": [{"text": "Here you are.", **_call(task)}],
+        "in_words": f"{expected['name']}({expected['arguments']})",
+    }
+
+
+def _call(task: Any) -> dict[str, Any]:
+    return {"call": task.expected_call["name"], "arguments": task.expected_call["arguments"]}

@@ -1,0 +1,77 @@
+"""A question that one tool call answers. Three things are rewarded apart from each other and added up: whether the call
+is the right one, whether its arguments are complete, and whether it is all that the model said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+import ludus
+from ludus import Resources, Response, Verdict, tool
+from ludus.response import Item, is_message
+
+
+class MultiReward(Resources):
+    """A weather service for which every city is sunny, and a verifier with three opinions."""
+
+    class Task(ludus.Task):
+        expected_call: dict[str, Any] = {}
+
+    @tool
+    async def get_weather(self, city: str) -> dict[str, str]:
+        """Get the current weather for a city.
+
+        Args:
+            city: The city to get the weather for.
+        """
+        return {"city": city, "weather_description": f"The weather in {city} is sunny."}
+
+    async def verify(self, task: Task, response: Response) -> Verdict:
+        calls = response.function_calls
+        parts: dict[str, Any] = {
+            "correctness": float(any(self._is_expected(call, task.expected_call) for call in calls)),
+            "schema_valid": float(bool(calls) and self._is_complete(calls[0], task)),
+            "format": float(len(calls) == 1 and not any(map(is_message, response.output))),
+        }
+        predicted = [{"name": call["name"], "arguments": arguments_of(call) or {}} for call in calls]
+        return Verdict(sum(parts.values()), components=parts, **parts, predicted_calls=predicted)
+
+    def _is_expected(self, call: Item, expected: dict[str, Any]) -> bool:
+        """Whether a call has the expected name and every expected argument; it may have more."""
+        given = arguments_of(call)
+        if not expected or call["name"] != expected.get("name"):
+            return False
+        wanted = expected.get("arguments") or {}
+        if self.config.compat:
+            return all((given or {}).get(name) == value for name, value in wanted.items())
+        return given is not None and all(name in given and same(given[name], wanted[name]) for name in wanted)
+
+    def _is_complete(self, call: Item, task: Task) -> bool:
+        """Whether a call's arguments are an object with all that its tool requires."""
+        given = arguments_of(call)
+        offered = task.tools if task.tools is not None else self.tools()
+        schema = next((entry for entry in offered if entry.get("name") == call["name"]), None)
+        if given is None or (schema is None and not self.config.compat):
+            return False
+        return all(name in given for name in ((schema or {}).get("parameters") or {}).get("required") or ())
+
+
+def arguments_of(call: Item) -> dict[str, Any] | None:
+    """A call's arguments, or None where they are no JSON object."""
+    try:
+        given = orjson.loads(call["arguments"])
+    except orjson.JSONDecodeError:
+        return None
+    return given if isinstance(given, dict) else None
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two JSON values are equal. Unlike in Python, true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)

@@ -1,0 +1,1 @@
+"""Any environment with Gymnasium's interface, played in text."""

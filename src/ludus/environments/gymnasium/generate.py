@@ -1,0 +1,26 @@
+"""Starting points without end: rows that differ in the seed that the environment is reset with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+INSTRUCTION = (
+    "You play a game, one action in each answer. Think as long as you like, then end your answer with your action, "
+    "written as <action>ACTION</action>."
+)
+
+
+def stream(seed: int, *, instruction: str = INSTRUCTION) -> Iterator[dict[str, Any]]:
+    """Rows with seeds, no two of them alike.
+
+    stream(7, instruction="Answer with <action>ACTION</action> and nothing else.")
+    """
+    chance, drawn = random.Random(seed), set()
+    while True:
+        start = chance.getrandbits(31)
+        if start not in drawn:
+            drawn.add(start)
+            asked = [{"role": "system", "content": instruction}, {"role": "user", "content": "Begin."}]
+            yield {"responses_create_params": {"input": asked}, "seed": start}

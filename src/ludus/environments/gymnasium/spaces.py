@@ -1,0 +1,160 @@
+"""Spaces as text: what an observation looks like, which actions there are, and which one an answer takes.
+
+An action is looked for in three places, and the first that is there counts: the last `<action>...</action>`, the last
+`\\boxed{...}`, and the answer itself, which is its last number where an action is a number. Answers are hostile, so
+everything here reads them a fixed number of times.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from ludus.errors import UserError, missing_extra
+from ludus.verifiers.answers import last_boxed
+
+#: An observation with more numbers than this cannot be read as text.
+MOST_NUMBERS = 400
+DIGITS = 4
+
+_TAG = re.compile(r"<(/?)action>", re.IGNORECASE)
+_INTEGER = re.compile(r"(?<![\d.])[-+]?\d{1,18}(?!\.?\d)")
+_COLOURED = re.compile(r"\x1b\[([\d;]*)m(.*?)\x1b\[0?m", re.DOTALL)
+_CODE = re.compile(r"\x1b\[[\d;]*m")
+_COLOURS = ("grey", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+
+
+def library() -> Any:
+    """Gymnasium, or what to type to get it."""
+    if find_spec("gymnasium") is None:
+        raise missing_extra("gymnasium", "pip install 'ludus[gymnasium]'")
+    import gymnasium
+
+    return gymnasium
+
+
+class Actions:
+    """The actions of a game: how they are described, and how one is read. No space at all means any text."""
+
+    def __init__(self, space: Any = None) -> None:
+        self.described, self.example, self._of = _kinds(space)
+        self._contains = space.contains if space is not None else bool
+
+    def read(self, answer: str) -> Any:
+        """The action that an answer takes, or None."""
+        written = _written(answer)
+        action = self._of(written if written is not None else answer, written is None)
+        return action if action is not None and self._contains(action) else None
+
+
+def rendered(observation: Any) -> str:
+    """An observation as text."""
+    if isinstance(observation, str):
+        return observation
+    if isinstance(observation, dict):
+        return "\n".join(f"{name}: {rendered(value)}" for name, value in observation.items())
+    if isinstance(observation, tuple):
+        return f"({', '.join(map(rendered, observation))})"
+    shape = getattr(observation, "shape", ())
+    if len(shape) == 2:
+        return "\n".join(" ".join(map(_number, row)) for row in observation.tolist())
+    if shape or isinstance(observation, list):
+        values = observation.tolist() if shape else observation
+        return f"[{', '.join(map(_number, values))}]" if len(shape) < 2 else str(values)
+    return _number(observation.item() if hasattr(observation, "item") else observation)
+
+
+def numbers_in(space: Any) -> int:
+    """How many numbers an observation from a space holds."""
+    parts = getattr(space, "spaces", None)
+    if parts is not None:
+        return sum(map(numbers_in, parts.values() if hasattr(parts, "values") else parts))
+    return math.prod(getattr(space, "shape", None) or (1,))
+
+
+def plain_picture(picture: str) -> str:
+    """What a game draws for a terminal, without colours: what was lit up stands in brackets, and a legend follows."""
+    legend: dict[str, str] = {}
+
+    def uncoloured(found: re.Match[str]) -> str:
+        codes = [int(code) for code in found[1].split(";") if code]
+        lit = any(40 <= code < 48 for code in codes)
+        shown = f"[{found[2]}]" if lit else found[2]
+        colour = next((_COLOURS[code % 10] for code in codes if 30 <= code < 48 and code % 10 < 8), None)
+        if colour is not None:
+            legend[shown] = colour
+        return shown
+
+    drawn = _CODE.sub("", _COLOURED.sub(uncoloured, picture)).strip("\n")
+    colours = ", ".join(f"{shown} is {colour}" for shown, colour in legend.items())
+    return f"{drawn}\n({colours})" if len(legend) > 1 else drawn
+
+
+Reading = Callable[[str, bool], Any]
+
+
+def _kinds(space: Any) -> tuple[str, str, Reading]:
+    """What to say about the actions of a space, one of them, and how to read one. `whole`: nothing marks the place."""
+    if space is None:
+        return "a text", "TEXT", lambda text, whole: text.strip()
+    spaces = library().spaces
+    if isinstance(space, spaces.Discrete):
+        first = int(space.start)
+        return f"an integer from {first} to {first + int(space.n) - 1}", str(first), _integer
+    if isinstance(space, spaces.Text):
+        length = f"{space.min_length} to {space.max_length} characters"
+        return f"a text of {length}", "TEXT", lambda text, whole: text.strip()
+    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
+        bounds = [(int(first), int(first + n) - 1) for first, n in zip(space.start, space.nvec, strict=True)]
+        ranges = ", ".join(f"{first} to {last}" for first, last in bounds)
+        example = ", ".join(str(first) for first, _ in bounds)
+        return f"{len(bounds)} integers with commas between them, from {ranges}", example, _integers(space)
+    if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
+        size = space.shape[0]
+        return f"{size} zeros or ones with commas between them", ", ".join("0" * size), _integers(space)
+    raise UserError(
+        f"its actions are {space!r:.120}, which cannot be written down",
+        "Actions must be Discrete, MultiDiscrete, MultiBinary or Text",
+    )
+
+
+def _written(answer: str) -> str | None:
+    """What an answer marks as its action: the last pair of tags, or else the last box. A tag left open marks none."""
+    tags = list(_TAG.finditer(answer))
+    if not tags:
+        return last_boxed(answer)
+    opening, closing = tags[-2:] if len(tags) > 1 else (tags[0], tags[0])
+    return answer[opening.end() : closing.start()] if closing[1] and not opening[1] else ""
+
+
+def _integer(text: str, whole: bool) -> int | None:
+    """A number that stands alone, or the last one of a whole answer."""
+    if whole:
+        found = _INTEGER.findall(text)
+        return int(found[-1]) if found else None
+    return int(text) if _INTEGER.fullmatch(text := text.strip()) else None
+
+
+def _integers(space: Any) -> Reading:
+    """As many numbers as the space wants, and nothing else."""
+
+    def read(text: str, whole: bool) -> Any:
+        import numpy
+
+        words = text.strip().strip("[]()").replace(",", " ").split()
+        if len(words) != space.shape[0] or not all(map(_INTEGER.fullmatch, words)):
+            return None
+        values = [int(word) for word in words]
+        held = numpy.array(values).astype(space.dtype)
+        return held if held.tolist() == values else None
+
+    return read
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.{DIGITS}g}"
+    return rendered(value) if isinstance(value, (list, tuple, dict)) else str(value)
