@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ludus import UserError
-from ludus.compat.builtin import agent_names, builtin_config
+from ludus.compat.builtin import builtin_config
 from ludus.compat.config import read_config
 from ludus.compat.names import DOMAINS
 from ludus.compat.places import find_data
@@ -50,7 +50,9 @@ def test_the_agents_that_rows_name_are_among_those_of_their_environment():
         for line in path.read_text().splitlines():
             reference = json.loads(line).get("agent_ref")
             if reference:
-                assert reference["name"] in agent_names(path.parent.name, path.parent.name)
+                tree = builtin_config(f"resources_servers/{path.parent.name}/configs/{path.parent.name}.yaml")
+                assert tree is not None
+                assert reference["name"] in tree
 
 
 def test_a_file_of_another_name_adds_an_agent_of_that_name_and_one_set_of_data():

@@ -23,12 +23,14 @@ from ludus import Agent, Environment, Episode, Failure, Request, Resources, Resp
 from ludus.collection.collector import Collector, Plan
 from ludus.collection.groups import Group, Groups
 from ludus.collection.lines import Block
+from ludus.collection.qualify.run import qualify
 from ludus.collection.rescore import rescore
 from ludus.collection.rescore_child import Order, answer_block
 from ludus.collection.rows import Rows
 from ludus.collection.stored_groups import NeedsWholeFile
 from ludus.processes import ProcessPool
 from ludus.rollout import Job
+from ludus.testing import disagreement, judge, judge_group, replay
 
 
 class Longest(Resources):
@@ -359,6 +361,55 @@ async def test_a_helper_who_sees_only_a_block_of_the_file_refuses_to_judge_group
     async with ProcessPool(1) as pool:
         with pytest.raises(NeedsWholeFile):
             await pool.run(answer_block, order, path, Block(0, path.stat().st_size, 1))
+
+
+def test_playing_by_hand_says_that_it_is_a_group_of_one(longest):
+    rows = longest.parent / "rows.jsonl"
+    rows.write_bytes(orjson.dumps({"responses_create_params": {"input": "?"}}) + b"\n")
+    command = [sys.executable, "-m", "ludus", "chat", str(longest), "--input", str(rows)]
+    done = subprocess.run(command, input="A long answer.\n", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "yours will be a group of one" in done.stdout
+    assert "completed, reward 0" in done.stdout
+
+
+async def test_the_helpers_for_tests_judge_groups_too():
+    found = await judge_group(Longest, {"responses_create_params": {"input": "?"}}, ["x", "xxx"])
+    assert isinstance(found, list)
+    assert [verdict.reward for verdict in found] == [-1.0, 1.0]
+    alone = await judge(Longest, {"responses_create_params": {"input": "?"}}, "x")
+    assert isinstance(alone, Verdict)
+    assert alone.reward == 0.0
+    refused = await judge_group(Longest, {}, ["x"])
+    assert isinstance(refused, Failure)
+    assert refused.kind == "bad_row"
+
+
+@pytest.mark.parametrize(
+    ("fields", "agrees"),
+    [
+        ({"reference_rewards": [-1.0, 1.0]}, True),
+        ({"reference_rewards": [-1.0, 1.0 + 1e-15]}, True),
+        ({"reference_rewards": [-1.0, 1.1]}, False),
+        ({"reference_rewards": [-1.0]}, False),
+        ({"reference_rewards": None, "reference_error": "HTTP 500"}, False),
+    ],
+)
+async def test_recorded_groups_agree_by_their_rewards(fields, agrees):
+    said = [Response.of({"role": "assistant", "content": text}).data for text in ("x", "xxx")]
+    line = {"row": {"responses_create_params": {"input": "?"}}, "responses": said, "class": "well_formed", **fields}
+    assert (disagreement(line, await replay(Longest, line)) is None) is agrees
+
+
+def test_qualification_judges_each_answer_among_its_rivals(longest):
+    rows = [{"responses_create_params": {"input": "Say something."}, "expected_answer": "a long answer"}]
+    checks = {check.name: check for check in qualify(longest, input=rows).checks}
+    assert (checks["rivals"].status, checks["deterministic"].status) == ("skipped", "ok")
+    (longest / "qualify.py").write_text("def rivals(task):\n    return ['x' * 4]\n")
+    card = qualify(longest, input=rows)
+    assert {check.name: check.status for check in card.checks}["rivals"] == "ok"
+    assert card.oracle == (13 - 4) / 2
+    assert not card.passed  # the longer the better is no way to judge
 
 
 PLAYER = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'ludus[mcp]'")
 
+from mcp.client.streamable_http import streamable_http_client
 from mcp_sessions import ROW, STDIO, Sum, opened, outputs, play, served
 
 import ludus
@@ -58,9 +60,8 @@ async def test_results_of_every_shape_are_readable(settings: dict[str, Any]) -> 
     async with opened(settings) as session:
         read = {
             kind: await session.call("parts", json.dumps({"kind": kind}))
-            for kind in "several structured both pictured embedded nothing error large".split()
+            for kind in "several structured both pictured embedded nothing error".split()
         }
-    assert read.pop("large") == "x" * 2_000_000
     assert read == {
         "several": "first\n[image, image/png, 8 bytes]\nsecond",
         "structured": '{"weather":"sunny","degrees":21}',
@@ -70,6 +71,15 @@ async def test_results_of_every_shape_are_readable(settings: dict[str, Any]) -> 
         "nothing": "",
         "error": '{"error":"no such city"}',
     }
+
+
+@pytest.mark.skipif(
+    "max_sse_event_size" not in inspect.signature(streamable_http_client).parameters,
+    reason="this version of the SDK takes no result above 1 MiB",
+)
+async def test_a_large_result_arrives_whole(settings: dict[str, Any]) -> None:
+    async with opened(settings) as session:
+        assert await session.call("parts", '{"kind": "large"}') == "x" * 2_000_000
 
 
 async def test_wrong_calls_are_told_to_the_model_and_the_session_goes_on(settings: dict[str, Any]) -> None:
@@ -160,13 +170,25 @@ async def test_tools_may_be_hidden_from_the_model_and_used_by_the_verifier(url: 
 
 async def test_a_rollout_may_bring_a_header_of_its_own(url: str) -> None:
     class Seeded(Sum):
-        async def server(self, task: Any) -> Server:
+        async def servers(self, task: Any) -> dict[str, Server]:
             shared = self.shared
             assert isinstance(shared, HttpServer)
-            return HttpServer(shared.url, shared.name, {"X-Token": task.expected}, tls=shared.tls)
+            return {"": HttpServer(shared.url, shared.name, {"X-Token": task.expected}, tls=shared.tls)}
 
     async with opened({"url": url}, kind=Seeded) as session:
         assert await session.call("header", '{"name": "X-Token"}') == "5"
+
+
+async def test_several_servers_may_serve_one_rollout(url: str) -> None:
+    class Two(Sum):
+        async def servers(self, task: Any) -> dict[str, Server]:
+            return {"first_": self.shared, "second_": self.shared}
+
+    async with opened({"url": url}, kind=Two) as session:
+        assert await session.call("first_note", '{"text": "a"}') == "a"
+        assert await session.call("second_note", '{"text": "b"}') == "b"
+        assert await session.call("first_note", '{"text": "c"}') == "a,c"
+        assert await session.call("note", '{"text": "d"}') == '{"detail":"Not Found"}'
 
 
 async def test_keys_are_named_in_settings_sent_to_the_server_and_cut_out_of_what_comes_back(

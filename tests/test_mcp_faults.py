@@ -275,7 +275,7 @@ async def test_a_closed_session_and_one_that_was_never_opened_fail_calls(url: st
     await session.close()
     unopened = Sum(session.config, session.shared)
     await unopened.close()
-    with pytest.raises(Failure, match="no session"):
+    with pytest.raises(Failure, match="no session has a tool"):
         await unopened.call_server("add", {})
 
 

@@ -51,7 +51,8 @@ class EnvironmentFile(BaseModel):
     """What `environment.yaml` holds.
 
     `argument` names the setting that `NAME:ARGUMENT` sets. Whoever types that is trusted; which arguments a row may
-    name, if any, is a pattern of its own, `row_argument`, because a row must not say what code we run.
+    name, if any, is a pattern of its own, `row_argument`, because a row must not say what code we run. `agent_names` is
+    what rows of published datasets call it in `agent_ref`, where that does not follow from its name.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -65,6 +66,7 @@ class EnvironmentFile(BaseModel):
     argument: str | None = None
     row_argument: str | None = None
     agent: dict[str, Any] = {"type": "simple"}
+    agent_names: list[str] = []
     limits: dict[str, Any] = {}
     datasets: list[Dataset] = []
 
@@ -108,6 +110,7 @@ class Environment:
         plain, colon, argument = name.partition(":")
         known = folders()
         found = next((known[each] for end in _AGENT_SUFFIXES if (each := plain.removesuffix(end)) in known), None)
+        found = found or next((each for each in known.values() if plain in read_file(each).agent_names), None)
         if found is None and re.fullmatch(r"[\w-]+", plain) is None:
             raise UserError(f"{name!r:.80} is not the name of an environment", _NAME_IT)
         if found is None:

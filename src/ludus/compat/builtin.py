@@ -12,7 +12,6 @@ from typing import Any
 
 from ludus.compat.models import MODEL_CONFIGS
 from ludus.compat.names import (
-    AGENT_NAMES,
     AGENT_TYPES,
     AGENTS,
     DATASET_TYPES,
@@ -72,16 +71,16 @@ def environment_config(name: str, stem: str, folder: Path) -> Tree:
     tree: Tree = {name: {RESOURCES: {name: block}}}
     if stem == RESOURCES_ONLY:
         return tree
-    first, *others = agent_names(name, stem)
+    first, *others = agent_names(name, stem, file)
     tree[first] = _agent_of(file, name, [_dataset(each, name) for each in file.datasets if each.path is not None])
     return tree | {each: _agent_of(file, name, []) for each in others}
 
 
-def agent_names(name: str, stem: str) -> list[str]:
+def agent_names(name: str, stem: str, file: EnvironmentFile) -> list[str]:
     """Every name that rows may call the agent of an environment by; the first is its own."""
     usual = f"{name}_simple_agent"
     stems = [] if stem in ("config", RESOURCES_ONLY) else [f"{stem}_simple_agent"]
-    return list(dict.fromkeys([usual, *stems, *AGENT_NAMES.get(name, [])]))
+    return list(dict.fromkeys([usual, *stems, *file.agent_names]))
 
 
 def _agent_of(file: EnvironmentFile, name: str, datasets: list[Tree]) -> Tree:

@@ -16,15 +16,6 @@ AGENT_TYPES = {
     "conversational_tool_use": "conversation",
 }
 
-#: Names that rows of published datasets give to the agent of an environment, beside `<environment>_simple_agent`.
-AGENT_NAMES = {
-    "blackjack": ["blackjack_gymnasium_agent"],
-    "conversational_tool_use_simulation": ["conversational_tool_use_agent"],
-    "example_multi_turn_gymnasium": ["example_multi_turn_gymnasium_agent"],
-    "genrm_compare": ["genrm_simple_agent"],
-    "structured_outputs": ["structured_outputs_v3_simple_agent", "structured_outputs_v4_simple_agent"],
-}
-
 DOMAINS = set(
     "math coding agent knowledge instruction_following long_context safety games translation e2e rlhf other".split()
 )

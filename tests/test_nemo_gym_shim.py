@@ -1,0 +1,361 @@
+"""NeMo RL drives Ludus through `nemo_gym` as it is, and everything that it asserts about a rollout holds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import json
+import math
+import os
+import pickle
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from policy_server import SAMPLING, Policy
+from servers import running
+from serving import COUNTER, COUNTER_ROW, Web, served
+
+SOURCE = Path(__file__).parent.parent / "packages" / "nemo-gym-shim" / "src"
+MODEL = "responses_api_models/vllm_model/configs/vllm_model_for_training.yaml"
+AGENT = f"{COUNTER}_simple_agent"
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def nemo_gym() -> Iterator[SimpleNamespace]:
+    """The names that NeMo RL imports, from the source tree: nothing is installed."""
+    sys.path.insert(0, str(SOURCE))
+    try:
+        cli, collection, utils = (
+            importlib.import_module(f"nemo_gym.{name}") for name in ("cli", "rollout_collection", "server_utils")
+        )
+        yield SimpleNamespace(
+            GlobalConfigDictParserConfig=cli.GlobalConfigDictParserConfig,
+            RunHelper=cli.RunHelper,
+            RolloutCollectionHelper=collection.RolloutCollectionHelper,
+            HEAD_SERVER_KEY_NAME=utils.HEAD_SERVER_KEY_NAME,
+            BaseServerConfig=utils.BaseServerConfig,
+        )
+    finally:
+        sys.path.remove(str(SOURCE))
+        for name in [each for each in sys.modules if each.partition(".")[0] == "nemo_gym"]:
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def policies() -> Iterator[list[Policy]]:
+    with running(Policy()) as one, running(Policy()) as two:
+        yield [one, two]  # type: ignore[list-item]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def configuration(gym: SimpleNamespace, policies: list[Policy], *environments: str, **more: Any) -> Row:
+    """What NeMo RL hands over."""
+    names = environments or (COUNTER,)
+    return {
+        "config_paths": [MODEL, *(f"resources_servers/{name}/configs/{name}.yaml" for name in names)],
+        "policy_model_name": "policy",
+        "policy_api_key": "dummy_key",
+        "policy_base_url": [each.url for each in policies],
+        "default_host": "127.0.0.1",
+        "port_range_low": 5000,
+        "port_range_high": 5999,
+        "global_aiohttp_connector_limit_per_host": 16384,
+        "global_aiohttp_connector_limit": 65536,
+        "ray_head_node_address": "127.0.0.1:6379",
+        gym.HEAD_SERVER_KEY_NAME: {"host": "0.0.0.0", "port": free_port()},
+        "policy_model": {"responses_api_models": {"vllm_model": {"retries": 0}}},
+        **more,
+    }
+
+
+class Trainer:
+    """The calls that NeMo RL makes, in its order."""
+
+    def __init__(self, gym: SimpleNamespace, given: Any) -> None:
+        self.port = given[gym.HEAD_SERVER_KEY_NAME]["port"]
+        self.run_helper = gym.RunHelper()
+        self.run_helper.start(
+            global_config_dict_parser_config=gym.GlobalConfigDictParserConfig(
+                dotenv_path=Path("nemo_gym_env.yaml").absolute(),
+                initial_global_config_dict=given,
+                skip_load_from_cli=True,
+            )
+        )
+        self.head_server_config = gym.BaseServerConfig(host="127.0.0.1", port=self.port)
+        self.helper = gym.RolloutCollectionHelper()
+
+    async def rollouts(self, rows: list[Row]) -> list[tuple[Row, Row]]:
+        """All of them, in the order in which they ended."""
+        self.run_helper.poll()
+        found = []
+        for task in self.helper.run_examples(examples=rows, head_server_config=self.head_server_config):
+            row, result = await task
+            found.append((row, result))
+        return found
+
+    async def failure(self, row: Row) -> Any:
+        """What a rollout raises."""
+        (task,) = self.helper.run_examples(examples=[row], head_server_config=self.head_server_config)
+        with pytest.raises(Exception, match=".") as caught:
+            await task
+        return caught.value
+
+
+@contextlib.contextmanager
+def training(gym: SimpleNamespace, given: Any) -> Iterator[Trainer]:
+    trainer = Trainer(gym, given)
+    try:
+        yield trainer
+    finally:
+        trainer.run_helper.shutdown()
+
+
+@pytest.fixture(scope="module")
+def trainer(nemo_gym: SimpleNamespace, policies: list[Policy]) -> Iterator[Trainer]:
+    given = configuration(nemo_gym, policies, COUNTER, "example_tool_call_multireward", "genrm_compare")
+    given["genrm_compare"] = {"resources_servers": {"genrm_compare": {}}}
+    with training(nemo_gym, given) as started:
+        yield started
+
+
+def a_row(number: int, text: str = "add 3", **fields: Any) -> Row:
+    """A row as NeMo RL sends it."""
+    params = {"input": [{"role": "user", "content": f"{text} (row {number})"}], "max_output_tokens": 512, **SAMPLING}
+    agent = {"type": "responses_api_agents", "name": AGENT}
+    return {**COUNTER_ROW, "responses_create_params": params, "agent_ref": agent, "_rowidx": number, **fields}
+
+
+def turns(result: Row) -> list[list[int]]:
+    """What NeMo RL makes of a result: the ids of each turn, context and policy in turn. It asserts as it goes."""
+    seen: list[int] = []
+    found = []
+    for item in result["response"]["output"]:
+        if not item.get("generation_token_ids"):
+            assert not any(key in item for key in ("prompt_token_ids", "generation_log_probs"))
+            continue
+        prompt, written, logprobs = (
+            item.pop(key) for key in ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+        )
+        assert prompt[: len(seen)] == seen, "Non-contiguous messages found!"
+        assert len(written) == len(logprobs)
+        assert all(math.isfinite(each) for each in logprobs)
+        found += [prompt[len(seen) :], written]
+        seen = prompt + written
+    return found
+
+
+async def test_rows_come_back_with_results_that_nemo_rl_can_train_on(trainer: Trainer):
+    rows = [a_row(number, expected_count=4 if number % 2 else 5) for number in range(6)]
+    before = json.loads(json.dumps(rows))
+    found = await trainer.rollouts(rows)
+    assert rows == before  # nothing is written into what the trainer holds
+    assert sorted(row["_rowidx"] for row, _ in found) == list(range(6))
+    for row, result in found:
+        assert row is rows[row["_rowidx"]]
+        assert (result["_rowidx"], result["agent_ref"]["name"]) == (row["_rowidx"], AGENT)
+        assert result["responses_create_params"] == row["responses_create_params"]
+        assert result["reward"] == float(row["_rowidx"] % 2)
+        assert result["mask_sample"] is False
+        assert "instance_config" not in result
+        kinds = [item["type"] for item in result["response"]["output"]]
+        assert kinds == ["function_call", "function_call_output", "message"]
+        context, called, more, said = turns(result)
+        assert min(called + said) == 2
+        assert max(context + more) < 1000 < max(called)
+        assert {key for key, value in result.items() if isinstance(value, (bool, int, float))} == {
+            "reward", "mask_sample", "_rowidx", "initial_count", "expected_count",
+        }  # fmt: skip
+
+
+async def test_the_policy_is_asked_as_it_demands_and_gets_its_own_ids_back(trainer: Trainer, policies: list[Policy]):
+    ((_, result),) = await trainer.rollouts([a_row(77, "add 3 once more")])
+    bodies = [body for each in policies for body in each.bodies if "once more (row 77)" in str(body["messages"][0])]
+    assert len(bodies) == 2
+    assert {body["model"] for body in bodies} == {"policy"}
+    assert all(body["return_tokens_as_token_ids"] and body["top_logprobs"] == 0 for body in bodies)
+    marked = [each for each in bodies[1]["messages"] if "generation_token_ids" in each]
+    assert [each["role"] for each in marked] == ["assistant"]
+    assert marked[0]["generation_token_ids"] == result["response"]["output"][0]["generation_token_ids"]
+
+
+async def test_a_rollout_keeps_to_one_of_the_endpoints(trainer: Trainer, policies: list[Policy]):
+    await trainer.rollouts([a_row(number, "stay") for number in range(20)])
+    homes = [{str(body["messages"][0]) for body in each.bodies if "stay" in str(body)} for each in policies]
+    assert all(homes)
+    assert not homes[0] & homes[1]
+
+
+async def test_rollouts_come_in_the_order_in_which_they_end(trainer: Trainer):
+    found = await trainer.rollouts([a_row(0, "slow"), a_row(1), a_row(2)])
+    assert [row["_rowidx"] for row, _ in found][-1] == 0
+
+
+async def test_components_are_told_where_they_are_parts_of_the_reward(trainer: Trainer):
+    row = a_row(0, agent_ref={"name": "example_tool_call_multireward_simple_agent"})
+    row["expected_call"] = {"name": "increment_counter", "arguments": {"count": 4}}
+    row["responses_create_params"]["tools"] = [{"type": "function", "name": "increment_counter", "parameters": {}}]
+    ((_, result),) = await trainer.rollouts([row])
+    assert result["reward_components"] == {"correctness": 0.0, "schema_valid": 1.0, "format": 1.0}
+    assert math.isclose(math.fsum(result["reward_components"].values()), result["reward"], rel_tol=1e-5)
+
+
+def test_components_that_do_not_add_up_and_empty_ids_are_left_out(nemo_gym: SimpleNamespace):
+    from nemo_gym._results import result_of
+
+    item = {"type": "message", "prompt_token_ids": [1], "generation_token_ids": [], "generation_log_probs": []}
+    told = {"reward": 1.0, "reward_components": {"a": 1.0, "b": 1.0}, "response": {"output": [item]}}
+    assert result_of(told) == {"reward": 1.0, "response": {"output": [{"type": "message"}]}, "mask_sample": False}
+    parts = {"a": 0.25, "b": 0.75}
+    assert result_of({"reward": 1.0, "reward_components": parts, "response": {}})["reward_components"] == parts
+
+
+async def test_a_prompt_that_does_not_continue_the_last_masks_the_rollout(trainer: Trainer):
+    ((_, result),) = await trainer.rollouts([a_row(0, "break")])
+    assert result["instance_config"] == {"mask_sample": True}
+    assert "does not continue" in result["mask"]
+    assert isinstance(result["reward"], float)
+    assert len(turns(result)) == 2  # the first call's; the later ones start from a prompt of their own
+
+
+async def test_a_rollout_without_ids_is_masked_and_keeps_its_reward(trainer: Trainer):
+    ((_, result),) = await trainer.rollouts([a_row(0, "no ids")])
+    assert result["instance_config"]["mask_sample"] is True
+    assert result["reward"] == 1.0
+    assert turns(result) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "status"),
+    [
+        (a_row(0, "status 500"), 500),
+        (a_row(0, "status 429"), 429),
+        (a_row(0, agent_ref={"name": "nobody"}), 404),
+        (a_row(0, agent_ref=None), 422),
+        (a_row(0, initial_count="many"), 422),
+        (a_row(0, agent_ref={"name": "genrm_simple_agent"}), 400),
+    ],
+    ids=["policy-fails", "policy-busy", "no-such-agent", "no-agent", "bad-row", "judged-in-groups"],
+)
+async def test_a_failed_rollout_raises_a_status_that_says_who_is_to_blame(trainer: Trainer, row: Row, status: int):
+    error = await trainer.failure(row)
+    assert error.status == status
+    told = json.loads(error.response_content)
+    assert "detail" in told
+    assert "reward" not in told
+    again = pickle.loads(pickle.dumps(error))  # it leaves a Ray actor
+    assert (again.status, again.response_content, str(again)) == (status, error.response_content, str(error))
+
+
+async def test_one_failure_disturbs_no_other_rollout(trainer: Trainer):
+    rows = [a_row(0, "status 500"), a_row(1), a_row(2, "slow")]
+    statuses, rewards = [], []
+    for task in trainer.helper.run_examples(rows, trainer.head_server_config):
+        try:
+            rewards.append((await task)[1]["reward"])
+        except Exception as error:
+            statuses.append(getattr(error, "status", None))
+    assert (statuses, rewards) == ([500], [1.0, 1.0])
+
+
+def test_the_head_listens_and_demands_a_token_that_only_this_process_knows(trainer: Trainer):
+    url = f"http://127.0.0.1:{trainer.port}"
+    assert Web(url).get("/global_config_dict_yaml").status == 401
+    told = Web(url, token=os.environ["LUDUS_TOKEN"]).get("/global_config_dict_yaml")
+    assert f"{AGENT}:" in told.json()
+    assert "dummy_key" not in told.text
+
+
+def test_what_was_put_into_the_environment_goes_with_the_servers(nemo_gym: SimpleNamespace, policies: list[Policy]):
+    before = dict(os.environ)
+    helper = nemo_gym.RunHelper()
+    given = configuration(nemo_gym, policies)
+    helper.start(nemo_gym.GlobalConfigDictParserConfig(None, given, True))
+    helper.poll()
+    assert Web(f"http://127.0.0.1:{given['head_server']['port']}").get("/health").status == 200
+    helper.shutdown()
+    helper.shutdown()
+    assert dict(os.environ) == before
+    with pytest.raises(ConnectionRefusedError):
+        Web(f"http://127.0.0.1:{given['head_server']['port']}").get("/health")
+
+
+async def test_an_omegaconf_dictionary_is_as_good(nemo_gym: SimpleNamespace, policies: list[Policy]):
+    omegaconf = pytest.importorskip("omegaconf")
+    with training(nemo_gym, omegaconf.DictConfig(configuration(nemo_gym, policies))) as trainer:
+        ((_, result),) = await trainer.rollouts([a_row(0)])
+    assert result["reward"] == 1.0
+
+
+def test_a_dry_run_checks_and_starts_nothing(nemo_gym: SimpleNamespace, policies: list[Policy]):
+    before = dict(os.environ)
+    given = configuration(nemo_gym, policies, dry_run=True)
+    Trainer(nemo_gym, given).run_helper.poll()
+    assert dict(os.environ) == before
+    with pytest.raises(ConnectionRefusedError):
+        Web(f"http://127.0.0.1:{given['head_server']['port']}").get("/health")
+    with pytest.raises(Exception, match="no environment nothing_like_it"):
+        Trainer(nemo_gym, configuration(nemo_gym, policies, "nothing_like_it"))
+
+
+def test_a_server_that_cannot_start_is_told_by_start(nemo_gym: SimpleNamespace, policies: list[Policy]):
+    before = dict(os.environ)
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        given = configuration(nemo_gym, policies, head_server={"host": "0.0.0.0", "port": taken.getsockname()[1]})
+        with pytest.raises(Exception, match="the head cannot listen"):
+            Trainer(nemo_gym, given)
+    assert dict(os.environ) == before
+
+
+async def test_shutting_down_ends_rollouts_with_a_failure_of_the_world(
+    nemo_gym: SimpleNamespace, policies: list[Policy]
+):
+    with training(nemo_gym, configuration(nemo_gym, policies)) as trainer:
+        tasks = list(trainer.helper.run_examples([a_row(0, "hang")], trainer.head_server_config))
+        waiting = asyncio.ensure_future(tasks[0])
+        await asyncio.to_thread(wait_until, lambda: any("hang" in str(each.bodies) for each in policies))
+        await asyncio.to_thread(trainer.run_helper.shutdown)
+        with pytest.raises(Exception, match="shut down") as caught:
+            await waiting
+    assert getattr(caught.value, "status", None) == 503
+
+
+async def test_agents_of_another_process_are_found_through_their_head(nemo_gym: SimpleNamespace):
+    with served(COUNTER) as serving:
+        config = nemo_gym.BaseServerConfig(host="127.0.0.1", port=serving.plan.head_port)
+        rows = [a_row(number) for number in range(3)]
+        found = [await task for task in nemo_gym.RolloutCollectionHelper().run_examples(rows, config)]
+        assert sorted((row["_rowidx"], result["reward"]) for row, result in found) == [(n, 1.0) for n in range(3)]
+    gone = nemo_gym.RolloutCollectionHelper().run_examples([a_row(0)], config)
+    with pytest.raises(Exception, match="cannot reach") as caught:
+        await next(gone)
+    assert getattr(caught.value, "status", None) == 503
+
+
+async def test_several_processes_may_play(nemo_gym: SimpleNamespace, policies: list[Policy]):
+    more = {COUNTER: {"resources_servers": {COUNTER: {"num_workers": 2}}}}
+    with training(nemo_gym, configuration(nemo_gym, policies, **more)) as trainer:
+        found = await trainer.rollouts([a_row(number) for number in range(8)])
+        assert [result["reward"] for _, result in found] == [1.0] * 8
+        assert all(len(turns(result)) == 4 for _, result in found)
