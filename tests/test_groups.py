@@ -85,7 +85,7 @@ def test_repeats_are_judged_once_together_and_in_their_order(rows):
     assert {"group", "verify"} <= result.metrics["seconds"].keys()
 
 
-@pytest.mark.parametrize("concurrency", [1, 2, 3, 64])
+@pytest.mark.parametrize("concurrency", [1, 2, 3, 64, "auto"])
 def test_those_who_wait_take_nobodys_place(rows, concurrency):
     result = ludus.collect(Longest, model=saying(1, 2, 3, 4), input=rows(5), repeats=4, concurrency=concurrency)
     assert ends(result.rollouts) == [-1.5, -0.5, 0.5, 1.5] * 5

@@ -29,6 +29,9 @@ class Agent:
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
 
+    #: Whether `act` goes on from wherever the episode's items stand, so that a recorded rollout can be branched.
+    continues: ClassVar[bool] = False
+
     def __init__(self, config: Any = None) -> None:
         self.config = config if config is not None else self.Config()
 

@@ -101,6 +101,16 @@ class Episode:
         self._tokens: TokenLog | None = None
         self._offered: frozenset[str] = frozenset()
 
+    async def open(self) -> None:
+        """Prepare the session, and fix which tools are on offer."""
+        resources = self.resources
+        if type(resources).open is not Resources.open:
+            await self.within("open", self.limits.open, awaited(resources.open, self.task))
+        try:
+            self.offer_tools()
+        except Exception as error:
+            raise Failure.of(error, "open") from error
+
     def offer_tools(self) -> None:
         """Fix which tools the model may call: the row's own list, or else all that the environment has now."""
         tools = self.task.tools
@@ -239,19 +249,14 @@ async def play(episode: Episode, agent: Agent, *, verify: bool = True) -> Rollou
 
 
 async def _act_and_verify(episode: Episode, agent: Agent, rollout: Rollout, verify: bool) -> Verdict | None:
-    resources, task, limits = episode.resources, episode.task, episode.limits
-    if type(resources).open is not Resources.open:
-        await episode.within("open", limits.open, awaited(resources.open, task))
-    try:
-        episode.offer_tools()
-    except Exception as error:
-        raise Failure.of(error, "open") from error
+    await episode.open()
     episode.stage = "agent"
     rollout.stop_reason = await agent.act(episode)
     rollout.response = episode.response
     if not verify:
         return None
-    verified = await episode.within("verify", limits.verify, awaited(resources.verify, task, rollout.response))
+    judging = awaited(episode.resources.verify, episode.task, rollout.response)
+    verified = await episode.within("verify", episode.limits.verify, judging)
     try:
         return Verdict.of(verified)
     except Failure as error:
@@ -306,8 +311,10 @@ def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:
     """Add one call's token counts, and those in its details, to a running total. Anything else is left out."""
     for key, value in more.items():
         if value.__class__ is int:
-            before = total.get(key, 0)
-            if before.__class__ is int:
+            before = total.get(key)
+            if before is None:
+                total[key] = value
+            elif before.__class__ is int:
                 total[key] = before + value
         elif value.__class__ is dict:
             details = total.setdefault(key, {})

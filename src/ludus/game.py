@@ -96,6 +96,11 @@ class Game(Resources):
         return step
 
     @property
+    def begun(self) -> bool:
+        """Whether the first turn was prepared."""
+        return self._begun
+
+    @property
     def over(self) -> bool:
         """Whether the last step ended the game."""
         return bool(self.steps) and self.steps[-1].over

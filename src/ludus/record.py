@@ -15,8 +15,12 @@ Row = dict[str, Any]
 #: Fields that a record has beside its task's.
 RECORD = frozenset(
     "rollout_id repeat attempt outcome reward verdict_fields reward_components turn_rewards mask receipt task_fields "
-    "replay_drift stop_reason rollout_seed response usage timings model_calls".split()
+    "replay_drift stop_reason rollout_seed response usage timings model_calls parent branch_turn session_seed".split()
 )
+
+#: What the record of a rollout that goes on from another says of that: its name, how many of its model calls were
+#: taken over, and what its session drew random numbers from.
+ORIGIN = ("parent", "branch_turn", "session_seed")
 
 #: What the record of a failed rollout says of its failure.
 FAILURE = frozenset({"stage", "kind", "cause", "where", "line"})
@@ -31,6 +35,11 @@ _ANSWER = frozenset({"response", "reward", "receipt", "task_fields"})
 def is_record(row: Row) -> bool:
     """Whether a row is a record of ours, so that some of its fields are known not to be the task's."""
     return isinstance(row.get("rollout_id"), str) and isinstance(row.get("task_id"), str) and "outcome" in row
+
+
+def origin_of(row: Row) -> Row | None:
+    """Where the rollout of a record goes on from, if it began in the middle of another."""
+    return {key: row[key] for key in ORIGIN} if is_record(row) and all(key in row for key in ORIGIN) else None
 
 
 def hidden_fields(task: Row, used: Container[str], task_id: str) -> Row:

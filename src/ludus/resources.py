@@ -6,13 +6,14 @@ methods marked with `@tool` can be reached by a model; everything else about the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import copy
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict
 
-from ludus.outcome import Verdict
+from ludus.outcome import Failure, Verdict
 from ludus.processes import in_process
 from ludus.response import Response
 from ludus.task import Task
@@ -119,6 +120,33 @@ class Resources:
     async def close(self) -> None:
         """Free what `open` took. Always awaited once `open` was begun, even if it failed half-way."""
 
+    def fork(self) -> Self:
+        """A second session in the same state, independent from then on. It is closed like any other.
+
+        The default copies what this one keeps in `self`. A session with something to close cannot be copied like
+        that: where it can be copied at all, define this. It may be `async def`.
+        """
+        if type(self).close is not Resources.close:
+            cause = f"{type(self).__name__} has something to close, which only it can copy: define fork()"
+            raise Failure("cannot_fork", cause)
+        return self.copied()
+
+    def copied(self, *fresh: str) -> Self:
+        """A new instance with a deep copy of every attribute but `fresh`, which it has made for itself.
+
+        `config` and `shared` stay shared, and so does what lies in `shared`, wherever else this one holds on to it.
+        """
+        twin = type(self)(self.config, self.shared)
+        memo = {id(part): part for part in (self.config, self.shared, *_parts(self.shared))} | {id(self): twin}
+        for name, value in vars(self).items():
+            if name not in ("config", "shared", *fresh):
+                try:
+                    setattr(twin, name, copy.deepcopy(value, memo))
+                except Exception as error:
+                    cause = f"{type(self).__name__}.{name} cannot be copied ({error}): define fork()"
+                    raise Failure("cannot_fork", cause) from error
+        return twin
+
     async def in_process(
         self,
         function: Callable[..., T],
@@ -142,3 +170,12 @@ class Resources:
         if entry is None:
             return not_found()
         return await entry.run(self, arguments, lenient=self.config.compat)
+
+
+def _parts(shared: Any) -> Iterable[Any]:
+    """What lies in the object that rollouts share."""
+    if isinstance(shared, dict):
+        return shared.values()
+    if isinstance(shared, (list, tuple)):
+        return shared
+    return vars(shared).values() if hasattr(shared, "__dict__") else ()

@@ -8,7 +8,7 @@ from typing import Any
 
 from ludus.encoding import encode
 from ludus.outcome import Failure, Outcome, Verdict
-from ludus.record import hidden_fields, task_row
+from ludus.record import hidden_fields, origin_of, task_row
 from ludus.response import Items, Response
 from ludus.task import Task
 from ludus.tokens import Sequence, sequences
@@ -16,7 +16,10 @@ from ludus.tokens import Sequence, sequences
 
 @dataclass(slots=True)
 class Job:
-    """One attempt to be made: which repeat of which task, and the seed that belongs to it."""
+    """One attempt to be made: which repeat of which task, and the seed that belongs to it.
+
+    `origin` is what the record says of the rollout that this one goes on from, where it does not begin by itself.
+    """
 
     rollout_id: str
     task_id: str
@@ -26,6 +29,7 @@ class Job:
     attempt: int = 1
     seed: int = 0
     environment: str = ""
+    origin: dict[str, Any] | None = None
 
 
 def rollout_id(task_id: str, repeat: int) -> str:
@@ -38,7 +42,8 @@ class Rollout:
     """One attempt: what was asked, everything that happened, and how it ended.
 
     `reward` is None unless a verifier returned one. `error` is set for a failed rollout and only then. `calls` says of
-    each model call how many items it wrote and, where the model told, which tokens it added.
+    each model call how many items it wrote and, where the model told, which tokens it added. Calls that are `given`
+    were made by another rollout, which this one goes on from.
     """
 
     job: Job
@@ -68,7 +73,7 @@ class Rollout:
         return self.verdict.reward if self.verdict is not None else None
 
     def judge(self, verdict: Verdict, mask: str | None = None) -> None:
-        """Complete this rollout. `mask` is why it must not be trained on, where that is known apart from the verdict."""
+        """Complete this rollout. `mask` is why it must not be trained on, where more than the verdict knows that."""
         if mask is not None:
             verdict.mask = verdict.mask or mask
         self.verdict = verdict
@@ -85,8 +90,9 @@ class Rollout:
 
     def require_tokens(self) -> None:
         """Mask this rollout if the tokens of any of its model calls are unknown: they are never guessed."""
-        missing = [str(number) for number, call in enumerate(self.calls, start=1) if "prefix" not in call]
-        if self.verdict is not None and (missing or not self.calls):
+        calls = [(str(number), call) for number, call in enumerate(self.calls, start=1) if not call.get("given")]
+        missing = [number for number, call in calls if "prefix" not in call]
+        if self.verdict is not None and (missing or not calls):
             self.outcome = Outcome.MASKED
             self.verdict.mask = f"no token ids for model call {', '.join(missing[:5]) or 1}"
 
@@ -114,6 +120,8 @@ class Rollout:
                 row["receipt"] = self.receipt
         row["stop_reason"] = self.stop_reason
         row["rollout_seed"] = job.seed
+        if job.origin is not None:
+            row |= job.origin
         row["response"] = self._response_row()
         row["usage"] = self.usage
         row["timings"] = {stage: round(seconds, 6) for stage, seconds in self.timings.items()}
@@ -137,6 +145,7 @@ class Rollout:
             row.get("attempt", 1),
             row.get("rollout_seed", 0),
             row.get("agent_ref", {}).get("name", ""),
+            origin_of(row),
         )
         rollout = cls(job, outcome=Outcome(row["outcome"]), stop_reason=row.get("stop_reason"))
         rollout.response = Response(row["response"]) if row.get("response") else None

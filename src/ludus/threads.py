@@ -13,7 +13,7 @@ import functools
 import inspect
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 _idle: list[queue.SimpleQueue[Callable[[], None]]] = []
@@ -45,11 +45,12 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     return await future
 
 
-async def awaited(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function that may be `async def` (on the loop) or a plain `def` (on a thread)."""
+def awaited(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaitable[Any]:
+    """Call a function that may be `async def` (on the loop) or a plain `def` (on a thread). Await what comes back."""
     if _is_async(getattr(function, "__func__", function)):
-        return await function(*args, **kwargs)
-    return await in_thread(function, *args, **kwargs)
+        awaitable: Awaitable[Any] = function(*args, **kwargs)
+        return awaitable
+    return in_thread(function, *args, **kwargs)
 
 
 @functools.lru_cache(maxsize=4096)

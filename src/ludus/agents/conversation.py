@@ -110,6 +110,8 @@ class ConversationAgent(Agent):
     async def act(self, episode: Episode) -> str:
         """Play one rollout, from wherever its items stand."""
         config = self.config
+        if config.user is not None and self._model is None:  # or the policy would talk with itself unnoticed
+            raise Failure("no_user", "the model that plays the user is not open: play inside `agent.share()`")
         user = SimulatedUser(
             _role(episode),
             self._model or episode.model,
@@ -133,6 +135,8 @@ class ConversationAgent(Agent):
             return reason, ""
         if calls:
             await _run(episode, calls)
+            if reason := await _over(episode):
+                return reason, ""
         if turn == "user" and (end := await _user_turn(episode, user)):
             return end
         if turn == "nobody":

@@ -22,14 +22,16 @@ class GymnasiumAgent(Agent):
         max_steps: PositiveInt = 10
 
     config: Config
+    continues = True
 
     async def act(self, episode: Episode) -> str:
         """Play one rollout."""
         game, task, limits = episode.resources, episode.task, episode.limits
         if not isinstance(game, Game):
             raise TypeError(f"the gymnasium agent plays a Game, and {type(game).__name__} is none")
-        episode.say(*spoken(await episode.within("open", limits.open, game.begin(task))))
-        for _ in range(self.config.max_steps):
+        if not game.begun:
+            episode.say(*spoken(await episode.within("open", limits.open, game.begin(task))))
+        for _ in range(len(game.steps), self.config.max_steps):
             response = await episode.ask()
             step = await episode.within("tool", limits.tool, game.advance(task, response))
             if step.terminated:

@@ -21,11 +21,12 @@ class SimpleAgent(Agent):
         max_steps: PositiveInt = 32
 
     config: Config
+    continues = True
 
     async def act(self, episode: Episode) -> str:
         """Play one rollout."""
-        silent = False
-        for _ in range(self.config.max_steps):
+        silent = _went_silent(episode)
+        for _ in range(len(episode.calls), self.config.max_steps):
             response = await episode.ask()
             if response.incomplete_reason is not None:
                 return response.incomplete_reason  # calls of a cut answer may be cut themselves: none is run
@@ -39,3 +40,9 @@ class SimpleAgent(Agent):
             else:
                 silent = True  # only reasoning: it may answer if asked once more
         return "max_steps"
+
+
+def _went_silent(episode: Episode) -> bool:
+    """Whether an episode that goes on from the middle stands after a turn that held only reasoning, or nothing."""
+    calls = episode.calls
+    return bool(calls) and (calls[-1]["items"] == 0 or episode.items[-1].get("type") == "reasoning")

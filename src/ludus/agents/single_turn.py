@@ -13,6 +13,8 @@ class SingleTurnAgent(Agent):
     `content_filter`).
     """
 
+    continues = True
+
     async def act(self, episode: Episode) -> str:
         """Play one rollout."""
         response = await episode.ask()

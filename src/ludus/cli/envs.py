@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ludus.dataset import Dataset
 
 #: Below this many columns a table's cells become too narrow to read, and each environment gets lines of its own.
-WIDE = 120
+WIDE = 150
 
 
 def envs(json_: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False) -> None:

@@ -39,6 +39,7 @@ def verify(
     """Score stored rollouts again, or any rows that have a task's fields and a response.
 
     No model is asked; a judge is, where the environment has one. Recorded tool calls are run again on a fresh session.
+    Where answers are judged together, all rows of a task are.
 
     Example: ludus verify runs/first --env mcqa --set resources.grading_mode=lenient_boxed
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from math import comb
 
@@ -77,11 +78,18 @@ class Distribution:
         batch = self._batch
         if not batch:
             return
+        batch.sort()
         self._count += len(batch)
         self._total += math.fsum(batch)
-        self._largest = max(self._largest, max(batch))
-        growth, log = self._GROWTH, math.log
-        self._buckets.update(int(log(value) // growth) if value > 1e-9 else -1000 for value in batch)
+        self._largest = max(self._largest, batch[-1])
+        start, growth = bisect_right(batch, 1e-9), self._GROWTH
+        if start:
+            self._buckets[-1000] += start
+        while start < len(batch):  # sorted, so that a whole bucket is found at once
+            bucket = int(math.log(batch[start]) // growth)
+            end = max(start + 1, bisect_left(batch, math.exp((bucket + 1) * growth), start))
+            self._buckets[bucket] += end - start
+            start = end
         batch.clear()
 
     @property

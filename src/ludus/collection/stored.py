@@ -10,12 +10,12 @@ import orjson
 
 from ludus.encoding import encode
 from ludus.outcome import Failure, Outcome, Stage, Verdict
-from ludus.record import FAILURE, RECORD, Row, hidden_fields, is_record, task_row
+from ludus.record import FAILURE, ORIGIN, RECORD, Row, hidden_fields, is_record, origin_of, task_row
 from ludus.response import Response, message
 from ludus.task import derive_seed, digest
 
 #: Fields of the record that a verdict has no part in.
-_KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls")
+_KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls", *ORIGIN)
 
 
 def parse(line: bytes) -> Row:
@@ -79,8 +79,8 @@ class Stored:
 
     @property
     def seed(self) -> int:
-        """What the rollout drew its random numbers from."""
-        seed = self.row.get("rollout_seed")
+        """What its session drew random numbers from."""
+        seed = (origin_of(self.row) or {}).get("session_seed", self.row.get("rollout_seed"))
         return seed if isinstance(seed, int) else derive_seed(0, self.head["task_id"], self.head["repeat"])
 
     def response(self) -> Response:

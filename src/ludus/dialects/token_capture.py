@@ -22,6 +22,9 @@ from ludus.tokens import Tokens, id_array
 
 _BUNDLE = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 _PREFIX = "token_id:"
+
+#: The fields of an item that tell tokens.
+TOKEN_FIELDS = frozenset(_BUNDLE)
 _END = 2**53  # beyond it, no number is a log probability
 
 

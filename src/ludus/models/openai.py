@@ -19,7 +19,7 @@ from ludus.dialects.chat import OPEN, OPENAI, from_chat, to_chat
 from ludus.dialects.chat_stream import ChatStream
 from ludus.dialects.responses_stream import ResponsesStream
 from ludus.dialects.sse import EventParser, values
-from ludus.dialects.token_capture import tokens_from_chat, tokens_from_response
+from ludus.dialects.token_capture import TOKEN_FIELDS, tokens_from_chat, tokens_from_response
 from ludus.encoding import compact
 from ludus.errors import UserError
 from ludus.model import Model, ModelConfig, Request
@@ -109,7 +109,7 @@ class OpenAIModel(Model):
         """Answer one request through the endpoint."""
         if not self._chat:
             answer = await self._post("/responses", request, self._responses_body(request))
-            if not (self.config.api == "auto" and _no_route(answer)):
+            if answer.status == 200 or not (self.config.api == "auto" and _no_route(answer)):
                 return self._read(answer, _from_responses, ResponsesStream)
             self._chat = True
         answer = await self._post("/chat/completions", request, self._chat_body(request))
@@ -189,7 +189,8 @@ class OpenAIModel(Model):
 
 def _from_responses(data: Any) -> Response:
     response = Response.checked(data)
-    response.tokens = tokens_from_response(data)
+    if response.output and not TOKEN_FIELDS.isdisjoint(response.output[-1]):
+        response.tokens = tokens_from_response(data)
     return response
 
 

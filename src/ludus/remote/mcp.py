@@ -14,6 +14,7 @@ model; a server that is gone fails the rollout in the stage that found out.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator
@@ -44,8 +45,8 @@ _SECRET = re.compile(r"\$\{(\w+)\}")
 class McpResources(Resources):
     """Base of environments whose tools are on an MCP server. Override `verify`; `call_server` is there for it.
 
-    Override `tools` to hide some from the model, and `server` where each rollout needs one of its own. A subclass may
-    have `@tool` methods too.
+    Override `tools` to hide some from the model, and `servers` where there are several, or where each rollout needs one
+    of its own. A subclass may have `@tool` methods too.
     """
 
     class Task(ludus.Task):
@@ -68,8 +69,12 @@ class McpResources(Resources):
 
     config: Config
     shared: Server
-    _session: Session | None = None
-    _server: Server | None = None
+
+    def __init__(self, config: Any = None, shared: Any = None) -> None:
+        super().__init__(config, shared)
+        self._sessions: list[Session] = []
+        self._listed: dict[str, tuple[Session, Tool]] = {}
+        self._keys: tuple[str, ...] = ()
 
     @classmethod
     @asynccontextmanager
@@ -77,37 +82,35 @@ class McpResources(Resources):
         """The server of the settings, with its keys filled in."""
         yield server_of(config)
 
-    async def server(self, task: Any) -> Server:
-        """The server that this rollout speaks to; by default that of the settings."""
-        return self.shared
+    async def servers(self, task: Any) -> dict[str, Server]:
+        """The servers that this rollout speaks to, by what the names of their tools begin with.
+
+        By default that is the server of the settings, whose tools keep their names.
+        """
+        return {"": self.shared}
 
     async def open(self, task: Any) -> None:
-        """Begin the session and learn the server's tools."""
-        self._server = await self.server(task)
-        self._session = Session(self._server)
-        self._listed: dict[str, Tool] = {}
-        for entry in await self._session.start():
-            name = _NOT_IN_A_NAME.sub("_", entry.name)
-            if not _NAME.fullmatch(name) or name in self._listed or name in self.toolbox:
-                why = "is taken" if _NAME.fullmatch(name) else "has no name that a model can call"
-                raise Failure("bad_tools", f"{self._server.name}: the tool {entry.name!r:.100} {why}")
-            self._listed[name] = entry
+        """Begin a session with each server and learn its tools. A subclass that overrides this calls it."""
+        for prefix, server in (await self.servers(task)).items():
+            session = Session(server)
+            self._sessions.append(session)
+            self._keys += server.keys
+            for entry in await session.start():
+                self._list(f"{prefix}{entry.name}", entry, session, server)
 
     async def close(self) -> None:
-        """End the session. A subclass that overrides this calls it."""
-        if self._session is not None:
-            await self._session.stop()
+        """End the sessions. A subclass that overrides this calls it."""
+        await asyncio.gather(*(session.stop() for session in self._sessions))
 
     def tools(self) -> list[dict[str, Any]]:
-        """The tools of this class and those of the server, with the schemas that it gives them."""
-        return [*super().tools(), *(_described(name, entry) for name, entry in self._listed.items())]
+        """The tools of this class and those of the servers, with the schemas that they give them."""
+        return [*super().tools(), *(_described(name, entry) for name, (_, entry) in self._listed.items())]
 
     async def call(self, name: str, arguments: str) -> str:
-        """Run a tool, here or on the server, with the arguments the model wrote."""
+        """Run a tool, here or on a server, with the arguments the model wrote."""
         if name in self.toolbox:
             return await super().call(name, arguments)
-        entry = self._listed.get(name)
-        if entry is None:
+        if name not in self._listed:
             return not_found()
         try:
             values = orjson.loads(arguments or "{}")
@@ -116,22 +119,29 @@ class McpResources(Resources):
         if not isinstance(values, dict):
             return error_text("Invalid tool call arguments: they must be an object")
         try:
-            result = await self.call_server(entry.name, values)
+            result = await self.call_server(name, values)
         except Failure:
             raise
         except Exception as error:
-            return error_text(self._without_keys(getattr(error, "message", None) or f"{type(error).__name__}: {error}"))
-        shown = self._without_keys(text_of(result))
+            message = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
+            return error_text(redacted(message, *self._keys))
+        shown = redacted(text_of(result), *self._keys)
         return error_text(shown) if result.is_error else shown
 
-    async def call_server(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
-        """What the server answers to a call, as the SDK has it. Tools that the model is not offered can be called."""
-        if self._session is None:
-            raise Failure("disconnected", "there is no session: open() has not been called")
-        return await self._session.call(tool, arguments)
+    async def call_server(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
+        """What a server answers to a call, as the SDK has it. Tools that are hidden from the model can be called."""
+        if name not in self._listed:
+            raise Failure("disconnected", f"no session has a tool {name!r:.80}")
+        session, entry = self._listed[name]
+        return await session.call(entry.name, arguments)
 
-    def _without_keys(self, text: str) -> str:
-        return redacted(text, *self._server.keys) if self._server is not None else text
+    def _list(self, full_name: str, entry: Tool, session: Session, server: Server) -> None:
+        """Note a tool under a name that a model can call."""
+        name = _NOT_IN_A_NAME.sub("_", full_name)
+        if not _NAME.fullmatch(name) or name in self._listed or name in self.toolbox:
+            why = "is taken" if _NAME.fullmatch(name) else "cannot be called by a model"
+            raise Failure("bad_tools", f"{server.name}: the name of the tool {full_name!r:.100} {why}")
+        self._listed[name] = (session, entry)
 
 
 def server_of(config: McpResources.Config) -> Server:

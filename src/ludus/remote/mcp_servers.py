@@ -6,6 +6,7 @@ nowhere else.
 
 from __future__ import annotations
 
+import inspect
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -83,11 +84,13 @@ class HttpServer:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
+        known = inspect.signature(streamable_http_client).parameters
+        size: dict[str, Any] = {"max_sse_event_size": _LARGEST_EVENT} if "max_sse_event_size" in known else {}
         timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
         hooks: Any = {"request": [_hurry_farewell], "response": [_refuse_error_page]}
         async with (
             httpx2.AsyncClient(headers=self.headers, timeout=timeout, verify=self.tls, event_hooks=hooks) as http,
-            streamable_http_client(self.url, http_client=http, max_sse_event_size=_LARGEST_EVENT) as streams,
+            streamable_http_client(self.url, http_client=http, **size) as streams,
         ):
             yield streams
 

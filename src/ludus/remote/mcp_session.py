@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import ludus
 from ludus.outcome import Failure
 from ludus.remote.mcp_servers import Notes, Server, failure_of, is_gone, speaks_no_handshake
 
@@ -107,7 +108,7 @@ class Session:
         from mcp.types import Implementation
 
         def client(mode: str) -> Client:
-            ours = Implementation(name="ludus", version="1")
+            ours = Implementation(name="ludus", version=ludus.__version__)
             return Client(self._server.transport(notes), mode=mode, cache=None, client_info=ours)
 
         try:

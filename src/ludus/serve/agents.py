@@ -16,6 +16,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ludus.agent import Agent
+from ludus.agents.simple import SimpleAgent
+from ludus.agents.single_turn import SingleTurnAgent
 from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
 from ludus.dialects.token_capture import put_tokens
@@ -38,6 +40,8 @@ from ludus.tokens import Tokens
 
 ROLLOUT_HEADER = b"x-ludus-rollout"
 POLICIES_KEPT = 64
+#: Agents that look at nothing in a row but what the model is asked.
+_TOOL_LOOPS = (SimpleAgent, SingleTurnAgent)
 _NO_KEY = "LUDUS_POLICY_KEY_COMES_WITH_THE_REQUEST"
 
 
@@ -145,8 +149,8 @@ class AgentApp(App):
         asked = {key: value for key, value in body.items() if key not in ("model", "stream", "stream_options")}
         row = {"responses_create_params": {key: value for key, value in asked.items() if value is not None}}
         environment = self.environment
-        prepares = environment.resources.open is not Resources.open
-        task = checked_task(environment, row) if prepares else _plain_task(row)
+        reads_the_row = environment.resources.open is not Resources.open or not isinstance(self._agent, _TOOL_LOOPS)
+        task = checked_task(environment, row) if reads_the_row else _plain_task(row)
         resources = environment.resources(environment.config, self._shared)
         job = self._job(incoming, row, task)
         resources.seed = job.seed

@@ -41,6 +41,7 @@ CAPTURE = "/training-token-capture/"
 
 #: The status that tells a client what kind of failure it was: 5xx is the world's fault, and can be tried again.
 STATUS_OF = {"timeout": 504, "refused": 502, "disconnected": 502, "judge": 503, "no_judge": 503, "http_429": 429}
+STATUS_OF |= {"out_of_turn": 409, "not_played": 422}  # of a game: the client's mistakes
 BAD_REQUEST = {"bad_request", "bad_row"}
 
 
@@ -197,8 +198,12 @@ class App:
     def _other(self, incoming: Incoming) -> Handler:
         if self.other is not None and incoming.method == "POST":
             return self.other
-        allowed = [method for method, path in self.routes if path == incoming.path]
-        raise Refusal(405, "Method Not Allowed") if allowed else Refusal(404, "Not Found")
+        allowed = ", ".join(method for method, path in self.routes if path == incoming.path)
+        if not allowed:
+            raise Refusal(404, "Not Found")
+        refusal = Refusal(405, "Method Not Allowed")
+        refusal.headers.append((b"allow", allowed.encode()))
+        raise refusal
 
     def authorise(self, incoming: Incoming, token: str) -> None:
         """Refuse a request that does not show the token."""

@@ -25,6 +25,7 @@ from ludus.encoding import encode
 from ludus.model import Model, Request
 from ludus.response import Response
 from ludus.serve.http import EVENTS, App, Guard, Incoming, Refusal, Reply
+from ludus.serve.openapi import describe_model
 
 #: The fields of a request that are about the connection and not about the answer.
 TRANSPORT = ("input", "model", "stream", "stream_options", "background", "store", "ludus")
@@ -43,6 +44,7 @@ class ModelApp(App):
             ("POST", "/v1/chat/completions"): self.chat_completions,
             ("POST", "/v1/messages"): self.messages,
             ("GET", "/v1/models"): self.models,
+            ("GET", "/openapi.json"): self.openapi,
         }
 
     async def responses(self, incoming: Incoming) -> Reply:
@@ -67,6 +69,10 @@ class ModelApp(App):
         """The one model there is."""
         entry = {"id": self.name, "object": "model", "created": 0, "owned_by": "ludus"}
         return Reply.of({"object": "list", "data": [entry]})
+
+    async def openapi(self, incoming: Incoming) -> Reply:
+        """The routes."""
+        return Reply.of(describe_model(self.name))
 
 
 class Answering:

@@ -1,8 +1,10 @@
-"""What a resources server offers, as an OpenAPI document: its routes, and its tools with their real schemas."""
+"""What servers offer, as OpenAPI documents: their routes, the rows they take, and tools with their real schemas."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from pydantic.errors import PydanticInvalidForJsonSchema
 
 from ludus.environment import Environment
 from ludus.game import Game
@@ -11,26 +13,25 @@ from ludus.receipt import verifier_digest
 Schema = dict[str, Any]
 
 _OBJECT: Schema = {"type": "object"}
-_TASK: Schema = {
+_OBJECTS: Schema = {"type": "array", "items": _OBJECT}
+_ASKED: Schema = {
     "type": "object",
     "properties": {
-        "responses_create_params": {
-            "type": "object",
-            "properties": {"input": {"anyOf": [{"type": "string"}, {"type": "array", "items": _OBJECT}]}},
-            "required": ["input"],
-        }
+        "input": {"anyOf": [{"type": "string"}, _OBJECTS]},
+        "tools": {"anyOf": [_OBJECTS, {"type": "null"}]},
     },
-    "required": ["responses_create_params"],
+    "required": ["input"],
 }
-_RESPONSE: Schema = {
-    "type": "object",
-    "properties": {"output": {"type": "array", "items": _OBJECT}},
-    "required": ["output"],
-}
+_RESPONSE: Schema = {"type": "object", "properties": {"output": _OBJECTS}, "required": ["output"]}
+_MANY: Schema = {"type": "object", "properties": {"verify_responses": _OBJECTS}, "required": ["verify_responses"]}
+_CHAT: Schema = {"type": "object", "properties": {"messages": _OBJECTS}, "required": ["messages"]}
 _REFUSED = {
     "400": {"description": "The body is not JSON, or no session is open"},
+    "401": {"description": "The token is missing"},
+    "403": {"description": "A policy that the operator does not allow"},
     "404": {"description": "There is no such tool in this session"},
     "408": {"description": "The body came too slowly"},
+    "409": {"description": "It is not the player's turn: the game has not begun, or is over"},
     "410": {"description": "The session is over"},
     "413": {"description": "The body is too large"},
     "422": {"description": "The body does not fit"},
@@ -40,44 +41,70 @@ _REFUSED = {
     "503": {"description": "The judge failed, or the server is full"},
     "504": {"description": "A deadline passed"},
 }
+_STREAMED = ("application/json", "text/event-stream")
 
 
 def describe_resources(environment: Environment, tools: list[Schema]) -> Schema:
     """The document of one environment's resources server."""
-    judged = {**_TASK, "properties": {**_TASK["properties"], "response": _RESPONSE}}
-    judged["required"] = ["responses_create_params", "response"]
-    many = {"type": "object", "properties": {"verify_responses": {"type": "array", "items": _OBJECT}}}
+    row, schemas = _row(environment)
+    judged = {**row, "properties": {**row["properties"], "response": _RESPONSE}}
+    judged["required"] = [*row["required"], "response"]
     paths = {
-        "/seed_session": _post("Open a session for a row", _TASK),
+        "/seed_session": _post("Open a session for a row", row),
         "/verify": _post("Judge a response: the request comes back with its reward", judged),
         "/close_session": _post("Close a session", _OBJECT),
-        "/aggregate_metrics": _post("Statistics over verified rollouts", {**many, "required": ["verify_responses"]}),
+        "/aggregate_metrics": _post("Statistics over verified rollouts", _MANY),
         "/reverify_mode": _get("Whether a stored rollout can be judged again"),
         "/health": _get("How the server is doing"),
     }
     if issubclass(environment.resources, Game):
-        paths["/reset"] = _post("Begin a game", _TASK)
+        paths["/reset"] = _post("Begin a game", row)
         paths["/step"] = _post("Take a turn", judged)
     for tool in tools:
         if tool.get("type") == "function":
-            operation = _post(str(tool.get("description") or tool["name"]), tool.get("parameters") or _OBJECT)
+            summary = str(tool.get("description") or tool["name"])
+            operation = _post(summary, tool.get("parameters") or _OBJECT, "application/json", "text/plain")
             paths[f"/{tool['name']}"] = operation
             operation["post"]["x-ludus-tool"] = True
     named = {"session": {"type": "apiKey", "in": "header", "name": "x-ludus-session"}}
-    return {**_document(environment, paths), "components": {"securitySchemes": named}}
+    return {**_document(environment, paths), "components": {"securitySchemes": named, "schemas": schemas}}
 
 
 def describe_agent(environment: Environment) -> Schema:
     """The document of one environment's agent server."""
-    asked = _TASK["properties"]["responses_create_params"]
-    many = {"type": "object", "properties": {"verify_responses": {"type": "array", "items": _OBJECT}}}
+    row, schemas = _row(environment)
     paths = {
-        "/run": _post("Play a rollout: its record comes back, with its reward", _TASK),
-        "/v1/responses": _post("Play without a verdict", asked),
-        "/aggregate_metrics": _post("Statistics over verified rollouts", {**many, "required": ["verify_responses"]}),
+        "/run": _post("Play a rollout: its record comes back, with its reward", row),
+        "/v1/responses": _post("Play without a verdict", _ASKED, *_STREAMED),
+        "/v1/chat/completions": _post("The same in Chat Completions", _CHAT, *_STREAMED),
+        "/v1/messages": _post("The same in Anthropic's Messages", _CHAT, *_STREAMED),
+        "/aggregate_metrics": _post("Statistics over verified rollouts", _MANY),
         "/health": _get("How the server is doing"),
     }
-    return _document(environment, paths)
+    return {**_document(environment, paths), "components": {"schemas": schemas}}
+
+
+def describe_model(name: str) -> Schema:
+    """The document of a model server."""
+    paths = {
+        "/v1/responses": _post("The Responses API", _ASKED, *_STREAMED),
+        "/v1/chat/completions": _post("Chat Completions", _CHAT, *_STREAMED),
+        "/v1/messages": _post("Anthropic's Messages", _CHAT, *_STREAMED),
+        "/v1/models": _get("The one model there is"),
+        "/health": _get("How the server is doing"),
+    }
+    return {"openapi": "3.1.0", "info": {"title": name, "version": "1"}, "paths": paths}
+
+
+def _row(environment: Environment) -> tuple[Schema, Schema]:
+    """The rows that an environment takes, as its `Task` declares them, and the schemas that this refers to."""
+    try:
+        schema = environment.resources.Task.model_json_schema(ref_template="#/components/schemas/{model}")
+    except PydanticInvalidForJsonSchema:  # a field of a type that JSON does not know: the rest is still worth telling
+        schema = {"type": "object", "properties": {}, "required": ["responses_create_params"]}
+    schemas = schema.pop("$defs", {})
+    schema["properties"] = {**schema["properties"], "responses_create_params": _ASKED}
+    return schema, schemas
 
 
 def _document(environment: Environment, paths: Schema) -> Schema:
@@ -89,11 +116,11 @@ def _document(environment: Environment, paths: Schema) -> Schema:
     }
 
 
-def _post(summary: str, schema: Schema) -> Schema:
+def _post(summary: str, schema: Schema, *kinds: str) -> Schema:
     body = {"required": True, "content": {"application/json": {"schema": schema}}}
-    answered = {"200": {"description": "Done", "content": {"application/json": {}}}}
-    return {"post": {"summary": summary, "requestBody": body, "responses": {**answered, **_REFUSED}}}
+    answered = {"description": "Done", "content": {kind: {} for kind in kinds or ("application/json",)}}
+    return {"post": {"summary": summary, "requestBody": body, "responses": {"200": answered, **_REFUSED}}}
 
 
 def _get(summary: str) -> Schema:
-    return {"get": {"summary": summary, "responses": {"200": {"description": "Done"}}}}
+    return {"get": {"summary": summary, "responses": {"200": {"description": "Done"}, "401": _REFUSED["401"]}}}

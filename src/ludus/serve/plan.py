@@ -119,7 +119,7 @@ def bind(server_name: str, host: str, port: int) -> socket.socket:
     listening: socket.socket | None = None
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.socket(found[0], found[1])
+        listening = socket.socket(found[0], found[1], found[2])  # with its protocol, or asyncio leaves Nagle's delay on
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(found[4])
         listening.listen(2048)

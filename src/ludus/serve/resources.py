@@ -54,7 +54,8 @@ class ResourcesApp(App):
         self.mcp: McpDoor | None = None
         self.cookie = f"{environment.resources.__name__}___{instance or environment.name}"
         self._replays = has_session(environment.resources)
-        self._takes_any_row = environment.resources.open is Resources.open
+        is_game = issubclass(environment.resources, Game)
+        self._takes_any_row = environment.resources.open is Resources.open and not is_game
         self.routes |= {
             ("POST", "/seed_session"): self.seed_session,
             ("POST", "/verify"): self.verify,
@@ -63,7 +64,7 @@ class ResourcesApp(App):
             ("GET", "/reverify_mode"): self.reverify_mode,
             ("GET", "/openapi.json"): self.openapi,
         }
-        if issubclass(environment.resources, Game):
+        if is_game:
             self.routes |= {("POST", "/reset"): self.reset, ("POST", "/step"): self.step}
         self.other = self.call_tool
 

@@ -34,8 +34,8 @@ _FIELD = re.compile(
 _CONTROL_TOKEN = re.compile(r"<(?=[|\uff5c])")
 
 
-class JudgeConfig(ResourcesConfig):
-    """Settings of an environment that can ask a judge."""
+class JudgeModelConfig(ResourcesConfig):
+    """Settings of an environment that can ask a model to judge."""
 
     #: The model that judges, as on the command line: `URL#NAME`, `openai:NAME`, `local`, `scripted:FILE`.
     judge: str | None = None
@@ -51,6 +51,10 @@ class JudgeConfig(ResourcesConfig):
 
     #: How long one request may take.
     judge_timeout_seconds: PositiveFloat = 120.0
+
+
+class JudgeConfig(JudgeModelConfig):
+    """Settings of an environment that can ask a judge whether two answers are equal."""
 
     #: How often it is asked, until more than half of the votes are for equal or that cannot happen any more.
     judge_votes: PositiveInt = 1
@@ -170,7 +174,7 @@ class Judge:
             self._cache.move_to_end(key)
             return {**self._cache[key], "cached": True}
         request = {**self.params, "input": prompt}
-        response = await self._reply(Request(prompt, params=self.params))
+        response = await self.reply(Request(prompt, params=self.params))
         label = rubric.label(response)
         if label is None and response.incomplete_reason and rubric.guarded:
             raise Failure("judge", f"its reply was cut off before a verdict: {response.incomplete_reason}")
@@ -181,7 +185,8 @@ class Judge:
             self._cache.popitem(last=False)
         return record
 
-    async def _reply(self, request: Request) -> Response:
+    async def reply(self, request: Request) -> Response:
+        """What the model answers to any request, or a failure of kind `judge`."""
         async with self._slots:
             try:
                 async with asyncio.timeout(self.timeout):
@@ -199,19 +204,21 @@ class Judge:
 
 
 @asynccontextmanager
-async def open_judge(config: JudgeConfig) -> AsyncIterator[Judge | None]:
+async def open_judge(config: JudgeModelConfig) -> AsyncIterator[Judge | None]:
     """The judge that an environment's settings name, started and stopped around the context; None where they do not."""
     if config.judge is None:
         yield None
         return
+    votes: dict[str, int] = {}
+    if isinstance(config, JudgeConfig):
+        votes = {"votes": config.judge_votes, "cache_size": config.judge_cache_size}
     async with open_model(config.judge, config.judge_settings) as model:
         yield Judge(
             model,
             params=config.judge_responses_create_params,
             concurrency=config.judge_endpoint_max_concurrency,
             timeout=config.judge_timeout_seconds,
-            votes=config.judge_votes,
-            cache_size=config.judge_cache_size,
+            **votes,
         )
 
 

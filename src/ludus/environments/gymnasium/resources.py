@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field, FiniteFloat, NonNegativeInt
 
@@ -82,6 +82,11 @@ class Gymnasium(Game):
 
     async def close(self) -> None:
         await self._off_the_loop(self._close)
+
+    def fork(self) -> Self:
+        """Copy the environment too. Most that are written in Python can be; where one cannot, nothing is copied."""
+        with self._alone:
+            return self.copied("_alone")
 
     def _remind(self) -> Step:
         self._unread += 1

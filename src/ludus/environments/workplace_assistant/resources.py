@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import orjson
 from pydantic import ValidationInfo, field_validator, model_validator
@@ -79,6 +79,12 @@ class WorkplaceAssistant(Tools):
     async def open(self, task: Task) -> None:
         self.rules = reference.ReferenceRules() if self.config.compat else Rules()
         self.office = Office(self.shared, self.rules.table)
+
+    def fork(self) -> Self:
+        """The same office for another session: a copy of its differences from the shared tables."""
+        twin = type(self)(self.config, self.shared)
+        twin.seed, twin.rules, twin.office = self.seed, self.rules, self.office.copy()
+        return twin
 
     async def call(self, name: str, arguments: str) -> str:
         """Run a tool. Nulls count as not given, and what is missing is the tool's own business to point out."""

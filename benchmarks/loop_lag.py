@@ -1,0 +1,76 @@
+"""How late the event loop is while hostile answers are verified: 64 of them, each of which spends all its 5 seconds.
+
+python benchmarks/loop_lag.py
+
+The answer is a tower of powers that no library comes to the end of, so the pool's children are busy throughout: with
+two of them it takes 160 s. A task that wants to wake up every millisecond notes how late it does.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import time
+
+from ludus.processes import shared_pool
+from ludus.verifiers.math import check_math
+
+HOSTILE = r"\boxed{9^{9^{9}}}"
+EVERY_S = 0.001
+
+
+async def note_lags(lags: list[float]) -> None:
+    while True:
+        wanted = time.perf_counter() + EVERY_S
+        await asyncio.sleep(EVERY_S)
+        lags.append(max(0.0, time.perf_counter() - wanted))
+
+
+@contextlib.asynccontextmanager
+async def watched(lags: list[float]):
+    """Note lags while the block runs."""
+    noting = asyncio.create_task(note_lags(lags))
+    try:
+        yield
+    finally:
+        noting.cancel()
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[int(share * (len(values) - 1))]
+
+
+async def measure(calls: int, seconds: float) -> dict[str, float]:
+    idle: list[float] = []
+    busy: list[float] = []
+    async with shared_pool() as pool:
+        await check_math("1", r"\boxed{1}")  # the import of the library is no part of it
+        async with watched(idle):
+            await asyncio.sleep(1.0)
+        began = time.perf_counter()
+        async with watched(busy):
+            found = await asyncio.gather(*(check_math("1", HOSTILE, seconds=seconds) for _ in range(calls)))
+        wall = time.perf_counter() - began
+        workers = pool.workers
+    assert not any(each.finished for each in found), "the answer was not hostile enough"
+    return {
+        "calls": calls,
+        "workers": workers,
+        "wall_s": wall,
+        "idle_p99_s": percentile(idle, 0.99),
+        "p50_s": percentile(busy, 0.5),
+        "p99_s": percentile(busy, 0.99),
+        "max_s": max(busy),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    options = parser.parse_args()
+    print(json.dumps(asyncio.run(measure(options.calls, options.seconds))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""`ludus verify` of 100,000 stored rollouts: its memory, and its speed against merely reading and writing the file.
+
+python benchmarks/verify_file.py
+
+The floor reads every line, parses it and writes it again, all with orjson, in one process. Floor and product take turns
+in fresh processes and the best of each is compared. The product writes an output: `same` with the verifier that gave
+the rewards, `other` with another setting, which changes every line. Memory is that of the process that holds the file,
+and how much it grew from row 10,000 to the end; `family_peak_bytes` is the most that it and its helpers had together.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import orjson
+from measure import rss_bytes, run_json
+
+import ludus
+from ludus import ScriptedModel
+
+ROWS = 100_000
+FIRST = 10_000
+TEXT = "Let me go through the options one by one, and rule out those that cannot be right. " * 6
+
+
+def make(path: Path, rows: int) -> None:
+    """A real collection of some rollouts, copied under other names until there are enough."""
+    letters = "ABCD"
+    options = [{letter: f"the option called {letter}, which says something"} for letter in letters]
+    given = [
+        {
+            "responses_create_params": {"input": [{"role": "user", "content": f"Question {number}. {TEXT}"}]},
+            "options": options,
+            "expected_answer": letters[number % 4],
+        }
+        for number in range(500)
+    ]
+    model = ScriptedModel(lambda request: f"{TEXT}\n\nSo it is \\boxed{{{letters[request.seed % 4]}}}.")
+    kept = [orjson.loads(rollout.encode()) for rollout in ludus.collect("mcqa", model=model, input=given).rollouts]
+    with path.open("wb") as file:
+        for number in range(rows):
+            row = kept[number % len(kept)]
+            name = f"{row['task_id']}.{number}"
+            file.write(orjson.dumps({**row, "task_id": name, "rollout_id": f"{name}-0"}) + b"\n")
+
+
+def floor(source: Path, target: Path) -> dict[str, float]:
+    began = time.perf_counter()
+    with source.open("rb") as lines, target.open("wb") as file:
+        for line in lines:
+            file.write(orjson.dumps(orjson.loads(line)) + b"\n")
+    return {"wall_s": time.perf_counter() - began}
+
+
+def family_rss() -> int:
+    """The resident memory of this process and of those that it started."""
+    total = rss_bytes()
+    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        try:
+            total += int(Path(f"/proc/{child}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except OSError:  # it ended meanwhile
+            continue
+    return total
+
+
+async def product(source: Path, target: Path, settings: dict[str, str]) -> dict[str, float]:
+    from ludus.collection.rescore import Rescoring
+
+    rescoring = Rescoring(source, "mcqa", output=target, settings=settings)
+    first, most, family = 0, 0, 0
+
+    async def watch() -> None:
+        nonlocal first, most, family
+        while True:
+            await asyncio.sleep(0.01)
+            if rescoring.changes.rows >= FIRST:
+                first = first or rss_bytes()
+                most, family = max(most, rss_bytes()), max(family, family_rss())
+
+    watching = asyncio.create_task(watch())
+    began = time.perf_counter()
+    await rescoring.run()
+    wall = time.perf_counter() - began
+    watching.cancel()
+    assert rescoring.changes.counts["failed"] == 0
+    return {"wall_s": wall, "growth_bytes": most - first, "family_peak_bytes": family}
+
+
+def compare(rows: int, rounds: int) -> dict[str, float]:
+    """The best floor and the best product of some rounds, once with the same verifier and once with another setting."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "rollouts.jsonl", Path(folder) / "out.jsonl"
+        make(source, rows)
+        runs: dict[str, list[dict[str, float]]] = {"floor": [], "same": [], "other": []}
+        for _ in range(rounds):
+            for name, found in runs.items():
+                target.unlink(missing_ok=True)
+                words = [sys.executable, str(Path(__file__)), "--run", name, str(source), str(target)]
+                found.append(run_json(words))
+        best = {name: min(run["wall_s"] for run in found) for name, found in runs.items()}
+        return {
+            "rows": rows,
+            "bytes": source.stat().st_size,
+            **{f"{name}_s": seconds for name, seconds in best.items()},
+            "speed_same": best["floor"] / best["same"],
+            "speed_other": best["floor"] / best["other"],
+            **{key: min(run[key] for run in runs["same"]) for key in ("growth_bytes", "family_peak_bytes")},
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--run", nargs=3, metavar=("WHAT", "SOURCE", "TARGET"), help="one measurement in this process")
+    options = parser.parse_args()
+    if options.run is None:
+        print(json.dumps(compare(options.rows, options.rounds)))
+        return
+    what, source, target = options.run[0], Path(options.run[1]), Path(options.run[2])
+    settings = {"resources.grading_mode": "lenient_boxed"} if what == "other" else {}
+    print(json.dumps(floor(source, target) if what == "floor" else asyncio.run(product(source, target, settings))))
+
+
+if __name__ == "__main__":
+    main()

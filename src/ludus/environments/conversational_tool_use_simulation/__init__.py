@@ -1,0 +1,1 @@
+"""Conversations in which models play the customer, the tools and the judge."""

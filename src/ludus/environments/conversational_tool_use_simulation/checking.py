@@ -1,0 +1,54 @@
+"""Whether JSON that a model wrote fits a schema of the row, without holding up the loop."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from ludus.processes import in_process
+from ludus.threads import in_thread
+from ludus.verifiers.schemas import Validator, is_tree
+
+#: Up to this length of both, a check that looks at everything once takes milliseconds.
+SHORT = 20_000
+
+#: Processor time for any other check. Only a pattern or a reference of the worst kind takes so long.
+SECONDS = 5.0
+
+
+async def problem_with(text: str, schema: dict[str, Any] | None) -> str | None:
+    """What is wrong with a text that should be JSON of a schema; None when it fits."""
+    written = orjson.dumps(schema).decode() if schema is not None else "true"
+    if len(text) > SHORT or len(written) > SHORT or not _is_tree(written):
+        return await in_process(check, text, written, cpu_seconds=SECONDS)
+    problem: str | None = await in_thread(check, text, written)
+    return problem
+
+
+def check(text: str, schema: str) -> str | None:
+    """The check itself, for a thread or another process."""
+    try:
+        value = orjson.loads(unfenced(text))
+    except orjson.JSONDecodeError as error:
+        return f"not JSON: {error}"
+    return _validator(schema).problem(value)
+
+
+def unfenced(text: str) -> str:
+    """A text without the code fence around it, which models like to write."""
+    text = text.strip()
+    if text.startswith("```") and text.endswith("```") and "\n" in text:
+        return text[text.index("\n") + 1 : -3].strip()
+    return text
+
+
+@lru_cache(maxsize=512)
+def _is_tree(schema: str) -> bool:
+    return is_tree(orjson.loads(schema))
+
+
+@lru_cache(maxsize=512)
+def _validator(schema: str) -> Validator:
+    return Validator(orjson.loads(schema))

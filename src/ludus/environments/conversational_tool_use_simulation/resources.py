@@ -1,0 +1,208 @@
+"""A service desk in which nothing is real: a model plays the customer, a model plays the tools, and a model judges.
+
+What the policy sees is a policy, tools and a customer. A call that does not fit its tool's schema ends the conversation
+without a reward. Where a simulation broke down, the rollout is judged and masked: that is no fault of the policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import PositiveInt
+
+from ludus import Failure, Resources, Response, Verdict
+from ludus.agents.conversation import Ending
+from ludus.agents.user import STOP, TRANSFER, UserRole
+from ludus.environments.conversational_tool_use_simulation.checking import problem_with
+from ludus.environments.conversational_tool_use_simulation.faults import (
+    BAD_CALL,
+    BAD_RESULT,
+    NO_VERDICT,
+    judged,
+    unfinished,
+    verdict,
+)
+from ludus.environments.conversational_tool_use_simulation.judging import Examiner, Unreadable
+from ludus.environments.conversational_tool_use_simulation.rows import ConversationTask
+from ludus.environments.conversational_tool_use_simulation.steps import Step, steps_of
+from ludus.environments.conversational_tool_use_simulation.tool_simulator import ToolSimulator
+from ludus.model import Model
+from ludus.models import open_model
+from ludus.response import Item
+from ludus.tools import error_text
+from ludus.verifiers.judge import Judge, JudgeModelConfig, open_judge
+
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "max_output_tokens": 8192}
+NO_JUDGE = (
+    "these rows need a judge. Name a model with --set resources.judge=SPEC, or reward every conversation that the"
+    " customer ends with --set resources.enable_llm_judge=false"
+)
+
+
+@dataclass
+class Shared:
+    """What all conversations use."""
+
+    simulator: Model | None
+    judge: Judge | None
+
+
+class Simulation(Resources):
+    """One conversation. Its tools are the row's, and its verdict depends on the response alone."""
+
+    Task: ClassVar[type[ConversationTask]] = ConversationTask
+    judged_by_response = True
+
+    class Config(JudgeModelConfig):
+        """Settings of the simulation."""
+
+        #: The model that plays the tools, as on the command line. Without one every result is a fixed text.
+        simulator: str | None = None
+
+        #: Settings of that model, and what each request to it holds besides the prompt.
+        simulator_settings: dict[str, Any] = {}
+        simulator_responses_create_params: dict[str, Any] = SAMPLING
+        judge_responses_create_params: dict[str, Any] = SAMPLING
+
+        #: How often the simulator or the judge is asked before its answer counts as unusable.
+        generation_attempts: PositiveInt = 3
+
+        #: Whether a judge is asked at all. Without one, every conversation that the customer ends earns 1.
+        enable_llm_judge: bool = True
+
+        #: Judge every step and then the whole, or the three parts with one question.
+        judge_mode: Literal["message", "complete_trajectory_combined_evaluation"] = "message"
+
+        #: Stop judging at the first step that fails.
+        enable_termination: bool = True
+
+        #: Refuse a reward where the customer was transferred and should not have been, or the other way round.
+        enforce_transfer_ground_truth: bool = False
+
+    config: Config
+    shared: Shared
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: Config) -> AsyncIterator[Shared]:
+        async with AsyncExitStack() as stack:
+            judge = await stack.enter_async_context(open_judge(config))
+            simulator = None
+            if config.simulator is not None:
+                simulator = await stack.enter_async_context(open_model(config.simulator, config.simulator_settings))
+            yield Shared(simulator, judge)
+
+    async def open(self, task: ConversationTask) -> None:
+        self._judge()
+        config = self.config
+        self.simulator = ToolSimulator(
+            task,
+            self.shared.simulator,
+            config.simulator_responses_create_params,
+            config.generation_attempts,
+            self.seed,
+        )
+        self.arguments = {tool.name: tool.arguments for tool in task.definitions}
+        self.items: list[Item] = []
+        self.seen = len(task.input)
+        self.call_ids = {str(item.get("call_id")) for item in task.input}
+        self.ended: str | None = None
+        self.turn = asyncio.Lock()
+
+    def fork(self) -> Self:
+        """The same conversation once more. Models are asked by both."""
+        twin = type(self)(self.config, self.shared)
+        vars(twin).update(vars(self))
+        twin.simulator, twin.turn = self.simulator.copy(), asyncio.Lock()
+        twin.items, twin.call_ids = list(self.items), set(self.call_ids)
+        return twin
+
+    def user(self, task: ConversationTask) -> UserRole:
+        """The customer of the row."""
+        scenario = task.customer_scenario
+        return UserRole(
+            persona=scenario.customer_persona,
+            goal=scenario.reason_for_contact,
+            facts={"details": scenario.customer_details} if scenario.customer_details else {},
+            instructions=scenario.task_instructions,
+            unknown=scenario.unknown_info or "",
+            company=f"A representative of: {scenario.representative_domain or task.domain_name}",
+            opening=task.initial_user_message,
+            markers=(STOP, TRANSFER),
+        )
+
+    async def follow(self, items: list[Item]) -> str | None:
+        """Check the calls that are new before they are run. One that is wrong ends the conversation."""
+        self.items = items
+        for item in items[self.seen :]:
+            if item.get("type") == "function_call" and self.ended is None and await self._is_wrong(item):
+                self.ended = BAD_CALL
+        self.seen = len(items)
+        return self.ended
+
+    async def call(self, name: str, arguments: str) -> str:
+        async with self.turn:  # each result has to agree with the ones before it
+            result = await self.simulator.run(self.items, name, arguments) if self.ended is None else None
+        if result is None:
+            self.ended = self.ended or BAD_RESULT
+            return error_text("the tool gave no result")
+        return result
+
+    async def _is_wrong(self, call: Item) -> bool:
+        known, again = call["name"] in self.arguments, call["call_id"] in self.call_ids
+        self.call_ids.add(call["call_id"])
+        return (
+            again
+            or not known
+            or await problem_with(call["arguments"] or "{}", self.arguments[call["name"]]) is not None
+        )
+
+    async def verify(self, task: ConversationTask, response: Response) -> Verdict:
+        ending, config = Ending.of(response), self.config
+        steps = steps_of(task, response, ending)
+        values = self._counted(task, steps, ending)
+        if ending is None or not ending.by_user:
+            return unfinished(ending.reason if ending is not None else "incomplete", values, compat=config.compat)
+        if config.enforce_transfer_ground_truth and values["transfer_mismatch"]:
+            return verdict(0.0, values, ["agent_failure"], [])
+        judge = self._judge()
+        if judge is None:
+            return verdict(1.0, values, [], [])
+        examiner = Examiner(judge, task, steps, config.generation_attempts)
+        try:
+            by_step = config.judge_mode == "message"
+            found = await (examiner.by_step(config.enable_termination) if by_step else examiner.in_one_go())
+        except Unreadable:
+            if config.compat:
+                return verdict(0.0, values, [NO_VERDICT], [NO_VERDICT])
+            raise Failure("judge", "none of its replies held a verdict") from None
+        return judged(found, {**values, "judge_usage": examiner.usage})
+
+    def _judge(self) -> Judge | None:
+        """The judge; None where a proper end is all that is asked for."""
+        if not self.config.enable_llm_judge:
+            return None
+        if self.shared.judge is None and not self.config.compat:
+            raise Failure("no_judge", NO_JUDGE)
+        return self.shared.judge
+
+    def _counted(self, task: ConversationTask, steps: list[Step], ending: Ending | None) -> dict[str, Any]:
+        kinds = Counter(f"{step.source}_{step.type}" for step in steps if not step.given)
+        transferred = ending is not None and TRANSFER in ending.closing
+        expected = task.customer_scenario.outside_policy_scope
+        return {
+            "terminal_state": "complete" if ending is not None and ending.by_user else "incomplete",
+            "transferred": transferred,
+            "transfer_expected": expected,
+            "transfer_mismatch": transferred != expected,
+            "schema_failure": ending is not None and ending.reason in (BAD_CALL, BAD_RESULT),
+            "user_messages": kinds["user_text"],
+            "agent_messages": kinds["agent_text"],
+            "agent_tool_calls": kinds["agent_tool_call"],
+            "tool_results": kinds["environment_tool_execution"],
+        }

@@ -1,0 +1,51 @@
+"""A finished conversation as steps: who did what, in order, with the words that ended it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ludus.agents.conversation import Ending
+from ludus.response import Item, Response, is_message, texts_of
+from ludus.task import Task
+
+Source = Literal["user", "agent", "environment"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One message, call or result. `given` ones were there before the conversation began, and are nobody's doing."""
+
+    source: Source
+    type: Literal["text", "tool_call", "tool_execution"]
+    content: Any
+    given: bool = False
+
+    def shown(self) -> dict[str, Any]:
+        """How a judge sees it."""
+        return {"source": self.source, "type": self.type, "content": self.content}
+
+
+def steps_of(task: Task, response: Response, ending: Ending | None) -> list[Step]:
+    """All steps of a conversation. Reasoning and blank messages are none."""
+    found = [step for item in task.input for step in _steps(item, given=True)]
+    found += [step for item in response.output for step in _steps(item, given=False)]
+    if ending is not None and ending.closing:
+        found.append(Step("user", "text", ending.closing))
+    return found
+
+
+def _steps(item: Item, given: bool) -> Iterator[Step]:
+    kind = item.get("type", "message")
+    if kind == "function_call":
+        call = {"name": item.get("name"), "arguments": item.get("arguments"), "call_id": item.get("call_id")}
+        yield Step("agent", "tool_call", call, given)
+    elif kind == "function_call_output":
+        result = {"call_id": item.get("call_id"), "output": item.get("output")}
+        yield Step("environment", "tool_execution", result, given)
+    elif kind == "message" and texts_of(item).strip():
+        if is_message(item):
+            yield Step("agent", "text", texts_of(item), given)
+        elif item.get("role") == "user":
+            yield Step("user", "text", texts_of(item), given)

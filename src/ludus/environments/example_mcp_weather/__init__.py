@@ -1,0 +1,1 @@
+"""A weather service whose tool is found over MCP."""

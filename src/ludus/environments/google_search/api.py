@@ -1,0 +1,82 @@
+"""Calls to a search service: JSON both ways, under a deadline, tried again where that can help.
+
+A service that cannot be reached, refuses its key or is out of quota has said nothing about the model, so each of these
+is a `Failure` and the rollout has no reward. Keys are cut out of every text that leaves this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any, Self
+
+import aiohttp
+import orjson
+
+from ludus.models.retry import LATER, Retries
+from ludus.outcome import Failure
+from ludus.secrets import redacted
+
+#: Which failures are worth another try, and the budget that it is taken from.
+_AGAIN = {f"http_{status}": kind for status, kind in LATER.items()} | {"http_520": "server"}
+_AGAIN |= dict.fromkeys(("timeout", "refused", "disconnected"), "dropped")
+
+
+class Api:
+    """One service. `secrets` are what its answers must not repeat."""
+
+    def __init__(self, name: str, seconds: float, retries: Retries, *secrets: str) -> None:
+        self._name = name
+        self._seconds = seconds
+        self._retries = retries
+        self._secrets = secrets
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=self._seconds), cookie_jar=aiohttp.DummyCookieJar()
+        )
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._session.close()
+
+    async def ask(self, method: str, url: str, **request: Any) -> dict[str, Any]:
+        """The JSON object that the service answers with. Raises a `Failure` when there is none."""
+        tries: Counter[str] = Counter()
+        while True:
+            try:
+                return await self._once(method, url, request)
+            except Failure as failure:
+                kind = _AGAIN.get(failure.kind)
+                if kind is None:
+                    raise
+                tries[kind] += 1
+                pause = self._retries.pause(kind, tries[kind], None, float("inf"))
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+
+    async def _once(self, method: str, url: str, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            async with self._session.request(method, url, allow_redirects=False, **request) as reply:
+                status, body = reply.status, await reply.read()
+        except TimeoutError:
+            raise self._failure("timeout", f"gave no answer in {self._seconds:g} s") from None
+        except aiohttp.ClientConnectorError as error:
+            raise self._failure("refused", f"cannot be reached: {error.strerror or error}") from None
+        except (aiohttp.ClientError, ValueError) as error:
+            raise self._failure("disconnected", f"gave no answer: {type(error).__name__}: {error}") from None
+        if status != 200:
+            raise self._failure(f"http_{status}", f"answered {status}: {body.decode('utf-8', 'replace')}")
+        try:
+            answer = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._failure("bad_response", f"did not answer with a JSON object: {body!r}")
+        return answer
+
+    def _failure(self, kind: str, what: str) -> Failure:
+        return Failure(
+            kind, redacted(f"{self._name} {what}", *self._secrets)[:300]
+        )  # cut last: half a key is a leak too

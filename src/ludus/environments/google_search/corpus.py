@@ -1,0 +1,120 @@
+"""The documents that are searched when no provider on the web is: ours, or those of a folder or file of the user's.
+
+A folder is read with all that lies below it: text, Markdown, HTML and JSONL. A line of JSONL holds `text`, and may
+hold `title` and `url`. A document without an address of its own gets one that leads nowhere on the web, made of its
+place in the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import orjson
+
+from ludus.errors import UserError
+
+EMBEDDED = Path(__file__).with_name("data") / "corpus.jsonl"
+BASE = "https://corpus.example/"
+_PLAIN, _MARKDOWN, _HTML, _LINES = {".txt", ".text"}, {".md", ".markdown"}, {".html", ".htm", ".xhtml"}, {".jsonl"}
+_KNOWN = _PLAIN | _MARKDOWN | _HTML | _LINES
+
+
+class Document(NamedTuple):
+    """One page of a corpus."""
+
+    url: str
+    title: str
+    text: str
+
+
+def read_corpus(path: Path | None = None) -> Iterator[Document]:
+    """Every document of a corpus, always in the same order; the embedded one where no path is given."""
+    root = EMBEDDED if path is None else path
+    if root.is_file() and root.suffix.lower() not in _KNOWN:
+        raise UserError(f"corpus {root} is of no known kind", f"Known: {', '.join(sorted(_KNOWN))}")
+    if not root.exists():
+        raise UserError(f"there is no corpus {root}")
+    for file in [root] if root.is_file() else _files(root):
+        name = file.name if file == root else file.relative_to(root).as_posix()
+        yield from _documents(file, BASE + quote(name))
+
+
+def _files(folder: Path) -> list[Path]:
+    """Files of a known kind, hidden ones and those in hidden folders left out."""
+    found = (file for file in folder.rglob("*") if file.suffix.lower() in _KNOWN and file.is_file())
+    return sorted(file for file in found if not any(part[0] == "." for part in file.relative_to(folder).parts))
+
+
+def _documents(file: Path, url: str) -> Iterator[Document]:
+    kind = file.suffix.lower()
+    try:
+        if kind in _LINES:
+            with file.open("rb") as lines:
+                for number, line in enumerate(lines, start=1):
+                    if not line.isspace():
+                        yield _document(line, f"{file}:{number}", f"{url}/{number}")
+            return
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}") from error
+    title = file.stem
+    if kind in _HTML:
+        page = _Page()
+        page.feed(text)
+        page.close()
+        title, text = page.title.strip() or title, page.text
+    elif kind in _MARKDOWN:
+        heading = next((line for line in text.splitlines() if line.startswith("#")), "")
+        title = heading.lstrip("#").strip() or title
+    yield Document(url, title, text)
+
+
+def _document(line: bytes, where: str, url: str) -> Document:
+    try:
+        row: Any = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{where}: not JSON: {error}", "Each line must hold one JSON object") from error
+    if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+        raise UserError(f"{where}: a document needs a text", 'Write it as {"url": ..., "title": ..., "text": ...}')
+    text = row["text"]
+    title = row.get("title") or " ".join(text.split()[:10])
+    return Document(str(row.get("url") or url), str(title), text)
+
+
+class _Page(HTMLParser):
+    """The title and the readable text of an HTML file, a block a line. For files that the user has chosen."""
+
+    _UNREAD = frozenset({"script", "style", "template", "noscript", "svg"})
+    _INLINE = frozenset("a abbr b bdi cite code em i kbd mark q s small span strong sub sup time u var wbr".split())
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.title = ""
+        self._parts: list[str] = []
+        self._unread = 0
+        self._in_title = False
+
+    @property
+    def text(self) -> str:
+        lines = (" ".join(line.split()) for line in "".join(self._parts).splitlines())
+        return "\n".join(line for line in lines if line)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._unread += tag in self._UNREAD
+        self._in_title = tag == "title"
+        self._parts.append("" if tag in self._INLINE else "\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._unread = max(0, self._unread - (tag in self._UNREAD))
+        self._in_title = False
+        self._parts.append("" if tag in self._INLINE else "\n")
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title and not self._unread:
+            self.title += data
+        elif not self._unread:
+            self._parts.append(" ".join(data.split("\n")))

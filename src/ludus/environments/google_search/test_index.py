@@ -1,0 +1,224 @@
+"""The local index: whatever is asked, it answers with documents that hold the words, quickly and in any number of
+threads."""
+
+from __future__ import annotations
+
+import asyncio
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ludus import UserError
+from ludus.environments.google_search import index as module
+from ludus.environments.google_search.corpus import Document, read_corpus
+from ludus.environments.google_search.index import Index, digest
+from ludus.environments.google_search.local import Local
+from ludus.environments.google_search.settings import SearchConfig
+
+LETTERS = string.ascii_letters + string.digits + "äéßñøžДжю"
+WORDS = st.text(LETTERS, min_size=1, max_size=12)
+
+
+@pytest.fixture
+def almanac(tmp_path: Path) -> Iterator[Index]:
+    index = Index.build(tmp_path / "almanac", read_corpus())
+    yield index
+    index.close()
+
+
+def found(index: Index, query: str, limit: int = 10) -> list[str]:
+    return [hit.title for hit in index.search(query, limit)]
+
+
+def build(path: Path, *documents: tuple[str, str, str]) -> Index:
+    path.unlink(missing_ok=True)
+    return Index.build(path, [Document(*each) for each in documents])
+
+
+@pytest.mark.parametrize(
+    ("query", "title"),
+    [
+        ("Who designed the lighthouse on Sunder Rock?", "Sunder Rock"),
+        ("first newspaper in Tarrish", "Vessing Lantern"),
+        ("LIGHTHOUSES", "Lighthouses"),
+        ("shearwaters breeding", "Collared shearwater"),
+        ("crell currency", "Crell"),
+    ],
+)
+def test_the_best_document_comes_first(almanac: Index, query: str, title: str) -> None:
+    assert found(almanac, query)[0] == title
+
+
+def test_what_is_found_can_be_opened_and_the_snippet_is_in_it(almanac: Index) -> None:
+    hits = almanac.search("volcano of Ord", 5)
+    assert len(hits) == 5
+    for hit in hits:
+        page = almanac.page(hit.url)
+        assert page is not None
+        assert page.title == hit.title
+        assert all(part in page.text for part in hit.snippet.split(" ... "))
+    assert almanac.page("https://almanac.example/nothing") is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        " ",
+        '"',
+        "*",
+        "NEAR(",
+        "title:",
+        "a OR",
+        "AND",
+        "NOT x",
+        "^x",
+        "{x} : y",
+        "(",
+        ")" * 999,
+        "x'; DROP TABLE a",
+        "\x00",
+    ],
+)
+def test_the_language_of_the_engine_is_only_words(almanac: Index, query: str) -> None:
+    assert len(found(almanac, query)) <= 10
+    assert found(almanac, f"{query} crell")[0] == "Crell"
+
+
+def test_operators_mean_nothing(tmp_path: Path) -> None:
+    index = build(tmp_path / "i", ("u1", "one", "apples"), ("u2", "two", "pears"))
+    assert sorted(found(index, "apples NOT pears")) == ["one", "two"]
+    assert sorted(found(index, "title: apples AND pears")) == ["one", "two"]
+    assert found(index, "app*") == []
+    index.close()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=200))
+def test_any_text_is_answered(almanac: Index, query: str) -> None:
+    assert len(almanac.search(query, 10)) <= 10
+    almanac.page(query)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=8), min_size=1, max_size=8))
+def test_every_document_is_found_by_each_of_its_words(tmp_path: Path, texts: list[list[str]]) -> None:
+    documents = [(f"u{number}", f"t{number}", " ".join(words)) for number, words in enumerate(texts)]
+    index = build(tmp_path / "i", *documents)
+    for number, words in enumerate(texts):
+        for word in words:
+            assert f"t{number}" in found(index, word, limit=len(texts)), word
+    index.close()
+
+
+def test_accents_and_endings_do_not_matter(tmp_path: Path) -> None:
+    index = build(tmp_path / "i", ("u", "t", "Cafés in Zürich"))
+    for query in ("cafe", "cafés", "cafe\u0301s", "zurich", "ZÜRICH"):
+        assert found(index, query) == ["t"], query
+    index.close()
+
+
+def test_common_words_order_what_rare_words_choose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CANDIDATES", 3)
+    monkeypatch.setattr(module, "ENTRIES", 20)
+    documents = [(f"u{n}", f"t{n}", "river stone") for n in range(10)]
+    documents += [
+        ("a", "a", "rare moss"),
+        ("b", "b", "rare river"),
+        ("c", "c", "river bank"),
+        ("d", "d", "delta bank moor"),
+    ]
+    documents += [(f"m{n}", f"m{n}", "moor") for n in range(30)]
+    index = build(tmp_path / "i", *documents)
+    assert found(index, "rare river") == ["b", "a"]
+    assert found(index, "river stone", 2) == ["t0", "t1"]
+    assert len(found(index, "river", 10)) == 3
+    assert found(index, "unknown") == []
+    index.close()
+
+
+async def test_many_at_once_get_what_one_gets(almanac: Index) -> None:
+    local = Local(almanac)
+    queries = ["lighthouse", "comet", "slate quarry", "ferry"] * 25
+    one = [(await local.search(query)).hits for query in queries[:4]]
+    many = await asyncio.gather(*[local.search(query) for query in queries])
+    assert [results.hits for results in many] == one * 25
+
+
+def test_a_folder_of_text_markdown_html_and_lines_is_a_corpus(tmp_path: Path) -> None:
+    (tmp_path / "deep er").mkdir()
+    (tmp_path / "a.txt").write_text("plain words")
+    (tmp_path / "deep er" / "b.md").write_text("intro\n# The Heading\nmarked words")
+    (tmp_path / "c.html").write_text(
+        "<html><head><title>A &amp; B</title><style>p {}</style></head><body><script>no()</script>"
+        "<p>First <b>bold</b>\nline.<p>Second.</body></html>"
+    )
+    (tmp_path / "d.jsonl").write_text(
+        '{"text": "one line"}\n\n{"text": "t", "title": "T", "url": "https://x.example"}\n'
+    )
+    (tmp_path / ".hidden.txt").write_text("no")
+    (tmp_path / "e.png").write_bytes(b"\x89")
+    base = "https://corpus.example/"
+    assert list(read_corpus(tmp_path)) == [
+        Document(f"{base}a.txt", "a", "plain words"),
+        Document(f"{base}c.html", "A & B", "First bold line.\nSecond."),
+        Document(f"{base}d.jsonl/1", "one line", "one line"),
+        Document("https://x.example", "T", "t"),
+        Document(f"{base}deep%20er/b.md", "The Heading", "intro\n# The Heading\nmarked words"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.jsonl", "{", "a.jsonl:1: not JSON"),
+        ("a.jsonl", '{"text": "x"}\n{"title": "x"}', "a.jsonl:2: a document needs a text"),
+        ("a.jsonl", '{"text": "x", "url": "u"}\n{"text": "y", "url": "u"}', "the same url"),
+        ("a.jsonl", "", "holds no documents"),
+        ("a.pdf", "", "is of no known kind"),
+        ("", "", "there is no corpus"),
+    ],
+)
+async def test_a_bad_corpus_is_one_line(tmp_path: Path, name: str, content: str, says: str) -> None:
+    path = tmp_path / (name or "absent")
+    if name:
+        path.write_text(content)
+    with pytest.raises(UserError, match=says):
+        async with Local.open(SearchConfig(corpus=path)):
+            pass
+
+
+async def test_an_index_is_kept_and_made_anew_when_the_corpus_changes(tmp_path: Path) -> None:
+    corpus, kept = tmp_path / "corpus.jsonl", tmp_path / "kept"
+    config = SearchConfig(corpus=corpus, index_folder=kept)
+    for text, files in (("first", 1), ("first", 1), ("second", 2)):
+        corpus.write_text(f'{{"text": "{text}"}}')
+        before = {file: file.stat().st_mtime_ns for file in kept.glob("*")}
+        async with Local.open(config) as local:
+            assert [hit.title for hit in (await local.search(text)).hits] == [text]
+        assert len(list(kept.glob("*"))) == files
+        assert all(file.stat().st_mtime_ns == time for file, time in before.items())
+
+
+async def test_a_kept_index_that_is_spoilt_or_unfinished_is_told_and_not_used(tmp_path: Path) -> None:
+    corpus, kept = tmp_path / "corpus.jsonl", tmp_path / "kept"
+    config = SearchConfig(corpus=corpus, index_folder=kept)
+    corpus.write_text('{"text": "x", "url": "u"}\n' * 2)
+    with pytest.raises(UserError, match="the same url"):
+        async with Local.open(config):
+            pass
+    assert list(kept.glob("*")) == []
+    corpus.write_text('{"text": "x"}')
+    (kept / f"{digest(read_corpus(corpus))}.sqlite3").write_text("no index at all" * 100)
+    with pytest.raises(UserError, match="is not an index.*Delete it"):
+        async with Local.open(config):
+            pass
+
+
+def test_the_digest_tells_parts_apart() -> None:
+    assert digest([Document("a", "b", "c")]) != digest([Document("ab", "", "c")])
+    assert len({digest([Document("u", "t", "x")] * count) for count in range(3)}) == 3

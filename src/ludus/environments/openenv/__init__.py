@@ -1,0 +1,1 @@
+"""Environments on an OpenEnv server."""

@@ -1,0 +1,234 @@
+"""An environment that somebody else serves with OpenEnv, played turn by turn.
+
+How the model acts depends on what the server says an action is:
+
+- the server has tools: they are the model's tools, and every call is a step;
+- an action is one text: the whole of an answer is the action;
+- an action is anything else: the model calls the tool `act` with it.
+
+Rewards and the end are the server's. Where there are tools, an answer without a call ends the game.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+from pydantic import Field
+
+import ludus
+from ludus import Failure, Game, ResourcesConfig, Response, Step, Verdict
+from ludus.encoding import encode
+from ludus.remote.openenv import Connection, Observation, OpenEnvServer, Refusal, openenv_server
+from ludus.response import Item
+from ludus.tools import error_text, not_found
+
+ACT = "act"
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+Way = Literal["tools", "text", "act"]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The server, and what its actions look like."""
+
+    server: OpenEnvServer
+    schema: dict[str, Any]
+    way: Way
+
+
+class OpenEnv(Game):
+    """One connection, and with it one environment on the server, for one rollout."""
+
+    class Task(ludus.Task):
+        #: What the environment is reset with. Without a seed of its own it gets the rollout's.
+        reset: dict[str, Any] = Field(default_factory=dict)
+
+    class Config(ResourcesConfig):
+        """Which server, and what the model sees of its observations."""
+
+        url: str = ""
+        #: The variable that holds a token for the server, if it wants one.
+        token_env: str = "OPENENV_TOKEN"
+        #: The field of an observation that the model sees; all of them, as JSON, where none is named.
+        field: str = ""
+
+    config: Config
+    shared: Shared
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: Config) -> AsyncIterator[Shared]:
+        async with openenv_server(config.url, config.token_env) as server:
+            schema = await server.action_schema()
+            yield Shared(server, schema, way_to_act(schema))
+
+    def __init__(self, config: Any = None, shared: Any = None) -> None:
+        super().__init__(config, shared)
+        self._connection: Connection | None = None
+        self._listed: list[dict[str, Any]] = []
+        self._rewarded = self._acted = False
+        self._error = ""
+
+    async def open(self, task: Task) -> None:
+        self._connection = await self.shared.server.connect()
+        if self.shared.way == "tools":
+            listing = await self._ask(self._connection.step({"type": "list_tools"}))
+            self._listed = [_described(entry) for entry in listing.fields.get("tools") or ()]
+        elif self.shared.way == "act":
+            self._listed = [_act_tool(self.shared.schema)]
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+    def tools(self) -> list[dict[str, Any]]:
+        """What the model acts with."""
+        return self._listed
+
+    async def reset(self, task: Task) -> str | None:
+        self._rewarded = self._acted = False
+        self._error = ""
+        observation = await self._ask(self._session().reset(**{"seed": self.seed, **task.reset}))
+        return self._seen(observation)
+
+    async def step(self, task: Task, response: Response) -> Step:
+        if self.shared.way == "text":
+            return await self._say(response.output_text)
+        if not response.function_calls:
+            return Step(truncated=True, info={"stopped": "the model did not act"})
+        turn = Step()
+        for call in response.function_calls:
+            turn.tool_outputs.append((call["call_id"], await self._call(call, turn)))
+        return turn
+
+    async def verify(self, task: Task, response: Response) -> Verdict:
+        """What the server rewarded. Where it took actions and rewarded none, there is no reward to report."""
+        verdict = await super().verify(task, response)
+        if not self._acted and self._error:
+            raise Failure("crash", f"the environment took no action: {self._error[:300]}")
+        if self._acted and not self._rewarded:
+            raise Failure("no_reward", "the environment took actions and gave no reward for any of them")
+        return verdict
+
+    async def _say(self, text: str) -> Step:
+        """The whole of an answer as the action."""
+        turn = Step()
+        [name] = _required(self.shared.schema)
+        turn.observation = await self._act({name: text}, turn)
+        return turn
+
+    async def _call(self, call: Item, turn: Step) -> str:
+        """One call of a turn as an action; what the model sees in return."""
+        if turn.over:
+            return error_text("it is over")
+        if call["name"] not in {entry["name"] for entry in self._listed}:
+            return not_found()
+        try:
+            arguments = orjson.loads(call["arguments"] or "{}")
+        except orjson.JSONDecodeError as error:
+            return error_text(f"Invalid tool call arguments: {error}")
+        if not isinstance(arguments, dict):
+            return error_text("Invalid tool call arguments: they must be an object")
+        if self.shared.way == "tools":
+            arguments = {"type": "call_tool", "tool_name": call["name"], "arguments": arguments}
+        return await self._act(arguments, turn) or ""
+
+    async def _act(self, action: dict[str, Any], turn: Step) -> str | None:
+        """Take an action, add what it led to to the turn, and say what the model sees of it."""
+        try:
+            observation = await self._session().step(action)
+        except Refusal as refusal:
+            if refusal.code != "VALIDATION_ERROR":
+                self._error = str(refusal)
+            return error_text(str(refusal))
+        self._acted = True
+        if observation.reward is not None:
+            self._rewarded = True
+            turn.reward += observation.reward
+        if observation.done:
+            turn.terminated, turn.info = True, {"observation": observation.fields}
+        return self._seen(observation)
+
+    def _seen(self, observation: Observation) -> str | None:
+        """An observation as the model reads it."""
+        fields = observation.fields
+        if self.config.field:
+            return _text(fields.get(self.config.field))
+        if "tool_name" in fields and "result" in fields:
+            return _result(fields)
+        return _text(next(iter(fields.values())) if len(fields) == 1 else fields or None)
+
+    def _session(self) -> Connection:
+        if self._connection is None:
+            raise Failure("disconnected", "there is no session: open() has not been called")
+        return self._connection
+
+    async def _ask(self, question: Any) -> Observation:
+        """What must not be refused: a server that cannot begin is not the model's fault."""
+        try:
+            observation: Observation = await question
+        except Refusal as refusal:
+            raise Failure("bad_response", f"{self.config.url} did not begin: {str(refusal)[:300]}") from refusal
+        return observation
+
+
+def way_to_act(schema: dict[str, Any]) -> Way:
+    """How a model takes the actions that a schema describes."""
+    fields = _fields(schema)
+    if not fields or ("tool_name" in fields and fields.get("type", {}).get("const") == "call_tool"):
+        return "tools"
+    required = _required(schema)
+    if len(required) == 1 and fields[required[0]].get("type") == "string" and "enum" not in fields[required[0]]:
+        return "text"
+    return "act"
+
+
+def _fields(schema: dict[str, Any]) -> dict[str, Any]:
+    return {name: field for name, field in schema.get("properties", {}).items() if name != "metadata"}
+
+
+def _required(schema: dict[str, Any]) -> list[str]:
+    return [name for name in schema.get("required", []) if name in _fields(schema)]
+
+
+def _act_tool(schema: dict[str, Any]) -> dict[str, Any]:
+    """The tool with which a model takes actions of a schema."""
+    parameters = {**schema, "type": "object", "properties": _fields(schema), "required": _required(schema)}
+    description = str(schema.get("description") or "Take an action.")
+    return {"type": "function", "name": ACT, "description": description, "parameters": parameters, "strict": False}
+
+
+def _described(entry: Any) -> dict[str, Any]:
+    """A tool of the server as the Responses API describes it."""
+    name = entry.get("name") if isinstance(entry, dict) else None
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise Failure("bad_tools", f"the server has a tool that a model cannot call: {str(entry)[:100]}")
+    parameters = entry.get("input_schema") or {"type": "object", "properties": {}}
+    description = str(entry.get("description") or "")
+    return {"type": "function", "name": name, "description": description, "parameters": parameters, "strict": False}
+
+
+def _result(fields: dict[str, Any]) -> str:
+    """What a tool of the server returned: its texts where it sent content, else what it is."""
+    if fields.get("error"):
+        error = fields["error"]
+        return error_text(str(error.get("message", error)) if isinstance(error, dict) else str(error))
+    result = fields["result"]
+    content = result.get("content") if isinstance(result, dict) else None
+    if isinstance(content, list):
+        texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        if texts:
+            return "\n".join(texts)
+    return _text(result) or ""
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return encode(value).decode()

@@ -1,0 +1,1 @@
+"""Service desks with written policies and a simulated user."""

@@ -1,0 +1,51 @@
+"""Scenarios without end: the same seed gives the same rows."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from ludus import UserError
+from ludus.environments.user_modeling import library_scenarios, retail_scenarios, travel_scenarios
+from ludus.environments.user_modeling.desk import Desk, today_of
+from ludus.environments.user_modeling.library import Library
+from ludus.environments.user_modeling.retail import Retail
+from ludus.environments.user_modeling.travel import Travel
+
+#: How many worlds each desk has. Scenarios share them, and a process makes each of them once.
+WORLDS = 100
+
+DESKS: dict[str, type[Desk]] = {"retail": Retail, "travel": Travel, "library": Library}
+KINDS = {"retail": retail_scenarios.KINDS, "travel": travel_scenarios.KINDS, "library": library_scenarios.KINDS}
+
+
+def stream(seed: int, domains: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Rows for ever: the domains in turn, and in each of them its kinds of scenario in turn."""
+    chosen = domains or list(DESKS)
+    if unknown := set(chosen) - set(DESKS):
+        raise UserError(f"there is no domain {min(unknown)}", f"Known: {', '.join(DESKS)}")
+    for number in itertools.count():
+        domain = chosen[number % len(chosen)]
+        kinds = KINDS[domain]
+        yield _row(f"{seed}/{number}", number, domain, kinds[number // len(chosen) % len(kinds)])
+
+
+def _row(seed: str, number: int, domain: str, write: Any) -> dict[str, Any]:
+    rng = random.Random(seed)
+    while True:  # a world may lack the case that is wanted
+        world = rng.randrange(WORLDS)
+        desk = DESKS[domain](DESKS[domain].template(world))
+        scenario = write(rng, desk, today_of(world))
+        desk.db.close()
+        if scenario is not None:
+            break
+    policy = DESKS[domain].policy.replace("{today}", today_of(world).isoformat())
+    return {
+        "id": f"{domain}-{write.__name__}-{number}",
+        "domain": domain,
+        "world": world,
+        **scenario.fields(rng),
+        "responses_create_params": {"input": [{"role": "system", "content": policy}]},
+    }

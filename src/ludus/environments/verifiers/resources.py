@@ -1,0 +1,80 @@
+"""A task of the verifiers library: what it asks, the tools that it brings, and the rewards that it gives.
+
+The model is driven by an agent of ours. The task's own code prepares it and judges the conversation; rewards, weights
+and metrics are its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import ludus
+from ludus import Failure, ResourcesConfig, Response, Verdict
+from ludus.remote.mcp import McpResources
+from ludus.remote.mcp_servers import HttpServer, Server
+from ludus.remote.verifiers import World, shared_tools, source
+
+
+class Verifiers(McpResources):
+    """One task, with tools of its own if it has any."""
+
+    class Task(ludus.Task):
+        #: The task as verifiers holds it.
+        verifiers: dict[str, Any]
+
+        @property
+        def tools(self) -> list[dict[str, Any]] | None:
+            """The tools this row offers; None, which means those of the task, when it lists none."""
+            return super().tools or None
+
+    class Config(ResourcesConfig):
+        """Which taskset, and its own settings."""
+
+        #: The id of an installed taskset, or `module:Class`.
+        taskset: str
+        settings: dict[str, Any] = {}
+
+    config: Config  # type: ignore[assignment]
+    shared: dict[str, Any]  # type: ignore[assignment]
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: Config) -> AsyncIterator[dict[str, Any]]:
+        found = source(config.taskset, config.settings)
+        async with shared_tools(found) as servers:
+            yield {"source": found, "tools": servers}
+
+    def __init__(self, config: Any = None, shared: Any = None) -> None:
+        super().__init__(config, shared)
+        self._world: World | None = None
+
+    async def servers(self, task: Any) -> dict[str, Server]:
+        """The servers that hold the task's tools, which are started with it."""
+        self._world = World(self.shared["source"], task.verifiers, self.shared["tools"])
+        if self._world.needs_a_place and threading.current_thread() is not threading.main_thread():
+            # There, rewards that time themselves with signals would quietly give 0.
+            raise Failure("wrong_thread", f"{self.config.taskset} can be scored on the main thread only")
+        urls = await self._world.open()
+        return {f"{name}_" if name else "": HttpServer(url, f"tools {name}") for name, url in urls.items()}
+
+    async def verify(self, task: Task, response: Response) -> Verdict:
+        if self._world is None:
+            raise Failure("disconnected", "there is no session: open() has not been called")
+        scores = await self._world.score(task.input, response.output, self.in_process)
+        missing = [name for name, reward in scores.rewards.items() if reward is None]
+        if missing or not scores.rewards:
+            raise Failure("no_reward", f"the task gave no reward for {', '.join(missing) or 'anything'}")
+        rewards = {name: reward for name, reward in scores.rewards.items() if reward is not None}
+        verdict = Verdict(sum(rewards.values()), components=rewards)
+        verdict.values |= scores.metrics
+        return verdict
+
+    async def close(self) -> None:
+        try:
+            await super().close()
+        finally:
+            if self._world is not None:
+                await self._world.close()
