@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -10,6 +11,8 @@ from serving import COUNTER, COUNTER_ROW, served, url_of
 
 import ludus
 from ludus.collection.api import Collection
+from ludus.model import Model, Request
+from ludus.response import Response, function_call, message
 
 ROWS = [{**COUNTER_ROW, "initial_count": start, "expected_count": start + 3 + start % 2} for start in range(6)]
 MODEL = "scripted:serving:count_to_three"
@@ -52,3 +55,40 @@ def test_all_three_remote_and_apart_give_the_same_rollouts(here: list[dict[str, 
         spec = f"remote:{url_of(model, 'policy_model')}"
         with served(COUNTER, model=spec, resources=url_of(resources, COUNTER)) as agent:
             assert collected(agent=url_of(agent, f"{COUNTER}_simple_agent")) == here
+
+
+def test_a_late_reply_never_answers_another_call(tmp_path: Path):
+    (tmp_path / "environment.yaml").write_text("name: late\nresources: resources.py:Late\nlimits: {tool: 0.4}\n")
+    (tmp_path / "resources.py").write_text(
+        "import asyncio\n"
+        "from ludus import Resources, tool\n"
+        "class Late(Resources):\n"
+        "    @tool\n"
+        "    async def echo(self, text: str, seconds: float) -> str:\n"
+        '        """Say it back, later."""\n'
+        "        await asyncio.sleep(seconds)\n"
+        "        return text\n"
+        "    async def verify(self, task, response):\n"
+        "        said = [item['output'] for item in response.output if 'output' in item]\n"
+        "        return float(said == [f'{task.number}'])\n"
+    )
+    rows = [{"responses_create_params": {"input": str(number)}, "number": number} for number in range(24)]
+    served_there = {"limits.tool": 30}  # so that the reply comes, late, and finds nobody
+    with served(str(tmp_path), resources_only=True, settings=served_there) as serving:
+        url = serving.plan.servers[0].url
+        result = ludus.collect(tmp_path, input=rows, model=Echoing(), resources=url, concurrency=4)
+    late = [rollout for rollout in result.rollouts if rollout.error is not None]
+    assert {rollout.job.row["number"] for rollout in late} == {number for number in range(24) if number % 3 == 0}
+    assert {(rollout.error.stage, rollout.error.kind) for rollout in late if rollout.error} == {("tool", "timeout")}
+    assert all(rollout.reward == 1.0 for rollout in result.rollouts if rollout.error is None)
+
+
+class Echoing(Model):
+    """Has every third rollout ask for something that takes too long."""
+
+    async def respond(self, request: Request) -> Response:
+        if request.turn:
+            return Response.of(message("done"))
+        number = int(request.input[0]["content"])
+        call = function_call("echo", {"text": str(number), "seconds": 0.8 if number % 3 == 0 else 0.0}, call_id="c")
+        return Response.of(call)

@@ -84,7 +84,9 @@ def test_a_client_that_sends_its_request_drop_by_drop_is_cut_off(monkeypatch: py
         assert Web(url_of(serving, COUNTER)).get("/health").status == 200
 
 
-def test_what_goes_wrong_here_tells_nothing_of_this_machine(leaky: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_goes_wrong_here_tells_nothing_of_this_machine(
+    leaky: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     monkeypatch.setenv("LEAKY_KEY", "sk-very-secret-value")
     with served(str(leaky), resources_only=True) as serving:
         web = Web(serving.plan.servers[0].url)
@@ -95,6 +97,8 @@ def test_what_goes_wrong_here_tells_nothing_of_this_machine(leaky: Path, monkeyp
         assert "sk-very-secret-value" not in told
         assert str(Path.home()) + "/" not in told
     assert "reward" not in judged.json()
+    assert "RuntimeError" in caplog.text  # whoever runs the server can see what happened
+    assert "sk-very-secret-value" not in caplog.text
 
 
 def test_a_client_that_leaves_takes_its_rollout_with_it(tmp_path: Path):

@@ -44,9 +44,14 @@ def redacted(text: str, *secrets: str) -> str:
     return text
 
 
+def without_keys(text: str) -> str:
+    """A text fit for a log: without any key that was looked up."""
+    return redacted(text, *_looked_up)
+
+
 def public(text: str) -> str:
     """A text fit for a model or a client: without any key that was looked up, and without where things are here."""
-    text = redacted(text, *_looked_up)
+    text = without_keys(text)
     for folder in _folders():
         text = text.replace(folder, "...")
     return text

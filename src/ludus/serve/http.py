@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ import orjson
 from ludus.encoding import encode
 from ludus.errors import UserError
 from ludus.outcome import Failure
-from ludus.secrets import public
+from ludus.secrets import public, without_keys
 
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
@@ -222,7 +223,8 @@ class App:
         failure = error if isinstance(error, Failure) else Failure.of(error, "agent")
         status = 400 if isinstance(error, UserError) or failure.kind in BAD_REQUEST else status_of(failure)
         if failure.kind == "crash" and not isinstance(error, UserError):
-            log.error("%s %s: %s", incoming.method, incoming.path, public(str(failure)), exc_info=error)
+            told = without_keys("".join(traceback.format_exception(error)))
+            log.error("%s %s failed\n%s", incoming.method, incoming.path, told)
         detail = str(error) if isinstance(error, UserError) else failure.cause
         content = {"detail": public(detail), "stage": failure.stage, "kind": failure.kind}
         return Reply(encode(content), status)

@@ -19,6 +19,7 @@ from typing import Any
 from ludus.environment import Environment
 from ludus.outcome import Failure, Stage
 from ludus.resources import Resources
+from ludus.secrets import without_keys
 from ludus.serve.http import Refusal
 from ludus.task import Task
 from ludus.threads import awaited
@@ -127,7 +128,7 @@ class Sessions:
         try:
             await within("close", self.environment.limits.close, awaited(resources.close))
         except Failure as error:
-            log.warning("%s: a session did not close: %s", self.environment.name, error)
+            log.warning("%s: a session did not close: %s", self.environment.name, without_keys(str(error)))
 
     async def stop(self) -> None:
         """Close all sessions, at most some at once."""
