@@ -39,7 +39,7 @@ def is_record(row: Row) -> bool:
 
 def origin_of(row: Row) -> Row | None:
     """Where the rollout of a record goes on from, if it began in the middle of another."""
-    return {key: row[key] for key in ORIGIN} if is_record(row) and all(key in row for key in ORIGIN) else None
+    return {key: row[key] for key in ORIGIN} if all(map(row.__contains__, ORIGIN)) and is_record(row) else None
 
 
 def hidden_fields(task: Row, used: Container[str], task_id: str) -> Row:

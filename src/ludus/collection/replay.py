@@ -1,4 +1,4 @@
-"""A session brought back to where a stored rollout left it, by running the recorded tool calls again.
+"""A session brought back to where a stored rollout left it, or once stood, by running the recorded calls again.
 
 The five steps are those of every rollout; only the agent differs: it does what the record says and asks no model. What
 a tool returns now is compared with what the record says it returned. A difference is environment drift: the environment
@@ -22,8 +22,9 @@ from ludus.environment import Environment
 from ludus.episode import Episode, play
 from ludus.game import Game
 from ludus.model import Model
+from ludus.outcome import Failure
 from ludus.resources import Resources
-from ludus.response import Item, Response
+from ludus.response import Item, Response, is_message
 from ludus.rollout import Job, Rollout
 from ludus.tools import not_found
 
@@ -55,11 +56,31 @@ async def replay(
 
     `model_calls` is part of a record too: where it tells how many items each call wrote, the turns of a game are exact.
     """
-    agent = _Answering(response, _sizes(model_calls)) if isinstance(resources, Game) else _Recorded(response)
+    agent = _agent(response, resources, model_calls)
     rollout = await play(Episode(job, resources, _NOBODY, environment.limits), agent)
     if not agent.differing:
         return rollout, None
     return rollout, {"count": agent.differing, "calls": agent.first}
+
+
+async def reach(
+    job: Job, before: Response, environment: Environment, resources: Resources, model_calls: list[dict[str, Any]]
+) -> Resources:
+    """Bring a fresh session to where a record stood after `before`, and leave it open. Drift is a failure here."""
+    agent = _Reaching(_agent(before, resources, model_calls) if has_session(type(resources)) else None)
+    rollout = await play(Episode(job, resources, _NOBODY, environment.limits), agent, verify=False)
+    if rollout.error is not None:
+        raise rollout.error
+    assert agent.session is not None
+    return agent.session
+
+
+def begins(output: list[Item], model_calls: list[dict[str, Any]], turn: int) -> int:
+    """Where in a trajectory begins what the model wrote after `turn` other calls."""
+    at = 0
+    for call in model_calls[:turn]:
+        at = _after_replies(output, at, call) + call["items"]
+    return _after_replies(output, at, model_calls[turn])
 
 
 def answered_calls(output: list[Item], by_user: Iterable[UserCall] = ()) -> Iterator[tuple[Item | UserCall, Any]]:
@@ -114,6 +135,27 @@ class _Recorded(Agent):
             self.first.append({**names, "recorded": said[:TEXT_KEPT], "replayed": output[:TEXT_KEPT]})
 
 
+class _Reaching(Agent):
+    """Does again what was done, and takes the session out of the episode, which closes what it is left with."""
+
+    def __init__(self, recorded: _Recorded | None) -> None:
+        super().__init__()
+        self._recorded = recorded
+        self.session: Resources | None = None
+
+    async def act(self, episode: Episode) -> str:
+        recorded = self._recorded
+        if recorded is not None:
+            await recorded.act(episode)
+            if recorded.differing:
+                first = recorded.first[0]
+                what = first.get("name") or f"turn {first.get('turn')}"
+                said, says = first["recorded"], first["replayed"]
+                raise Failure("drift", f"{what} led to {said!r:.200} then, and leads to {says!r:.200} now", stage="tool")
+        self.session, episode.resources = episode.resources, Resources()
+        return "reached"
+
+
 class _Answering(_Recorded):
     """Gives a game the recorded answers again."""
 
@@ -134,7 +176,31 @@ class _Answering(_Recorded):
         return "replayed"
 
 
-def _sizes(model_calls: Any) -> list[int] | None:
+def _agent(response: Response, resources: Resources, model_calls: Any) -> _Recorded:
+    return _Answering(response, sizes_of(model_calls)) if isinstance(resources, Game) else _Recorded(response)
+
+
+def _after_replies(output: list[Item], at: int, call: dict[str, Any]) -> int:
+    """Where a call begins that comes next after `at`, behind what the model was shown before it.
+
+    Of an empty answer nothing is to be seen: it is taken to come behind the outputs of tools and one message.
+    """
+    if isinstance(call.get("at"), int):
+        return int(call["at"])
+    messages = 0
+    while at < len(output) and _is_reply(output[at]) and (call["items"] or not messages):
+        messages += output[at].get("type", "message") == "message"
+        at += 1
+    return at
+
+
+def _is_reply(item: Item) -> bool:
+    """Whether the model was shown an item, and did not write it."""
+    kind = str(item.get("type", "message"))
+    return kind.endswith("_output") or (kind == "message" and not is_message(item))
+
+
+def sizes_of(model_calls: Any) -> list[int] | None:
     """How many items each model call wrote, if all of them tell."""
     calls = model_calls if isinstance(model_calls, list) else []
     sizes = [call["items"] for call in calls if isinstance(call, dict) and isinstance(call.get("items"), int)]

@@ -62,7 +62,7 @@ class Rows:
         for count, (where, line) in enumerate(self._lines(), start=1):
             seen.update(line.strip())
             seen.update(b"\n")
-            self._task(where, _parse(where, line))
+            self._task(where, parse(where, line))
             if count % 1000 == 0:
                 tick(count)
         if count == 0:
@@ -71,16 +71,10 @@ class Rows:
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any], Task]]:
         """A task's id, its row and the task. An id is the row's own `task_id`, or else a digest of its content."""
-        counts: dict[str, int] = {}  # ids that came more than once
-        seen: set[int] = set()  # a number costs a fifth of what its text costs
+        names = Names()
         for where, row in self._rows():
             named = row.get("task_id")
-            name = str(named) if isinstance(named, (str, int)) else digest(row)
-            key = hash(name)
-            if key in seen:
-                counts[name] = counts.get(name, 1) + 1
-                name = f"{name}.{counts[name]}"
-            seen.add(key)
+            name = names.new(str(named) if isinstance(named, (str, int)) else digest(row))
             yield name, row, self._task(where, row)
 
     def _task(self, where: str, row: dict[str, Any]) -> Task:
@@ -97,7 +91,7 @@ class Rows:
         if isinstance(self.source, list):
             yield from ((f"row {index}", row) for index, row in enumerate(self.source[: self._limit]))
         else:
-            yield from ((where, _parse(where, line)) for where, line in self._lines())
+            yield from ((where, parse(where, line)) for where, line in self._lines())
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         if isinstance(self.source, list):
@@ -128,7 +122,25 @@ class Rows:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _parse(where: str, line: bytes) -> dict[str, Any]:
+class Names:
+    """Gives names that came before a suffix."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}  # names that came more than once
+        self._seen: set[int] = set()  # a number costs a fifth of what its text costs
+
+    def new(self, name: str) -> str:
+        """A name that no other has."""
+        key, counts = hash(name), self._counts
+        if key in self._seen:
+            counts[name] = counts.get(name, 1) + 1
+            name = f"{name}.{counts[name]}"
+        self._seen.add(key)
+        return name
+
+
+def parse(where: str, line: bytes) -> dict[str, Any]:
+    """The JSON object of a line, or a user's mistake that names the line."""
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
