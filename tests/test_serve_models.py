@@ -38,7 +38,7 @@ def weather(request: Request) -> Response:
 
 @pytest.fixture(scope="module")
 def serving() -> Iterator[Serving]:
-    with served(COUNTER, model="scripted:test_serve_models:weather") as running:
+    with served(COUNTER, model="scripted:test_serve_models:weather", tokens=True) as running:
         yield running
 
 
@@ -121,6 +121,14 @@ def test_token_ids_sit_on_the_last_item_of_each_call(serving: Serving):
     chat = {"messages": [{"role": "user", "content": "hi"}]}
     said = Web(url_of(serving, "policy_model")).post("/v1/chat/completions", chat).json()["choices"][0]["message"]
     assert said["generation_token_ids"] == [4, 5]
+
+
+def test_without_tokens_wanted_there_are_none():
+    with served(COUNTER, model="scripted:test_serve_models:weather") as serving:
+        web = Web(url_of(serving, "policy_model"))
+        assert "prompt_token_ids" not in web.post("/v1/responses", {"input": "hi"}).text
+        captured = web.post("/ng-rollout/7-0/training-token-capture/v1/responses", {"input": "hi"}).json()
+        assert captured["output"][-1]["prompt_token_ids"] == [1, 2, 3]
 
 
 def test_token_fields_that_come_back_reach_the_model_as_tokens():

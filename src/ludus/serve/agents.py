@@ -184,8 +184,9 @@ class AgentApp(App):
         row.setdefault("verdict_fields", [])
         if rollout.verdict.mask:
             row = judged(row, rollout.verdict)
-        if not ours:
+        if not ours and self._tokens:
             row["response"] = with_tokens(rollout)
+        if not ours:
             row["model_calls"] = [{"items": call["items"]} for call in rollout.calls]
         return row
 

@@ -204,7 +204,7 @@ class Seat:
             episode.take(response)
             episode.calls[-1]["at"] = at  # what the program put in between may look like answers too
             self._history = [*items, *response.output]
-            return envelope(response, body, episode.model.name)
+            return envelope(response, body, episode.model.name, tokens=False)
 
     def _new(self, items: list[Item]) -> list[Item]:
         """What a call's conversation holds that the trajectory does not: all that comes after what they share."""

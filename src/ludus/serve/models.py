@@ -102,7 +102,8 @@ class Answering:
             params=params,
         )
         response = await self._model.respond(request)
-        return envelope(response, body, self._model.name)
+        wanted = self._model.capture_tokens or incoming.wants_tokens or told is not None
+        return envelope(response, body, self._model.name, tokens=wanted)
 
 
 def _turns(items: Any) -> int:
@@ -115,8 +116,8 @@ def _turns(items: Any) -> int:
     return turns
 
 
-def envelope(response: Response, body: dict[str, Any], name: str) -> dict[str, Any]:
-    """An answer with everything that clients demand of a Responses object."""
+def envelope(response: Response, body: dict[str, Any], name: str, *, tokens: bool) -> dict[str, Any]:
+    """An answer with everything that clients demand of a Responses object, and its token fields if they are wanted."""
     data = {
         "object": "response",
         "status": "completed",
@@ -136,7 +137,7 @@ def envelope(response: Response, body: dict[str, Any], name: str) -> dict[str, A
         data["id"] = f"resp_{uuid4().hex}"
     data["created_at"] = data.get("created_at") or int(time.time())
     data["model"] = data.get("model") or name
-    if response.tokens is not None:
+    if tokens and response.tokens is not None:
         put_tokens(data["output"], response.tokens)
     return data
 
