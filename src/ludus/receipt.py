@@ -27,6 +27,7 @@ from ludus.encoding import encode
 from ludus.record import NAMES, Row
 from ludus.resources import Resources
 from ludus.response import Item, Items
+from ludus.task import digest
 
 if TYPE_CHECKING:
     from ludus.environment import Environment
@@ -50,10 +51,15 @@ class Signer:
         self._row: Row | None = None
         self._prefix = ""
 
-    def sign(self, row: Row, output: list[Item]) -> str:
-        """The receipt for a task, given as its row, and the output that answered it."""
+    def sign(self, row: Row, output: list[Item], name: str | None = None) -> str:
+        """The receipt for a task, given as its row, and the output that answered it.
+
+        `name` is the task's id, where it is known: for a row that names none itself it begins with the row's digest.
+        """
         if row is not self._row:
-            self._row, self._prefix = row, f"{self.verifier}.{_digest(_encoded(row))}."
+            known = name is not None and NAMES.isdisjoint(row)
+            task = name if name is not None and known else _task_digest(row)
+            self._row, self._prefix = row, f"{self.verifier}.{task[: 2 * _DIGEST_SIZE]}."
         written = encode(output.encoded() if isinstance(output, Items) else output)
         return self._prefix + _digest(written)
 
@@ -139,13 +145,13 @@ def _helpers(source: str) -> list[Path]:
     return found
 
 
-def _encoded(row: Row) -> bytes:
+def _task_digest(row: Row) -> str:
     """What a task is about, in whatever order its fields came and however it is named."""
     content = {key: row[key] for key in row if key not in NAMES}
     try:
-        return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+        return digest(content)
     except TypeError:  # a row that never was JSON, from a list in Python
-        return encode(content)
+        return _digest(encode(content))
 
 
 def _digest(data: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from typing import Any
+from zlib import crc32
 
 import orjson
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -49,8 +50,7 @@ def digest(row: dict[str, Any]) -> str:
 
 def derive_seed(run_seed: int, task_id: str, repeat: int) -> int:
     """The seed of one rollout: 31 bits, which every sampler takes."""
-    text = f"{run_seed}/{task_id}/{repeat}".encode()
-    return int.from_bytes(blake2b(text, digest_size=4).digest(), "big") >> 1
+    return crc32(f"{run_seed}/{task_id}/{repeat}".encode()) >> 1
 
 
 def _objects(value: Any) -> bool:
