@@ -288,3 +288,15 @@ def test_a_model_that_answers_at_once_does_not_starve_the_loop(counter, rows):
 
     ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(200), concurrency=1, watch=watch)
     assert ticks > 100
+
+
+def test_which_model_answers_is_not_for_a_row_to_say(counter, rows):
+    class Noting(ScriptedModel):
+        async def respond(self, request):
+            assert "model" not in request.params
+            return await super().respond(request)
+
+    (row,) = rows(1)
+    row["responses_create_params"] |= {"model": "gpt-of-somebody-else", "temperature": 0.5}
+    (rollout,) = ludus.collect(counter, model=Noting(["done"]), input=[row]).rollouts
+    assert rollout.error is None

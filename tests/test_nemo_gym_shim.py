@@ -11,6 +11,7 @@ import os
 import pickle
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ import pytest
 from policy_server import SAMPLING, Policy
 from servers import running
 from serving import COUNTER, COUNTER_ROW, Web, served
+
+from ludus.errors import UserError
+from ludus.serve.serving import Serving
 
 SOURCE = Path(__file__).parent.parent / "packages" / "nemo-gym-shim" / "src"
 MODEL = "responses_api_models/vllm_model/configs/vllm_model_for_training.yaml"
@@ -56,9 +60,12 @@ def policies() -> Iterator[list[Policy]]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody uses, and that nobody gets who asks for any: those lie higher."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_000):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("0.0.0.0", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def wait_until(true: Callable[[], bool]) -> None:
@@ -326,6 +333,27 @@ def test_a_server_that_cannot_start_is_told_by_start(nemo_gym: SimpleNamespace, 
         with pytest.raises(Exception, match="the head cannot listen"):
             Trainer(nemo_gym, given)
     assert dict(os.environ) == before
+
+
+def test_poll_raises_once_the_servers_are_gone(
+    nemo_gym: SimpleNamespace, policies: list[Policy], monkeypatch: pytest.MonkeyPatch
+):
+    died = threading.Event()
+
+    async def until_failed(serving: Serving) -> None:
+        await asyncio.to_thread(died.wait)
+        raise UserError("worker 0 keeps dying")
+
+    monkeypatch.setattr(Serving, "until_failed", until_failed)
+    before = set(threading.enumerate())
+    with training(nemo_gym, configuration(nemo_gym, policies)) as trainer:
+        trainer.run_helper.poll()
+        (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "ludus-servers")
+        died.set()
+        thread.join(30)
+        with pytest.raises(RuntimeError, match="the servers have ended") as caught:
+            trainer.run_helper.poll()
+    assert "keeps dying" in str(caught.value.__cause__)
 
 
 async def test_shutting_down_ends_rollouts_with_a_failure_of_the_world(

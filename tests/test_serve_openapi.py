@@ -1,4 +1,4 @@
-"""The documents that servers publish are true: whatever is made from them is answered as they say, and never with 5xx."""
+"""The documents that servers publish are true: what is made from them is answered as they say, and never with 5xx."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ludus.serve.serving import Serving
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis makes the requests: pip install 'ludus[dev]'")
 requests = pytest.importorskip("requests")
 
-ENVIRONMENTS = [COUNTER, "mcqa", "blackjack", "example_multi_step", "workplace_assistant"]
-NOT_IN_A_SESSION = ("/seed_session", "/reset", "/aggregate_metrics")
+ENVIRONMENTS = [COUNTER, "mcqa", "blackjack"]
+NOT_IN_A_SESSION = ("/seed_session", "/reset", "/aggregate_metrics", "/reverify_mode", "/health")
 
 #: As many requests for each operation, of each of the two kinds: such as fit its schema, and such as do not.
-EXAMPLES = 12
+EXAMPLES = 8
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,8 @@ class Client:
         """Generate requests for every operation, and check every answer."""
         for found in schemathesis.openapi.from_dict(self.document).get_all_operations():
             operation = found.ok()
+            if self._row is not None and operation.path in NOT_IN_A_SESSION:
+                continue
             modes = schemathesis.GenerationMode
             for mode in (modes.POSITIVE, modes.NEGATIVE) if operation.method == "post" else (modes.POSITIVE,):
                 self._try(operation, mode)
@@ -71,7 +73,7 @@ class Client:
         check()
 
     def _session(self, path: str) -> dict[str, str]:
-        if self._row is None or path in NOT_IN_A_SESSION:
+        if self._row is None:
             return {}
         opened = Web(self.url).post("/reset" if path == "/step" else "/seed_session", self._row)
         return {"x-ludus-session": opened.headers["x-ludus-session"]}
@@ -101,7 +103,7 @@ def test_a_resources_server_keeps_to_its_document(serving: Serving, name: str):
     assert {200, 422} <= within.statuses.keys()
 
 
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+@pytest.mark.parametrize("name", [COUNTER, "blackjack"])
 def test_an_agent_server_keeps_to_its_document(serving: Serving, name: str):
     agent = Client(url_of(serving, f"{name}_simple_agent"), None)
     agent.try_all()

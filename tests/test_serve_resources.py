@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
 
+from ludus.serve.plan import bind
 from ludus.serve.serving import Serving
 
 NOTHING_SAID = {"output": []}
@@ -141,6 +144,23 @@ def test_a_game_is_played_over_reset_and_step(serving: Serving):
     step = web.post("/step", {**row, "response": said}).json()
     assert step["terminated"] is True
     assert step["reward"] in (-1.0, 0.0, 1.0)
+
+
+def test_a_game_out_of_turn_is_the_clients_mistake(serving: Serving):
+    web = Web(url_of(serving, "blackjack"))
+    row: dict[str, Any] = {"responses_create_params": {"input": "Play blackjack."}}
+    said = {"output": [{"role": "assistant", "type": "message", "content": "<action>stand</action>"}]}
+    assert web.post("/reset", {}).status == 422
+    assert web.post("/reset", row).status == 200
+    assert web.post("/step", {**row, "response": said}).status == 200
+    again = web.post("/step", {**row, "response": said})
+    assert (again.status, again.json()["kind"]) == (409, "out_of_turn")
+    assert Web(url_of(serving, "blackjack")).post("/verify", {**row, "response": NOTHING_SAID}).status == 422
+
+
+def test_answers_are_sent_at_once_on_connections_that_are_kept():
+    with contextlib.closing(bind("a server", "127.0.0.1", 0)) as listening:
+        assert listening.proto == socket.IPPROTO_TCP  # by which asyncio knows that it may switch off Nagle's delay
 
 
 def test_openapi_describes_the_real_tools(counter: Web):

@@ -93,3 +93,21 @@ def test_what_is_stored_grows_linearly_with_the_tokens():
         return sum(len(record["prompt_ids"]) + len(record["generated_ids"]) for record in map(log.add, calls))
 
     assert stored(40) <= 2.05 * stored(20)
+
+
+def test_a_call_that_wrote_nothing_has_no_tokens_to_miss():
+    from ludus.outcome import Outcome, Verdict
+    from ludus.rollout import Job, Rollout
+    from ludus.task import Task
+
+    job = Job("t-0", "t", 0, Task(responses_create_params={"input": "x"}), {})
+    told = {"items": 1, "prefix": 0, "prompt_ids": [1], "generated_ids": [2], "logprobs": [-0.1]}
+    for calls, outcome in (
+        ([told, {"items": 0}], Outcome.COMPLETED),
+        ([told, {"items": 1}], Outcome.MASKED),
+        ([{"items": 0}], Outcome.MASKED),
+        ([], Outcome.MASKED),
+    ):
+        rollout = Rollout(job, outcome=Outcome.COMPLETED, verdict=Verdict(1.0), calls=calls)
+        rollout.require_tokens()
+        assert rollout.outcome is outcome

@@ -88,7 +88,9 @@ class Episode:
         self.limits = limits
         self.job = job
         self.items = Items(task.input)
-        self.params = {key: value for key, value in task.responses_create_params.items() if key != "input"}
+        # Which model answers is for whoever collects to say, and not for a row.
+        asked = task.responses_create_params
+        self.params = {key: value for key, value in asked.items() if key != "input" and key != "model"}
         self.deadline = deadline or limits.deadline()
         self.stage: Stage = "open"
         self.since = perf_counter()
@@ -156,9 +158,13 @@ class Episode:
         """
         limit = self.limits.tool
         if len(calls) == 1 or self.params.get("parallel_tool_calls") is False:
-            outputs = [await self.within("tool", limit, self.call_tool(call["name"], call["arguments"])) for call in calls]
+            outputs = [
+                await self.within("tool", limit, self.call_tool(call["name"], call["arguments"])) for call in calls
+            ]
         else:
-            outputs = await self.within("tool", limit, _all(self.call_tool(call["name"], call["arguments"]) for call in calls))
+            outputs = await self.within(
+                "tool", limit, _all(self.call_tool(call["name"], call["arguments"]) for call in calls)
+            )
         self.items.extend(
             function_call_output(call["call_id"], output) for call, output in zip(calls, outputs, strict=True)
         )

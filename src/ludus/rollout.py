@@ -89,10 +89,13 @@ class Rollout:
         return sequences(call for call in self.calls if "prefix" in call)
 
     def require_tokens(self) -> None:
-        """Mask this rollout if the tokens of any of its model calls are unknown: they are never guessed."""
+        """Mask this rollout if the tokens of any of its model calls are unknown: they are never guessed.
+
+        A call that wrote nothing, because there was no room left, has none to know.
+        """
         calls = [(str(number), call) for number, call in enumerate(self.calls, start=1) if not call.get("given")]
-        missing = [number for number, call in calls if "prefix" not in call]
-        if self.verdict is not None and (missing or not calls):
+        missing = [number for number, call in calls if "prefix" not in call and call["items"]]
+        if self.verdict is not None and (missing or not any("prefix" in call for _, call in calls)):
             self.outcome = Outcome.MASKED
             self.verdict.mask = f"no token ids for model call {', '.join(missing[:5]) or 1}"
 

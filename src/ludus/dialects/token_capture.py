@@ -77,7 +77,7 @@ def tokens_from_response(data: Any) -> Tokens | None:
 
 def tokens_from_items(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Tokens | None]:
     """A request's items without their token fields, and the tokens of the model call that is last among them."""
-    if not any("generation_token_ids" in item for item in items):
+    if all(item.keys().isdisjoint(_BUNDLE) for item in items):
         return items, None
     tokens, kept = None, []
     for item in items:

@@ -36,6 +36,10 @@ JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 EVENTS = b"text/event-stream; charset=utf-8"
 
+#: How deep a body may be nested, and how deep orjson writes at most.
+DEEPEST = 200
+_ORJSON_DEPTH = 254
+
 #: Which rollout a request belongs to, as a first part of its path.
 ROLLOUT_PREFIX = "/ng-rollout/"
 CAPTURE = "/training-token-capture/"
@@ -83,6 +87,8 @@ class Incoming:
             raise Refusal(400, f"the body is not JSON: {error}") from error
         if not isinstance(found, dict):
             raise Refusal(422, [_problem("dict_type", [], "the body must be a JSON object")])
+        if not _is_shallow(found, self.body):
+            raise Refusal(422, [_problem("recursion", [], f"the body is nested more than {DEEPEST} levels deep")])
         return found
 
     async def unless_gone(self, work: Awaitable[T]) -> T:
@@ -268,6 +274,20 @@ def _strip(incoming: Incoming) -> None:
         incoming.wants_tokens = True
 
 
+def _is_shallow(found: dict[str, Any], body: bytes) -> bool:
+    """Whether a body can be written again as part of something larger: orjson reads deeper than it writes."""
+    if body.count(b"{") + body.count(b"[") <= DEEPEST:  # the usual case, and cheap to tell
+        return True
+    wrapped: Any = found
+    for _ in range(_ORJSON_DEPTH - DEEPEST):
+        wrapped = [wrapped]
+    try:
+        orjson.dumps(wrapped)
+    except orjson.JSONEncodeError:
+        return False
+    return True
+
+
 async def _read(incoming: Incoming, guard: Guard) -> bytes:
     """The whole body, unless it is too large or too slow."""
     length = incoming.header(b"content-length")
@@ -275,16 +295,14 @@ async def _read(incoming: Incoming, guard: Guard) -> bytes:
         raise Refusal(413, f"the body is larger than {guard.body_bytes} bytes")
     try:
         async with asyncio.timeout(guard.body_seconds):
-            first = await incoming.receive()
-            if not first.get("more_body"):
-                return _piece(first)
-            pieces, size = [_piece(first)], len(_piece(first))
-            while size <= guard.body_bytes:
+            pieces, size, more = list[bytes](), 0, True
+            while more and size <= guard.body_bytes:
                 message = await incoming.receive()
                 pieces.append(_piece(message))
                 size += len(pieces[-1])
-                if not message.get("more_body"):
-                    return b"".join(pieces)
+                more = bool(message.get("more_body"))
+            if size <= guard.body_bytes:
+                return b"".join(pieces)
     except TimeoutError:
         raise Refusal(408, f"the body did not arrive within {guard.body_seconds:g} s") from None
     raise Refusal(413, f"the body is larger than {guard.body_bytes} bytes")

@@ -23,6 +23,7 @@ from ludus.dialects.sse import encode_event
 from ludus.dialects.token_capture import put_tokens, tokens_from_items
 from ludus.encoding import encode
 from ludus.model import Model, Request
+from ludus.outcome import Failure
 from ludus.response import Response
 from ludus.serve.http import EVENTS, App, Guard, Incoming, Refusal, Reply
 from ludus.serve.openapi import describe_model
@@ -87,7 +88,10 @@ class Answering:
         given = body.get("input")
         if not isinstance(given, str) and not (isinstance(given, list) and all(isinstance(i, dict) for i in given)):
             raise Refusal.field(["input"], "value_error", "input must be a string or a list of items")
-        items, tokens = (given, None) if isinstance(given, str) else tokens_from_items(given)
+        try:
+            items, tokens = (given, None) if isinstance(given, str) else tokens_from_items(given)
+        except Failure as error:  # ids that a client sends back are part of the request
+            raise Refusal.field(["input"], "value_error", error.cause) from error
         params = {key: value for key, value in body.items() if key not in TRANSPORT and value is not None}
         told = body.get("ludus")
         ours: dict[str, Any] = told if isinstance(told, dict) else {}
@@ -151,7 +155,7 @@ def responses_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
 
 def chat_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
     """An answer as Chat Completions sends it."""
-    completion = answer_to_chat(response)
+    completion = _converted(answer_to_chat, response)
     if not body.get("stream"):
         return Reply(encode(completion))
     options = body.get("stream_options")
@@ -161,10 +165,18 @@ def chat_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
 
 def messages_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
     """An answer as Anthropic's Messages sends it."""
-    message = answer_to_messages(response)
+    message = _converted(answer_to_messages, response)
     if body.get("stream"):
         return _streamed(message_events(message), lambda event: str(event["type"]))
     return Reply(encode(message))
+
+
+def _converted(convert: Callable[[dict[str, Any]], dict[str, Any]], response: dict[str, Any]) -> dict[str, Any]:
+    """An answer in another dialect. One that cannot be converted is the model's fault, and not the client's."""
+    try:
+        return convert(response)
+    except Failure as error:
+        raise Failure("bad_response", error.cause, stage="model") from error
 
 
 def _streamed(

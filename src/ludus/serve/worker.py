@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import signal
 import socket
 import sys
@@ -27,7 +28,10 @@ def main() -> None:
 
 
 def run(work: Any) -> Any:
-    """Run a coroutine on uvloop where it is installed."""
+    """Run a coroutine on uvloop where it is installed, with as many open files as this system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         import uvloop
     except ImportError:

@@ -14,9 +14,10 @@ from typing import Any
 
 from ludus.collection.api import make_room_for
 from ludus.compat.config import read_config
+from ludus.compat.launch import Launch, RemotePart
 from ludus.compat.names import AGENTS
 from ludus.compat.starting import plan_of
-from ludus.compat.wiring import Launch, RemotePart, wire
+from ludus.compat.wiring import wire
 from ludus.errors import UserError
 from ludus.secrets import secret
 from ludus.serve.plan import LOOPBACK, Plan

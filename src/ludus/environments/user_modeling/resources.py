@@ -12,9 +12,9 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 import ludus
 from ludus import Failure, Resources, Response, Verdict
@@ -87,7 +87,7 @@ class ServiceDesk(Resources):
         world: int
         user: Person
         actions: list[Action] = []
-        communicate: list[list[str]] = []
+        communicate: list[Annotated[list[str], Field(min_length=1)]] = []
 
     shared: Worlds
     desk: Desk | None = None
