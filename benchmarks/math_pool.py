@@ -16,21 +16,30 @@ from ludus.processes import ProcessPool, shared_pool
 from ludus.verifiers.math import check_math
 from ludus.verifiers.math_child import compare
 
-ANSWERS = [
-    (r"\frac{1}{2}", r"Half of it, so the answer is \boxed{0.5}."),
-    ("12", r"We add 5 and 7 and get \boxed{12}."),
-    (r"x^2+2x+1", r"Expanding gives \boxed{(x+1)^2}."),
-    (r"\{1,2,3\}", r"The solutions are \boxed{\{3,1,2\}}."),
-    (r"\sqrt{8}", r"Therefore \boxed{2\sqrt{2}}."),
-    ("7", r"I believe it is \boxed{8}."),
-    (r"[0,1)", r"All of \boxed{[0,1)}."),
-    (r"\frac{\pi}{4}", r"An eighth of a turn: \boxed{\pi/4}."),
-]
+
+def answers(count: int) -> list[tuple[str, str]]:
+    """Expected answers and texts, no two of them the same: the library remembers what it has compared before."""
+    found = []
+    for n in range(2, 2 + count // 8):
+        found += [
+            (rf"\frac{{{n}}}{{{2 * n + 1}}}", rf"It is \boxed{{{n}/{2 * n + 1}}}."),
+            (str(n + 12), rf"We add {n} and 12 and get \boxed{{{n + 12}}}."),
+            (f"x^2+{2 * n}x+{n * n}", rf"So the square is \boxed{{(x+{n})^2}}."),
+            (rf"\{{{n},{n + 1},{n + 2}\}}", rf"The solutions are \boxed{{\{{{n + 2},{n},{n + 1}\}}}}."),
+            (rf"\sqrt{{{4 * n}}}", rf"Therefore \boxed{{2\sqrt{{{n}}}}}."),
+            (str(n), rf"I believe it is \boxed{{{n + 1}}}."),
+            (f"[{n},{2 * n})", rf"All of \boxed{{[{n},{2 * n})}}."),
+            (rf"\frac{{\pi}}{{{n}}}", rf"A part of half a turn: \boxed{{\pi/{n}}}."),
+        ]
+    return found
+
+
+WARM_UP = answers(16)
 
 
 async def ours(calls: list[tuple[str, str]]) -> float:
     async with shared_pool():
-        await asyncio.gather(*(check_math(*answer) for answer in ANSWERS * 2))  # import the library in every child
+        await asyncio.gather(*(check_math(*answer) for answer in WARM_UP))  # import the library in every child
         began = time.perf_counter()
         found = await asyncio.gather(*(check_math(*call) for call in calls))
         seconds = time.perf_counter() - began
@@ -45,7 +54,7 @@ async def bare(calls: list[tuple[str, str]]) -> float:
         def run(expected: str, text: str) -> asyncio.Future[tuple[object, ...]]:
             return loop.run_in_executor(pool, compare, expected, text, False)
 
-        await asyncio.gather(*(run(*answer) for answer in ANSWERS * 2))
+        await asyncio.gather(*(run(*answer) for answer in WARM_UP))
         began = time.perf_counter()
         found = await asyncio.gather(*(run(*call) for call in calls))
         seconds = time.perf_counter() - began
@@ -55,10 +64,10 @@ async def bare(calls: list[tuple[str, str]]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=800)
+    parser.add_argument("--calls", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    calls = ANSWERS * (options.calls // len(ANSWERS))
+    calls = answers(options.calls)
     times: dict[str, list[float]] = {"ours": [], "bare": []}
     for _ in range(options.rounds):
         times["bare"].append(asyncio.run(bare(calls)))

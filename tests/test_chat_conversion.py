@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -455,13 +454,3 @@ def test_any_body_posted_to_us_is_converted_or_refused(style, data):
     )
     with refusing("bad_request"):
         request_from_chat(data.draw(broken(body)), style=style)
-
-
-def test_a_trajectory_of_a_hundred_items_takes_under_a_millisecond_both_ways():
-    items = ([ASKED] + [THOUGHT, message("x" * 100), CALL, {**CALL, "call_id": "c2"}, TOLD] * 20)[:100]
-    best = 1.0
-    for _ in range(50):
-        began = time.perf_counter()
-        from_messages(to_messages(items))
-        best = min(best, time.perf_counter() - began)
-    assert best < 0.001

@@ -267,3 +267,25 @@ async def test_a_step_that_swallows_its_cancellation_does_not_hurt_the_next_roll
         Stubborn, model=ScriptedModel(["done"]), input=rows, concurrency=1, settings={"limits.verify": 0.05}
     )
     assert [rollout.outcome async for rollout in stream] == [Outcome.COMPLETED] * 3
+
+
+async def test_a_failure_that_is_raised_again_is_not_its_own_cause():
+    """Looking for the first cause would never end."""
+
+    class Judged(Recorder):
+        log: list[str] = []
+
+        async def verify(self, task: Any, response: Any) -> float:
+            try:
+                raise Failure("judge", "the judge is asleep")
+            except Failure as failure:
+                try:
+                    raise failure from failure
+                except Failure as again:
+                    raise RuntimeError("no verdict") from again
+
+    (rollout,) = [each async for each in ludus.stream(Judged, model=ScriptedModel(["done"]), input=[
+        {"responses_create_params": {"input": "x"}}
+    ])]  # fmt: skip
+    assert rollout.error is not None
+    assert "the judge is asleep" in rollout.error.cause

@@ -213,6 +213,9 @@ class Episode:
             if self.deadline.took_back_cancel():
                 raise self._too_late(stage, seconds) from None
             raise
+        except Failure as failure:
+            failure.stage = failure.stage or stage
+            raise
         except Exception as error:
             raise Failure.of(error, stage) from error
         finally:

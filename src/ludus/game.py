@@ -129,11 +129,15 @@ class Game(Resources):
         `sizes` tells how many items each answer holds. Without it an answer ends where the game speaks, so answers
         that the game passed over in silence are taken as one.
         """
-        record, differing = _Record(response, sizes), []
+        return await self.follow_record(task, GameRecord(response, sizes))
+
+    async def follow_record(self, task: Any, record: GameRecord) -> list[tuple[int, str, str]]:
+        """The same for a trajectory that is read as far as `record` goes."""
+        differing = []
         shown = spoken(await self.begin(task))
         while True:
             recorded = record.shown(speaks=bool(shown) and not _is_output(shown[-1]))
-            if recorded and _said(recorded) != _said(shown):
+            if (recorded or record.turns is not None) and _said(recorded) != _said(shown):
                 differing.append((len(self.steps), _said(recorded), _said(shown)))
             answer = record.answer()
             if answer is None:
@@ -149,42 +153,48 @@ def spoken(observation: str | None) -> list[Item]:
     return [{"type": "message", "role": "user", "content": observation}] if observation else []
 
 
-class _Record:
-    """A trajectory read in turns."""
+class GameRecord:
+    """A trajectory read in turns: all of it, or up to what was shown after `turns` of its answers. The part that was
+    read is `output[:at]`."""
 
-    def __init__(self, response: Response, sizes: Iterable[int] | None) -> None:
+    def __init__(self, response: Response, sizes: Iterable[int] | None, turns: int | None = None) -> None:
+        self.turns = turns
+        self.at = 0
         self._response = response
         self._items = response.output
         self._sizes = deque(sizes) if sizes is not None else None
-        self._at = 0
+        self._answered = 0
 
     def shown(self, speaks: bool) -> list[Item]:
         """What the game showed next: outputs of tools, then at most one message.
 
         If the game does not speak now and the next answer is an empty one, the message belongs behind that.
         """
-        start, items = self._at, self._items
-        while self._at < len(items) and _is_output(items[self._at]):
-            self._at += 1
+        start, items = self.at, self._items
+        while self.at < len(items) and _is_output(items[self.at]):
+            self.at += 1
         next_is_empty = self._sizes is not None and len(self._sizes) > 0 and self._sizes[0] == 0
-        if self._at < len(items) and _is_shown(items[self._at]) and (speaks or not next_is_empty):
-            self._at += 1
-        return items[start : self._at]
+        if self.at < len(items) and _is_shown(items[self.at]) and (speaks or not next_is_empty):
+            self.at += 1
+        return items[start : self.at]
 
     def answer(self) -> Response | None:
         """What the model answered next; None when it answered no more."""
-        start, items = self._at, self._items
+        start, items = self.at, self._items
+        if self._answered == self.turns:
+            return None
+        self._answered += 1
         if self._sizes is not None:
             if not self._sizes:
                 return None
-            self._at = min(start + max(self._sizes.popleft(), 0), len(items))
+            self.at = min(start + max(self._sizes.popleft(), 0), len(items))
         else:
             if start == len(items):
                 return None
-            while self._at < len(items) and not _is_shown(items[self._at]):
-                self._at += 1
-        answer = items[start : self._at]
-        if self._at == len(items):
+            while self.at < len(items) and not _is_shown(items[self.at]):
+                self.at += 1
+        answer = items[start : self.at]
+        if self.at == len(items):
             return Response({**self._response.data, "output": answer})
         return Response.of(*answer, model=str(self._response.data.get("model") or ""))
 

@@ -105,7 +105,7 @@ def _finite(value: Any) -> float:
 
 def _first_cause(error: BaseException) -> str:
     first = error
-    while first.__cause__ is not None:
+    while first.__cause__ is not None and first.__cause__ is not first:  # one that was raised again may be its own
         first = first.__cause__
     text = f"{type(error).__name__}: {error}"
     return text if first is error else f"{text} (first cause: {type(first).__name__}: {first})"

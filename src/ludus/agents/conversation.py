@@ -94,6 +94,7 @@ class ConversationAgent(Agent):
         max_steps: PositiveInt = 50
 
     config: Config
+    continues = True
     _model: Model | None = None
 
     @asynccontextmanager
@@ -120,6 +121,8 @@ class ConversationAgent(Agent):
             attempts=config.user_attempts,
             max_calls=config.user_max_calls,
         )
+        if len(episode.items) > len(episode.task.input) and (before := Ending.of(episode.response)) is not None:
+            user.remember(before.user_calls, before.user_turns)
         try:
             reason, closing = await self._talk(episode, user)
         finally:
@@ -142,7 +145,7 @@ class ConversationAgent(Agent):
         if turn == "nobody":
             said = Said.of(texts_of(episode.items[-1]))
             return ENDS[said.marker or STOP], said.text
-        for step in range(1, self.config.max_steps + 1):
+        for step in range(len(episode.calls) + 1, self.config.max_steps + 1):
             response = await episode.ask()
             if response.incomplete_reason is not None:
                 return response.incomplete_reason, ""  # calls of a cut answer may be cut themselves: none is run

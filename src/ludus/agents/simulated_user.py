@@ -8,6 +8,7 @@ are not model calls of the rollout, and its tokens are counted apart, under `usa
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -17,7 +18,7 @@ from pydantic import BaseModel
 from ludus.agents.user import MARKERS, TRANSFER, UserRole
 from ludus.episode import Episode, add_usage
 from ludus.model import Model, Request
-from ludus.response import Item, Items, Response, function_call_output, is_message, texts_of
+from ludus.response import Item, Items, Response, function_call, function_call_output, is_message, texts_of
 from ludus.task import derive_seed
 from ludus.tools import not_found
 
@@ -77,6 +78,7 @@ class SimulatedUser:
         self._history = Items([{"role": "system", "content": role.prompt()}])
         self._heard = 0
         self._requests = 0
+        self._recalled: deque[UserCall] = deque()
 
     async def speak(self) -> Said | None:
         """The user's next message; None where no attempt gave one that can be used."""
@@ -98,6 +100,14 @@ class SimulatedUser:
                 return said
         return None
 
+    def remember(self, calls: list[UserCall], turns: int) -> None:
+        """Take over what this user did before, in a conversation that goes on from the middle."""
+        self.calls, self.turns, self._recalled = list(calls), turns, deque(calls)
+        opened = self.role.opening is not None
+        self._requests = turns + len(calls) - opened
+        if not opened and not any(item.get("role") == "user" for item in self._episode.task.input):
+            self._history.append({"role": "user", "content": _BEGIN})
+
     def forget(self) -> None:
         """The conversation is over."""
         self._model.forget(self._session)
@@ -105,11 +115,13 @@ class SimulatedUser:
     def _listen(self) -> None:
         """Take in what was said since the last time, with the roles exchanged."""
         items, heard, role = self._episode.items, [], self.role
-        for item in items[self._heard :]:
+        given = len(self._episode.task.input)
+        for position, item in enumerate(items[self._heard :], start=self._heard - given):
             if is_message(item):
                 heard.append(texts_of(item))
             elif item.get("role") == "user":
                 self._hear(heard)
+                self._recall(position)
                 heard = []
                 self._history.append({"role": "assistant", "content": f"{role.name}: {texts_of(item)}"})
         self._hear(heard)
@@ -121,6 +133,13 @@ class SimulatedUser:
         if texts:
             text = _harmless("\n".join(filter(str.strip, texts))) or _SILENCE
             self._history.append({"role": "user", "content": f"{self.role.other}: {text}"})
+
+    def _recall(self, position: int) -> None:
+        """Put calls that were made before this rollout went on back where they were made."""
+        while self._recalled and self._recalled[0].after <= position:
+            call, name = self._recalled.popleft(), f"call_{len(self._history)}"
+            self._history.append(function_call(call.name, call.arguments, call_id=name))
+            self._history.append(function_call_output(name, call.output))
 
     async def _reply(self) -> Response:
         """An answer of the model, after whatever it did with its tools."""

@@ -52,12 +52,21 @@ def collect(
     agent: Annotated[
         str | None, typer.Option(metavar="URL", help="Have that agent server play; it has its own model.")
     ] = None,
+    branch: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Go on from recorded rollouts: RUN/rollouts.jsonl.")
+    ] = None,
+    turn: Annotated[
+        int | None, typer.Option(metavar="K", help="With --branch: after K model calls; -1: before the last one.")
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Mask rollouts whose token ids are not known.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
 ) -> None:
     """Collect verified rollouts.
 
     Example: ludus collect mcqa --model local --repeats 4 --output runs/first
+
+    Eight continuations of every recorded rollout, from after its second model call:
+    ludus collect workplace_assistant --branch runs/first/rollouts.jsonl --turn 2 --repeats 8
     """
     from ludus.collection.api import Collection, Options
     from ludus.settings import parse_assignments
@@ -82,6 +91,8 @@ def collect(
         settings=parse_assignments(set_ or []),
         resources=resources,
         agent=agent,
+        branch=branch,
+        turn=turn,
     )
     collection = Collection(environment, options)
     raise typer.Exit(_run(collection, as_json=json_))
@@ -102,6 +113,8 @@ def _run(collection: Collection, as_json: bool) -> int:
 
     display = Display(quiet=as_json)
     collector = collection.prepare(tick=display.reading)
+    if left_out := getattr(collection.rows, "left_out", 0):
+        display.say(f"left out: {left_out} recorded rollouts that made no model call after that turn, or failed")
     if collector.progress.skipped:
         display.say(f"resuming: {collector.progress.skipped} of {collector.progress.total} rollouts are there already")
     try:

@@ -33,6 +33,7 @@ WIDE = 100
 _OUTCOME_STYLES = {"completed": "green", "failed": "red", "masked": "yellow"}
 _RECORD = {"rollout_id", "task_id", "repeat", "attempt", "outcome", "reward", "agent_ref", "stop_reason"}
 _RECORD |= {"rollout_seed", "response", "usage", "timings", "model_calls", "responses_create_params"}
+_RECORD |= {"parent", "branch_turn", "session_seed", "receipt", "task_fields"}
 _RECORD |= {"verdict_fields", "reward_components", "turn_rewards", "mask", "stage", "kind", "cause", "where"}
 
 

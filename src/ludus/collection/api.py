@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 
 import orjson
 
+from ludus.collection.branching import Branches, check_agents
 from ludus.collection.collector import Collector, Plan, Sink
 from ludus.collection.journal import Journal, write_whole
 from ludus.collection.rows import Rows
@@ -58,6 +59,8 @@ class Options:
     settings: dict[str, Any] | None = None
     resources: str | None = None  # the URL of a resources server to use instead of resources in this process
     agent: str | None = None  # the URL of an agent server that plays the rollouts, with its own model and resources
+    branch: str | Path | None = None  # recorded rollouts to go on with, each with `repeats` continuations
+    turn: int | None = None  # after how many of their model calls; -1 is before the last one
 
 
 class Collection:
@@ -76,10 +79,7 @@ class Collection:
         model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
         self._environments = _Environments(environment, settings, options)
         self.model = open_model(options.model, model_settings) if options.agent is None else _Elsewhere(options.agent)
-        if options.input is not None and options.dataset is not None:
-            raise UserError("both an input and a dataset were named", "Leave one of --input and --dataset out")
-        source = options.input if options.input is not None else self._environments.rows(options.dataset)
-        self.rows = Rows(source, self._environments.task, options.limit, options.seed)
+        self.rows = self._rows()
         self._stack = contextlib.ExitStack()
         self._journals: list[Journal] = []
 
@@ -100,6 +100,8 @@ class Collection:
         """Check rows, files and identity, so that what can be known to go wrong does so before anything is spent."""
         survey = self.rows.survey(tick)
         options = self.options
+        if isinstance(self.rows, Branches):
+            check_agents(self._environments.all())
         adaptive = options.concurrency == "auto"
         plan = Plan(
             self.rows,
@@ -115,7 +117,9 @@ class Collection:
         )
         if self.model.connects:
             make_room_for(min(plan.concurrency, survey.rows * options.repeats))
-        dataset = {"name": Path(self.rows.name).name, "rows": survey.rows, "digest": survey.digest}
+        dataset: dict[str, Any] = {"name": Path(self.rows.name).name, "rows": survey.rows, "digest": survey.digest}
+        if isinstance(self.rows, Branches):
+            dataset["turn"] = self.rows.turn
         known = identity(self._environments.all(), self.model, dataset, options.seed)
         with contextlib.ExitStack() as unless_ready:
             unless_ready.callback(self._stack.close)
@@ -148,6 +152,19 @@ class Collection:
     async def keep(self, rollout: Rollout) -> None:
         """Remember a rollout where there is no file to hold it."""
         self.rollouts.append(rollout)
+
+    def _rows(self) -> Rows:
+        options, environments = self.options, self._environments
+        if options.input is not None and options.dataset is not None:
+            raise UserError("both an input and a dataset were named", "Leave one of --input and --dataset out")
+        if options.branch is not None or options.turn is not None:
+            if options.branch is None or options.turn is None:
+                raise UserError("a branch needs both, --branch FILE and --turn K", "Example: --branch RUN --turn 2")
+            if options.input is not None or options.dataset is not None:
+                raise UserError("the rows of a branch are its recorded rollouts", "Leave --input and --dataset out")
+            return Branches(options.branch, options.turn, environments.task, options.limit)
+        source = options.input if options.input is not None else environments.rows(options.dataset)
+        return Rows(source, environments.task, options.limit, options.seed)
 
     def _open_files(self, known: dict[str, Any], plan: Plan) -> None:
         files, options = self.files, self.options

@@ -17,6 +17,7 @@ from typing import Any
 
 from ludus.agent import Agent
 from ludus.collection.adaptive import Adaptive, Gate
+from ludus.collection.branching import Branches
 from ludus.collection.journal import Journal
 from ludus.collection.jury import Jury
 from ludus.collection.metrics import Metrics
@@ -52,6 +53,7 @@ class Plan:
 
     With `adaptive`, `concurrency` is the most that may be tried; with `tokens`, a rollout without token ids is masked.
     `by_group` says that some of the environments judge groups, so that a resumed run must know where their rows are.
+    Rows that are `Branches` are rollouts to go on with.
     """
 
     rows: Rows
@@ -107,6 +109,7 @@ class Collector:
         self._places: dict[str, list[int]] = {}
         self._first_failures: list[Failure] = []
         self._signers: dict[str, Signer] = {}
+        self._branches = plan.rows if isinstance(plan.rows, Branches) else None
         self.gate = Gate(Adaptive(most=plan.concurrency)) if plan.adaptive else None
 
     def restore(self) -> None:
@@ -153,15 +156,19 @@ class Collector:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 jury.close()
+                if self._branches is not None:
+                    await self._branches.close()
 
     def _jobs(self, jury: Jury) -> Iterator[Job]:
-        plan, done = self.plan, self._done
+        plan, done, branches = self.plan, self._done, self._branches
         for task_id, row, task in plan.rows:
             environment = plan.environment_of(row)
             names = [rollout_id(task_id, repeat) for repeat in range(plan.repeats)]
             if environment.resources.by_group:
                 missing, recorded = sum(name not in done for name in names), self._places.get(task_id)
                 jury.groups.expect(task_id, environment, wanted=plan.repeats, missing=missing, recorded=recorded)
+            if branches is not None:
+                branches.expect(task_id, sum(name not in done for name in names))
             for repeat, name in enumerate(names):
                 if name not in done:
                     seed, attempt = derive_seed(plan.seed, task_id, repeat), self._attempts.get(name, 0) + 1
@@ -197,26 +204,31 @@ class Collector:
         opened = sharing.opened
         name = environment.name
         shared, agent = opened[name] if name in opened else await sharing.open(environment)
+        if name not in deadlines:
+            deadlines[name] = environment.limits.deadline()
         try:
-            resources = environment.resources(environment.config, shared)
+            episode = self._episode(job, environment, shared, deadlines[name])
         except Exception as error:
             rollout = Rollout(job)
             rollout.fail(Failure.of(error, "open"))
             return rollout, None
-        resources.seed = job.seed
-        if environment.name not in deadlines:
-            deadlines[environment.name] = environment.limits.deadline()
-        episode = Episode(job, resources, plan.model, environment.limits, deadlines[environment.name])
         in_flight.add(episode)
         try:
-            rollout = await play(episode, agent, verify=not resources.by_group)
+            rollout = await play(episode, agent, verify=not environment.resources.by_group)
         finally:
             in_flight.discard(episode)
         if plan.tokens:
             rollout.require_tokens()
         if rollout.verdict is not None and rollout.response is not None:
-            rollout.receipt = self._signer(environment).sign(job.row, rollout.response.output)
+            rollout.receipt = self._signer(environment).sign(job.row, rollout.response.output, job.task_id)
         return rollout, episode.mask
+
+    def _episode(self, job: Job, environment: Environment, shared: Any, deadline: Deadline) -> Episode:
+        if self._branches is not None:
+            return self._branches.episode(job, environment, shared, self.plan.model, deadline)
+        resources = environment.resources(environment.config, shared)
+        resources.seed = job.seed
+        return Episode(job, resources, self.plan.model, environment.limits, deadline)
 
     def _signer(self, environment: Environment) -> Signer:
         signer = self._signers.get(environment.name)

@@ -7,6 +7,7 @@ turn waits, encoded, for its turn; when much waits, no more lines are taken.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
@@ -41,7 +42,8 @@ class Lineup:
         self._waiting: dict[int, Answer | Part] = {}
         self._held = 0
         self._moved = asyncio.Event()
-        self._until = 1e-9
+        self._turns: deque[asyncio.Future[None]] = deque()
+        self._until = 0.0
 
     @property
     def in_flight(self) -> int:
@@ -109,15 +111,20 @@ class Lineup:
             deadline.stop()
 
     async def _turn(self) -> None:
-        """Wait for a turn to work. However many workers there are, the loop looks at the world after each breath."""
-        while perf_counter() > self._until:
-            if self._until:
-                self._until = 0.0
-                asyncio.get_running_loop().call_soon(self._next_turn)
-            await asyncio.sleep(0)
+        """Wait for a turn to work. The loop looks at the world after each, and wakes one worker, however many wait."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        if len(self._turns) == 1:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        await turn
 
     def _next_turn(self) -> None:
         self._until = perf_counter() + BREATH
+        turn = self._turns.popleft()
+        if not turn.done():
+            turn.set_result(None)
+        if self._turns:
+            asyncio.get_running_loop().call_soon(self._next_turn)
 
     async def _room(self) -> None:
         while self._held > HELD:

@@ -20,7 +20,7 @@ from ludus.agents.user import UserRole
 from ludus.encoding import encode
 from ludus.environment import Environment
 from ludus.episode import Episode, play
-from ludus.game import Game
+from ludus.game import Game, GameRecord
 from ludus.model import Model
 from ludus.outcome import Failure
 from ludus.resources import Resources
@@ -56,7 +56,7 @@ async def replay(
 
     `model_calls` is part of a record too: where it tells how many items each call wrote, the turns of a game are exact.
     """
-    agent = _agent(response, resources, model_calls)
+    agent = _Answering(response, sizes_of(model_calls)) if isinstance(resources, Game) else _Recorded(response)
     rollout = await play(Episode(job, resources, _NOBODY, environment.limits), agent)
     if not agent.differing:
         return rollout, None
@@ -64,15 +64,34 @@ async def replay(
 
 
 async def reach(
-    job: Job, before: Response, environment: Environment, resources: Resources, model_calls: list[dict[str, Any]]
-) -> Resources:
-    """Bring a fresh session to where a record stood after `before`, and leave it open. Drift is a failure here."""
-    agent = _Reaching(_agent(before, resources, model_calls) if has_session(type(resources)) else None)
+    job: Job, response: Response, environment: Environment, resources: Resources, model_calls: Any, turn: int
+) -> tuple[Resources, Response]:
+    """Bring a fresh session to where a record stood before its next model call after `turn` others, and leave it open.
+
+    Also returns the trajectory up to there. Drift is a failure here.
+    """
+    if isinstance(resources, Game):
+        recorded: _Recorded = _Answering(response, sizes_of(model_calls), turn)
+    else:
+        recorded = _Recorded(until(response, begins(response.output, model_calls, turn)))
+    agent = _Reaching(recorded, run=has_session(type(resources)))
     rollout = await play(Episode(job, resources, _NOBODY, environment.limits), agent, verify=False)
     if rollout.error is not None:
         raise rollout.error
     assert agent.session is not None
-    return agent.session
+    return agent.session, until(response, recorded.end)
+
+
+def until(response: Response, end: int) -> Response:
+    """The beginning of a trajectory, as a response of its own."""
+    output, ending = response.output[:end], Ending.of(response)
+    data = {**response.data, "output": output, "status": "completed", "incomplete_details": None, "usage": None}
+    if ending is not None:
+        turns = sum(item.get("role") == "user" for item in output)
+        calls = [call for call in ending.user_calls if call.after < end]
+        so_far = Ending(reason="", user_turns=turns, user_calls=calls)
+        data["metadata"] = {**response.data["metadata"], "conversation": encode(so_far.model_dump()).decode()}
+    return Response(data)
 
 
 def begins(output: list[Item], model_calls: list[dict[str, Any]], turn: int) -> int:
@@ -107,6 +126,7 @@ class _Recorded(Agent):
     def __init__(self, response: Response) -> None:
         super().__init__()
         self._response = response
+        self.end = len(response.output)  #: where in the trajectory that leads
         self.differing = 0
         self.first: list[dict[str, Any]] = []
 
@@ -116,7 +136,11 @@ class _Recorded(Agent):
         for call, recorded in answered_calls(response.output, ending.user_calls if ending else ()):
             if recorded == NOT_CARRIED_OUT:
                 continue
-            run = _run_for_user(episode, call) if isinstance(call, UserCall) else episode.call_tool(call["name"], call["arguments"])
+            run = (
+                _run_for_user(episode, call)
+                if isinstance(call, UserCall)
+                else episode.call_tool(call["name"], call["arguments"])
+            )
             output = await episode.within("tool", episode.limits.tool, run)
             if not _same(recorded, output):
                 self._note(call, recorded, output)
@@ -138,46 +162,42 @@ class _Recorded(Agent):
 class _Reaching(Agent):
     """Does again what was done, and takes the session out of the episode, which closes what it is left with."""
 
-    def __init__(self, recorded: _Recorded | None) -> None:
+    def __init__(self, recorded: _Recorded, *, run: bool) -> None:
         super().__init__()
-        self._recorded = recorded
+        self._recorded, self._run = recorded, run
         self.session: Resources | None = None
 
     async def act(self, episode: Episode) -> str:
         recorded = self._recorded
-        if recorded is not None:
+        if self._run:
             await recorded.act(episode)
-            if recorded.differing:
-                first = recorded.first[0]
-                what = first.get("name") or f"turn {first.get('turn')}"
-                said, says = first["recorded"], first["replayed"]
-                raise Failure("drift", f"{what} led to {said!r:.200} then, and leads to {says!r:.200} now", stage="tool")
+        if recorded.differing:
+            first = recorded.first[0]
+            what = first.get("name") or f"turn {first.get('turn')}"
+            cause = f"{what} led to {first['recorded']!r:.200} then, and leads to {first['replayed']!r:.200} now"
+            raise Failure("drift", cause, stage="tool")
         self.session, episode.resources = episode.resources, Resources()
         return "reached"
 
 
 class _Answering(_Recorded):
-    """Gives a game the recorded answers again."""
+    """Gives a game the recorded answers again, or the first `turns` of them."""
 
-    def __init__(self, response: Response, sizes: list[int] | None) -> None:
+    def __init__(self, response: Response, sizes: list[int] | None, turns: int | None = None) -> None:
         super().__init__(response)
-        self._sizes = sizes
+        self._most = len(response.output if sizes is None else sizes)
+        self._record = GameRecord(response, sizes, turns)
 
     async def act(self, episode: Episode) -> str:
-        game, response, sizes = episode.resources, self._response, self._sizes
+        game, response = episode.resources, self._response
         assert isinstance(game, Game)
-        turns = len(response.output if sizes is None else sizes)
-        work = game.replay(episode.task, response, sizes)
-        drift = await episode.within("tool", episode.limits.tool * max(1, turns), work)
-        self.differing = len(drift)
+        work = game.follow_record(episode.task, self._record)
+        drift = await episode.within("tool", episode.limits.tool * max(1, self._most), work)
+        self.end, self.differing = self._record.at, len(drift)
         for turn, said, says in drift[:CALLS_KEPT]:
             self.first.append({"turn": turn, "recorded": said[:TEXT_KEPT], "replayed": says[:TEXT_KEPT]})
         episode.adopt(response, [], response.usage)
         return "replayed"
-
-
-def _agent(response: Response, resources: Resources, model_calls: Any) -> _Recorded:
-    return _Answering(response, sizes_of(model_calls)) if isinstance(resources, Game) else _Recorded(response)
 
 
 def _after_replies(output: list[Item], at: int, call: dict[str, Any]) -> int:

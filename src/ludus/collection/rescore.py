@@ -19,7 +19,7 @@ from ludus.collection.changes import Changes
 from ludus.collection.journal import Journal
 from ludus.collection.lines import Source
 from ludus.collection.lineup import Lineup, Part, answer_all
-from ludus.collection.rescore_child import Order, answer_block, close
+from ludus.collection.rescore_child import Order, answer_block, close, prepare
 from ludus.collection.run import Files
 from ludus.collection.scoring import Answer, Scorers, Which
 from ludus.errors import UserError
@@ -60,6 +60,7 @@ class Rescoring:
         self.lineup: Lineup | None = None
         self._environment, self._settings, self._stale = environment, settings or {}, stale
         self._concurrency = concurrency
+        self._helpers = 0
         self.writer: Output | None = None
 
     async def run(self) -> None:
@@ -84,7 +85,8 @@ class Rescoring:
         others = [asyncio.create_task(self._flush_now_and_then()), asyncio.create_task(self._help(lineup, scorers))]
         try:
             await lineup.run(self._concurrency)
-            await others[1]
+            if self._helpers or others[1].done():  # one who is not ready yet need not become it
+                await others[1]
         finally:
             for task in others:
                 task.cancel()
@@ -124,13 +126,18 @@ class Rescoring:
             await asyncio.gather(*closing, return_exceptions=True)
 
     async def _delegate(self, lineup: Lineup, scorers: Scorers, pool: ProcessPool, order: bytes) -> None:
+        try:
+            await pool.run(prepare, order)
+            self._helpers += 1
+        except Exception:  # help that fails is no help, and nothing else: we can do it ourselves
+            return
         helped = True
         while helped and (taken := await lineup.take(BLOCK)) is not None:
             place, block = taken
             try:
                 lines, changes = await pool.run(answer_block, order, self.path, block, timeout=HELP_SECONDS)
                 part = Part(block.read(self.path) if lines is None else lines, changes)
-            except Exception:  # help that fails is no help, and nothing else: we can do it ourselves
+            except Exception:
                 helped = False
                 with Source(self.path, block) as source:
                     part = await answer_all(source, scorers, self._concurrency)

@@ -45,6 +45,11 @@ class _Session:
         return scorers
 
 
+def prepare(order: bytes) -> None:
+    """Import what the environment needs and open what it shares, before anybody waits for a block."""
+    _session(order)
+
+
 def answer_block(order: bytes, path: Path, block: Block) -> tuple[bytes | None, Any]:
     """The lines that answer a block of a file (None where they are the same) and what changed. `order` is pickled."""
     session = _session(order)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
-import time
 from typing import Any
 
 import pytest
@@ -219,21 +217,6 @@ async def test_hostile_arguments_are_worth_nothing(arguments: str) -> None:
     given = answer({"name": "open_door", "arguments": arguments})
     for compat in (False, True):
         assert (await graded(row(ONE), given, compat=compat)).reward == 0.0
-
-
-async def test_a_verdict_takes_less_than_a_millisecond() -> None:
-    calls = [
-        call(text=f"a longer text about door number {number}", n=number, deep={"l": [1, 2]}) for number in range(4)
-    ]
-    task = SingleStepToolUse.Task.model_validate(row(*calls))
-    given = answer("Opening four doors.", *reversed(calls))
-    times = []
-    for _ in range(101):
-        began = time.perf_counter()
-        verdict = await SingleStepToolUse().verify(task, given)
-        times.append(time.perf_counter() - began)
-    assert verdict.reward == 1.0
-    assert statistics.median(times) < 0.001
 
 
 def test_public_rows_load() -> None:

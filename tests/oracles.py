@@ -1,0 +1,74 @@
+"""Rollouts of every built-in environment whose answers are known: what its qualification says is right."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ludus import Environment
+from ludus.collection.qualify.attempts import Attempt, play
+from ludus.collection.qualify.oracle import Oracle
+from ludus.environment import BUILT_IN, FILE
+
+#: Environments that nothing can be played in without a server or a library of others.
+ELSEWHERE = ("openenv", "verifiers")
+HERE = sorted(path.parent.name for path in BUILT_IN.glob(f"*/{FILE}") if path.parent.name not in ELSEWHERE)
+ROWS = 2
+
+Record = dict[str, Any]
+
+
+def ready(name: str) -> tuple[Environment, Oracle]:
+    """An environment as qualification sets it up."""
+    environment = replace(Environment.load(name))
+    oracle = Oracle.of(environment)
+    environment.configure(oracle.settings)
+    return environment, oracle
+
+
+async def records(environment: Environment, oracle: Oracle) -> list[tuple[Attempt, Record]]:
+    """Some of its rows, played as is right and, where that takes several turns, in other right ways."""
+    attempts = list(_attempts(environment, oracle))
+    played = await play(environment, attempts, concurrency=1, seed=0)
+    found = []
+    for attempt in attempts:
+        rollout = played[attempt.id]
+        assert rollout.error is None, rollout.error
+        found.append((attempt, json.loads(rollout.encode())))
+    return found
+
+
+def _attempts(environment: Environment, oracle: Oracle) -> Iterator[Attempt]:
+    with environment.dataset().open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in itertools.islice(lines, ROWS)]
+    for number, row in enumerate(rows):
+        task = environment.task(row)
+        script = oracle.script(task)
+        if script is not None:
+            yield Attempt(f"row{number}", row, "oracle", "oracle", script)
+            if isinstance(script, list) and len(script) > 1:
+                for name, other in oracle.preserving(task).items():
+                    yield Attempt(f"row{number}", row, "preserving", name, other)
+
+
+class Clockwork:
+    """A game with Gymnasium's interface and a lock inside, which nobody can copy."""
+
+    def __init__(self) -> None:
+        import gymnasium
+
+        self.lock = threading.Lock()
+        self.action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None) -> tuple[int, dict[str, Any]]:
+        """Begin."""
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """A one ends it."""
+        with self.lock:
+            return action, float(action), bool(action), False, {}
