@@ -10,8 +10,9 @@ a stored rollout is scored once more, and how a response is judged that was neve
 
 from __future__ import annotations
 
+import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,6 +147,17 @@ class Game(Resources):
                 return [*differing, (len(self.steps), "the game went on", "the game is over")]
             step = await self.advance(task, answer)
             shown = [] if step.over else step.items()
+
+
+def starting_points(seed: int, instruction: str) -> Iterator[dict[str, Any]]:
+    """Rows without end that differ in the seed that the game is reset with, no two of them alike."""
+    chance, drawn = random.Random(seed), set[int]()
+    while True:
+        start = chance.getrandbits(31)
+        if start not in drawn:
+            drawn.add(start)
+            asked = [{"role": "system", "content": instruction}, {"role": "user", "content": "Begin."}]
+            yield {"responses_create_params": {"input": asked}, "seed": start}
 
 
 def spoken(observation: str | None) -> list[Item]:

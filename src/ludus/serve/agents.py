@@ -30,7 +30,7 @@ from ludus.models.vllm import VllmModel
 from ludus.receipt import Signer
 from ludus.resources import Resources
 from ludus.rollout import Job, Rollout, rollout_id
-from ludus.serve.aggregate import aggregate
+from ludus.serve.aggregate import aggregate_metrics
 from ludus.serve.http import App, Guard, Incoming, Refusal, Reply
 from ludus.serve.models import chat_reply, messages_reply, responses_reply
 from ludus.serve.openapi import describe_agent
@@ -83,7 +83,7 @@ class AgentApp(App):
             ("POST", "/v1/responses"): self.responses,
             ("POST", "/v1/chat/completions"): self.chat_completions,
             ("POST", "/v1/messages"): self.messages,
-            ("POST", "/aggregate_metrics"): self.aggregate_metrics,
+            ("POST", "/aggregate_metrics"): aggregate_metrics,
             ("GET", "/openapi.json"): self.openapi,
         }
 
@@ -121,13 +121,6 @@ class AgentApp(App):
         """The same in Anthropic's Messages; what the tools said has no place there."""
         body = incoming.json()
         return messages_reply(body, _last_turn(await self._act(incoming, request_from_messages(body))))
-
-    async def aggregate_metrics(self, incoming: Incoming) -> Reply:
-        """Statistics over many verified rollouts."""
-        rows = incoming.json().get("verify_responses")
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise Refusal.field(["verify_responses"], "list_type", "a list of objects is wanted")
-        return Reply.of(aggregate(rows))
 
     async def openapi(self, incoming: Incoming) -> Reply:
         """The routes."""

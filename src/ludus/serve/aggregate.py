@@ -7,6 +7,8 @@ import statistics
 from collections import defaultdict
 from typing import Any
 
+from ludus.serve.http import Incoming, Refusal, Reply
+
 Rows = list[dict[str, Any]]
 
 _TASK = "_ng_task_index"
@@ -24,6 +26,14 @@ def aggregate(rows: Rows) -> dict[str, Any]:
         "agent_metrics": overall,
         "key_metrics": {name: value for name, value in overall.items() if name.startswith("mean/")},
     }
+
+
+async def aggregate_metrics(incoming: Incoming) -> Reply:
+    """The route of resources and agents alike."""
+    rows = incoming.json().get("verify_responses")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Refusal.field(["verify_responses"], "list_type", "a list of objects is wanted")
+    return Reply.of(aggregate(rows))
 
 
 def _statistics(rows: Rows) -> dict[str, float | None]:

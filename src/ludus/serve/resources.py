@@ -19,7 +19,7 @@ from ludus.outcome import Failure, Verdict
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Job
-from ludus.serve.aggregate import aggregate
+from ludus.serve.aggregate import aggregate_metrics
 from ludus.serve.http import TEXT, App, Guard, Headers, Incoming, Receive, Refusal, Reply, Scope, Send
 from ludus.serve.mcp import TOKEN_HEADER, McpDoor
 from ludus.serve.openapi import describe_resources
@@ -60,7 +60,7 @@ class ResourcesApp(App):
             ("POST", "/seed_session"): self.seed_session,
             ("POST", "/verify"): self.verify,
             ("POST", "/close_session"): self.close_session,
-            ("POST", "/aggregate_metrics"): self.aggregate_metrics,
+            ("POST", "/aggregate_metrics"): aggregate_metrics,
             ("GET", "/reverify_mode"): self.reverify_mode,
             ("GET", "/openapi.json"): self.openapi,
         }
@@ -142,13 +142,6 @@ class ResourcesApp(App):
         if held is None:
             raise Refusal(400, "no session is named: send the header x-ludus-session")
         return Reply.of({"closed": await self.sessions.close(held)})
-
-    async def aggregate_metrics(self, incoming: Incoming) -> Reply:
-        """Statistics over many verified rollouts."""
-        rows = incoming.json().get("verify_responses")
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise Refusal.field(["verify_responses"], "list_type", "a list of objects is wanted")
-        return Reply.of(aggregate(rows))
 
     async def reverify_mode(self, incoming: Incoming) -> Reply:
         """Whether a stored rollout can be judged again without its session: always, by replay if need be."""

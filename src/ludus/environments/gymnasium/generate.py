@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any
+
+from ludus.game import starting_points
 
 INSTRUCTION = (
     "You play a game, one action in each answer. Think as long as you like, then end your answer with your action, "
@@ -17,10 +18,4 @@ def stream(seed: int, *, instruction: str = INSTRUCTION) -> Iterator[dict[str, A
 
     stream(7, instruction="Answer with <action>ACTION</action> and nothing else.")
     """
-    chance, drawn = random.Random(seed), set()
-    while True:
-        start = chance.getrandbits(31)
-        if start not in drawn:
-            drawn.add(start)
-            asked = [{"role": "system", "content": instruction}, {"role": "user", "content": "Begin."}]
-            yield {"responses_create_params": {"input": asked}, "seed": start}
+    return starting_points(seed, instruction)

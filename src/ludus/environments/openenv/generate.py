@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any
+
+from ludus.game import starting_points
 
 INSTRUCTION = (
     "You act in an environment, step by step. Where you have tools, call one to act, and answer in words when you are "
@@ -17,10 +18,5 @@ def stream(seed: int, *, instruction: str = INSTRUCTION) -> Iterator[dict[str, A
 
     stream(7, instruction="Win the game.")
     """
-    chance, drawn = random.Random(seed), set()
-    while True:
-        start = chance.getrandbits(31)
-        if start not in drawn:
-            drawn.add(start)
-            asked = [{"role": "system", "content": instruction}, {"role": "user", "content": "Begin."}]
-            yield {"responses_create_params": {"input": asked}, "reset": {"seed": start}}
+    for row in starting_points(seed, instruction):
+        yield {"responses_create_params": row["responses_create_params"], "reset": {"seed": row["seed"]}}
