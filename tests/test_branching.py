@@ -258,7 +258,7 @@ TURNS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(TURNS, min_size=1, max_size=7), st.integers(1, 8), st.integers(-8, 7))
 @example([{"reasoning": "Hm."}, {"items": []}, "Done."], 8, 1)
 @example([{"items": []}, {"reasoning": "Hm."}, "Done."], 8, -1)
@@ -293,7 +293,7 @@ class Guessing(Game):
 GUESSES = st.lists(st.sampled_from(["0", "1", "2", "3", {"items": []}]), min_size=1, max_size=7)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(GUESSES, st.integers(0, 6), st.integers(0, 20))
 def test_any_game_is_reproduced_from_any_turn(tmp_path_factory, guesses, turn, seed):
     folder = tmp_path_factory.mktemp("game")

@@ -532,7 +532,7 @@ def test_in_whatever_order_they_come_everybody_gets_one_end(data: st.DataObject)
     assert not tasks or max(tasks.values()) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     delays=st.lists(st.lists(st.sampled_from([0, 0.001, 0.004, 0.02]), min_size=3, max_size=3), min_size=1, max_size=4),
     failing=st.sets(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=5),

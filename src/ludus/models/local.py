@@ -209,7 +209,7 @@ class _Llama:
     async def logprobs(self, prompt: list[int], answer: dict[str, Any]) -> list[float]:
         """One for each generated id. We ask again for those that llama.cpp keeps back: of a stop string, and of
         tokens that end inside a character."""
-        told = deque(answer["completion_probabilities"])
+        told = deque(answer.get("completion_probabilities", ()))  # missing where all of them were kept back
         found: list[float] = []
         for place, token in enumerate(answer["tokens"]):
             if told and told[0]["id"] == token:
