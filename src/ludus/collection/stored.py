@@ -99,10 +99,13 @@ class Stored:
         """What to write of a verdict: `line`, which is what it was, wherever that says the same."""
         if not self._says(verdict, drift):
             return self.scored(environment, verdict, receipt, drift)
-        if self.row["receipt"] != receipt:
-            self.row["receipt"] = receipt
-            return encode(self.row) + b"\n"
-        return line
+        before = self.row["receipt"]
+        if before == receipt:
+            return line
+        if isinstance(before, str) and line.count(quoted := f'"{before}"'.encode()) == 1:
+            return line.replace(quoted, f'"{receipt}"'.encode())
+        self.row["receipt"] = receipt
+        return encode(self.row) + b"\n"
 
     def _says(self, verdict: Verdict, drift: Row | None) -> bool:
         """Whether the row is a whole record of this verdict, so that nothing but its receipt may have to change."""
