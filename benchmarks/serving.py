@@ -157,7 +157,7 @@ def large_response() -> dict:
 
 def run() -> dict:
     """CPU of a rollout with agent, model and resources each behind HTTP, against all in one process."""
-    count, environment, here, apart = 1500, str(HERE / "bench_env"), 1e9, 1e9
+    count, environment, here, apart = 1000, str(HERE / "bench_env"), 1e9, 1e9
     product = [sys.executable, str(HERE / "product.py"), "--rollouts", str(count)]
     with ExitStack() as stack:
         stub = stack.enter_context(stub_server(turns=1))
@@ -166,7 +166,7 @@ def run() -> dict:
         where = ["--resources", resources.urls["bench_env"], "--model", f"remote:{model.urls['policy_model']}"]
         agent = stack.enter_context(ludus(environment, *where))
         servers = [resources, model, agent]
-        for _ in range(3):
+        for _ in range(6):
             here = min(here, run_json([*product, "--url", stub])["cpu_s"])
             before = sum(server.cpu for server in servers)
             driver = run_json([*product, "--agent", agent.urls["bench_env_simple_agent"]])

@@ -21,7 +21,6 @@ from mcp_sessions import ROW, STDIO, Sum, opened, outputs, play, served
 
 import ludus
 from ludus import Response, ScriptedModel, UserError
-from ludus.errors import UserError
 from ludus.outcome import Failure
 from ludus.remote.mcp_session import Session
 

@@ -16,6 +16,7 @@ from ludus.secrets import public, secret
 SESSION = "x-ludus-session"
 SEED = "x-ludus-seed"
 ROLLOUT = "x-ludus-rollout"
+LAST = "x-ludus-last"
 
 
 class Reply:

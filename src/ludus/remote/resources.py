@@ -15,9 +15,9 @@ from ludus.encoding import encode
 from ludus.environment import Environment
 from ludus.game import Game, Step
 from ludus.outcome import Failure, Verdict
-from ludus.remote.http import SEED, SESSION, Client, Reply, connect
+from ludus.remote.http import LAST, SEED, SESSION, Client, Reply, connect
 from ludus.resources import Resources, ResourcesConfig
-from ludus.response import Response
+from ludus.response import Item, Items, Response
 from ludus.tools import not_found
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -69,11 +69,16 @@ class RemoteResources(Resources):
         await self._begin("/seed_session", task)
 
     async def verify(self, task: Any, response: Response) -> Verdict:
-        """Have the server judge."""
-        row = task.model_dump(mode="json", exclude_unset=True)
-        body = encode({**row, "response": {**response.data, "output": response.output}})
-        client = self.shared.client
-        return verdict_in(client.checked(await client.post("/verify", body, self._headers)), row)
+        """Have the server judge. One of ours knows the task, and closes the session with its verdict."""
+        client, answer = self.shared.client, {**response.data, "output": encoded(response.output)}
+        if SESSION not in self._headers:
+            row = task.model_dump(mode="json", exclude_unset=True)
+            body = encode({**row, "response": answer})
+            return verdict_in(client.checked(await client.post("/verify", body, self._headers)), row)
+        reply = await client.post("/verify", encode({"response": answer}), {**self._headers, LAST: "1"})
+        verdict = verdict_in(client.checked(reply), {})
+        self._headers = {}
+        return verdict
 
     async def close(self) -> None:
         """End the session there. A server that does not know how forgets it in its own time."""
@@ -97,9 +102,9 @@ class RemoteResources(Resources):
         return reply.body.decode("utf-8", "replace")
 
     async def _begin(self, path: str, task: Any) -> Reply:
-        row = task.model_dump(mode="json", exclude_unset=True)
         client = self.shared.client
-        reply = await client.post(path, encode(row), {SEED: str(self.seed)})
+        row: bytes = task.model_dump_json(exclude_unset=True).encode()
+        reply = await client.post(path, row, {SEED: str(self.seed)})
         client.checked(reply)
         if name := reply.headers.get(SESSION):
             self._headers = {SESSION: name}
@@ -123,7 +128,7 @@ class RemoteGame(Game, RemoteResources):
     async def step(self, task: Any, response: Response) -> Step:
         """Take a turn there."""
         row = task.model_dump(mode="json", exclude_unset=True)
-        body = encode({**row, "response": {**response.data, "output": response.output}})
+        body = encode({**row, "response": {**response.data, "output": encoded(response.output)}})
         client = self.shared.client
         told = client.checked(await client.post("/step", body, self._headers))
         info = dict(told.get("info") or {})
@@ -145,6 +150,11 @@ def remote_resources(environment: Environment, url: str, token_env: str = "LUDUS
     made: type[Resources] = type(kind.__name__, (base,), {"Task": kind.Task, "__doc__": kind.__doc__})
     config = RemoteConfig(url=url, token_env=token_env, compat=environment.config.compat)
     return replace(environment, resources=made, config=config)
+
+
+def encoded(output: list[Item]) -> Any:
+    """Items as they are sent: what is encoded already is not encoded again."""
+    return output.encoded() if isinstance(output, Items) else output
 
 
 def verdict_in(row: Any, asked: dict[str, Any]) -> Verdict:

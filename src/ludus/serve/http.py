@@ -11,7 +11,7 @@ import hmac
 import logging
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeVar
@@ -39,6 +39,9 @@ EVENTS = b"text/event-stream; charset=utf-8"
 #: How deep a body may be nested, and how deep orjson writes at most.
 DEEPEST = 200
 _ORJSON_DEPTH = 254
+
+#: For how many seconds nobody looks whether the client of a long request has left.
+PATIENCE = 0.5
 
 #: Which rollout a request belongs to, as a first part of its path.
 ROLLOUT_PREFIX = "/ng-rollout/"
@@ -92,22 +95,47 @@ class Incoming:
         return found
 
     async def unless_gone(self, work: Awaitable[T]) -> T:
-        """Await something that is only worth doing while the client waits for it: it is cancelled when that leaves."""
-        doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(self._left())
+        """Await something that is only worth doing while the client waits for it: it is cancelled when that leaves.
+
+        Nobody looks whether it left before the work has taken a while: most work is done by then.
+        """
+        task, leaving = asyncio.current_task(), _Leaving(self._left)
+        looking = asyncio.get_running_loop().call_later(PATIENCE, leaving.watch, task)
         try:
-            await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not doing.done():
-                raise Refusal(499, "the client left")
-            return doing.result()
+            return await work
+        except asyncio.CancelledError:
+            if leaving.left and task is not None and task.uncancel() == 0:
+                raise Refusal(499, "the client left") from None
+            raise
         finally:
-            leaving.cancel()
-            if not doing.done():
-                doing.cancel()
-                await asyncio.gather(doing, return_exceptions=True)
+            looking.cancel()
+            leaving.stop()
 
     async def _left(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":
             pass
+
+
+class _Leaving:
+    """Watches whether a client leaves, and cancels the task that works for it if so."""
+
+    def __init__(self, left: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._left = left
+        self._watching: asyncio.Task[None] | None = None
+        self.left = False
+
+    def watch(self, task: asyncio.Task[Any] | None) -> None:
+        self._watching = asyncio.ensure_future(self._cancel(task))
+
+    def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _cancel(self, task: asyncio.Task[Any] | None) -> None:
+        await self._left()
+        self.left = True
+        if task is not None:
+            task.cancel()
 
 
 @dataclass(slots=True)

@@ -30,9 +30,7 @@ from ludus.tools import not_found
 
 SESSION_HEADER = b"x-ludus-session"
 SEED_HEADER = b"x-ludus-seed"
-
-#: What a row may hold beside the task, and what a verdict adds; neither is part of the task.
-NOT_THE_TASK = ("response",)
+LAST_HEADER = b"x-ludus-last"
 
 
 class ResourcesApp(App):
@@ -107,34 +105,36 @@ class ResourcesApp(App):
         if name not in self.environment.resources.toolbox and not self._has_tools_of_its_own:
             return Reply(not_found().encode(), 404)
         arguments = incoming.body.decode("utf-8", "replace")
-        held = self.session_name(incoming)
-        if held is None:
-            session = await self._unseeded()
-            held = session.id
+        named = incoming.header(SESSION_HEADER)  # a client that names its session need not be told it again
+        held = named or self.session_name(incoming) or (await self._unseeded()).id
         with self.sessions.use(held) as session:
             said = await within("tool", self.environment.limits.tool, session.resources.call(name, arguments))
         text: str = said
         kind = b"application/json" if text[:1] in '{["' else TEXT
-        return Reply(text.encode(), _status(text), kind, self._named(session))
+        return Reply(text.encode(), _status(text), kind, [] if named else self._named(session))
 
     async def verify(self, incoming: Incoming) -> Reply:
         """Judge a response. The reply is the request with the reward and what else the verdict says.
 
-        Without a session, the tool calls in the response are run again on a fresh one where there is state to judge.
+        Without a session, the tool calls in the response are run again on a fresh one where there is state to judge. A
+        client of ours says that this is the last it wants of its session: it need not send the row again, gets the
+        verdict alone, and the session is closed.
         """
         body = incoming.json()
-        row = {key: value for key, value in body.items() if key not in NOT_THE_TASK}
         response = self._response(body)
         held = self.session_name(incoming)
-        headers: Headers = []
         if held is None:
-            verdict = await self._verify_alone(incoming, row, response)
-        else:
-            with self.sessions.use(held) as session:
-                verdict = await self._verify(session.resources, self._task(row), response)
-                headers = self._named(session)
-            self.sessions.linger(session)
-        return Reply(encode(judged(body, verdict)), headers=headers)
+            row = _without_response(body)
+            return Reply(encode(judged(body, await self._verify_alone(incoming, row, response))))
+        last = incoming.header(LAST_HEADER) is not None
+        with self.sessions.use(held) as session:
+            task = session.task if last and session.task is not None else self._task(_without_response(body))
+            verdict = await self._verify(session.resources, task, response)
+        if last:
+            await self.sessions.close(held)
+            return Reply(encode(judged({}, verdict)))
+        self.sessions.linger(session)
+        return Reply(encode(judged(body, verdict)), headers=self._named(session))
 
     async def close_session(self, incoming: Incoming) -> Reply:
         """Close a session now. Closing one that is over already is no mistake."""
@@ -261,6 +261,10 @@ def judged(body: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
         row |= {"mask": verdict.mask, "mask_sample": True}
         row["instance_config"] = {**(config if isinstance(config, dict) else {}), "mask_sample": True}
     return row
+
+
+def _without_response(body: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key != "response"}
 
 
 def _status(text: str) -> int:
