@@ -23,6 +23,7 @@ from ludus.encoding import encode
 from ludus.errors import UserError
 from ludus.outcome import Failure
 from ludus.secrets import public, without_keys
+from ludus.serve import deadlines
 
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
@@ -322,18 +323,21 @@ async def _read(incoming: Incoming, guard: Guard) -> bytes:
     if length is not None and length.isdigit() and int(length) > guard.body_bytes:
         raise Refusal(413, f"the body is larger than {guard.body_bytes} bytes")
     try:
-        async with asyncio.timeout(guard.body_seconds):
-            pieces, size, more = list[bytes](), 0, True
-            while more and size <= guard.body_bytes:
-                message = await incoming.receive()
-                pieces.append(_piece(message))
-                size += len(pieces[-1])
-                more = bool(message.get("more_body"))
-            if size <= guard.body_bytes:
-                return b"".join(pieces)
+        return await deadlines.within(guard.body_seconds, _pieces(incoming, guard))
     except TimeoutError:
         raise Refusal(408, f"the body did not arrive within {guard.body_seconds:g} s") from None
-    raise Refusal(413, f"the body is larger than {guard.body_bytes} bytes")
+
+
+async def _pieces(incoming: Incoming, guard: Guard) -> bytes:
+    pieces, size, more = list[bytes](), 0, True
+    while more:
+        message = await incoming.receive()
+        pieces.append(_piece(message))
+        size += len(pieces[-1])
+        if size > guard.body_bytes:
+            raise Refusal(413, f"the body is larger than {guard.body_bytes} bytes")
+        more = bool(message.get("more_body"))
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _piece(message: MutableMapping[str, Any]) -> bytes:

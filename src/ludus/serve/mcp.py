@@ -77,7 +77,7 @@ class McpDoor:
         if not token:
             raise Refusal(401, "the session token is missing: POST /seed_session returns one")
         with self._sessions.use(token) as session:
-            return session  # type: ignore[no-any-return]
+            return session
 
 
 def _server(sessions: Sessions, find: FindSession) -> Server[Any]:

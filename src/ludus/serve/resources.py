@@ -164,8 +164,9 @@ class ResourcesApp(App):
         body = incoming.json()
         response = self._response(body)
         with self.sessions.use(self._needed(incoming)) as session:
-            work = session.resources.advance(session.task, response)
-            done = await within("tool", self.environment.limits.tool, work)
+            game = session.resources
+            assert isinstance(game, Game)
+            done = await within("tool", self.environment.limits.tool, game.advance(session.task, response))
         if done.terminated or done.truncated:
             self.sessions.linger(session)
         info = dict(done.info)

@@ -8,18 +8,18 @@ which worker holds the session and is hard to guess; nothing else protects it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections import Counter
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 from ludus.environment import Environment
 from ludus.outcome import Failure, Stage
 from ludus.resources import Resources
 from ludus.secrets import without_keys
+from ludus.serve import deadlines
 from ludus.serve.http import Refusal
 from ludus.task import Task
 from ludus.threads import awaited
@@ -34,8 +34,17 @@ class Session:
     id: str
     resources: Resources
     task: Task | None
+    idle: float
     expires: float
     busy: int = 0
+
+    def __enter__(self) -> Self:
+        self.busy += 1
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.busy -= 1
+        self.expires = max(self.expires, monotonic() + self.idle)
 
 
 @dataclass(slots=True)
@@ -76,7 +85,8 @@ class Sessions:
                 await self.prepare(resources, task)
         finally:
             self._opening -= 1
-        session = Session(f"{self._worker}.{secrets.token_urlsafe(18)}", resources, task, monotonic() + self.lease.idle)
+        name, idle = f"{self._worker}.{secrets.token_urlsafe(18)}", self.lease.idle
+        session = Session(name, resources, task, idle, monotonic() + idle)
         self._open[session.id] = session
         self.opened += 1
         if self._sweeper is None:
@@ -97,18 +107,12 @@ class Sessions:
             await self.free(resources)
             raise
 
-    @contextlib.contextmanager
-    def use(self, name: str) -> Any:
-        """The session of that name; it does not expire while it is in use."""
+    def use(self, name: str) -> Session:
+        """The session of that name, to be entered: it does not expire while it is in use."""
         session = self._open.get(name)
         if session is None:
             raise Refusal(410, "this session is over: it expired, was closed, or its worker died", kind="session_lost")
-        session.busy += 1
-        try:
-            yield session
-        finally:
-            session.busy -= 1
-            session.expires = max(session.expires, monotonic() + self.lease.idle)
+        return session
 
     def linger(self, session: Session) -> None:
         """A verdict was given: the session is kept only for a client that asks once more."""
@@ -157,12 +161,9 @@ class Sessions:
 async def within(stage: Stage, seconds: float, work: Any) -> Any:
     """Await one step under its deadline, and attribute what it raises."""
     try:
-        async with asyncio.timeout(seconds) as timer:
-            return await work
+        return await deadlines.within(seconds, work)
     except TimeoutError as error:
-        if timer.expired():
-            raise Failure("timeout", f"no end after {seconds:g} s", stage=stage) from error
-        raise Failure.of(error, stage) from error
+        raise Failure("timeout", str(error) or f"no end after {seconds:g} s", stage=stage) from error
     except Refusal:
         raise
     except Exception as error:
