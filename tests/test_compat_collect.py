@@ -18,8 +18,9 @@ from ludus.compat.commands import ng_collect_rollouts
 from ludus.compat.materialize import Expansion, materialized
 from ludus.compat.running import find_running, head_url
 from ludus.encoding import encode
-from ludus.serve.http import App, Incoming, Reply
+from ludus.serve.http import App
 from ludus.serve.listening import Listening
+from ludus.serve.messages import Incoming, Reply
 from ludus.serve.plan import bind
 
 AGENT = f"{COUNTER}_simple_agent"

@@ -228,5 +228,5 @@ def test_settings_that_name_no_server_are_refused_before_anything_runs(
 
 
 def test_a_row_cannot_name_a_server_or_a_program(url: str) -> None:
-    row = {**ROW, "url": "http://127.0.0.1:1/mcp", "command": ["touch", "/tmp/owned"], "settings": {"command": ["x"]}}
+    row = {**ROW, "url": "http://127.0.0.1:1/mcp", "command": ["touch", "owned"], "settings": {"command": ["x"]}}
     assert play({"url": url}, "5", row=row).reward == 1.0

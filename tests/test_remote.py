@@ -11,6 +11,7 @@ from serving import COUNTER, COUNTER_ROW, served, url_of
 
 import ludus
 from ludus.collection.api import Collection
+from ludus.errors import UserError
 from ludus.model import Model, Request
 from ludus.response import Response, function_call, message
 
@@ -55,6 +56,14 @@ def test_all_three_remote_and_apart_give_the_same_rollouts(here: list[dict[str, 
         spec = f"remote:{url_of(model, 'policy_model')}"
         with served(COUNTER, model=spec, resources=url_of(resources, COUNTER)) as agent:
             assert collected(agent=url_of(agent, f"{COUNTER}_simple_agent")) == here
+
+
+@pytest.mark.parametrize("part", ["agent", "resources"])
+def test_a_server_that_is_not_there_is_one_line_that_says_what_to_do(part: str):
+    with pytest.raises(
+        UserError, match=r"cannot reach http://127\.0\.0\.1:9: .*\. Start the server, or correct its URL"
+    ):
+        ludus.collect(COUNTER, input=ROWS[:1], **{"model": MODEL, part: "http://127.0.0.1:9"})
 
 
 def test_a_late_reply_never_answers_another_call(tmp_path: Path):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from ludus.cli.stopping import cancel_on_sigterm
 
 if TYPE_CHECKING:
     from ludus.collection.api import Collection, Watcher
@@ -141,9 +142,7 @@ def _run(collection: Collection, as_json: bool) -> int:
 
 async def _until_stopped(collection: Collection, collector: Collector, watch: Watcher) -> None:
     """Run the collection; SIGTERM stops it as cleanly as Ctrl-C does."""
-    task: asyncio.Task[Any] | None = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    cancel_on_sigterm()
     await collection.run(collector, watch)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from ludus.cli.stopping import cancel_on_sigterm
 
 if TYPE_CHECKING:
     from ludus.collection.rescore import Rescoring
@@ -74,10 +74,7 @@ def _run(rescoring: Rescoring, as_json: bool) -> int:
 
 async def _until_stopped(rescoring: Rescoring, watching: Any) -> None:
     """Score everything; SIGTERM stops it as cleanly as Ctrl-C does."""
-    task: asyncio.Task[Any] | None = asyncio.current_task()
-    assert task is not None
-    with contextlib.suppress(NotImplementedError):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    cancel_on_sigterm()
     watcher = asyncio.create_task(watching)
     try:
         await rescoring.run()

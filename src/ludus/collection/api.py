@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-import resource
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from ludus.collection.collector import Collector, Plan, Sink
 from ludus.collection.journal import Journal, write_whole
 from ludus.collection.rows import Rows
 from ludus.collection.run import Files, check_same, describe, identity, write_run
+from ludus.collection.running import make_room_for, rare_collections, run_to_end
 from ludus.dataset import Generated
 from ludus.environment import Environment
 from ludus.errors import UserError
@@ -32,9 +30,8 @@ from ludus.task import Task
 
 T = TypeVar("T")
 
-#: How far `--concurrency auto` may go, and how many open files everything else may take.
+#: How far `--concurrency auto` may go.
 MOST_AT_ONCE = 4096
-FILES_IN_RESERVE = 128
 Which = str | Path | type[Resources] | Environment
 Watcher = Callable[[Collector], Coroutine[Any, Any, None]]
 
@@ -280,76 +277,3 @@ async def stream(environment: Which | None = None, **options: Any) -> AsyncItera
             while not outbox.empty():
                 outbox.get_nowait()
             await asyncio.wait({producing}, timeout=0.05)
-
-
-def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine from plain code, also where a notebook's loop is already running on this thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    return _run_on_thread(work)
-
-
-def _run_on_thread(work: Coroutine[Any, Any, T]) -> T:
-    ready = threading.Event()
-    handle: dict[str, Any] = {}
-    result: dict[str, Any] = {}
-
-    async def main() -> T:
-        handle["loop"], handle["task"] = asyncio.get_running_loop(), asyncio.current_task()
-        ready.set()
-        return await work
-
-    def body() -> None:
-        try:
-            result["value"] = asyncio.run(main())
-        except BaseException as error:
-            result["error"] = error
-
-    thread = threading.Thread(target=body, name="ludus-collect")
-    thread.start()
-    try:
-        thread.join()
-    except KeyboardInterrupt:
-        ready.wait()
-        handle["loop"].call_soon_threadsafe(handle["task"].cancel)
-        thread.join()
-        raise
-    if "error" in result:
-        raise result["error"]
-    value: T = result["value"]
-    return value
-
-
-@contextlib.contextmanager
-def rare_collections() -> Iterator[None]:
-    """Let Python look for reference cycles less often.
-
-    Thousands of rollouts in flight are hundreds of thousands of live objects, and the default is to walk through
-    many of them after every few hundred allocations: half of the time at 8,192 in flight. Rollouts make few cycles.
-    """
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
-
-
-def make_room_for(connections: int) -> None:
-    """Every call in flight holds a connection, which is an open file: raise the limit on those, or say it now."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = connections + FILES_IN_RESERVE
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft != resource.RLIM_INFINITY and soft < needed:
-            raise UserError(
-                f"{connections} rollouts at once need {needed} open files and this system allows {soft}",
-                f"Use --concurrency {max(1, soft - FILES_IN_RESERVE)}, or raise the limit with: ulimit -n {needed}",
-            )

@@ -308,5 +308,6 @@ class _Sharing:
         except UserError:
             raise
         except Exception as error:
-            cause = Failure.of(error, "open").cause
-            raise UserError(f"environment {environment.name} cannot open what its rollouts share: {cause}") from error
+            failure = Failure.of(error, "open")
+            what = f"environment {environment.name} cannot open what its rollouts share: {failure.cause}"
+            raise UserError(what, HOPELESS.get(failure.kind, "")) from error

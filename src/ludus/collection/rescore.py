@@ -14,13 +14,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.api import rare_collections, run_to_end
 from ludus.collection.changes import Changes
 from ludus.collection.journal import Journal
 from ludus.collection.lines import Source
 from ludus.collection.lineup import Lineup, Part, answer_all
 from ludus.collection.rescore_child import Order, answer_block, close, prepare
 from ludus.collection.run import Files
+from ludus.collection.running import rare_collections, run_to_end
 from ludus.collection.scoring import Answer, Scorers, Which
 from ludus.errors import UserError
 from ludus.processes import ProcessPool

@@ -31,7 +31,8 @@ from ludus.receipt import Signer
 from ludus.resources import Resources
 from ludus.rollout import Job, Rollout, rollout_id
 from ludus.serve.aggregate import aggregate_metrics
-from ludus.serve.http import App, Guard, Incoming, Refusal, Reply
+from ludus.serve.http import App, Guard
+from ludus.serve.messages import Incoming, Refusal, Reply
 from ludus.serve.models import chat_reply, messages_reply, responses_reply
 from ludus.serve.openapi import describe_agent
 from ludus.serve.resources import SEED_HEADER, checked_task, judged

@@ -39,8 +39,9 @@ from ludus.model import Request
 from ludus.outcome import Failure
 from ludus.response import Item, Response, texts_of
 from ludus.secrets import public
-from ludus.serve.http import App, Incoming, Refusal, Reply
+from ludus.serve.http import App
 from ludus.serve.listening import Listening
+from ludus.serve.messages import Incoming, Refusal, Reply
 from ludus.serve.models import TRANSPORT, chat_reply, envelope, messages_reply, responses_reply
 from ludus.serve.plan import bind
 from ludus.serve.sessions import within

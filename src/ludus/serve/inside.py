@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
-from ludus.serve.http import App, Headers
+from ludus.serve.http import App
+from ludus.serve.messages import Headers
 
 
 async def ask(

@@ -15,7 +15,7 @@ import orjson
 
 from ludus.errors import UserError, missing_extra
 from ludus.resources import Resources
-from ludus.serve.http import Receive, Refusal, Scope, Send
+from ludus.serve.messages import Receive, Refusal, Scope, Send
 from ludus.serve.plan import LOOPBACK, Plan
 from ludus.serve.sessions import Session, Sessions, within
 from ludus.task import Task
@@ -156,7 +156,7 @@ async def _stdio(plan: Plan, row: int) -> None:
 
     environment = environment_of(plan.servers[0], plan)
     task: Task | None = None
-    if environment.resources.open is not Resources.open:
+    if row or environment.resources.open is not Resources.open:
         rows = Rows(environment.rows(None), environment.task, row + 1, 0)
         found = [each for _, _, each in rows]
         if len(found) <= row:

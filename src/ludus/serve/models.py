@@ -25,7 +25,8 @@ from ludus.encoding import encode
 from ludus.model import Model, Request
 from ludus.outcome import Failure
 from ludus.response import Response
-from ludus.serve.http import EVENTS, App, Guard, Incoming, Refusal, Reply
+from ludus.serve.http import App, Guard
+from ludus.serve.messages import EVENTS, Incoming, Refusal, Reply
 from ludus.serve.openapi import describe_model
 
 #: The fields of a request that are about the connection and not about the answer.

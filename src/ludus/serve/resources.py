@@ -20,8 +20,9 @@ from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Job
 from ludus.serve.aggregate import aggregate_metrics
-from ludus.serve.http import TEXT, App, Guard, Headers, Incoming, Receive, Refusal, Reply, Scope, Send
+from ludus.serve.http import App, Guard
 from ludus.serve.mcp import TOKEN_HEADER, McpDoor
+from ludus.serve.messages import TEXT, Headers, Incoming, Receive, Refusal, Reply, Scope, Send
 from ludus.serve.openapi import describe_resources
 from ludus.serve.sessions import Lease, Session, Sessions, within
 from ludus.task import Task, derive_seed, digest

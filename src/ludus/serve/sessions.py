@@ -20,7 +20,7 @@ from ludus.outcome import Failure, Stage
 from ludus.resources import Resources
 from ludus.secrets import without_keys
 from ludus.serve import deadlines
-from ludus.serve.http import Refusal
+from ludus.serve.messages import Refusal
 from ludus.task import Task
 from ludus.threads import awaited
 

@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 from ludus.agent import Agent
-from ludus.collection.api import rare_collections
+from ludus.collection.running import rare_collections
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Model

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.api import make_room_for
+from ludus.collection.running import make_room_for
 from ludus.compat.config import read_config
 from ludus.compat.launch import Launch, RemotePart
 from ludus.compat.names import AGENTS

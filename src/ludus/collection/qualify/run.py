@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.api import Which, run_to_end
+from ludus.collection.api import Which
 from ludus.collection.qualify import card as cards
 from ludus.collection.qualify import checks
 from ludus.collection.qualify.attempts import Attempt, Kind, Row, Script, play
@@ -21,6 +21,7 @@ from ludus.collection.qualify.oracle import Oracle
 from ludus.collection.qualify.policies import Seen, exploits
 from ludus.collection.qualify.rivals import among_rivals, rivals_check
 from ludus.collection.rows import Rows
+from ludus.collection.running import run_to_end
 from ludus.environment import Environment
 from ludus.task import Task
 from ludus.verifiers.judge import JudgeModelConfig
