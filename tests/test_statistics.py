@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludus import Failure, Outcome, Task, Verdict
-from ludus.collection.metrics import Metrics
+from ludus.collection.metrics import BATCH, Metrics
 from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_k, pass_hat_k
 from ludus.rollout import Job, Rollout
 
@@ -50,13 +50,11 @@ def test_one_task_gives_no_interval():
     assert mean.interval() is None
 
 
-@given(st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=3000))
-def test_quantiles_are_within_five_percent(values):
+@given(st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=3000), st.integers(1, 1000))
+def test_quantiles_are_within_five_percent(values, batch):
     distribution = Distribution()
-    for value in values:
-        distribution.add(value)
-        if distribution.full:
-            distribution.settle()
+    for start in range(0, len(values), batch):
+        distribution.add(values[start : start + batch])
     for share in (0.5, 0.95):
         exact = sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
         assert distribution.quantile(share) == pytest.approx(exact, rel=0.0501)
@@ -104,3 +102,18 @@ def test_metrics_forget_a_task_once_its_repeats_are_in():
         metrics.add(rollout(f"t{task}", 0, 1.0))
         metrics.add(rollout(f"t{task}", 1, None))
         assert not metrics._open
+
+
+@pytest.mark.parametrize("count", [1, BATCH - 1, BATCH, 2 * BATCH + 1])
+def test_no_rollout_is_left_out_of_turns_times_and_tokens(count):
+    metrics = Metrics()
+    for number in range(count):
+        made = rollout(f"t{number}", 0, 1.0)
+        made.usage, made.timings = {"output_tokens": number, "details": {"cached": 1}}, {"model": 1.0}
+        made.calls = [{"items": 1}] * 2
+        metrics.add(made)
+    for _ in range(2):  # asking twice changes nothing
+        summary = metrics.summary()
+        assert summary["usage"] == {"output_tokens": count * (count - 1) // 2, "details": {"cached": count}}
+        assert (summary["turns"]["count"], summary["turns"]["mean"]) == (count, 2)
+        assert summary["seconds"]["model"]["count"] == count

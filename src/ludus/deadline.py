@@ -36,11 +36,12 @@ class Deadline:
         self._expired = False
         self._armed = self._end = self._until = _NEVER
         self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[Any] | None = None
 
     def start(self) -> None:
-        """Begin to count, in the running task."""
-        self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[Any] | None = asyncio.current_task()
+        """Begin to count, in the running task: the same one for every job."""
+        if self._task is None:
+            self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         now = perf_counter()
         self._end = self._until = now + self._whole
         if self._armed > now + self._shortest:

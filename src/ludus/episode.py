@@ -101,7 +101,7 @@ class Episode:
         self._start = len(self.items)
         self._last: Response | None = None
         self._tokens: TokenLog | None = None
-        self._offered: frozenset[str] = frozenset()
+        self._offered: set[str] = set()
 
     async def open(self) -> None:
         """Prepare the session, and fix which tools are on offer."""
@@ -120,7 +120,7 @@ class Episode:
             tools = self.resources.tools()
             if tools:
                 self.params["tools"] = tools
-        self._offered = frozenset(str(entry["name"]) for entry in tools if "name" in entry)
+        self._offered = {str(entry["name"]) for entry in tools if "name" in entry}
 
     async def ask(self, **overrides: Any) -> Response:
         """Call the model with everything so far and append what it answers. `overrides` changes request fields."""
@@ -165,9 +165,8 @@ class Episode:
             outputs = await self.within(
                 "tool", limit, _all(self.call_tool(call["name"], call["arguments"]) for call in calls)
             )
-        self.items.extend(
-            function_call_output(call["call_id"], output) for call, output in zip(calls, outputs, strict=True)
-        )
+        for call, output in zip(calls, outputs, strict=True):
+            self.items.append(function_call_output(call["call_id"], output))
 
     def say(self, *items: Item) -> None:
         """Append items that did not come from the model (a user's next turn)."""

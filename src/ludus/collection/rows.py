@@ -89,9 +89,11 @@ class Rows:
 
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(self.source, list):
-            yield from ((f"row {index}", row) for index, row in enumerate(self.source[: self._limit]))
+            for index, row in enumerate(self.source[: self._limit]):
+                yield f"row {index}", row
         else:
-            yield from ((where, parse(where, line)) for where, line in self._lines())
+            for where, line in self._lines():
+                yield where, parse(where, line)
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         if isinstance(self.source, list):

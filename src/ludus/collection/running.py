@@ -66,7 +66,6 @@ def rare_collections() -> Iterator[None]:
     many of them after every few hundred allocations: half of the time at 8,192 in flight. Rollouts make few cycles.
     """
     before = gc.get_threshold()
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50000, 20, 100)
     try:

@@ -62,44 +62,30 @@ class Distribution:
     """Count, mean, largest and quantiles of numbers that are not negative: quantiles within 5 %, in constant memory."""
 
     _GROWTH = math.log(1.1)
-    _BATCH = 1024
 
     def __init__(self) -> None:
         self._count = 0
         self._total = 0.0
         self._largest = 0.0
         self._buckets: Counter[int] = Counter()
-        self._batch: list[float] = []
-        #: One more value.
-        self.add = self._batch.append
 
-    def settle(self) -> None:
-        """Sort what was added into buckets. Called now and then, because one by one costs five times as much."""
-        batch = self._batch
-        if not batch:
-            return
-        batch.sort()
-        self._count += len(batch)
-        self._total += math.fsum(batch)
-        self._largest = max(self._largest, batch[-1])
-        start, growth = bisect_right(batch, 1e-9), self._GROWTH
+    def add(self, values: list[float]) -> None:
+        """Some more values. Give it many at once: one by one costs five times as much."""
+        values = sorted(values)
+        self._count += len(values)
+        self._total += math.fsum(values)
+        self._largest = max(self._largest, values[-1])
+        start, growth = bisect_right(values, 1e-9), self._GROWTH
         if start:
             self._buckets[-1000] += start
-        while start < len(batch):  # sorted, so that a whole bucket is found at once
-            bucket = int(math.log(batch[start]) // growth)
-            end = max(start + 1, bisect_left(batch, math.exp((bucket + 1) * growth), start))
+        while start < len(values):  # sorted, so that a whole bucket is found at once
+            bucket = int(math.log(values[start]) // growth)
+            end = max(start + 1, bisect_left(values, math.exp((bucket + 1) * growth), start))
             self._buckets[bucket] += end - start
             start = end
-        batch.clear()
-
-    @property
-    def full(self) -> bool:
-        """Whether it is time to settle."""
-        return len(self._batch) >= self._BATCH
 
     def quantile(self, share: float) -> float:
         """The value below which `share` of all values lie."""
-        self.settle()
         left = share * self._count
         for bucket in sorted(self._buckets):
             left -= self._buckets[bucket]
@@ -110,7 +96,6 @@ class Distribution:
 
     def summary(self) -> dict[str, float]:
         """What is written to metrics.json."""
-        self.settle()
         if not self._count:
             return {"count": 0}
         quantiles = {f"p{round(share * 100)}": round(self.quantile(share), 6) for share in (0.5, 0.95)}

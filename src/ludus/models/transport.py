@@ -123,11 +123,9 @@ class Transport:
         began = perf_counter()
         try:
             data = body if len(body) < _LARGE else io.BytesIO(body)  # which aiohttp sends in pieces
-            async with self._session.post(url, data=data, allow_redirects=False) as reply:
-                content = await reply.read()
-                answer = Answer(
-                    reply.status, content, None if reply.status == 200 else reply.headers.get("Retry-After")
-                )
+            reply = await self._session.post(url, data=data, allow_redirects=False)
+            content = await reply.read()  # to its end, or not at all: either way it lets go of the connection
+            answer = Answer(reply.status, content, None if reply.status == 200 else reply.headers.get("Retry-After"))
         except aiohttp.ClientPayloadError:
             self.pool.failed(endpoint)
             raise

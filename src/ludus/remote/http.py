@@ -58,8 +58,8 @@ class Client:
 
     async def _send(self, method: str, url: URL, body: bytes | None, headers: dict[str, str] | None) -> Reply:
         try:
-            async with self._session.request(method, url, data=body, headers=headers, allow_redirects=False) as reply:
-                return Reply(reply.status, await reply.read(), reply.headers)
+            reply = await self._session.request(method, url, data=body, headers=headers, allow_redirects=False)
+            return Reply(reply.status, await reply.read(), reply.headers)  # reading it to its end lets go of it
         except aiohttp.ClientConnectorError as error:
             raise Failure("refused", f"cannot reach {self.url}: {error.strerror or error}") from error
         except aiohttp.ClientError as error:
