@@ -163,7 +163,7 @@ class Response:
     @property
     def output_text(self) -> str:
         """The text of all assistant messages, joined without a separator (as the OpenAI SDK does)."""
-        return "".join(texts_of(item) for item in self.output if is_message(item))
+        return "".join([texts_of(item) for item in self.output if is_message(item)])
 
     @property
     def has_message(self) -> bool:
@@ -213,7 +213,7 @@ def _is_call(item: Item) -> bool:
 
 def is_message(item: Item) -> bool:
     """Whether an item is a message of the assistant (a provider may leave the type out)."""
-    return (item.get("type", "message"), item.get("role", "assistant")) == ("message", "assistant")
+    return item.get("type", "message") == "message" and item.get("role", "assistant") == "assistant"
 
 
 def texts_of(item: Item) -> str:
@@ -221,10 +221,9 @@ def texts_of(item: Item) -> str:
     content = item.get("content")
     if isinstance(content, str):
         return content
-    return "".join(
-        part["text"]
-        for part in content or ()
-        if isinstance(part, dict)
-        and part.get("type") in ("output_text", "input_text", "text")
-        and isinstance(part.get("text"), str)
-    )
+    return "".join([part["text"] for part in content or () if _is_text(part)])
+
+
+def _is_text(part: Any) -> bool:
+    kinds = ("output_text", "input_text", "text")
+    return isinstance(part, dict) and part.get("type") in kinds and isinstance(part.get("text"), str)

@@ -80,7 +80,8 @@ class Stored:
     @property
     def seed(self) -> int:
         """What its session drew random numbers from."""
-        seed = (origin_of(self.row) or {}).get("session_seed", self.row.get("rollout_seed"))
+        origin = origin_of(self.row) if "session_seed" in self.row else None
+        seed = origin["session_seed"] if origin is not None else self.row.get("rollout_seed")
         return seed if isinstance(seed, int) else derive_seed(0, self.head["task_id"], self.head["repeat"])
 
     def response(self) -> Response:

@@ -45,7 +45,9 @@ def unwrap_text(text: str) -> str:
 
     unwrap_text(r"\text{ \text{B} }")   # 'B'
     """
-    closing = _partners(text) if _WRAPPER in text else {}
+    if _WRAPPER not in text:
+        return text.strip()
+    closing = _partners(text)
     start, end = _trimmed(text, 0, len(text))
     while text.startswith(_WRAPPER, start) and closing.get(start + len(_WRAPPER) - 1) == end - 1:
         start, end = _trimmed(text, start + len(_WRAPPER), end - 1)
