@@ -213,7 +213,7 @@ def _is_call(item: Item) -> bool:
 
 def is_message(item: Item) -> bool:
     """Whether an item is a message of the assistant (a provider may leave the type out)."""
-    return item.get("type", "message") == "message" and item.get("role", "assistant") == "assistant"
+    return bool(item.get("type", "message") == "message" and item.get("role", "assistant") == "assistant")
 
 
 def texts_of(item: Item) -> str:
