@@ -15,7 +15,8 @@ from ludus.encoding import encode
 from ludus.environment import Environment
 from ludus.game import Game, Step
 from ludus.outcome import Failure, Verdict
-from ludus.remote.http import LAST, SEED, SESSION, Client, Reply, connect
+from ludus.remote.http import LAST, SEED, SESSION, Client, connect
+from ludus.remote.wire import Reply
 from ludus.resources import Resources, ResourcesConfig
 from ludus.response import Item, Items, Response
 from ludus.tools import not_found
@@ -106,9 +107,9 @@ class RemoteResources(Resources):
         row: bytes = task.model_dump_json(exclude_unset=True).encode()
         reply = await client.post(path, row, {SEED: str(self.seed)})
         client.checked(reply)
-        if name := reply.headers.get(SESSION):
-            self._headers = {SESSION: name}
-        elif cookies := reply.headers.getall("Set-Cookie", []):
+        if named := reply.all(SESSION):
+            self._headers = {SESSION: named[0]}
+        elif cookies := reply.all("set-cookie"):
             self._headers = {"Cookie": "; ".join(each.partition(";")[0] for each in cookies)}
         return reply
 
