@@ -7,7 +7,7 @@ under `task_fields`, so that the task can be read back exactly.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 Row = dict[str, Any]
@@ -42,9 +42,10 @@ def origin_of(row: Row) -> Row | None:
     return {key: row[key] for key in ORIGIN} if all(map(row.__contains__, ORIGIN)) and is_record(row) else None
 
 
-def hidden_fields(task: Row, used: Container[str], task_id: str) -> Row:
+def hidden_fields(task: Row, used: Collection[str], task_id: str) -> Row:
     """The fields of a task whose names its record needs for itself, `used` being those of the verdict."""
-    hidden = {key: task[key] for key in task if key in used or key in RECORD}
+    plain = not used and RECORD.isdisjoint(task)  # the usual case, and cheap to tell
+    hidden = {} if plain else {key: task[key] for key in task if key in used or key in RECORD}
     if task.get("task_id", task_id) != task_id:
         hidden["task_id"] = task["task_id"]
     return hidden

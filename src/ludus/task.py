@@ -35,10 +35,10 @@ class Task(BaseModel):
     @field_validator("responses_create_params")
     @classmethod
     def _asks_something(cls, params: dict[str, Any]) -> dict[str, Any]:
-        given = params.get("input")
+        given, tools = params.get("input"), params.get("tools")
         if not isinstance(given, str) and not _objects(given):
             raise ValueError("input must be a string or a list of items")
-        if params.get("tools") is not None and not _objects(params["tools"]):
+        if tools is not None and not _objects(tools):
             raise ValueError("tools must be a list of objects")
         return params
 

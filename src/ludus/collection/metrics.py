@@ -7,6 +7,7 @@ sums forgotten, once all its repeats are in, so memory does not grow with the da
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_k, pass_hat_k
@@ -17,7 +18,7 @@ from ludus.rollout import Rollout
 PASS = 1.0
 TASKS_LISTED = 10_000
 TURNS_LISTED = 100
-BATCH = 256
+BATCH = 1024
 
 
 class _Group:
@@ -54,8 +55,7 @@ class Metrics:
         self._values: dict[str, list[float]] = {}
         self._components: dict[str, list[float]] = {}
         self._turn_rewards: list[list[float]] = []
-        self._pass = {k: [0, 0.0, 0.0] for k in range(1, repeats + 1)}
-        self._rates: Counter[float] = Counter()
+        self._passes: Counter[tuple[int, int]] = Counter()  # tasks by how many repeats were verified, and passed
         self._tasks: list[tuple[str, _Group]] = []
         self._closed = 0
         self._turns = Distribution()
@@ -112,25 +112,11 @@ class Metrics:
     def _close(self, task_id: str) -> None:
         group = self._open.pop(task_id)
         self._closed += 1
-        n = group.verified
-        rate = group.passed / n if n else None
         if len(self._tasks) < TASKS_LISTED:
             self._tasks.append((task_id, group))
-        if rate is None:
-            return
-        self._rates[round(rate, 1)] += 1
-        self.reward.add(n, group.total)
-        if n == 1:  # what both estimators come to, and most collections are of single attempts
-            sums = self._pass[1]
-            sums[0] += 1
-            sums[1] += rate
-            sums[2] += rate
-            return
-        for k in range(1, min(n, self.repeats) + 1):
-            sums = self._pass[k]
-            sums[0] += 1
-            sums[1] += pass_at_k(n, group.passed, k)
-            sums[2] += pass_hat_k(n, group.passed, k)
+        if group.verified:
+            self._passes[group.verified, group.passed] += 1
+            self.reward.add(group.verified, group.total)
 
     def _settle(self) -> None:
         """Count the turns, times and tokens of the last rollouts: together, because one by one costs twice as much."""
@@ -163,9 +149,9 @@ class Metrics:
                 "by_turn": [{"mean": total / count, "count": int(count)} for count, total in self._turn_rewards],
             },
             "values": _means(self._values),
-            "pass@k": {str(k): at / tasks for k, (tasks, at, _) in self._pass.items() if tasks},
-            "pass^k": {str(k): hat / tasks for k, (tasks, _, hat) in self._pass.items() if tasks},
-            "pass_rates": {str(rate): tasks for rate, tasks in sorted(self._rates.items())},
+            "pass@k": self._pass_by_k(pass_at_k),
+            "pass^k": self._pass_by_k(pass_hat_k),
+            "pass_rates": self._pass_rates(),
             "stop_reasons": dict(self.stop_reasons.most_common()),
             "usage": self._usage,
             "turns": self._turns.summary(),
@@ -173,6 +159,22 @@ class Metrics:
             "tasks": [group.summary(task_id) for task_id, group in self._tasks],
             "tasks_left_out": self._closed - len(self._tasks),
         }
+
+    def _pass_by_k(self, estimate: Callable[[int, int, int], float]) -> dict[str, float]:
+        """What an estimator comes to on average, for every k that some task has enough repeats for."""
+        found = {}
+        for k in range(1, self.repeats + 1):
+            able = [(tasks, estimate(n, passed, k)) for (n, passed), tasks in self._passes.items() if n >= k]
+            if able:
+                found[str(k)] = sum(tasks * value for tasks, value in able) / sum(tasks for tasks, _ in able)
+        return found
+
+    def _pass_rates(self) -> dict[str, int]:
+        """How many tasks were passed how often, in tenths."""
+        rates: Counter[float] = Counter()
+        for (n, passed), tasks in self._passes.items():
+            rates[round(passed / n, 1)] += tasks
+        return {str(rate): tasks for rate, tasks in sorted(rates.items())}
 
 
 def _add_means(sums: dict[str, list[float]], values: dict[str, Any]) -> None:
