@@ -1,0 +1,90 @@
+"""Branches on the command line: killed, resumed, and told what is missing."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from branches import ASK, gist, lines
+from serving import COUNTER
+
+PLAYER = """
+import asyncio
+
+async def respond(request):
+    await asyncio.sleep((request.seed % 7) / 500)
+    if request.turn < 2:
+        return {"call": "increment_counter", "arguments": {"count": request.seed % 3}}
+    return "done"
+"""
+PROGRAM = [sys.executable, "-m", "ludus", "collect", COUNTER, "--model", "scripted:player:respond"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a first collection, to run commands in."""
+    (tmp_path / "player.py").write_text(PLAYER)
+    rows = ({**ASK, "initial_count": 0, "expected_count": n % 3, "n": n} for n in range(25))
+    (tmp_path / "rows.jsonl").write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    first = [*PROGRAM, "--input", "rows.jsonl", "--output", "first"]
+    subprocess.run(first, cwd=tmp_path, check=True, capture_output=True)
+    return tmp_path
+
+
+def command(output: str, *more: str) -> list[str]:
+    branch = ["--branch", "first/rollouts.jsonl", "--turn", "1", "--repeats", "4", "--concurrency", "8"]
+    return [*PROGRAM, *branch, "--output", output, *more]
+
+
+def content(path: Path) -> dict[str, Any]:
+    rows = lines(path / "rollouts.jsonl")
+    assert len({row["rollout_id"] for row in rows}) == len(rows), "no rollout is there twice"
+    return {row["rollout_id"]: gist(row) | {"parent": row["parent"]} for row in rows}
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_a_branched_collection_equals_an_uninterrupted_one(folder):
+    subprocess.run(command("whole"), cwd=folder, check=True, capture_output=True)
+    expected = content(folder / "whole")
+    assert len(expected) == 100
+    dice, kills, more = random.Random(3), 0, ()
+    journal = folder / "killed" / "rollouts.jsonl"
+    for _ in range(8):
+        process = subprocess.Popen(command("killed", *more), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        before = journal.stat().st_size if journal.exists() else 0
+        enough, began = before + dice.randrange(0, 20_000), time.monotonic()
+        while process.poll() is None and time.monotonic() - began < 20:
+            if journal.exists() and journal.stat().st_size > enough:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.002)
+        process.communicate()
+        more = ("--resume",)
+    assert kills > 1
+    done = subprocess.run(command("killed", "--resume"), cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert content(folder / "killed") == expected
+    metrics = json.loads((folder / "killed" / "metrics.json").read_bytes())
+    assert metrics["counts"] == {"dispatched": 100, "completed": 100, "failed": 0, "masked": 0}
+    assert len(metrics["tasks"]) == 25
+    other = subprocess.run([*command("killed", "--resume"), "--turn", "0"], cwd=folder, capture_output=True, text=True)
+    assert other.returncode != 0
+    assert "describes a different run: dataset.turn was 1, now 0" in other.stderr
+
+
+def test_the_command_line_says_what_it_leaves_out_and_what_is_missing(folder):
+    done = subprocess.run([*command("out"), "--turn", "2", "--limit", "2"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "left out" not in done.stderr
+    none = subprocess.run([*command("none"), "--turn", "3"], cwd=folder, capture_output=True, text=True)
+    assert none.returncode != 0
+    assert "none of its rollouts made a model call after turn 3" in none.stderr
+    assert "Traceback" not in none.stderr
