@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -84,3 +85,12 @@ async def test_over_stdio_there_is_one_session_for_one_row():
         await session.call_tool("increment_counter", {"count": 2})
         after: Any = await session.call_tool("get_counter_value", {})
     assert after.structured_content["count"] == before.structured_content["count"] + 2
+
+
+@pytest.mark.parametrize("environment", [COUNTER, "example_single_tool_call"])  # with a session to prepare, and without
+def test_a_row_that_is_not_there_is_refused_before_anybody_can_call(environment: str):
+    words = [sys.executable, "-m", "ludus", "serve", environment, "--mcp", "--stdio", "--row", "999"]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert f"{environment} has no row 999" in " ".join(done.stderr.split())
+    assert not done.stdout
