@@ -106,7 +106,8 @@ class AgentApp(App):
             rollout = await incoming.unless_gone(self._play(job, policy or self._model))
         if rollout.error is not None:
             raise rollout.error
-        return Reply(encode(self._record(rollout, ours=incoming.header(ROLLOUT_HEADER) is not None)))
+        ours = incoming.header(ROLLOUT_HEADER) is not None
+        return Reply(encode(_played(rollout) if ours else self._record(rollout)))
 
     async def responses(self, incoming: Incoming) -> Reply:
         """The agent at work on a Responses request: all that the model and the tools said, and no verdict."""
@@ -170,18 +171,17 @@ class AgentApp(App):
             environment=self.environment.name,
         )
 
-    def _record(self, rollout: Rollout, *, ours: bool) -> dict[str, Any]:
-        """The rollout's row. Our own clients get the tokens as the record stores them, others on the items."""
+    def _record(self, rollout: Rollout) -> dict[str, Any]:
+        """The rollout's row, with the tokens of its calls on the items, where such clients look for them."""
         row = rollout.to_row()
         assert rollout.verdict is not None
         row |= {"agent_ref": rollout.job.row.get("agent_ref") or row["agent_ref"]}
         row.setdefault("verdict_fields", [])
         if rollout.verdict.mask:
             row = judged(row, rollout.verdict)
-        if not ours and self._tokens:
+        if self._tokens:
             row["response"] = with_tokens(rollout)
-        if not ours:
-            row["model_calls"] = [{"items": call["items"]} for call in rollout.calls]
+        row["model_calls"] = [{"items": call["items"]} for call in rollout.calls]
         return row
 
 
@@ -255,6 +255,13 @@ def _last_turn(response: dict[str, Any]) -> dict[str, Any]:
     output = response["output"]
     outputs = [index for index, item in enumerate(output) if item.get("type") == "function_call_output"]
     return {**response, "output": output[outputs[-1] + 1 :] if outputs else output}
+
+
+def _played(rollout: Rollout) -> dict[str, Any]:
+    """What a client of ours does not know yet: it has the task, and keeps the tokens as the record stores them."""
+    row = rollout.to_row()
+    assert rollout.verdict is not None
+    return judged({}, rollout.verdict) | {key: row[key] for key in ("response", "stop_reason", "usage", "model_calls")}
 
 
 def with_tokens(rollout: Rollout) -> dict[str, Any]:
