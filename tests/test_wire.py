@@ -148,6 +148,28 @@ async def test_anything_but_a_whole_reply_is_a_dropped_connection(sent: bytes):
     assert caught.value.kind == "disconnected"
 
 
+async def test_neither_a_second_reply_nor_what_follows_a_body_brings_headers():
+    chunked = b"HTTP/1.1 200 OK\r\nx-a: 1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-evil: 1\r\n\r\n"
+    for sent in (chunked, whole(b"ok", b"x-a: 1") + whole(b"more", b"x-evil: 1")):
+        async with listening(saying(sent)) as (client, _):
+            reply = await client.request("POST", "/")
+            assert (reply.body, reply.all("x-a"), reply.all("x-evil")) == (b"ok", ["1"], [])
+
+
+async def test_a_connection_that_is_still_sending_is_not_used_again():
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        refused = b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n"
+        writer.write(refused if b"length: 8388608" in head else whole(b"ok"))
+        await asyncio.sleep(5)  # and never reads the body
+
+    async with listening(script) as (client, made):
+        assert (await client.request("POST", "/", bytes(8 << 20))).status == 413
+        async with asyncio.timeout(3):
+            assert (await client.request("POST", "/")).body == b"ok"
+        assert len(made) == 2
+
+
 @pytest.mark.parametrize("extra", [whole(b"late"), b"HTTP/1.1 200 OK\r\nx: ", b"noise"])
 async def test_what_nobody_asked_for_answers_nobody(extra: bytes):
     async with listening(saying(whole(b"first") + extra, whole(b"never"))) as (client, made):
@@ -217,6 +239,26 @@ async def test_a_header_cannot_bring_another(value: str):
 def test_what_is_no_url_is_told_at_once(url: str):
     with pytest.raises(UserError, match="Write it as http://HOST:PORT"):
         Connections(url, {})
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated():
+    with pytest.raises(UserError) as caught:
+        Connections("http://user:hunter22@host:80", {})
+    assert "hunter22" not in str(caught.value)
+
+
+async def test_a_name_that_no_host_can_have_is_refused():
+    with pytest.raises(Failure) as caught:
+        await Connections("http://a..b:80", {}).request("GET", "/")
+    assert caught.value.kind == "refused"
+
+
+async def test_a_header_that_is_refused_is_named_and_its_value_is_not():
+    async with listening(saying(whole(b"{}"))) as (client, _):
+        with pytest.raises(Failure) as caught:
+            await client.request("POST", "/", b"", {"authorization": "Bearer secret\nvalue"})
+    assert "authorization" in caught.value.cause
+    assert "secret" not in caught.value.cause
 
 
 async def test_a_server_that_is_not_there_is_refused():

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from ludus.errors import UserError
 from ludus.outcome import Failure
 from ludus.remote.wire import Connections, Reply
 from ludus.secrets import public, secret
@@ -56,6 +57,8 @@ class Client:
 async def connect(url: str, token_env: str) -> AsyncIterator[Client]:
     """A client for a server while it is entered. The token comes from the environment, where there is one."""
     token = secret(token_env)
+    if not token.isprintable():
+        raise UserError(f"{token_env} holds a line break or the like", "Set it to the token alone")
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     connections = Connections(url, headers)
     try:

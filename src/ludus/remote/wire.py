@@ -73,9 +73,11 @@ class Connections:
             raise UserError(f"{url} is not a URL: {error}", "Write it as http://HOST:PORT") from None
         if parts.scheme not in ("http", "https") or not self._host:
             raise UserError(f"{url} is not a URL of a server", "Write it as http://HOST:PORT")
+        if "@" in parts.netloc:
+            raise UserError("a server's URL must not hold a password", "Put a token into LUDUS_TOKEN")
         self._tls = parts.scheme == "https"
         self._path = parts.path
-        self._fixed = _lines({"host": parts.netloc.rpartition("@")[2], **headers})
+        self._fixed = _lines({"host": parts.netloc, **headers})
         self._heads: dict[tuple[str, str], bytes] = {}
         self._idle: list[_Connection] = []
         self._closed = False
@@ -90,7 +92,8 @@ class Connections:
         try:
             reply = await connection.exchange(b"%b%bcontent-length: %d\r\n\r\n" % (head, named, len(body)), body)
         except ConnectionError as error:
-            raise Failure("disconnected", f"{self.url} dropped the connection: {type(error).__name__}") from error
+            why = str(error) or type(error).__name__
+            raise Failure("disconnected", f"{self.url} dropped the connection: {why}") from error
         finally:
             self._take_back(connection)
         return reply
@@ -123,9 +126,10 @@ class Connections:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._tls or None)
-        except OSError as error:
-            late = f"no connection after {CONNECT_SECONDS:g} s" if isinstance(error, TimeoutError) else ""
-            raise Failure("refused", f"cannot reach {self.url}: {error.strerror or late or error}") from error
+        except TimeoutError as error:
+            raise Failure("refused", f"cannot reach {self.url}: no connection after {CONNECT_SECONDS:g} s") from error
+        except (OSError, UnicodeError) as error:  # the latter for what cannot be the name of a host
+            raise Failure("refused", f"cannot reach {self.url}: {getattr(error, 'strerror', None) or error}") from error
         return connection
 
     def _head(self, method: str, path: str) -> bytes:
@@ -140,11 +144,12 @@ class _Connection(asyncio.Protocol):
         self.reusable = False
         self.idle_since = 0.0
         self._answer: asyncio.Future[Reply] | None = None
+        self._in_head = True
         self._until_end = False  # where a reply does not say how long it is, it ends with the connection
 
     async def exchange(self, head: bytes, body: bytes) -> Reply:
         """Send a request and wait for its reply. Raises `ConnectionError` where none comes."""
-        self.reusable, self._until_end = False, False
+        self.reusable, self._in_head, self._until_end = False, True, False
         self._answer = asyncio.get_running_loop().create_future()
         self._parser = HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
@@ -185,9 +190,11 @@ class _Connection(asyncio.Protocol):
             self.abort()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
+        if self._in_head:  # what comes behind a body is no header
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        self._in_head = False
         interim = self._parser.get_status_code() < 200
         self._until_end = not interim and not any(name.lower() in _LENGTHS for name, _ in self._headers)
 
@@ -196,10 +203,12 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._parser.get_status_code() < 200:  # only a word in advance
-            self._headers, self._body = [], []
-        else:
-            self.reusable = self._parser.should_keep_alive() and self._answer is not None and not self._answer.done()
-            self._finish()
+            self._headers, self._body, self._in_head = [], [], True
+            return
+        sent = not self._transport.get_write_buffer_size()  # a server may answer before it has read everything
+        wanted = self._answer is not None and not self._answer.done()
+        self.reusable = sent and wanted and self._parser.should_keep_alive() and not self._transport.is_closing()
+        self._finish()
 
     def _finish(self) -> None:
         if self._answer is not None and not self._answer.done():
@@ -215,5 +224,5 @@ def _lines(headers: dict[str, str]) -> bytes:
     """Headers as they are sent. A value may come from a row: one that would end its line is refused."""
     text = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if text.count("\n") != len(headers) or text.count("\r") != len(headers) or "\0" in text:
-        raise Failure("bad_request", f"a header cannot hold a line break: {list(headers.values())!r:.200}")
+        raise Failure("bad_request", f"a header cannot hold a line break, and one of {', '.join(headers)} does")
     return text.encode("utf-8", "replace")
