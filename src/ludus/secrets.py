@@ -2,7 +2,7 @@
 
 A key is looked up by the name of its variable, is never part of settings (which are recorded), and is cut out of
 every text that a provider sends back. Texts that leave the process are cleaned by value: of every key that was looked
-up, and of the folders of this machine.
+up or came with a request, and of the folders of this machine.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections import OrderedDict
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from ludus.errors import UserError
 
 FILE = "env.yaml"
 _SHORTEST = 6  # what is shorter is no key, and would be cut out of ordinary words
+_REMEMBERED = 1024  # of the keys that requests brought along
 _looked_up: set[str] = set()
+_brought: OrderedDict[str, None] = OrderedDict()
 
 
 def secret(name: str) -> str:
@@ -36,6 +39,15 @@ def secret(name: str) -> str:
     return found
 
 
+def hide(key: str) -> None:
+    """Treat a key that a request brought along like one that was looked up. The last thousand are remembered."""
+    if len(key) >= _SHORTEST:
+        _brought[key] = None
+        _brought.move_to_end(key)
+        while len(_brought) > _REMEMBERED:
+            _brought.popitem(last=False)
+
+
 def redacted(text: str, *secrets: str) -> str:
     """A text without the given secrets in it, by value."""
     for each in secrets:
@@ -45,8 +57,8 @@ def redacted(text: str, *secrets: str) -> str:
 
 
 def without_keys(text: str) -> str:
-    """A text fit for a log: without any key that was looked up."""
-    return redacted(text, *_looked_up)
+    """A text fit for a log: without any key that was looked up or brought along."""
+    return redacted(text, *_looked_up, *_brought)
 
 
 def public(text: str) -> str:
@@ -76,6 +88,8 @@ def _file() -> dict[str, str]:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8", "Save it as UTF-8") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except yaml.YAMLError as error:  # its text may quote the line, and with it a key

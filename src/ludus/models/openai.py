@@ -27,7 +27,7 @@ from ludus.models.retry import Retries
 from ludus.models.transport import Answer, Transport
 from ludus.outcome import Failure
 from ludus.response import Response
-from ludus.secrets import redacted, secret
+from ludus.secrets import redacted, secret, without_keys
 
 DEFAULT_URL = "https://api.openai.com/v1"
 _PLACE = re.compile(r"\[\d+\]")
@@ -184,7 +184,7 @@ class OpenAIModel(Model):
             text = str(error["message"] if isinstance(error, dict) else error)
         except (orjson.JSONDecodeError, KeyError, TypeError):
             pass
-        return redacted(" ".join(text.split()), self._key)[:300]
+        return without_keys(redacted(" ".join(text.split()), self._key))[:300]
 
 
 def _from_responses(data: Any) -> Response:

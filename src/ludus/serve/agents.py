@@ -8,12 +8,9 @@ request may bring its own policy: trainers hand out an endpoint for each rollout
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from ludus.agent import Agent
 from ludus.agents.simple import SimpleAgent
@@ -25,8 +22,6 @@ from ludus.encoding import encode
 from ludus.environment import Environment
 from ludus.episode import Episode, play
 from ludus.model import Model
-from ludus.models.openai import OpenAIModel
-from ludus.models.vllm import VllmModel
 from ludus.receipt import Signer
 from ludus.resources import Resources
 from ludus.rollout import Job, Rollout, rollout_id
@@ -35,25 +30,14 @@ from ludus.serve.http import App, Guard
 from ludus.serve.messages import Incoming, Refusal, Reply
 from ludus.serve.models import chat_reply, messages_reply, responses_reply
 from ludus.serve.openapi import describe_agent
+from ludus.serve.policies import Policies
 from ludus.serve.resources import SEED_HEADER, checked_task, judged
 from ludus.task import Task, derive_seed, digest
 from ludus.tokens import Tokens
 
 ROLLOUT_HEADER = b"x-ludus-rollout"
-POLICIES_KEPT = 64
 #: Agents that look at nothing in a row but what the model is asked.
 _TOOL_LOOPS = (SimpleAgent, SingleTurnAgent)
-_NO_KEY = "LUDUS_POLICY_KEY_COMES_WITH_THE_REQUEST"
-
-
-class Policy(BaseModel):
-    """The endpoint that a request brings along, under the key `policy`. It is never part of a reply."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    base_url: str
-    model: str
-    api_key: str = ""
 
 
 class AgentApp(App):
@@ -183,63 +167,6 @@ class AgentApp(App):
             row["response"] = with_tokens(rollout)
         row["model_calls"] = [{"items": call["items"]} for call in rollout.calls]
         return row
-
-
-class Policies:
-    """The models that requests brought along. Some are kept, so that the calls of a rollout share connections."""
-
-    def __init__(self, allowed: tuple[str, ...], tokens: bool) -> None:
-        self._allowed = tuple(each.rstrip("/") for each in allowed)
-        self._tokens = tokens
-        self._kept: OrderedDict[tuple[str, str, str], OpenAIModel] = OrderedDict()
-        self._users: Counter[tuple[str, str, str]] = Counter()
-
-    @asynccontextmanager
-    async def use(self, given: Any) -> AsyncIterator[Model | None]:
-        """The model that a request's `policy` names; None when it names none."""
-        if given is None:
-            yield None
-            return
-        policy = self._checked(given)
-        key = (policy.base_url, policy.model, policy.api_key)
-        if key not in self._kept:
-            self._kept[key] = _model(policy, self._tokens)
-        self._kept.move_to_end(key)
-        self._users[key] += 1
-        try:
-            yield self._kept[key]
-        finally:
-            self._users[key] -= 1
-            for name in [each for each in self._kept if not self._users[each]][: len(self._kept) - POLICIES_KEPT]:
-                await self._kept.pop(name).stop()
-
-    async def stop(self) -> None:
-        """Close all of them."""
-        for model in self._kept.values():
-            await model.stop()
-
-    def _checked(self, given: Any) -> Policy:
-        try:
-            policy = Policy.model_validate(given)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            raise Refusal.field(["policy", *map(str, problem["loc"])], problem["type"], problem["msg"]) from None
-        if not any(_is_under(policy.base_url, prefix) for prefix in self._allowed):
-            raise Refusal(403, "this server does not allow that policy: its operator must name it with --allow-policy")
-        return policy
-
-
-def _model(policy: Policy, tokens: bool) -> OpenAIModel:
-    kind = VllmModel if tokens else OpenAIModel
-    headers = {"Authorization": f"Bearer {policy.api_key}"} if policy.api_key else {}
-    model = kind(kind.Config(model=policy.model, base_url=policy.base_url, headers=headers, api_key_env=_NO_KEY))
-    model.capture_tokens = tokens
-    return model
-
-
-def _is_under(url: str, prefix: str) -> bool:
-    """Whether a URL is a prefix itself or lies below it; `http://host` is no prefix of `http://host.evil`."""
-    return url == prefix or (url.startswith((f"{prefix}/", f"{prefix}:")) and "@" not in url)
 
 
 def _plain_task(row: dict[str, Any]) -> Task:

@@ -1,0 +1,112 @@
+"""Models that requests bring along: trainers hand out an endpoint, and a key, for each rollout.
+
+Only where the operator allows it: an allowed URL is a prefix, compared part by part and after `..` has been worked out.
+Keys that come this way are cut out of replies and logs like those of our own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from yarl import URL
+
+from ludus.model import Model
+from ludus.models.openai import OpenAIModel
+from ludus.models.vllm import VllmModel
+from ludus.secrets import hide
+from ludus.serve.messages import Refusal
+
+KEPT = 64
+_NO_KEY = "LUDUS_POLICY_KEY_COMES_WITH_THE_REQUEST"
+
+
+class Policy(BaseModel):
+    """The endpoint that a request brings along, under the key `policy`. It is never part of a reply."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base_url: str
+    model: str
+    api_key: str = ""
+
+
+class Policies:
+    """The models that requests brought along. Some are kept, so that the calls of a rollout share connections."""
+
+    def __init__(self, allowed: tuple[str, ...], tokens: bool) -> None:
+        self._allowed = tuple(URL(each) for each in allowed)
+        self._tokens = tokens
+        self._kept: OrderedDict[Policy, OpenAIModel] = OrderedDict()
+        self._users: Counter[Policy] = Counter()
+
+    @asynccontextmanager
+    async def use(self, given: Any) -> AsyncIterator[Model | None]:
+        """The model that a request's `policy` names; None when it names none."""
+        if given is None:
+            yield None
+            return
+        policy = self._checked(given)
+        if policy not in self._kept:
+            self._kept[policy] = _model(policy, self._tokens)
+        self._kept.move_to_end(policy)
+        self._users[policy] += 1
+        try:
+            yield self._kept[policy]
+        finally:
+            self._users[policy] -= 1
+            for model in self._given_up():
+                await model.stop()
+
+    async def stop(self) -> None:
+        """Close all of them."""
+        for model in self._kept.values():
+            await model.stop()
+
+    def _given_up(self) -> list[OpenAIModel]:
+        """Take out models that nobody uses while there are too many, the least recently used first."""
+        self._users = +self._users
+        over = max(0, len(self._kept) - KEPT)
+        return [self._kept.pop(each) for each in [each for each in self._kept if each not in self._users][:over]]
+
+    def _checked(self, given: Any) -> Policy:
+        try:
+            policy = Policy.model_validate(given)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise Refusal.field(["policy", *map(str, problem["loc"])], problem["type"], problem["msg"]) from None
+        hide(policy.api_key)
+        url = _parsed(policy.base_url)
+        if url is None or not any(_is_under(url, prefix) for prefix in self._allowed):
+            raise Refusal(403, "this server does not allow that policy: its operator must name it with --allow-policy")
+        return policy.model_copy(update={"base_url": str(url)})
+
+
+def _model(policy: Policy, tokens: bool) -> OpenAIModel:
+    kind = VllmModel if tokens else OpenAIModel
+    headers = {"Authorization": f"Bearer {policy.api_key}"} if policy.api_key else {}
+    model = kind(kind.Config(model=policy.model, base_url=policy.base_url, headers=headers, api_key_env=_NO_KEY))
+    model.capture_tokens = tokens
+    return model
+
+
+def _parsed(url: str) -> URL | None:
+    try:
+        return URL(url)
+    except ValueError:
+        return None
+
+
+def _is_under(url: URL, prefix: URL) -> bool:
+    """Whether a URL is a prefix itself or lies below it. A prefix that names neither port nor path allows any port."""
+    if url.user is not None or url.password is not None or url.query_string or url.fragment:
+        return False
+    if (url.scheme, url.host) != (prefix.scheme, prefix.host):
+        return False
+    path = prefix.raw_path.rstrip("/")
+    if url.port != prefix.port and (prefix.explicit_port is not None or path):
+        return False
+    return url.raw_path == path or url.raw_path.startswith(f"{path}/")
