@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
 
 import ludus
+from ludus.remote.http import connect
 from ludus.serve.serving import Serving
 
 
@@ -82,3 +85,65 @@ def test_a_worker_killed_in_the_middle_fails_only_its_own_rollouts(serving: Serv
     assert len(failed) < len(rows) // 4
     assert {rollout.error.kind for rollout in failed if rollout.error} <= {"disconnected", "refused"}
     assert all(rollout.reward == 1.0 for rollout in found if rollout.error is None)
+
+
+def printing(folder: Path) -> str:
+    folder.mkdir()
+    (folder / "environment.yaml").write_text(f"name: {folder.name}\nresources: resources.py:Loud\n")
+    (folder / "resources.py").write_text(
+        "import sys\n"
+        "from ludus import Resources, tool\n"
+        "print('loading', flush=True)\n"
+        "class Loud(Resources):\n"
+        "    @tool\n"
+        "    async def shout(self) -> str:\n"
+        '        """Print a lot."""\n'
+        "        print('not for the supervisor ' * 20_000, flush=True)\n"
+        "        return 'done'\n"
+        "    async def verify(self, task, response):\n"
+        "        return 1.0\n"
+    )
+    return str(folder)
+
+
+def test_what_an_environment_prints_is_not_taken_for_what_its_worker_says(tmp_path: Path, capfd: pytest.CaptureFixture):
+    with served(printing(tmp_path / "loud"), resources_only=True, workers=2) as running:
+        web, before = Web(url_of(running, "loud")), pids(running)
+        for _ in range(8):
+            assert web.post("/shout", {}).text == "done"
+        os.kill(before[0], signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while pids(running)[0] in (before[0], None) or Web(running.head_url).get("/health").json()["status"] != "ok":
+            assert time.monotonic() < deadline, "the worker did not come back"
+            time.sleep(0.05)
+    assert "loading" in capfd.readouterr().err
+
+
+def test_servers_with_long_names_in_a_long_folder_keep_their_sessions_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    long = tmp_path / ("f" * 90)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    names = ["n" * 45 + end for end in "ab"]
+    with served(*(printing(tmp_path / name) for name in names), resources_only=True, workers=2) as running:
+        for name in names * 6:
+            web = Web(url_of(running, name))
+            row = {"responses_create_params": {"input": "x"}}
+            assert web.post("/seed_session", row).status == 200
+            assert web.post("/verify", {**row, "response": {"output": []}}).json()["reward"] == 1.0
+            assert web.post("/close_session", {}).json() == {"closed": True}
+
+
+async def test_mcp_finds_the_worker_of_its_session():
+    pytest.importorskip("mcp")
+    with served(COUNTER, resources_only=True, workers=2, mcp=True) as running:
+        url = url_of(running, COUNTER)
+        token = Web(url).post("/seed_session", COUNTER_ROW).headers["x-ludus-session"]
+        call = {"name": "increment_counter", "arguments": {"count": 1}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        headers = {"x-nemo-gym-session-token": token, "accept": "application/json, text/event-stream"}
+        for _ in range(12):  # each on a connection of its own
+            async with connect(url, "LUDUS_TEST_NO_TOKEN") as client:
+                reply = await client.post("/mcp", json.dumps(body).encode(), headers)
+            assert (reply.status, reply.json()["result"]["isError"]) == (200, False), reply.body

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from ludus.serve.http import App
 from ludus.serve.listening import Listening
 from ludus.serve.messages import Incoming, Receive, Scope, Send
 
-_HOP_BY_HOP = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"host")
+_HOP_BY_HOP = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length")
 _LOST = b'{"detail":"this session is over: its worker died","kind":"session_lost"}'
 
 
@@ -89,7 +90,7 @@ class Forwarding:
         return self._clients[owner]
 
     def _path(self, worker: int) -> Path:
-        return self._folder / f"{self._name[:40]}.{worker}"
+        return self._folder / f"{blake2b(self._name.encode(), digest_size=8).hexdigest()}.{worker}"
 
 
 async def _body(receive: Receive, most: int) -> bytes:

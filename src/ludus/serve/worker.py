@@ -1,13 +1,15 @@
 """A worker process: one site on sockets that it inherited.
 
-It is handed its part as one line of JSON on stdin and tells how far it is in lines of JSON on stdout. When stdin ends,
-its supervisor is gone, however that ended, and so is the worker.
+It is handed its part as one line of JSON on stdin and tells how far it is in lines of JSON on what was its stdout;
+whatever an environment prints goes to stderr. When stdin ends, its supervisor is gone, however that ended, and so is
+the worker.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import signal
 import socket
@@ -24,7 +26,9 @@ from ludus.serve.site import Site
 def main() -> None:
     """Serve until told to stop."""
     part = orjson.loads(sys.stdin.buffer.readline())
-    run(_serve(part))
+    supervisor = os.dup(1)
+    os.dup2(2, 1)
+    run(_serve(part, Say(supervisor)))
 
 
 def run(work: Any) -> Any:
@@ -40,21 +44,32 @@ def run(work: Any) -> Any:
         return runner.run(work)
 
 
-async def _serve(part: dict[str, Any]) -> None:
+class Say:
+    """Tells the supervisor something."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+
+    def __call__(self, **told: Any) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._pipe, orjson.dumps(told) + b"\n")
+
+
+async def _serve(part: dict[str, Any], say: Say) -> None:
     site = Site(Plan.model_validate(part["plan"]), part["worker"], part["peers"])
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     lifeline = asyncio.create_task(_until_eof(stopping))
-    telling = asyncio.create_task(_tell(site))
+    telling = asyncio.create_task(_tell(site, say))
     try:
         await site.start({name: socket.socket(fileno=number) for name, number in part["sockets"].items()})
         telling.cancel()
-        _say({"ready": True})
+        say(ready=True)
         await stopping.wait()
     except UserError as error:
-        _say({"error": str(error)})
+        say(error=str(error))
         sys.exit(2)
     finally:
         lifeline.cancel()
@@ -71,20 +86,14 @@ async def _until_eof(stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-async def _tell(site: Site) -> None:
+async def _tell(site: Site, say: Say) -> None:
     """What it waits for, whenever that changes."""
     told = ""
     while True:
         if site.waiting_for != told:
             told = site.waiting_for
-            _say({"waiting_for": told})
+            say(waiting_for=told)
         await asyncio.sleep(0.05)
-
-
-def _say(told: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError):
-        sys.stdout.buffer.write(orjson.dumps(told) + b"\n")
-        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

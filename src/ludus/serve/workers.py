@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -27,6 +28,7 @@ log = logging.getLogger("ludus.serve")
 #: A worker that dies this often within a minute will not be cured by starting it again.
 DEATHS = 5
 STOP_SECONDS = 20.0
+LONGEST_FOLDER = 72
 
 
 @dataclass
@@ -53,9 +55,11 @@ class Workers:
 
     async def start(self) -> None:
         """Start all workers and return when all are ready."""
-        self._folder = tempfile.mkdtemp(prefix="ludus-")
+        self._folder = _short_folder()
         self._failed = asyncio.get_running_loop().create_future()
         self._watching = [asyncio.create_task(self._watch(worker)) for worker in self._workers]
+        for watching in self._watching:
+            watching.add_done_callback(self._watched)
         while not all(worker.ready for worker in self._workers):
             if self._failed.done():
                 await self.stop()
@@ -101,6 +105,12 @@ class Workers:
         assert self._failed is not None
         await asyncio.shield(self._failed)
 
+    def _watched(self, watching: asyncio.Task[None]) -> None:
+        """Nobody watches a worker any more: if that was not meant to be, it is known."""
+        error = None if watching.cancelled() else watching.exception()
+        if error is not None and self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
     async def _watch(self, worker: _Worker) -> None:
         deaths: list[float] = []
         while True:
@@ -145,3 +155,12 @@ class Workers:
         await process.wait()
         worker.ready = False
         return error
+
+
+def _short_folder() -> str:
+    """A temporary folder whose path leaves room for a socket's name in the hundred characters that those may have."""
+    folder = tempfile.mkdtemp(prefix="ludus-")
+    if len(folder) <= LONGEST_FOLDER:
+        return folder
+    Path(folder).rmdir()
+    return tempfile.mkdtemp(prefix="ludus-", dir="/tmp")
