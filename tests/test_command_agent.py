@@ -133,6 +133,33 @@ def test_a_call_that_is_made_again_is_answered_once(tmp_path: Path):
     assert rollout.response.output_text == "answer 1answer 2"
 
 
+PARALLEL = """
+import asyncio
+from openai import AsyncOpenAI
+
+async def main():
+    async with AsyncOpenAI(max_retries=5, timeout=0.5) as client:
+        async def ask(text):
+            return await client.chat.completions.create(model="any", messages=[{"role": "user", "content": text}])
+        await asyncio.gather(ask("A"), ask("B"), ask("B"))
+
+asyncio.run(main())
+"""
+
+
+def test_calls_made_at_the_same_time_and_again_are_answered_once_each(tmp_path: Path):
+    class Slow(Counting):
+        async def respond(self, request: Request) -> Response:
+            import asyncio
+
+            await asyncio.sleep(0.6)
+            return await super().respond(request)
+
+    model = Slow()
+    rollout = collected(PARALLEL, tmp_path, model)
+    assert len(model.asked) == len(rollout.calls) == 3, "two of them were the same, and meant"
+
+
 def test_asking_the_same_again_on_purpose_is_a_call_of_its_own(tmp_path: Path):
     source = CLAUDE + "\nAnthropic(max_retries=0).messages.create(model='any', max_tokens=50, messages=said)\n"
     assert len(collected(source, tmp_path).calls) == 2

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +14,7 @@ import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
 
 from ludus.errors import UserError
+from ludus.remote.http import connect
 from ludus.serve import listening
 from ludus.serve.plan import Plan
 from ludus.serve.serving import Serving
@@ -82,6 +85,62 @@ def test_a_client_that_sends_its_request_drop_by_drop_is_cut_off(monkeypatch: py
             connection.sendall(b"POST /verify HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
             assert b"408" in connection.recv(1000).split(b"\r\n")[0]
         assert Web(url_of(serving, COUNTER)).get("/health").status == 200
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"POST /verify HTTP/1.1\r\nhost: x\r\n",
+        b"GET /health HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
+        b"POST /verify HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
+    ],
+    ids=["head", "body of a GET", "body of a POST"],
+)
+def test_so_is_one_whose_first_request_was_in_time(monkeypatch: pytest.MonkeyPatch, rest: bytes):
+    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(listening, "REQUEST_SECONDS", 0.6)
+    with served(COUNTER, resources_only=True) as serving:
+        monkeypatch.setattr(serving._site.apps[COUNTER].guard, "body_seconds", 0.3)  # type: ignore[union-attr]
+        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=20) as connection:
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert b" 200 " in connection.recv(1000)
+            connection.sendall(rest)
+            while connection.recv(1000):
+                pass
+
+
+def test_a_rollout_that_a_stopping_server_cuts_short_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(listening, "STOP_SECONDS", 1)
+    (tmp_path / "environment.yaml").write_text("name: slow\nresources: resources.py:Slow\n")
+    (tmp_path / "resources.py").write_text(
+        "import asyncio\n"
+        "from pathlib import Path\n"
+        "from ludus import Resources\n"
+        "class Slow(Resources):\n"
+        "    async def verify(self, task, response):\n"
+        f"        Path({str(tmp_path)!r}, 'asked').touch()\n"
+        "        await asyncio.sleep(60)\n"
+        "        return 1.0\n"
+    )
+    with ThreadPoolExecutor() as pool:
+        with served(str(tmp_path)) as serving:
+            agent = next(server for server in serving.plan.servers if server.kind == "responses_api_agents")
+            told = pool.submit(Web(agent.url).post, "/run", {"responses_create_params": {"input": "x"}})
+            _until((tmp_path / "asked").exists)
+        reply = told.result(20)
+    assert (reply.status, reply.json()["kind"]) == (503, "disconnected")
+
+
+def test_a_token_may_hold_any_letters(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LUDUS_TOKEN", "pässwörd-tökén")
+    with served(COUNTER, resources_only=True) as serving:
+        found = asyncio.run(_get(url_of(serving, COUNTER), "/metrics"))
+    assert found == 200
+
+
+async def _get(url: str, path: str) -> int:
+    async with connect(url, "LUDUS_TOKEN") as client:
+        return (await client.get(path)).status
 
 
 def test_what_goes_wrong_here_tells_nothing_of_this_machine(

@@ -147,3 +147,14 @@ async def test_mcp_finds_the_worker_of_its_session():
             async with connect(url, "LUDUS_TEST_NO_TOKEN") as client:
                 reply = await client.post("/mcp", json.dumps(body).encode(), headers)
             assert (reply.status, reply.json()["result"]["isError"]) == (200, False), reply.body
+
+
+def test_workers_share_the_cap_on_sessions_and_name_themselves_in_their_figures():
+    with served(COUNTER, resources_only=True, workers=2, max_sessions=3) as running:
+        url = url_of(running, COUNTER)
+        statuses = [Web(url).post("/seed_session", COUNTER_ROW).status for _ in range(40)]
+        assert statuses.count(200) <= 4, "two for each"
+        assert 429 in statuses
+        told = Web(url).get("/metrics").text
+        assert 'ludus_sessions_open{worker="' in told
+        assert Web(url).get("/health").json()["worker"] in (0, 1)

@@ -66,7 +66,8 @@ def _show(console: Any, found: dict[str, Any]) -> None:
         table.add_column(column, overflow="fold")
     for server in found["servers"]:
         sessions = server.get("sessions_open")
-        shown = "" if sessions is None else f"{sessions:g}"
+        whose = f" in worker {server['worker']}" if "worker" in server else ""
+        shown = "" if sessions is None else f"{sessions:g}{whose}"
         table.add_row(server["name"], KINDS[server["server_type"]], server["url"], server["status"], shown)
     console.print(table)
     for worker in found.get("workers", []):

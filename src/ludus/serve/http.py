@@ -6,6 +6,7 @@ a handler raises becomes JSON. A handler takes an `Incoming` and gives back a `R
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import traceback
@@ -59,6 +60,7 @@ class App:
         self.requests: Counter[tuple[str, int]] = Counter()
         self.seconds = 0.0
         self.busy = 0
+        self.worker: int | None = None  #: whose figures these are, where there are several
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -74,6 +76,8 @@ class App:
             handler = self.routes.get((incoming.method, incoming.path))
             route = incoming.path if handler is not None else "other"
             reply = await self._answer(incoming, handler or self._other(incoming))
+        except asyncio.CancelledError as error:
+            reply = self._failed(_stopping() or Failure.of(error, "agent"), incoming)
         except Exception as error:
             reply = self._failed(error, incoming)
         finally:
@@ -87,7 +91,7 @@ class App:
         if guard.token is not None and incoming.path not in ("/", "/health"):
             self.authorise(incoming, guard.token)
         if self.busy > guard.at_once:
-            raise Refusal(503, f"{guard.at_once} requests are being answered already: come back later")
+            raise self.too_busy()
         if incoming.method == "POST":
             incoming.body = await _read(incoming, guard)
         return await handler(incoming)
@@ -106,8 +110,12 @@ class App:
         """Refuse a request that does not show the token."""
         given = incoming.header(b"authorization") or ""
         given = given[7:] if given[:7].lower() == "bearer " else incoming.header(b"x-api-key") or ""
-        if not hmac.compare_digest(given.encode("utf-8", "replace"), token.encode()):
+        if not hmac.compare_digest(given.encode("latin-1", "replace"), token.encode()):  # a header's own bytes
             raise Refusal(401, "this server wants a token: Authorization: Bearer TOKEN")
+
+    def too_busy(self) -> Refusal:
+        """What a client is told that comes when there is enough to do."""
+        return Refusal(503, f"{self.guard.at_once} requests are being answered already: come back later")
 
     async def refuse(self, refused: Refusal, send: Send) -> None:
         """Send a refusal."""
@@ -127,21 +135,36 @@ class App:
 
     async def health(self, incoming: Incoming) -> Reply:
         """That it is up, and how busy it is."""
-        return Reply.of({"status": "ok", **self.state()})
+        worker = {} if self.worker is None else {"worker": self.worker}
+        return Reply.of({"status": "ok", **worker, **self.state()})
 
     def state(self) -> dict[str, float]:
         """Numbers that say how the server is doing; they are the gauges of `/metrics`."""
         return {"requests_in_flight": self.busy}
 
     async def _metrics(self, incoming: Incoming) -> Reply:
-        lines = [f"# TYPE ludus_{name} gauge\nludus_{name} {value:g}" for name, value in self.state().items()]
+        worker: dict[str, Any] = {} if self.worker is None else {"worker": self.worker}
+        lines = [_sample(name, value, "gauge", **worker) for name, value in self.state().items()]
         lines.append("# TYPE ludus_requests_total counter")
         lines += [
-            f'ludus_requests_total{{route="{route}",status="{status}"}} {count}'
+            _sample("requests_total", count, route=route, status=status, **worker)
             for (route, status), count in sorted(self.requests.items())
         ]
-        lines.append(f"# TYPE ludus_request_seconds_total counter\nludus_request_seconds_total {self.seconds:.6f}")
+        lines.append(_sample("request_seconds_total", round(self.seconds, 6), "counter", **worker))
         return Reply(("\n".join(lines) + "\n").encode(), kind=b"text/plain; version=0.0.4; charset=utf-8")
+
+
+def _sample(name: str, value: float, kind: str = "", **labels: Any) -> str:
+    """One figure as Prometheus reads it, after a line that says what it is where that is given."""
+    said = ",".join(f'{label}="{text}"' for label, text in labels.items())
+    told = f"# TYPE ludus_{name} {kind}\n" if kind else ""
+    return f"{told}ludus_{name}{{{said}}} {value}" if said else f"{told}ludus_{name} {value}"
+
+
+def _stopping() -> Refusal | None:
+    """What a request is told that was cancelled, which a server does only when it stops."""
+    task = asyncio.current_task()
+    return Refusal(503, "the server is stopping", kind="disconnected") if task and task.cancelling() else None
 
 
 def status_of(failure: Failure) -> int:

@@ -6,35 +6,44 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from time import monotonic
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-#: Within which a client must have sent the head of a request once it is connected.
+#: Within which the head of a request must have arrived, and the whole of it: a little more than a body may take.
 HEAD_SECONDS = 15.0
+REQUEST_SECONDS = 60.0
 STOP_SECONDS = 10
 
 
 class _Protocol(HttpToolsProtocol):
-    """Closes a connection on which a request's head does not arrive in time."""
+    """Knows since when it has been waiting for the rest of a request. A new connection waits for its first."""
 
-    _waiting: asyncio.TimerHandle | None = None
+    _since: float | None = None
+    _in_head = True
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._waiting = self.loop.call_later(HEAD_SECONDS, transport.close)
+        self._since = monotonic()
+
+    def on_message_begin(self) -> None:
+        self._since, self._in_head = monotonic(), True
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+        self._in_head = False
         super().on_headers_complete()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-        super().connection_lost(exc)
+    def on_message_complete(self) -> None:
+        self._since = None
+        super().on_message_complete()
+
+    def is_late(self, now: float) -> bool:
+        """Whether a client takes too long to say what it wants."""
+        limit = HEAD_SECONDS if self._in_head else REQUEST_SECONDS
+        return self._since is not None and now - self._since > limit
 
 
 class Listening(uvicorn.Server):
@@ -58,6 +67,7 @@ class Listening(uvicorn.Server):
         )
         self._socket = listening
         self._serving: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -67,6 +77,7 @@ class Listening(uvicorn.Server):
     async def begin(self) -> None:
         """Serve from now on."""
         self._serving = asyncio.create_task(self.serve(sockets=[self._socket]))
+        self._looking = asyncio.create_task(self._cut_off_the_slow())
         while not self.started:
             await asyncio.sleep(0.005)
             if self._serving.done():
@@ -78,3 +89,14 @@ class Listening(uvicorn.Server):
         self.should_exit = True
         if self._serving is not None:
             await asyncio.gather(self._serving, return_exceptions=True)
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def _cut_off_the_slow(self) -> None:
+        """Look at all connections now and then, which is cheaper than a timer for each request."""
+        while True:
+            await asyncio.sleep(min(1.0, HEAD_SECONDS / 2))
+            now = monotonic()
+            for each in list(self.server_state.connections):
+                if isinstance(each, _Protocol) and each.is_late(now):
+                    each.transport.close()

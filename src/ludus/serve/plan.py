@@ -35,8 +35,7 @@ class Server(BaseModel):
     @property
     def url(self) -> str:
         """Where it listens, once its port is known."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return address(self.host, self.port)
 
 
 class Plan(BaseModel):
@@ -112,6 +111,11 @@ class Plan(BaseModel):
                 f"listening on {min(hosts - set(LOOPBACK))} needs a token", f"Set {self.token_env} in the environment"
             )
         return found
+
+
+def address(host: str, port: int | None) -> str:
+    """The URL of a host and a port."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def bind(server_name: str, host: str, port: int) -> socket.socket:

@@ -76,9 +76,19 @@ class ResourcesApp(App):
                 except Refusal as refused:
                     await self.refuse(refused, send)
                     return
-            await self.mcp(scope, receive, send)
+            await self._through(self.mcp, scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
+
+    async def _through(self, door: McpDoor, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.busy >= self.guard.at_once:
+            await self.refuse(self.too_busy(), send)
+            return
+        self.busy += 1
+        try:
+            await door(scope, receive, send)
+        finally:
+            self.busy -= 1
 
     async def stop(self) -> None:
         """Close every session."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 from ludus.serve.head import HeadApp
 from ludus.serve.http import App, Guard
 from ludus.serve.listening import Listening
-from ludus.serve.plan import Plan, bind
+from ludus.serve.plan import Plan, address, bind
 from ludus.serve.site import Site, Sockets, check
 from ludus.serve.workers import Workers
 
@@ -35,7 +35,7 @@ class Serving:
     @property
     def head_url(self) -> str:
         """Where the head listens."""
-        return f"http://{self.plan.host}:{self.plan.head_port}"
+        return address(self.plan.host, self.plan.head_port)
 
     @property
     def apps(self) -> dict[str, App]:

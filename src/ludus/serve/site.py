@@ -60,7 +60,7 @@ class Site:
         await self._stack.aclose()
 
     async def _start(self, sockets: Sockets) -> None:
-        stack, servers = self._stack, self.plan.servers
+        stack, plan, servers = self._stack, self.plan, self.plan.servers
         stack.enter_context(rare_collections())
         await stack.enter_async_context(shared_pool())
         for server in servers:
@@ -73,7 +73,8 @@ class Site:
         self.waiting_for = "its sockets"
         for server in servers:
             app: Any = self.apps[server.name]
-            if self.plan.mcp and isinstance(app, ResourcesApp):
+            app.worker = self.worker if plan.workers > 1 else None
+            if plan.mcp and isinstance(app, ResourcesApp):
                 app.mcp = await stack.enter_async_context(McpDoor(app.sessions, server.host))
             if self.peers is not None and isinstance(app, ResourcesApp):
                 app = Forwarding(app, app.session_name, server.name, self.worker, self.peers)
@@ -98,7 +99,7 @@ class Site:
         environment = environment_of(server, plan)
         shared, agent = await self._open_shared(server, environment)
         if server.kind == "resources_servers":
-            lease = Lease(idle=plan.idle_seconds, most=plan.max_sessions)
+            lease = Lease(idle=plan.idle_seconds, most=-(-plan.max_sessions // plan.workers))  # a share of them
             return ResourcesApp(
                 environment, shared, instance=server.name, guard=self._guard, lease=lease, worker=self.worker
             )
