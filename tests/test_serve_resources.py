@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
 
+from ludus import Environment
 from ludus.serve.plan import bind
 from ludus.serve.serving import Serving
 
@@ -206,3 +208,12 @@ def test_sessions_are_capped_and_expire():
             assert time.monotonic() < deadline, "no session ever expired"
             time.sleep(0.05)
         assert "sessions_expired_total" in third.get("/metrics").text
+
+
+def test_nulls_that_a_dataset_filled_in_are_left_out():
+    row = json.loads(Environment.load("calendar").dataset().read_text().splitlines()[0])
+    filled = {**row, "exp_cal_state": {**row["exp_cal_state"], "77": None}}
+    with served("calendar", resources_only=True) as running:
+        web = Web(url_of(running, "calendar"))
+        assert web.post("/verify", {**filled, "response": NOTHING_SAID}).json()["reward"] == 0.0
+        assert web.post("/verify", {**row, "exp_cal_state": None, "response": NOTHING_SAID}).status == 422

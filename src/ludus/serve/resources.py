@@ -7,6 +7,7 @@ tool is looked up by its name among the environment's tools; nothing else of it 
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from pydantic import ValidationError
@@ -253,10 +254,15 @@ class ResourcesApp(App):
 
 
 def checked_task(environment: Environment, row: dict[str, Any]) -> Task:
-    """The task in a row; a row that does not fit is refused with the fields that are wrong."""
+    """The task in a row; a row that does not fit is refused with the fields that are wrong.
+
+    Datasets of one shape for all rows fill what a row does not have with nulls, at any depth: they may be left out.
+    """
     try:
         return environment.task(row)
     except ValidationError as error:
+        with contextlib.suppress(ValidationError):
+            return environment.task(_without_nulls(row))
         problems = error.errors(include_url=False, include_context=False, include_input=False)
         raise Refusal(422, [{**each, "loc": ["body", *each["loc"]]} for each in problems]) from error
 
@@ -273,6 +279,12 @@ def judged(body: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
         row |= {"mask": verdict.mask, "mask_sample": True}
         row["instance_config"] = {**(config if isinstance(config, dict) else {}), "mask_sample": True}
     return row
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def _without_response(body: dict[str, Any]) -> dict[str, Any]:
