@@ -168,6 +168,24 @@ def test_a_model_plays_and_the_person_goes_on(keeper: Path):
     assert log(keeper) == ["opened", "closed"]
 
 
+def test_every_message_is_answered_however_few_steps_a_rollout_has(keeper: Path):
+    (keeper / "talker.yaml").write_text("- One.\n- Two.\n- Three.\n")
+    done = chat(keeper, "And?\nAnd?\n", "--model", "scripted:talker.yaml", "--set", "agent.max_steps=1")
+    assert done.returncode == 0, done.stderr
+    said = [
+        line.strip() for line in done.stdout.splitlines() if line.strip() in ("you> And?", "One.", "Two.", "Three.")
+    ]
+    assert said == ["One.", "you> And?", "Two.", "you> And?", "Three."]
+    assert "max_steps" not in done.stdout
+
+
+def test_each_message_has_the_steps_of_a_rollout_and_no_more(keeper: Path):
+    (keeper / "caller.yaml").write_text("- {call: add, arguments: {count: 1}}\n")
+    done = chat(keeper, "Again.\n", "--model", "scripted:caller.yaml", "--set", "agent.max_steps=2")
+    assert done.stdout.count("call add") == 4
+    assert done.stdout.count("the agent stopped: max_steps") == 2
+
+
 def test_a_model_without_a_person_is_just_watched(keeper: Path):
     done = chat(keeper, "", "--model", "scripted:script.yaml", "--row", "2")
     assert "Bring the total to 7." in done.stdout

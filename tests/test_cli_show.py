@@ -258,6 +258,15 @@ def test_a_mistake_is_one_line(tmp_path: Path, arguments: list[str], complaint: 
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_failed_attempts_are_found_beside_a_file_of_any_name(run: Path):
+    script = ("collect", "./shop", "--model", "scripted:script.yaml", "--output", "named/rollouts.jsonl")
+    assert ludus(*script, cwd=run).returncode == 0
+    shown = ludus("show", "named/rollouts.jsonl", "--failed", cwd=run)
+    assert "the server is on fire" in shown.stdout, shown.stderr
+    assert "1 failed: add --failed" in ludus("show", "named/rollouts.jsonl", cwd=run).stdout
+    assert "the server is on fire" in ludus("show", "run/rollouts.jsonl", "--failed", cwd=run).stdout
+
+
 def test_a_collection_of_which_nothing_failed_says_so(tmp_path: Path):
     written(tmp_path / "rollouts.jsonl", row())
     written(tmp_path / "failures.jsonl")

@@ -104,6 +104,10 @@ class TestAnswers:
         assert response.incomplete_reason == "max_output_tokens"
         assert response.usage["input_tokens"] > 600
 
+    @pytest.mark.parametrize("stop", ["", [""]])
+    def test_a_stop_string_without_characters_stops_nothing(self, ask: Ask, stop: Any) -> None:
+        assert ask("Hi.", temperature=0, stop=stop).output_text == ask("Hi.", temperature=0).output_text != ""
+
     def test_a_stop_string_ends_the_text_but_not_the_tokens(self, ask: Ask) -> None:
         whole = ask("Tell me a story.", temperature=0)
         stop = whole.output_text[10:18]

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ludus.agent import Agent
@@ -29,7 +28,7 @@ from ludus.episode import Limits
 from ludus.errors import MissingExtra, UserError, did_you_mean
 from ludus.game import Game
 from ludus.resources import Resources, ResourcesConfig
-from ludus.settings import checked
+from ludus.settings import checked, read_yaml
 from ludus.task import Task
 
 AGENTS = {
@@ -154,7 +153,11 @@ class Environment:
         parts: dict[str, dict[str, Any]] = {"resources": {}, "agent": {}, "limits": {}, "data": {}}
         for key, value in settings.items():
             part, _, name = key.partition(".")
-            if part not in parts or not name:
+            if not name and part in (*parts, "model"):
+                raise UserError(f"setting {part} names no key", f"Write {part}.KEY=VALUE")
+            if part == "model":
+                raise UserError(f"unknown setting {key}: no model is asked here", "Leave it out")
+            if part not in parts:
                 raise UserError(f"unknown setting {key}", did_you_mean(part, [*parts, "model"]))
             parts[part][name] = value
         self.data = {**self.data, **parts["data"]}
@@ -198,12 +201,7 @@ class Environment:
 def read_file(folder: Path) -> EnvironmentFile:
     """Read and check an `environment.yaml`."""
     path = folder / FILE
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise UserError(f"{path} must hold a mapping", "See docs/environments.md")
     try:
@@ -259,7 +257,7 @@ def load_object(reference: str, folder: Path | None, base: type | None = None) -
         module = load_file((folder or Path()) / module_name)
     else:
         try:
-            module = importlib.import_module(module_name)
+            module = import_named(module_name)
         except ModuleNotFoundError as error:
             raise UserError(f"cannot import {module_name}: {error}") from error
     found = getattr(module, name, None)
@@ -269,6 +267,16 @@ def load_object(reference: str, folder: Path | None, base: type | None = None) -
     if base is not None and not (isinstance(found, type) and issubclass(found, base)):
         raise UserError(f"{reference} is not a subclass of {base.__name__}")
     return found
+
+
+def import_named(name: str) -> ModuleType:
+    """Import a module. What its code raises is told in one line; that there is none is a ModuleNotFoundError."""
+    try:
+        return importlib.import_module(name)
+    except (ModuleNotFoundError, UserError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise _broken(error, name) from error
 
 
 def load_file(path: Path) -> ModuleType:
@@ -286,18 +294,20 @@ def load_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise UserError(f"{_place(error, path)}: {type(error).__name__}: {error}", "Add --debug to see more") from error
+        raise _broken(error, str(path)) from error
     return module
 
 
-def _place(error: Exception, path: Path) -> str:
-    """The line of a user's file that an error came from."""
+def _broken(error: BaseException, module: str) -> UserError:
+    """The error for a module whose code cannot be run, with the line of it that this came from."""
+    frames, place = traceback.extract_tb(error.__traceback__), module
     if isinstance(error, SyntaxError):
-        return f"{error.filename}:{error.lineno}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f"{path}:{frames[-1].lineno}" if frames else str(path)
+        place = f"{error.filename}:{error.lineno}"
+    elif file := next((frame.filename for frame in frames if frame.name == "<module>"), None):
+        place = f"{file}:{[frame.lineno for frame in frames if frame.filename == file][-1]}"
+    return UserError(f"{place}: {type(error).__name__}: {error}", "Add --debug to see more")
 
 
 def _agent(block: dict[str, Any], folder: Path | None) -> Agent:

@@ -7,6 +7,7 @@ environment's own agent drives either, so that its loop is the one that a collec
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -243,7 +244,7 @@ class PersonTalks(Agent):
         conversation = self._conversation
         conversation.watch(episode.resources)
         while True:
-            reason = await self._agent.act(episode)
+            reason = await _with_fresh_steps(self._agent, episode).act(episode)
             conversation.catch_up(episode.items)
             if conversation.game is not None:  # it is the game that the model talks with
                 conversation.show_end()
@@ -255,3 +256,13 @@ class PersonTalks(Agent):
                 return reason
             episode.say({"role": "user", "content": said.removeprefix("/say ")})
             conversation.pass_over(1)
+
+
+def _with_fresh_steps(agent: Agent, episode: Episode) -> Agent:
+    """The agent with all its steps still to go; one that goes on from the middle counts those of earlier messages."""
+    steps = getattr(agent.config, "max_steps", None)
+    if not agent.continues or steps is None:
+        return agent
+    fresh = copy.copy(agent)
+    fresh.config = agent.config.model_copy(update={"max_steps": steps + len(episode.calls)})
+    return fresh

@@ -66,12 +66,11 @@ def _check(name: str) -> None:
 
 def _tell(folder: Path) -> None:
     """What was made, and the three commands that come next."""
+    from ludus.cli.screen import screen, text
+
     where = str(folder) if folder.is_absolute() else f"./{folder}"
-    print(f"made {where}:")
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        print(f"  {file.relative_to(folder)}")
     quoted = shlex.quote(where)
-    print("next:")
-    print(f"  pytest {quoted}")
-    print(f"  ludus chat {quoted}")
-    print(f"  ludus collect {quoted} --model local")
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    commands = (f"pytest {quoted}", f"ludus chat {quoted}", f"ludus collect {quoted} --model local")
+    lines = [f"made {where}:", *(f"  {file}" for file in files), "next:", *(f"  {command}" for command in commands)]
+    screen().print(text("\n".join(lines)), soft_wrap=True)

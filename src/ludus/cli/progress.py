@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from ludus.cli.screen import one_line, screen, text
 
 if TYPE_CHECKING:
     from ludus.collection.api import Collection
@@ -31,9 +34,9 @@ class Display:
         self._live: Live | None = None
         self._said = time.perf_counter()
 
-    def say(self, text: str) -> None:
+    def say(self, line: str) -> None:
         """A line for the user."""
-        self.console.print(Text(text), soft_wrap=True)
+        self.console.print(text(line), soft_wrap=True)
 
     def reading(self, rows: int) -> None:
         """How far the first reading of the rows has come, where that takes long enough to wonder."""
@@ -42,16 +45,25 @@ class Display:
             self._said = now
             self.say(f"checking rows: {rows:,}")
 
-    async def watch(self, collector: Collector) -> None:
-        """Show progress until cancelled, and name the stage everything waits for when nothing moves."""
+    def watch(self, collector: Collector) -> Coroutine[Any, Any, None]:
+        """Show progress until cancelled, and name the stage everything waits for when nothing moves.
+
+        It is called by the task that collects, and says what keeps that one from ending once it was stopped.
+        """
+        return self._watch(collector, asyncio.current_task())
+
+    async def _watch(self, collector: Collector, running: asyncio.Task[Any] | None) -> None:
         lively = self.console.is_terminal and not self._quiet
         if lively:
             self._live = Live(console=self.console, auto_refresh=False, transient=True)
             self._live.start()
-        stalled_until = STALL
+        stalled_until, told = STALL, False
         while True:
             await asyncio.sleep(REFRESH)
             now = time.perf_counter()
+            if not told and running is not None and running.cancelling() and (sessions := slow_to_close(collector)):
+                told = True
+                self.say(f"stopping: {sessions} sessions are being closed. Ctrl-C again leaves them open")
             if self._live is not None:
                 self._live.update(_bar(collector, self.console.width), refresh=True)
             elif not self._quiet and now - self._said >= PLAIN_EVERY:
@@ -76,6 +88,12 @@ def idle_seconds(collector: Collector) -> float:
     progress = collector.progress
     newest = max((episode.since for episode in progress.in_flight), default=0.0)
     return time.perf_counter() - max(progress.last_change, newest)
+
+
+def slow_to_close(collector: Collector) -> int:
+    """How many sessions are being closed, once one of them takes long enough to wonder."""
+    began = [episode.since for episode in collector.progress.in_flight if episode.stage == "close"]
+    return len(began) if began and time.perf_counter() - min(began) > 1.0 else 0
 
 
 def stall(collector: Collector, idle: float) -> str:
@@ -114,15 +132,15 @@ def _line(collector: Collector) -> str:
 def _bar(collector: Collector, width: int) -> Table:
     metrics, progress = collector.metrics, collector.progress
     grid = Table.grid(padding=(0, 1), expand=True)
-    text = Text(" · ".join(_parts(collector)), overflow="ellipsis", no_wrap=True)
+    facts = Text(" · ".join(_parts(collector)), overflow="ellipsis", no_wrap=True)
     bar = ProgressBar(total=max(progress.total, 1), completed=metrics.dispatched)
     if width < 100:
         grid.add_row(bar)
-        grid.add_row(text)
+        grid.add_row(facts)
     else:
         grid.add_column(ratio=1)
         grid.add_column(no_wrap=True)
-        grid.add_row(bar, text)
+        grid.add_row(bar, facts)
     return grid
 
 
@@ -148,14 +166,28 @@ def summarise(collection: Collection, collector: Collector) -> None:
     """The table at the end, on stdout."""
     metrics = collection.metrics
     names = ", ".join(environment.name for environment in collection.environments())
-    table = Table(title=f"{names} with {collection.model.name}", show_header=False, title_justify="left")
+    title = text(f"{names} with {collection.model.name}")
+    table = Table(title=title, show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in _facts(metrics, collector.plan.repeats):
-        table.add_row(name, Text(value))
+        table.add_row(text(name), text(value))
+    if cause := _first_cause(collection):
+        table.add_row("first failure", text(one_line(cause)))
     if collection.files is not None:
-        table.add_row("files", Text(str(collection.files.rollouts)))
-    Console(file=sys.stdout, highlight=False).print(table)
+        table.add_row("files", text(collection.files.rollouts))
+    screen().print(table)
+
+
+def _first_cause(collection: Collection) -> str | None:
+    """Why the first rollout failed, where nothing completed."""
+    files, counts = collection.files, collection.metrics["counts"]
+    if files is None or counts["completed"] or not counts["failed"]:
+        return None
+    if collection.options.resume:  # the first failure on file may have been mended since
+        return None
+    with files.failures.open("rb") as lines:
+        return str(orjson.loads(lines.readline())["cause"])
 
 
 def _facts(metrics: dict[str, Any], repeats: int) -> list[tuple[str, str]]:

@@ -48,8 +48,13 @@ def one_line(value: str) -> str:
 
 
 def safe_json(value: Any, indent: int | None = 2) -> str:
-    """JSON that a terminal does not obey either, with every value intact: what acts is written as an escape."""
-    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False, indent=indent))
+    """JSON that a terminal does not obey either, with every value intact.
+
+    What acts is written as an escape, and so is what standard output may lack a character for.
+    """
+    unicode = str(getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
+    written = json.dumps(value, ensure_ascii=not unicode, indent=indent)
+    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
 
 
 def pretty(value: Any) -> str:

@@ -51,9 +51,12 @@ def _files(given: Path) -> tuple[Path, Path]:
         raise UserError(f"cannot read {given}: {error.strerror}", "Name a collection's folder or a file") from error
     if given.name == "failures.jsonl" or given.name.endswith(".failures.jsonl"):
         return given, given
-    files = Files(given.parent if given.name == "rollouts.jsonl" else given)
+    files = Files(given)
     if not given.is_dir():
-        return given, files.failures
+        beside = files.failures
+        if given.name == "rollouts.jsonl" and not beside.exists():  # it is the one of a folder
+            beside = given.with_name("failures.jsonl")
+        return given, beside
     if not files.rollouts.exists() and not files.failures.exists():
         raise UserError(f"{given} holds no rollouts.jsonl", "Collect some with: ludus collect ENV --output DIR")
     return files.rollouts, files.failures

@@ -20,11 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ludus.errors import UserError, did_you_mean
 from ludus.model import Model
-from ludus.settings import checked
+from ludus.settings import checked, read_yaml
 
 Settings = dict[str, Any]
 
@@ -36,6 +34,9 @@ def open_model(spec: str | Settings | Model, settings: Settings | None = None) -
     open_model({"type": "vllm", "base_url": ["http://a/v1", "http://b/v1"], "model": "my-model"})
     """
     if isinstance(spec, Model):
+        if settings:
+            known = f"model.{min(settings)} cannot be set: a model that is given as an object has its settings already"
+            raise UserError(known, "Set it where the model is made")
         return spec
     given = dict(settings or {})
     if isinstance(spec, dict):
@@ -149,12 +150,7 @@ def _from_block(block: Settings, given: Settings, where: str) -> Model:
 
 
 def _read_block(path: Path) -> Settings:
-    try:
-        block = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read model {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"model {path} is not valid YAML: {' '.join(str(error).split())}") from error
+    block = read_yaml(path, "model")
     if not isinstance(block, dict):
         raise UserError(f"model {path} must hold a mapping with a type")
     return block

@@ -139,7 +139,7 @@ class LocalModel(Model):
         if forced:
             return {**settings, "grammar": chatml.call_grammar(forced)}
         stop = said.get("stop", [])
-        stops = [stop] if isinstance(stop, str) else list(stop)
+        stops = [each for each in ([stop] if isinstance(stop, str) else stop) if each]  # "" would end any answer
         if said.get("parallel_tool_calls") is False and chatml.offered_tools(said):
             stops.append(chatml.CALL_END)
         return {**settings, "stop": stops}

@@ -16,7 +16,6 @@ the last user message is played.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import sys
 from collections.abc import Callable
@@ -24,16 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 
+from ludus.environment import import_named
 from ludus.errors import UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.outcome import Failure
 from ludus.response import Item, Response, function_call, message, reasoning, texts_of
+from ludus.settings import read_yaml
 
 Script = list[Any]
 Answer = Callable[[Request], Any]
 _TURN_KEYS = {"text", "reasoning", "call", "arguments", "calls", "items", "incomplete", "delay", "error"}
+_WRITE_IT = "Write it as scripted:FILE or scripted:module:function"
 
 
 class ScriptedModel(Model):
@@ -51,20 +52,20 @@ class ScriptedModel(Model):
     @classmethod
     def load(cls, source: str, config: ModelConfig | None = None) -> ScriptedModel:
         """`FILE` (YAML or JSONL) or `module:function`."""
-        if not source:
-            raise UserError("scripted names no script", "Write it as scripted:FILE or scripted:module:function")
+        module_name, _, function = source.partition(":")
+        if not module_name:
+            raise UserError("scripted names no script", _WRITE_IT)
         name = f"scripted:{source}"
         if Path(source).suffix in (".yaml", ".yml", ".json", ".jsonl"):
             return cls(_read(Path(source)), name)
-        module_name, _, function = source.partition(":")
         try:
             if "" not in sys.path and str(Path.cwd()) not in sys.path:
                 sys.path.insert(0, str(Path.cwd()))  # a command line tool does not look beside itself otherwise
-            found = getattr(importlib.import_module(module_name), function or "respond")
-        except (ImportError, AttributeError) as error:
-            raise UserError(
-                f"cannot load {name}: {error}", "Write it as scripted:FILE or scripted:module:function"
-            ) from error
+            found = getattr(import_named(module_name), function or "respond")
+        except (ModuleNotFoundError, AttributeError) as error:
+            raise UserError(f"cannot load {name}: {error}", _WRITE_IT) from error
+        if not callable(found):
+            raise UserError(f"cannot load {name}: {function or 'respond'} is not a function", _WRITE_IT)
         return cls(found, name)
 
     async def respond(self, request: Request) -> Response:
@@ -107,6 +108,8 @@ def _player(script: Script, name: str) -> Answer:
         raise UserError(f"{name} mixes turns and rules", "Give every entry its turns, or none")
     rules = script if ruled[0] else [{"turns": script}]
     for rule in rules:
+        if not isinstance(rule["turns"], list) or not rule["turns"]:
+            raise UserError(f"{name}: the turns of a rule are no list of turns: {rule['turns']!r:.80}", "Write [TURN]")
         for turn in rule["turns"]:
             if isinstance(turn, dict) and (unknown := set(turn) - _TURN_KEYS):
                 raise UserError(
@@ -125,15 +128,24 @@ def _player(script: Script, name: str) -> Answer:
 
 
 def _read(path: Path) -> Script:
-    try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".jsonl":
-            return [orjson.loads(line) for line in text.splitlines() if line.strip()]
-        script = yaml.safe_load(text)
-    except OSError as error:
-        raise UserError(f"cannot read script {path}: {error.strerror}") from error
-    except (orjson.JSONDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"script {path} cannot be read: {' '.join(str(error).split())}") from error
+    if path.suffix == ".jsonl":
+        return _read_lines(path)
+    script = read_yaml(path, "script")
     if not isinstance(script, list):
         raise UserError(f"script {path} must hold a list of turns or rules")
+    return script
+
+
+def _read_lines(path: Path) -> Script:
+    """Turns or rules as JSONL."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise UserError(f"cannot read script {path}: {error.strerror}") from error
+    script = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            script += [orjson.loads(line)] if line.strip() else []
+        except orjson.JSONDecodeError as error:
+            raise UserError(f"script {path}:{number}: not JSON: {error}", "Write one turn or rule a line") from error
     return script

@@ -181,7 +181,7 @@ class TransformersModel(Model):
         if not prompt:
             raise Failure("bad_request", "the chat template makes an empty prompt of this conversation")
         stop = said.get("stop", [])
-        stops = [stop] if isinstance(stop, str) else list(stop)
+        stops = [each for each in ([stop] if isinstance(stop, str) else stop) if each]  # "" would end any answer
         if said.get("parallel_tool_calls") is False and chatml.offered_tools(said):
             stops.append(chatml.CALL_END)
         seed = said.get("seed", request.seed)

@@ -1,0 +1,106 @@
+"""What the command line says when things end otherwise than hoped: stopped, failed, or on an old terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from servers import Server, running
+
+ENVIRONMENT = "name: keeper\nresources: resources.py:Keeper\ndatasets: [{name: example, path: rows.jsonl}]\n"
+CODE = """
+import asyncio
+from pathlib import Path
+from ludus import Resources
+
+class Keeper(Resources):
+    async def verify(self, task, response):
+        return 1.0
+
+    async def close(self):
+        Path(f"closing-{id(self)}").touch()
+        while Path("locked").exists():
+            await asyncio.sleep(0.01)
+        Path("closed").touch()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An environment whose sessions close when the file `locked` is gone, and a script that answers."""
+    (tmp_path / "environment.yaml").write_text(ENVIRONMENT)
+    (tmp_path / "resources.py").write_text(CODE)
+    rows = [{"responses_create_params": {"input": f"Question {number}"}} for number in range(2)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "caf\xe9.yaml").write_text("- Yes.\n")
+    return tmp_path
+
+
+def start(folder: Path, *arguments: str, encoding: str = "utf-8") -> subprocess.Popen[str]:
+    variables = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "COLUMNS")}
+    variables |= {"PYTHONIOENCODING": encoding, "COLUMNS": "200"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-m", "ludus", *arguments]
+    return subprocess.Popen(command, cwd=folder, env=variables, text=True, encoding="utf-8", **pipes)
+
+
+def ludus(folder: Path, *arguments: str, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
+    process = start(folder, *arguments, encoding=encoding)
+    shown, complaints = process.communicate("", timeout=60)
+    return subprocess.CompletedProcess(arguments, process.returncode, shown, complaints)
+
+
+def test_while_sessions_are_slow_to_close_a_stopped_collection_says_so(folder: Path):
+    (folder / "locked").touch()
+    process = start(folder, "collect", ".", "--model", "scripted:caf\xe9.yaml", "--output", "run")
+    assert process.stderr is not None
+    while len(list(folder.glob("closing-*"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said = process.stderr.readline()
+    (folder / "locked").unlink()
+    _, rest = process.communicate(timeout=60)
+    assert said == "stopping: 2 sessions are being closed. Ctrl-C again leaves them open\n"
+    assert rest.startswith("stopped: ")
+    assert process.returncode == 130
+    assert (folder / "closed").exists()
+
+
+def test_a_terminal_without_unicode_is_shown_what_it_can_show(folder: Path):
+    model = "scripted:caf\xe9.yaml"
+    for arguments in (
+        ["collect", ".", "--model", model, "--output", "caf\xe9"],
+        ["show", "caf\xe9"],
+        ["show", "caf\xe9", "1"],
+        ["verify", "caf\xe9", "--env", "."],
+        ["compare", "caf\xe9", "caf\xe9"],
+        ["chat", ".", "--model", model],
+        ["new", "game", "--path", "caf\xe9"],
+        ["envs"],
+    ):
+        done = ludus(folder, *arguments, encoding="ascii")
+        assert done.returncode == 0, (arguments, done.stderr)
+        assert done.stdout.isascii()
+
+
+def test_json_keeps_every_character_where_the_terminal_has_none_for_it(folder: Path):
+    ludus(folder, "collect", ".", "--model", "scripted:caf\xe9.yaml", "--output", "run")
+    done = ludus(folder, "show", "run", "1", "--json", encoding="ascii")
+    assert json.loads(done.stdout)["response"]["model"] == "scripted:caf\xe9.yaml"
+
+
+def test_where_nothing_completed_the_first_failure_is_quoted(folder: Path):
+    with running(Server()) as server:
+        done = ludus(folder, "collect", ".", "--model", f"{server.url}#400", "--output", "run")
+    assert done.returncode == 1
+    cause = json.loads((folder / "run" / "failures.jsonl").read_text().splitlines()[0])["cause"]
+    assert "answered 400" in cause
+    [line] = [line for line in done.stdout.splitlines() if "first failure" in line]
+    assert cause in line
