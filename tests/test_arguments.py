@@ -61,6 +61,9 @@ def test_nothing_makes_it_raise(expected: Any, actual: Any, overlap: float) -> N
         ("a quiet room with a view", "please find some quiet", None),
         ("a quiet room with a view", "something else entirely", "value"),
         (float("nan"), float("nan"), "value"),
+        (2.0, 2, "type"),
+        (2, 2.0, "type"),
+        (10**400, 1.5, "type"),
     ],
 )
 @pytest.mark.parametrize("comparison", [RIGHT, LITERAL])
@@ -74,11 +77,7 @@ def test_values_are_compared_as_they_are_meant(
     ("expected", "actual", "right", "literal"),
     [
         (1, True, "type", None),
-        (2.0, 2, None, "type"),
-        (2, 2.0, None, "type"),
-        (2, 2.5, "value", "type"),
         (float("inf"), float("inf"), None, "value"),
-        (10**400, 1.5, "value", "type"),
         ("archive the old report", "archive the new report", "value", None),
         ("archive the old report", "archive the old reports.", None, None),
         ("invoice 17 of May", "invoice 18 of May", "value", None),

@@ -410,6 +410,7 @@ def test_memory_does_not_grow_with_the_file(folder: Path):
         (["rows.jsonl", "--env", "nobody"], "unknown environment nobody"),
         (["rows.jsonl", "--env", "./echo", "--set", "resources.bonos=1"], "resources has no setting bonos"),
         (["rows.jsonl", "--env", "./echo", "--set", "model.x=1"], "unknown setting model.x"),
+        (["rows.jsonl", "--env", "./echo", "--set", "agent.max_steps=1"], "agent.max_steps would change nothing"),
         (["rows.jsonl", "--env", "./echo", "--output", "."], "cannot write .: it is not a file"),
     ],
 )

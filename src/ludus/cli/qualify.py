@@ -28,9 +28,13 @@ def qualify(
     max_exploit: Annotated[
         float | None, typer.Option(help="What a bad policy may earn; default: guessing, 3 standard errors, 0.1.")
     ] = None,
-    min_oracle: Annotated[float, typer.Option(help="What right answers must earn.")] = 0.99,
-    max_false_positive: Annotated[float, typer.Option(help="Share of wrong answers that may be accepted.")] = 0.0,
-    max_false_negative: Annotated[float, typer.Option(help="Share of right answers that may be refused.")] = 0.0,
+    min_oracle: Annotated[float, typer.Option(min=0, max=1, help="What right answers must earn.")] = 0.99,
+    max_false_positive: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of wrong answers that may be accepted.")
+    ] = 0.0,
+    max_false_negative: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of right answers that may be refused.")
+    ] = 0.0,
     json_: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
 ) -> None:
     """Try to cheat a verifier, and see whether it pays what is right. Exit code 1 if it cannot be trusted.

@@ -44,9 +44,12 @@ def verify(
     Example: ludus verify runs/first --env mcqa --set resources.grading_mode=lenient_boxed
     """
     from ludus.collection.rescore import Rescoring
+    from ludus.errors import UserError
     from ludus.settings import parse_assignments
 
     settings = parse_assignments(set_ or [])
+    if agents := [key for key in settings if key.partition(".")[0] == "agent"]:
+        raise UserError(f"no agent plays here, so {agents[0]} would change nothing", "Leave it out")
     rescoring = Rescoring(file, environment, output=output, settings=settings, stale=stale, concurrency=concurrency)
     raise typer.Exit(_run(rescoring, as_json=json_))
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import pickle
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -149,13 +150,13 @@ class Output:
     that is being read, is replaced when all of them are. Only whole lines are written."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         if path.exists() and not path.is_file():
             raise UserError(f"cannot write {path}: it is not a file", "Choose another --output")
+        self.path = path = path.resolve()  # what a link leads to is what is meant
         self.draft = path.with_name(f"{path.name}.part") if path.exists() else path
         self._lines: list[bytes] = []
         self._size = 0
-        self._journal = Journal(self.draft)
+        self._journal = Journal(self.draft, "What is being read is as it was: make room, then run it again")
         self._journal.clear()
 
     def __enter__(self) -> Output:
@@ -163,6 +164,8 @@ class Output:
 
     def __exit__(self, *exc: object) -> None:
         self.flush()
+        if self._journal.empty:
+            self.draft.unlink(missing_ok=True)
         self._journal.close()
 
     def add(self, line: bytes) -> None:
@@ -183,6 +186,7 @@ class Output:
         self.flush()
         self._journal.close()
         if self.draft != self.path:
+            shutil.copymode(self.path, self.draft)
             self.draft.replace(self.path)
 
 

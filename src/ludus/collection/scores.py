@@ -16,6 +16,9 @@ from ludus.collection.run import Files
 from ludus.errors import UserError
 from ludus.task import digest
 
+#: Rewards beyond this have squares and sums that no number can hold.
+LARGEST = 1e100
+
 _HINT = "Name a collection's folder, or a file that ludus collect or ludus verify wrote"
 
 
@@ -115,6 +118,8 @@ class Scores:
                         raise UserError(f"{path}:{number}: not JSON: {error}", _HINT) from error
                     if not isinstance(row, dict) or not ("reward" in row or "outcome" in row):
                         raise UserError(f"{path}:{number}: not a rollout", _HINT)
+                    if isinstance(row.get("reward"), (int, float)) and abs(row["reward"]) > LARGEST:
+                        raise UserError(f"{path}:{number}: a reward of {row['reward']:g} is beyond comparison")
                     yield row
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}", _HINT) from error
@@ -152,7 +157,9 @@ def _files(given: Path) -> tuple[Path, Path | None, Path | None]:
         raise UserError(f"cannot read {given}: {error.strerror}", _HINT) from error
     if not given.is_dir() and given.suffix != ".jsonl":
         return given, None, None
-    files = Files(given.parent if given.name == "rollouts.jsonl" else given)
+    files = Files(given)
+    if given.name == "rollouts.jsonl" and not files.run.exists():  # it is the one of a folder
+        files = Files(given.parent)
     if given.is_dir() and not files.rollouts.exists():
         raise UserError(f"{given} holds no rollouts.jsonl", _HINT)
     return files.rollouts, files.failures, files.run

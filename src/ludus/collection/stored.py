@@ -6,6 +6,10 @@ may have touched, so whatever is wrong with it is a `Failure` of kind `bad_row` 
 
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
 import orjson
 
 from ludus.encoding import encode
@@ -17,16 +21,28 @@ from ludus.task import derive_seed, digest
 #: Fields of the record that a verdict has no part in.
 _KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls", *ORIGIN)
 
+_LONG = re.compile(rb"\d{19}")
+
 
 def parse(line: bytes) -> Row:
     """The row of a line."""
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise bad_row(f"not JSON: {error}") from None
+        row = _leniently(line)
+        if row is None:
+            raise bad_row(f"not JSON: {error}") from None
     if not isinstance(row, dict):
         raise bad_row("not a JSON object")
     return row
+
+
+def _leniently(line: bytes) -> Any:
+    """What Python's own parser takes and orjson does not: NaN, half a character, a mark at the beginning of a file."""
+    try:
+        return json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def bad_row(cause: str, stage: Stage = "open") -> Failure:
@@ -99,7 +115,7 @@ class Stored:
     def line(self, line: bytes, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
         """What to write of a verdict: `line`, which is what it was, wherever that says the same."""
         if not self._says(verdict, drift):
-            return self.scored(environment, verdict, receipt, drift)
+            return self._exact(line).scored(environment, verdict, receipt, drift)
         before = self.row["receipt"]
         if before == receipt:
             return line
@@ -107,6 +123,10 @@ class Stored:
             return line.replace(quoted, f'"{receipt}"'.encode())
         self.row["receipt"] = receipt
         return encode(self.row) + b"\n"
+
+    def _exact(self, line: bytes) -> Stored:
+        """This row as it is to be written again: orjson reads integers of more than 64 bits as something near them."""
+        return Stored(json.loads(line), self.number) if _LONG.search(line) else self
 
     def _says(self, verdict: Verdict, drift: Row | None) -> bool:
         """Whether the row is a whole record of this verdict, so that nothing but its receipt may have to change."""
@@ -170,7 +190,8 @@ class Stored:
         return encode({**names, **shown, **found, **kept}) + b"\n"
 
 
-def unreadable(failure: Failure, number: int) -> bytes:
-    """The line that answers one that holds no row."""
-    name = f"line-{number}"
-    return Stored({"rollout_id": name, "task_id": name, "outcome": "failed"}, number).failed("", failure)
+def unreadable(failure: Failure, number: int, line: bytes = b"") -> bytes:
+    """The line that answers one that holds no row, and keeps what it holds."""
+    name, text = f"line-{number}", line.decode("utf-8", "replace").rstrip("\r\n")
+    row = {"rollout_id": name, "task_id": name, "outcome": "failed", **({"text": text} if text else {})}
+    return Stored(row, number).failed("", failure)

@@ -29,7 +29,7 @@ _STATEMENT = re.compile(
 class Comparison:
     """How strictly values are compared.
 
-    Comparison().difference({"n": 2}, {"n": 2.0})   # None
+    Comparison().difference({"n": 2}, {"n": 2})     # None
     Comparison().difference({"n": 2}, {"n": "2"})   # 'type'
     """
 
@@ -59,21 +59,15 @@ class Comparison:
     def _same_type(self, expected: Any, actual: Any) -> bool:
         if self.literal:
             return isinstance(actual, type(expected))
-        return _kind(expected) == _kind(actual)
+        return type(expected) is type(actual)
 
     def _same_leaf(self, expected: Any, actual: Any) -> bool:
         if isinstance(expected, str):
             return self._same_text(expected, actual)
-        if self.literal and isinstance(expected, float):
-            return bool(abs(expected - actual) < self.tolerance)
-        if expected == actual:
-            return True
-        if not isinstance(expected, float) and not isinstance(actual, float):
-            return False
-        try:
-            return bool(abs(expected - actual) < self.tolerance)
-        except OverflowError:  # an integer that no float can hold
-            return False
+        if isinstance(expected, float):
+            same = expected == actual and not self.literal  # infinity minus infinity is no number
+            return same or bool(abs(expected - actual) < self.tolerance)
+        return bool(expected == actual)
 
     def _same_text(self, expected: str, actual: str) -> bool:
         wanted, given = expected.lower().split(), actual.lower().split()
@@ -84,13 +78,6 @@ class Comparison:
         if self.literal or shared == len(wanted) == len(given):
             return enough or not self.literal
         return enough and not _exchanged(wanted, given) and _statement(expected) == _statement(actual)
-
-
-def _kind(value: Any) -> str:
-    """The JSON type of a value, which knows one kind of number."""
-    if isinstance(value, bool):
-        return "boolean"
-    return "number" if isinstance(value, (int, float)) else type(value).__name__
 
 
 def _exchanged(wanted: list[str], given: list[str]) -> bool:

@@ -1,7 +1,8 @@
 """Values from formats that know only text (XML elements, CSV cells), read as the types that a schema asks for.
 
 A text that does not look like what is asked stays a text, so that the schema's verdict can name it. Each format has two
-readings: one that follows references and unions, and a plain one that looks only at a `type` beside the value.
+readings: one that follows references, and a plain one that looks only at a `type` beside the value. An XML element
+that may be of several types stays the text that it is, as in NeMo Gym; a cell of a table becomes the first that fits.
 """
 
 from __future__ import annotations
@@ -20,18 +21,16 @@ Options = list[dict[str, Any]]
 def coerced_xml(value: Any, schema: Any, root: Any = None, *, alone: bool = False) -> Any:
     """The value of an XML document with texts, lists and empty elements as the schema asks for them.
 
-    coerced_xml({"n": "5"}, {"properties": {"n": {"type": ["integer", "null"]}}})   # {'n': 5}
+    coerced_xml({"n": "5"}, {"properties": {"n": {"type": "integer"}}})   # {'n': 5}
 
     `alone` marks what was just taken for the only item of a list, and is not one a second time.
     """
     root = schema if root is None else root
-    options = _options(schema, root)
-    types = _types(options)
+    options = _options(schema, root, ("allOf",))
+    types = _types([option for option in options if not isinstance(option.get("type"), list)])
     if isinstance(value, list):
         return _coerced_items(value, options, root)
-    if "array" in types and types <= {"array", "null"} and not alone:
-        if value is None and "null" in types:
-            return None
+    if types == {"array"} and not alone:
         values = _unwrapped(value, options)
         return _coerced_items(values, options, root, alone=len(values) == 1 and values[0] is value)
     if isinstance(value, dict):
@@ -51,7 +50,7 @@ def coerced_csv(records: list[dict[Any, Any]], schema: Any) -> list[dict[Any, An
     return [{name: _coerced_cell(cell, wanted.get(name, set())) for name, cell in record.items()} for record in records]
 
 
-def _options(schema: Any, root: Any) -> Options:
+def _options(schema: Any, root: Any, combined: tuple[str, ...] = ("anyOf", "oneOf", "allOf")) -> Options:
     """A schema and all that it refers to or combines: what any of them asks may be asked of the value."""
     found: Options = []
     waiting, seen = [schema], set()
@@ -63,7 +62,7 @@ def _options(schema: Any, root: Any) -> Options:
         found.append(option)
         if isinstance(option.get("$ref"), str):
             waiting.append(_at(option["$ref"], root))
-        for key in ("anyOf", "oneOf", "allOf"):
+        for key in combined:
             waiting += option[key] if isinstance(option.get(key), list) else ()
     return found
 

@@ -196,7 +196,7 @@ def _rate_check(name: str, rate: Rate, most: float, what: str) -> Check:
         return Check(name, "skipped", f"there are no variants of {what}")
     if rate.value <= most:
         return Check(name, "ok")
-    return Check(name, "failed", f"{rate.wrong} of {rate.total}, {rate.examples[0]}")
+    return Check(name, "failed", ", ".join([f"{rate.wrong} of {rate.total}", *rate.examples[:1]]))
 
 
 def _trained_on(played: Played, attempt: Attempt) -> float | None:

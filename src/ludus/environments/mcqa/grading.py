@@ -27,6 +27,9 @@ _DENIAL = re.compile(
     r"\b(?:not|no|never|neither|nor|cannot|except|excluding|without|but|other than|rather than|instead of)\b"
     r"|n['\u2019]t\b|[¬≠]|\\neq?\b|\\l?not\b|\\neg\b"
 )
+_DENIED = re.compile(  # behind a mention: "limestone, no doubt" and "limestone but only just" deny nothing
+    r"\b(?:not|never|neither|cannot|wrong)\b|\bno\b(?!\s+(?:doubt|question|problem))|n['\u2019]t\b|[¬≠]|\\neq?\b|\\l?not\b"
+)
 _NUMBER_GOES_ON = re.compile(r"\d|[.,/]\d")
 
 _PRONOUN = re.compile(r"\bI\s+(?:think|believe|choose|pick|select|guess|would|say|am)\b")
@@ -147,8 +150,8 @@ def _named(box: str, choices: Choices) -> set[str]:
             named.add(letter)
             rest.append(box[covered:start])
             covered, widest = span[1], span
-    rest.append(box[covered:])
-    return set() if _DENIAL.search(" ".join(rest)) else named
+    denied = _DENIAL.search(" ".join(rest)) or _DENIED.search(box, covered)
+    return set() if denied else named
 
 
 def _mentions(option: str, box: str) -> Iterator[tuple[int, int]]:

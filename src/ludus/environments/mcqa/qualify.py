@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
 def answer(task: Any, text: str) -> str | None:
-    """A choice as the row's mode wants it. A row with a pattern of its own shows the place in its prompt."""
-    if (task.template_metadata or {}).get("output_regex"):
-        return None
+    """A choice as the row's mode wants it, or its own pattern; where that is too odd, the prompt shows the place."""
+    if given := (task.template_metadata or {}).get("output_regex"):
+        return _by_pattern(given[0] if isinstance(given, list) else given, text)
     return rf"\boxed{{{text}}}" if "boxed" in task.grading_mode else f"Answer: {text}"
 
 
@@ -39,13 +40,25 @@ def breaking(task: Any) -> dict[str, Any]:
     letter = task.expected_answer.strip().upper()
     others = [each for each in _letters(task) if each != letter]
     scripts: dict[str, Any] = {f"option_{other}": answer(task, other) or other for other in others}
+    if (task.template_metadata or {}).get("output_regex"):  # how much of an answer it takes is the row's own affair
+        return scripts
     hedges = {"hedged": f"{letter} or {others[0]}", "listed": f"{others[0]}, {letter}", "pair": f"{letter}{others[0]}"}
-    scripts |= {name: answer(task, text) or "" for name, text in hedges.items()} if others else {}
+    scripts |= {name: str(answer(task, text)) for name, text in hedges.items()} if others else {}
     return scripts | {
-        "negation": answer(task, f"not {letter}") or "",
+        "negation": str(answer(task, f"not {letter}")),
         "unmarked": letter,
-        "word": answer(task, letter * 3) or "",
+        "word": str(answer(task, letter * 3)),
     }
+
+
+def _by_pattern(pattern: Any, text: str) -> str | None:
+    """What stands before the first group of a pattern, and the choice, if the pattern finds it there."""
+    before = re.split(r"(?<!\\)\(", str(pattern), maxsplit=1)[0]
+    written = re.sub(r"\\(.)", r"\1", re.sub(r"\\s[*+?]?", " ", before)) + text
+    try:
+        return written if re.search(str(pattern), written, re.IGNORECASE) else None
+    except re.error:
+        return None
 
 
 def _letters(task: Any) -> list[str]:

@@ -165,11 +165,16 @@ async def test_a_statement_of_another_kind_is_another_action_except_in_compat() 
     assert (await graded(*pair, compat=True)).reward == 1.0
 
 
-async def test_numbers_are_compared_as_numbers_and_booleans_as_booleans_except_in_compat() -> None:
-    for expected, actual, right, reference in [(2.0, 2, 1.0, 0.0), (2, 2.0, 1.0, 0.0), (1, True, 0.0, 1.0)]:
-        pair = row(call(n=expected)), answer(call(n=actual))
-        assert (await graded(*pair)).reward == right
-        assert (await graded(*pair, compat=True)).reward == reference
+async def test_true_is_not_1_except_in_compat() -> None:
+    pair = row(call(n=1)), answer(call(n=True))
+    assert (await graded(*pair)).reward == 0.0
+    assert (await graded(*pair, compat=True)).reward == 1.0
+
+
+@pytest.mark.parametrize("compat", [False, True])
+async def test_whole_numbers_and_others_are_two_types(compat: bool) -> None:
+    for expected, actual in [(2.0, 2), (2, 2.0), (True, 1)]:
+        assert (await graded(row(call(n=expected)), answer(call(n=actual)), compat=compat)).reward == 0.0
 
 
 async def test_the_same_words_match_at_any_threshold_except_in_compat() -> None:

@@ -42,7 +42,9 @@ def breaking(task: Any) -> dict[str, Any]:
     if value is None:
         return {}
     record = value[0] if isinstance(value, list) and value else value
-    wrong: dict[str, Any] = {"empty_object": {}, "empty_list": [], "null": None, "text": "x"}
+    wrong: dict[str, Any] = {"empty_object": {}, "null": None, "text": "x"}
+    if not isinstance(value, list) or json.loads(task.schema_str).get("minItems"):
+        wrong["empty_list"] = []
     if isinstance(record, dict) and record:
         names = list(record)
         wrong |= {
