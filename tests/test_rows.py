@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import threading
+
 import orjson
 import pytest
 
@@ -78,3 +82,48 @@ def test_the_digest_depends_on_the_rows_and_not_on_blank_lines(tmp_path):
     two = rows(write(tmp_path / "b.jsonl", GOOD, b"", GOOD)).survey()
     other = rows(write(tmp_path / "c.jsonl", GOOD, {**GOOD, "expected_answer": "B"})).survey()
     assert one.digest == two.digest != other.digest
+
+
+def named(*names):
+    return [task_id for task_id, _, _ in rows([{**GOOD, "task_id": name, "n": n} for n, name in enumerate(names)])]
+
+
+def test_a_suffix_is_never_a_name_that_another_row_has():
+    assert named("a.2", "a", "a", "a") == ["a.2", "a", "a.3", "a.4"]
+    assert named("a", "a", "a.2", "a") == ["a", "a.2", "a.2.2", "a.3"]
+
+
+def test_rows_that_come_through_a_pipe_are_kept_for_the_run(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    lines = b"".join(orjson.dumps({**GOOD, "n": n}) + b"\n" for n in range(4)) + orjson.dumps({**GOOD, "n": 4})
+    writer = threading.Thread(target=path.write_bytes, args=(lines,))
+    writer.start()
+    piped = rows(path, limit=5)
+    survey = piped.survey()
+    writer.join()
+    assert [row["n"] for _, row, _ in piped] == [row["n"] for _, row, _ in piped] == [0, 1, 2, 3, 4]
+    (tmp_path / "rows.jsonl").write_bytes(lines)
+    assert survey == rows(tmp_path / "rows.jsonl").survey()
+
+
+def test_rows_may_be_any_iterable_of_objects():
+    given = [{**GOOD, "n": n} for n in range(3)]
+    for source in (given, tuple(given), iter(given), (row for row in given)):
+        found = rows(source)
+        assert found.survey().rows == 3
+        assert [row["n"] for _, row, _ in found] == [0, 1, 2]
+    endless = ({**GOOD, "n": n} for n in itertools.count())
+    assert rows(endless, limit=2).survey().rows == 2
+
+
+@pytest.mark.parametrize("bad", [5, GOOD])
+def test_what_holds_no_rows_is_refused(bad):
+    with pytest.raises(UserError, match="rows must be a file or a list of objects, not "):
+        rows(bad)
+
+
+@pytest.mark.parametrize(("bad", "says"), [("text", "row 1: not a JSON object"), ({"x": {1}}, "row 1: .*set")])
+def test_a_bad_row_of_a_list_is_named(bad, says):
+    with pytest.raises(UserError, match=says):
+        rows([GOOD, bad]).survey()

@@ -13,6 +13,12 @@ from typing import Any
 _NEVER = float("inf")
 
 
+def is_cancelled() -> bool:
+    """Whether somebody wants the running task to end. A CancelledError without that came out of what it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Deadline:
     """The deadline of a whole job and of the step it is in, for a task that may do many jobs one after another.
 

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, PositiveFloat
 
 from ludus.agent import Agent
-from ludus.deadline import Deadline
+from ludus.deadline import Deadline, is_cancelled
 from ludus.model import Model, Request
-from ludus.outcome import Failure, Stage, Verdict
+from ludus.outcome import CRASHES, Failure, Stage, Verdict
 from ludus.resources import Resources
 from ludus.response import Item, Items, Response, function_call_output
 from ludus.rollout import Job, Rollout
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class Limits(BaseModel):
     """Deadlines in seconds. All are finite, so nothing waits for ever."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     open: PositiveFloat = 60.0
     model: PositiveFloat = 600.0
@@ -110,7 +110,7 @@ class Episode:
             await self.within("open", self.limits.open, awaited(resources.open, self.task))
         try:
             self.offer_tools()
-        except Exception as error:
+        except CRASHES as error:
             raise Failure.of(error, "open") from error
 
     def offer_tools(self) -> None:
@@ -195,7 +195,10 @@ class Episode:
         """Run one tool, if this task offers it, and return what the model sees. Nothing is appended."""
         if name not in self._offered:
             return not_found()
-        return await self.resources.call(name, arguments)
+        try:
+            return await self.resources.call(name, arguments)
+        except SystemExit as error:  # must not leave a task: the event loop would end with it
+            raise Failure.of(error, "tool") from error
 
     @property
     def last_tokens(self) -> Tokens | None:
@@ -208,14 +211,16 @@ class Episode:
         self.deadline.enter(began, seconds)
         try:
             return await work
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if self.deadline.took_back_cancel():
                 raise self._too_late(stage, seconds) from None
-            raise
+            if is_cancelled():
+                raise
+            raise Failure.of(error, stage) from error
         except Failure as failure:
             failure.stage = failure.stage or stage
             raise
-        except Exception as error:
+        except CRASHES as error:
             raise Failure.of(error, stage) from error
         finally:
             self.deadline.leave()
@@ -239,11 +244,14 @@ async def play(episode: Episode, agent: Agent, *, verify: bool = True) -> Rollou
         verdict = await _act_and_verify(episode, agent, rollout, verify)
         if verdict is not None:
             rollout.judge(verdict, episode.mask)
-    except asyncio.CancelledError:
-        if not episode.deadline.took_back_cancel():
+    except asyncio.CancelledError as error:
+        if episode.deadline.took_back_cancel():
+            rollout.fail(episode._too_late("agent", episode.limits.rollout))
+        elif is_cancelled():
             raise
-        rollout.fail(episode._too_late("agent", episode.limits.rollout))
-    except Exception as error:
+        else:
+            rollout.fail(Failure.of(error, "agent"))
+    except CRASHES as error:
         rollout.fail(Failure.of(error, "agent"))
     finally:
         episode.deadline.stop()
@@ -299,7 +307,11 @@ async def _close_in_time(episode: Episode) -> None:
     except TimeoutError as error:
         cause = str(error) or f"no end after {episode.limits.close:g} s"
         raise Failure("timeout", cause, stage="close") from error
-    except Exception as error:
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        raise Failure.of(error, "close") from error
+    except CRASHES as error:
         raise Failure.of(error, "close") from error
     finally:
         episode.timings["close"] = perf_counter() - began

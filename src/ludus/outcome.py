@@ -6,12 +6,19 @@ returned one: a crash, a dead judge or a timeout is a `Failure` with a stage, a 
 
 from __future__ import annotations
 
+import asyncio
 import math
 import traceback
 from enum import StrEnum
 from typing import Any, Literal
 
 Stage = Literal["open", "model", "tool", "user", "verify", "close", "agent"]
+
+#: What code that is not ours may raise to end its own rollout. `exit()` is among it; Ctrl-C is not.
+CRASHES = (Exception, SystemExit)
+
+#: The cause where a step met a cancellation that nobody asked of it.
+STRAY_CANCEL = "CancelledError: something that it waited for was cancelled"
 
 
 class Outcome(StrEnum):
@@ -55,6 +62,8 @@ class Failure(Exception):
             return cls("timeout", str(error) or "it took too long", stage=stage, where=_where(error))
         if isinstance(error, ConnectionRefusedError):
             return cls("refused", str(error), stage=stage, where=_where(error))
+        if isinstance(error, asyncio.CancelledError):
+            return cls("crash", STRAY_CANCEL, stage=stage, where=_where(error))
         return cls("crash", _first_cause(error), stage=stage, where=_where(error))
 
 

@@ -115,9 +115,11 @@ class Rollout:
             row["responses_create_params"] = job.task.responses_create_params
         elif verdict is not None:
             # Ours come twice: first, where a reader looks for them, and last, where no field of the task can hide them.
-            row = {**row, **job.row, **verdict.values, **head, "reward": verdict.reward}
+            hidden = hidden_fields(job.row, verdict.values, job.task_id)
+            shown = {key: job.row[key] for key in job.row if key not in hidden} if hidden else job.row
+            row = {**row, **shown, **verdict.values, **head, "reward": verdict.reward}
             _add_parts(row, verdict)
-            if hidden := hidden_fields(job.row, verdict.values, job.task_id):
+            if hidden:
                 row["task_fields"] = hidden
             if self.receipt is not None:
                 row["receipt"] = self.receipt
@@ -140,6 +142,7 @@ class Rollout:
     def from_row(cls, row: dict[str, Any]) -> Rollout:
         """Read a stored row back. The task keeps all fields of the row, the verdict's named values included."""
         task = Task.model_construct(responses_create_params=row.get("responses_create_params") or {"input": []})
+        reference = row.get("agent_ref")  # a row of the input may have had anything there
         job = Job(
             row["rollout_id"],
             row["task_id"],
@@ -148,7 +151,7 @@ class Rollout:
             task_row(row, ours=True),
             row.get("attempt", 1),
             row.get("rollout_seed", 0),
-            row.get("agent_ref", {}).get("name", ""),
+            reference.get("name", "") if isinstance(reference, dict) else "",
             origin_of(row),
         )
         rollout = cls(job, outcome=Outcome(row["outcome"]), stop_reason=row.get("stop_reason"))

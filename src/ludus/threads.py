@@ -71,7 +71,7 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration):  # a future refuses to carry it
-        future.set_exception(RuntimeError(f"StopIteration: {error}"))
-    else:
+    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
         future.set_exception(error)
+    else:  # a future refuses to carry the one, and the others would end whoever waits here, with the whole run
+        future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))

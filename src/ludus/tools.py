@@ -7,6 +7,7 @@ call that could not be read or a tool that raised.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Callable
@@ -17,8 +18,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict  # pydantic reads the standard library's only from Python 3.12 on
 
+from ludus.deadline import is_cancelled
 from ludus.encoding import encode
-from ludus.outcome import Failure
+from ludus.outcome import CRASHES, STRAY_CANCEL, Failure
 from ludus.secrets import public
 from ludus.threads import awaited
 
@@ -49,7 +51,11 @@ class Tool:
             result = await awaited(self.function, owner, **values)
         except Failure:
             raise
-        except Exception as error:
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return error_text(STRAY_CANCEL)
+        except CRASHES as error:
             return error_text(public(f"{type(error).__name__}: {error}"))
         return result if isinstance(result, str) else encode(result).decode()
 

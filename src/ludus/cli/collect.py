@@ -24,7 +24,9 @@ def collect(
     environment: Annotated[
         str | None, typer.Argument(metavar="ENV", help="Name or folder; without it each row's agent_ref says.")
     ] = None,
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: its examples.")] = None,
+    input: Annotated[
+        Path | None, typer.Option("--input", "-i", help="Rows as JSONL, - for standard input; default: its examples.")
+    ] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which of its datasets to use.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A folder, or X.jsonl; default: runs/ENV-TIME.")
@@ -72,7 +74,7 @@ def collect(
     from ludus.collection.api import Collection, Options
     from ludus.settings import parse_assignments
 
-    if output is None:
+    if output is None and not resume:
         name = Path(environment or "mixed").resolve().name if "/" in (environment or "") else environment or "mixed"
         output = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     options = Options(
@@ -111,13 +113,19 @@ def _at_once(given: str | None) -> int | Literal["auto"] | None:
 
 def _run(collection: Collection, as_json: bool) -> int:
     from ludus.cli.progress import Display, summarise
+    from ludus.cli.screen import safe_json
 
     display = Display(quiet=as_json)
     collector = collection.prepare(tick=display.reading)
     if left_out := getattr(collection.rows, "left_out", 0):
         display.say(f"left out: {left_out} recorded rollouts that made no model call after that turn, or failed")
-    if collector.progress.skipped:
-        display.say(f"resuming: {collector.progress.skipped} of {collector.progress.total} rollouts are there already")
+    progress, most = collector.progress, collection.options.max_attempts
+    if progress.skipped:
+        there = progress.skipped - progress.exhausted
+        display.say(f"resuming: {there} of {progress.total} rollouts are there already")
+    if progress.exhausted:
+        times = "once" if most == 1 else f"{most} times"
+        display.say(f"{progress.exhausted} failed {times} and are not tried again: add --max-attempts {most + 1}")
     try:
         asyncio.run(_until_stopped(collection, collector, display.watch))
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -129,9 +137,7 @@ def _run(collection: Collection, as_json: bool) -> int:
     finally:
         display.close()
     if as_json:
-        import orjson
-
-        sys.stdout.write(orjson.dumps(collection.metrics, option=orjson.OPT_INDENT_2).decode() + "\n")
+        print(safe_json(collection.metrics))
     else:
         summarise(collection, collector)
     if not collection.metrics["counts"]["completed"]:

@@ -107,7 +107,9 @@ class Conversation:
                 return None
             if words[:1] == ["/quit"]:
                 self.left = True
-                raise asyncio.CancelledError  # closes the session on its way out, like Ctrl-C
+                if playing := asyncio.current_task():
+                    playing.cancel()
+                await asyncio.sleep(0)  # where that is raised, and closes the session on its way out, like Ctrl-C
             if not words:
                 continue
             if not self._obeyed(words[0]):

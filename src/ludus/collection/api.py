@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -41,7 +41,7 @@ class Options:
     """Everything that can be said about a collection; the keyword arguments of `collect` and `stream`."""
 
     model: str | Model = "local"
-    input: str | Path | list[dict[str, Any]] | None = None
+    input: str | Path | Iterable[dict[str, Any]] | None = None
     dataset: str | None = None
     output: str | Path | None = None
     repeats: int = 1
@@ -58,6 +58,15 @@ class Options:
     agent: str | None = None  # the URL of an agent server that plays the rollouts, with its own model and resources
     branch: str | Path | None = None  # recorded rollouts to go on with, each with `repeats` continuations
     turn: int | None = None  # after how many of their model calls; -1 is before the last one
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        for name in ("repeats", "concurrency", "limit", "max_attempts"):
+            value = getattr(self, name)
+            if isinstance(value, (int, float)) and value < 1:
+                raise UserError(f"{name} must be at least 1, not {value}")
+        if self.resume and self.output is None:
+            raise UserError("nothing says which collection to resume", "Name it: --output DIR")
 
 
 class Collection:
@@ -95,8 +104,10 @@ class Collection:
 
     def prepare(self, tick: Callable[[int], None] = lambda _: None, sink: Sink | None = None) -> Collector:
         """Check rows, files and identity, so that what can be known to go wrong does so before anything is spent."""
-        survey = self.rows.survey(tick)
         options = self.options
+        if self.files is not None and isinstance(self.rows.source, Path):
+            self.files.check_input(self.rows.source)
+        survey = self.rows.survey(tick)
         if isinstance(self.rows, Branches):
             check_agents(self._environments.all())
         adaptive = options.concurrency == "auto"
@@ -136,13 +147,25 @@ class Collection:
         try:
             with rare_collections():
                 await collector.run()
+        except BaseException:
+            # A disk that is full is full for these files too: what stopped the run is what there is to say.
+            with contextlib.suppress(UserError, OSError):
+                self._finish(collector, began)
+            raise
+        else:
+            self._finish(collector, began)
         finally:
             if watching is not None:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
-            self.metrics = collector.metrics.summary(round(time.perf_counter() - began, 3))
-            self.metrics["model"] = self.model.stats()
+
+    def _finish(self, collector: Collector, began: float) -> None:
+        """Sum up, let go of the journals, and write the metrics."""
+        self.metrics = collector.metrics.summary(round(time.perf_counter() - began, 3))
+        self.metrics["model"] = self.model.stats()
+        try:
             self._stack.close()
+        finally:
             if self.files is not None:
                 write_whole(self.files.metrics, orjson.dumps(self.metrics, option=orjson.OPT_INDENT_2) + b"\n")
 
@@ -166,11 +189,11 @@ class Collection:
     def _open_files(self, known: dict[str, Any], plan: Plan) -> None:
         files, options = self.files, self.options
         assert files is not None
-        self._journals = [self._stack.enter_context(Journal(path)) for path in (files.rollouts, files.failures)]
-        if options.overwrite:
-            for journal in self._journals:
-                journal.clear()
-        used = any(not journal.empty for journal in self._journals)
+        # Opening a journal repairs it, so what is not ours, or not to be changed, must be refused before.
+        found = files.in_use()
+        if found is not None and (options.overwrite or not options.resume) and not files.run.exists():
+            raise UserError(f"{found} is no collection: no {files.run.name} is beside it", "Choose another --output")
+        used = found is not None and not options.overwrite
         if used and not options.resume:
             raise UserError(
                 f"{options.output} holds a collection already",
@@ -178,6 +201,10 @@ class Collection:
             )
         if used and not options.force:
             check_same(files.run, known)
+        self._journals = [self._stack.enter_context(Journal(path)) for path in (files.rollouts, files.failures)]
+        if options.overwrite:
+            for journal in self._journals:
+                journal.clear()
         if not used or options.force:
             how = {"repeats": plan.repeats, "concurrency": plan.concurrency, "limit": options.limit}
             write_run(files.run, describe(known, {**how, "max_attempts": plan.max_attempts, "input": self.rows.name}))

@@ -25,7 +25,7 @@ from ludus.environment import Environment
 from ludus.episode import Episode, Limits
 from ludus.errors import UserError
 from ludus.model import Model
-from ludus.outcome import Failure
+from ludus.outcome import CRASHES, Failure
 from ludus.record import Row
 from ludus.resources import Resources
 from ludus.rollout import Job
@@ -42,6 +42,8 @@ class Branches(Rows):
     def __init__(self, source: str | Path, turn: int, read_task: ReadTask, limit: int | None = None) -> None:
         path = Path(source)
         super().__init__(path / "rollouts.jsonl" if path.is_dir() else path, read_task, limit)
+        if self._comes_once:
+            raise UserError(f"{path} can be read only once", "Name a file: --branch RUN/rollouts.jsonl")
         self.turn = turn
         self.left_out = 0
         self._points: dict[str, Point] = {}
@@ -154,7 +156,7 @@ class Point:
         await asyncio.gather(*map(self._close, left))
 
     async def _close(self, session: Resources | asyncio.Future[Resources]) -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(*CRASHES):
             async with asyncio.timeout(self._limits.close):
                 ready = session if isinstance(session, Resources) else await session
                 await awaited(ready.close)
@@ -174,7 +176,7 @@ class Point:
     async def _reach(self, environment: Environment, shared: Any) -> Resources:
         try:
             resources = environment.resources(environment.config, shared)
-        except Exception as error:
+        except CRASHES as error:
             raise Failure.of(error, "open") from error
         resources.seed = self.seed
         job = Job(self.parent, self.parent, 0, self.task, self.row, seed=self.seed, environment=environment.name)
@@ -227,7 +229,7 @@ class _Continuation(Episode):
         self.adopt(self._point.before, self._point.calls, {})
         try:
             self.offer_tools()
-        except Exception as error:
+        except CRASHES as error:
             raise Failure.of(error, "open") from error
 
 

@@ -21,13 +21,14 @@ from ludus.collection.branching import Branches
 from ludus.collection.journal import Journal
 from ludus.collection.jury import Jury
 from ludus.collection.metrics import Metrics
+from ludus.collection.recorded import recorded
 from ludus.collection.rows import Rows
 from ludus.deadline import Deadline
 from ludus.environment import Environment
 from ludus.episode import Episode, play
 from ludus.errors import UserError
 from ludus.model import Model
-from ludus.outcome import Failure
+from ludus.outcome import CRASHES, Failure
 from ludus.processes import shared_pool
 from ludus.receipt import Signer
 from ludus.rollout import Job, Rollout, rollout_id
@@ -73,7 +74,8 @@ class Progress:
     """What is going on right now; whoever shows it reads it when it likes."""
 
     total: int = 0
-    skipped: int = 0
+    skipped: int = 0  # not played again: recorded, or tried as often as it may be
+    exhausted: int = 0  # those of them that were tried as often as they may be
     started: float = field(default_factory=time.perf_counter)
     last_change: float = field(default_factory=time.perf_counter)
     in_flight: set[Episode] = field(default_factory=set)
@@ -116,20 +118,28 @@ class Collector:
         """Take over what the journals hold: count it, skip what is finished, retry what failed within the budget."""
         assert self._rollouts is not None, "only a collection with files can be resumed"
         assert self._failures is not None
-        for place, row in self._rollouts.places():
-            self._done.add(row["rollout_id"])
-            self.metrics.add(Rollout.from_row(row))
-            if self.plan.by_group:
-                self._places.setdefault(row["task_id"], []).append(place)
-        last: dict[str, Rollout] = {}
-        for row in self._failures.read():
-            if row["rollout_id"] not in self._done:
-                self._attempts[row["rollout_id"]] = row["attempt"]
-                last[row["rollout_id"]] = Rollout.from_row(row)
-        for name, attempts in self._attempts.items():
-            if attempts >= self.plan.max_attempts:
+        plan, repeats = self.plan, 0
+        for place, rollout in recorded(self._rollouts):
+            repeats = max(repeats, rollout.job.repeat + 1)
+            self._done.add(rollout.rollout_id)
+            self.metrics.add(rollout)
+            if plan.by_group:
+                self._places.setdefault(rollout.job.task_id, []).append(place)
+        last, spent = dict[str, Rollout](), Counter[str]()
+        for _, rollout in recorded(self._failures):
+            repeats, name = max(repeats, rollout.job.repeat + 1), rollout.rollout_id
+            if name not in self._done:
+                last[name], self._attempts[name] = rollout, rollout.job.attempt
+                # A dead server or a refused key is nothing that the rollout did: it costs none of its attempts.
+                spent[name] += rollout.error is None or rollout.error.kind not in HOPELESS
+        if repeats > plan.repeats:
+            what = f"{self._rollouts.path} holds {repeats} repeats of a task, more than the {plan.repeats} asked for"
+            raise UserError(what, f"Add --repeats {repeats}, or choose another --output")
+        for name, rollout in last.items():
+            if spent[name] >= plan.max_attempts:
                 self._done.add(name)
-                self.metrics.add(last[name])
+                self.metrics.add(rollout)
+                self.progress.exhausted += 1
         self.progress.skipped = len(self._done)
 
     async def run(self) -> None:
@@ -208,7 +218,7 @@ class Collector:
             deadlines[name] = environment.limits.deadline()
         try:
             episode = self._episode(job, environment, shared, deadlines[name])
-        except Exception as error:
+        except CRASHES as error:
             rollout = Rollout(job)
             rollout.fail(Failure.of(error, "open"))
             return rollout, None
@@ -307,7 +317,7 @@ class _Sharing:
             return await enter(environment.resources.share(environment.config)), await enter(environment.agent.share())
         except UserError:
             raise
-        except Exception as error:
+        except CRASHES as error:
             failure = Failure.of(error, "open")
             what = f"environment {environment.name} cannot open what its rollouts share: {failure.cause}"
             raise UserError(what, HOPELESS.get(failure.kind, "")) from error

@@ -19,14 +19,15 @@ from ludus.errors import UserError
 
 
 class Journal:
-    """A JSONL file that is only ever appended to.
+    """A JSONL file that is only ever appended to. `hint` is what to do when that is not possible any more.
 
     with Journal(path) as journal:
         journal.append(rollout.encode())
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, hint: str = "What was finished is safe: make room, then use --resume") -> None:
         self.path = path
+        self._hint = hint
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -55,9 +56,7 @@ class Journal:
                 written += os.pwrite(self._file, data[written:], self._size + written)
         except OSError as error:
             os.ftruncate(self._file, self._size)
-            raise UserError(
-                f"cannot write {self.path}: {error.strerror}", "What was finished is safe: make room, then use --resume"
-            ) from error
+            raise self._cannot_write(error) from error
         self._size += len(data)
 
     def read(self) -> Iterator[dict[str, Any]]:
@@ -92,9 +91,16 @@ class Journal:
     def close(self) -> None:
         """Make it durable and let go of it."""
         if self._file >= 0:
-            os.fsync(self._file)
-            os.close(self._file)
-            self._file = -1
+            file, self._file = self._file, -1
+            try:
+                os.fsync(file)
+            except OSError as error:
+                raise self._cannot_write(error) from error
+            finally:
+                os.close(file)
+
+    def _cannot_write(self, error: OSError) -> UserError:
+        return UserError(f"cannot write {self.path}: {error.strerror}", self._hint)
 
     def _lock(self) -> None:
         try:

@@ -18,8 +18,9 @@ from typing import Any
 
 from ludus.collection.groups import Group, Groups
 from ludus.collection.journal import Journal
+from ludus.deadline import is_cancelled
 from ludus.environment import Environment
-from ludus.outcome import Failure, Verdict
+from ludus.outcome import CRASHES, Failure, Verdict
 from ludus.receipt import Signer
 from ludus.resources import Resources
 from ludus.response import Response
@@ -114,7 +115,7 @@ def fresh(environment: Environment, shared: Any, *, seed: int) -> Resources:
     """Resources to judge a group with."""
     try:
         resources = environment.resources(environment.config, shared)
-    except Exception as error:
+    except CRASHES as error:
         raise Failure.of(error, "verify") from error
     resources.seed = seed
     return resources
@@ -127,7 +128,11 @@ async def verdicts(resources: Resources, task: Any, responses: list[Response], s
             found = await awaited(resources.verify_group, task, responses)
     except TimeoutError as error:
         raise Failure("timeout", str(error) or f"no end after {seconds:g} s", stage="verify") from error
-    except Exception as error:
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        raise Failure.of(error, "verify") from error
+    except CRASHES as error:
         raise Failure.of(error, "verify") from error
     if not isinstance(found, (list, tuple)) or len(found) != len(responses):
         what = f"{len(found)} verdicts" if isinstance(found, (list, tuple)) else f"{found!r:.80}"

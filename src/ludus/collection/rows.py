@@ -1,17 +1,18 @@
 """Rows of a dataset, read as a stream: a million rows cost what one row costs.
 
 A survey reads everything once before the run, so that a bad row is reported with its file, line and field while
-nothing has been spent yet; the run then reads the rows again, one at a time. Rows that are generated are kept in a
-temporary file meanwhile: they are made once, and never while rollouts are waiting.
+nothing has been spent yet; the run then reads the rows again, one at a time. Rows that are generated, or come through a
+pipe, are kept in a temporary file meanwhile: they come once, and never while rollouts are waiting.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import stat
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -36,19 +37,24 @@ class Survey:
 
 
 class Rows:
-    """The rows of a JSONL file, of a list or of a generator, as tasks. Iterate it as often as you like."""
+    """The rows of a JSONL file (`-` is standard input), of any iterable or of a dataset that is generated, as tasks.
+
+    Iterate it as often as you like.
+    """
 
     def __init__(
         self,
-        source: str | Path | list[dict[str, Any]] | Generated,
+        source: str | Path | Iterable[dict[str, Any]] | Generated,
         read_task: ReadTask,
         limit: int | None = None,
         seed: int = 0,
     ) -> None:
-        self.source = Path(source) if isinstance(source, str) else source
-        self.name = (
-            source.name if isinstance(source, Generated) else "rows" if isinstance(source, list) else str(source)
-        )
+        self.source = _source(source, limit)
+        self._comes_once = isinstance(self.source, Path) and _is_stream(self.source)
+        if isinstance(self.source, Generated):
+            self.name = self.source.name
+        else:  # a pipe has another name every time
+            self.name = "rows" if isinstance(self.source, list) or self._comes_once else str(self.source)
         self._read_task = read_task
         self._limit = limit
         self._seed = seed
@@ -96,22 +102,27 @@ class Rows:
                 yield where, parse(where, line)
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
-        if isinstance(self.source, list):
-            encoded = ((f"row {index}", orjson.dumps(row)) for index, row in enumerate(self.source))
+        source = self.source
+        if isinstance(source, list):
+            encoded = ((f"row {index}", _encoded(index, row)) for index, row in enumerate(source))
             return itertools.islice(encoded, self._limit)
-        if isinstance(self.source, Generated):
-            return self._generate(self.source) if self._kept is None else self._read(self._kept)
-        return itertools.islice(self._read(self.source), self._limit)
+        if self._kept is not None:
+            return self._read(self._kept)
+        if isinstance(source, Generated):
+            made = enumerate(source.rows(self._seed), start=1)
+            return self._keep((f"{self.name}:{number}", orjson.dumps(row)) for number, row in made)
+        if self._comes_once:
+            return self._keep(self._read(source))
+        return itertools.islice(self._read(source), self._limit)
 
-    def _generate(self, source: Generated) -> Iterator[tuple[str, bytes]]:
-        """Make the rows, and keep them once all are made."""
+    def _keep(self, lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+        """Lines that come only once, kept for later when the last of them has come."""
         handle, name = tempfile.mkstemp(prefix="ludus-rows-")
         weakref.finalize(self, Path(name).unlink, missing_ok=True)
         with os.fdopen(handle, "wb") as file:
-            for number, row in enumerate(itertools.islice(source.rows(self._seed), self._limit), start=1):
-                line = orjson.dumps(row)
-                file.write(line + b"\n")
-                yield f"{self.name}:{number}", line
+            for where, line in itertools.islice(lines, self._limit):
+                file.write(line.rstrip(b"\n") + b"\n")
+                yield where, line
         self._kept = Path(name)
 
     def _read(self, path: Path) -> Iterator[tuple[str, bytes]]:
@@ -122,6 +133,34 @@ class Rows:
                         yield f"{path}:{number}", line
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _source(
+    given: str | Path | Iterable[dict[str, Any]] | Generated, limit: int | None
+) -> Path | list[Any] | Generated:
+    if isinstance(given, (str, Path)):
+        return Path("/dev/stdin") if str(given) == "-" else Path(given)
+    if isinstance(given, (list, Generated)):
+        return given
+    if isinstance(given, dict) or not isinstance(given, Iterable):
+        raise UserError(f"rows must be a file or a list of objects, not {given!r:.60}", "Example: input=[row]")
+    return list(itertools.islice(given, limit))
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether it can be read only once: a pipe, or a terminal."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _encoded(index: int, row: Any) -> bytes:
+    try:
+        return orjson.dumps(row)
+    except TypeError as error:
+        raise UserError(f"row {index}: {error}", "Each row must be an object as JSON knows it") from error
 
 
 class Names:
@@ -135,8 +174,11 @@ class Names:
         """A name that no other has."""
         key, counts = hash(name), self._counts
         if key in self._seen:
-            counts[name] = counts.get(name, 1) + 1
-            name = f"{name}.{counts[name]}"
+            count = counts.get(name, 1) + 1
+            while (key := hash(f"{name}.{count}")) in self._seen:  # a row may be called like that by itself
+                count += 1
+            counts[name] = count
+            name = f"{name}.{count}"
         self._seen.add(key)
         return name
 

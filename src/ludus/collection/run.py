@@ -1,11 +1,13 @@
 """The identity of a run: what must be the same for two sittings to belong to one collection.
 
 `run.json` is written before the first rollout. A resume compares it and refuses to mix rollouts of two different
-runs. How many repeats, rows or rollouts at once is not part of the identity: a run may be extended.
+runs. How many repeats or rollouts at once is not part of the identity: a run may be extended with more repeats. Other
+rows, and more of the same, are another dataset.
 """
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -34,6 +36,21 @@ class Files:
         else:
             self.rollouts, self.failures = path / "rollouts.jsonl", path / "failures.jsonl"
             self.run, self.metrics = path / "run.json", path / "metrics.json"
+
+    def check_input(self, path: Path) -> None:
+        """Refuse to write over what is to be read."""
+        for ours in (self.rollouts, self.failures, self.run, self.metrics):
+            with contextlib.suppress(OSError):  # one that is not there is not the same
+                if ours.samefile(path):
+                    raise UserError(f"{path} is the input and would be written over", "Choose another --output")
+
+    def in_use(self) -> Path | None:
+        """The journal that holds something already, if one does. Nothing is opened to find out."""
+        for path in (self.rollouts, self.failures):
+            with contextlib.suppress(OSError):
+                if path.stat().st_size:
+                    return path
+        return None
 
 
 def identity(environments: list[Environment], model: Model, dataset: dict[str, Any], seed: int) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from ludus.collection.replay import has_session, replay
 from ludus.collection.stored import Stored, bad_row, parse, unreadable
 from ludus.collection.stored_groups import NeedsWholeFile, StoredGroups
-from ludus.deadline import Deadline
+from ludus.deadline import Deadline, is_cancelled
 from ludus.environment import Environment
 from ludus.errors import UserError
-from ludus.outcome import Failure, Verdict
+from ludus.outcome import CRASHES, Failure, Verdict
 from ludus.receipt import Signer
 from ludus.record import Row
 from ludus.resources import Resources
@@ -76,7 +76,7 @@ class Scorer:
         task = self.task(stored.task)
         try:
             resources = environment.resources(environment.config, self.shared)
-        except Exception as error:
+        except CRASHES as error:
             raise Failure.of(error, "open") from error
         resources.seed = stored.seed
         if self.has_session:
@@ -87,10 +87,12 @@ class Scorer:
             if self._is_async:
                 return Verdict.of(await resources.verify(task, response)), None
             return Verdict.of(await awaited(resources.verify, task, response)), None
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if deadline.took_back_cancel():
                 raise Failure("timeout", f"no end after {seconds:g} s", stage="verify") from None
-            raise
+            if is_cancelled():
+                raise
+            raise Failure.of(error, "verify") from error
         finally:
             deadline.leave()
 
@@ -161,7 +163,7 @@ class Scorers:
         try:
             stored = Stored(parse(line), number)
         except Failure as failure:
-            answer.failure, answer.line = failure, unreadable(failure, number)
+            answer.failure, answer.line = failure, unreadable(failure, number, line)
             return answer
         answer.name, answer.before, answer.was_masked = stored.name, stored.reward, stored.is_masked
         try:
@@ -185,7 +187,7 @@ class Scorers:
                 answer.line = stored.line(line, scorer.environment.name, verdict, receipt, drift)
         except (UserError, NeedsWholeFile):
             raise
-        except Exception as error:
+        except CRASHES as error:
             deep = isinstance(error, RecursionError)
             answer.failure = bad_row("it is nested too deeply") if deep else Failure.of(error, "verify")
             answer.line = stored.failed(scorer.environment.name if scorer is not None else "", answer.failure)
@@ -221,7 +223,7 @@ class Scorers:
             shared = await self._stack.enter_async_context(environment.resources.share(environment.config))
         except UserError:
             raise
-        except Exception as error:
+        except CRASHES as error:
             cause = Failure.of(error, "open").cause
             raise UserError(f"environment {environment.name} cannot open what its rollouts share: {cause}") from error
         return Scorer(environment, shared)

@@ -1,0 +1,79 @@
+"""What a collection writes over, and what it refuses to touch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+import ludus
+from ludus import ScriptedModel, UserError
+
+
+def lines(rows: list[dict[str, object]]) -> bytes:
+    """Rows as a file that an editor left without a final line end."""
+    return b"\n".join(orjson.dumps(row) for row in rows)
+
+
+@pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}, {"resume": True, "force": True}])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_input_is_never_the_output(counter, rows, tmp_path, options, count):
+    mine = tmp_path / "mine.jsonl"
+    mine.write_bytes(lines(rows(count)))
+    with pytest.raises(UserError, match="is the input and would be written over. Choose another --output"):
+        ludus.collect(counter, model=ScriptedModel(["done"]), input=mine, output=mine, **options)
+    (tmp_path / "link.jsonl").symlink_to(mine)
+    with pytest.raises(UserError, match="is the input"):
+        ludus.collect(counter, model=ScriptedModel(["done"]), input=tmp_path / "link.jsonl", output=mine, **options)
+    assert mine.read_bytes() == lines(rows(count))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.jsonl", "mine.jsonl"]
+
+
+@pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}, {"resume": True, "overwrite": True}])
+def test_a_file_that_is_no_collection_stays_as_it_is(counter, rows, tmp_path, options):
+    mine = tmp_path / "mine.jsonl"
+    mine.write_bytes(lines(rows(3)))
+    with pytest.raises(UserError, match=r"mine\.run\.json"):
+        ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(2), output=mine, **options)
+    assert mine.read_bytes() == lines(rows(3))
+    assert list(tmp_path.iterdir()) == [mine]
+
+
+def test_a_collection_that_is_refused_keeps_its_torn_line(counter, rows, tmp_path):
+    """It may be another's, and is repaired when it is resumed."""
+    ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3), output=tmp_path)
+    journal = tmp_path / "rollouts.jsonl"
+    torn = journal.read_bytes()[:-10]
+    journal.write_bytes(torn)
+    with pytest.raises(UserError, match="holds a collection already"):
+        ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3), output=tmp_path)
+    with pytest.raises(UserError, match="different run"):
+        ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(4), output=tmp_path, resume=True)
+    assert journal.read_bytes() == torn
+    ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3), output=tmp_path, resume=True)
+    assert len(journal.read_bytes().splitlines()) == 3
+
+
+def test_a_full_disk_is_told_in_the_words_of_the_journal_and_not_of_the_metrics(tmp_path: Path):
+    """The system's limit on file sizes stops the journal, and a folder in its place the file of the metrics."""
+    (tmp_path / "out" / "metrics.json").mkdir(parents=True)
+    (tmp_path / "script.yaml").write_text("- done\n")
+    code = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    code += "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000)); sys.argv[0] = 'ludus';"
+    code += "from ludus.cli import main; main()"
+    words = ["collect", "example_session_state_mgmt", "--model", "scripted:script.yaml", "--output", "out", "-n", "20"]
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: cannot write out/rollouts.jsonl: File too large. What was finished is safe")
+    assert last.endswith("--resume")
+
+
+def test_metrics_that_cannot_be_written_are_told_where_all_else_went_well(counter, rows, tmp_path):
+    (tmp_path / "metrics.json").mkdir()
+    with pytest.raises(UserError, match=r"cannot write .*metrics\.json"):
+        ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(2), output=tmp_path)
+    assert len((tmp_path / "rollouts.jsonl").read_bytes().splitlines()) == 2

@@ -1,0 +1,153 @@
+"""Resuming: what is taken over, what is tried again, and what is refused in one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import ludus
+from ludus import Resources, ScriptedModel, UserError
+
+DEAD = ScriptedModel([{"error": {"kind": "refused", "cause": "cannot reach http://127.0.0.1:9"}}], name="m")
+FLAKY = ScriptedModel([{"error": {"kind": "http_500", "cause": "down"}}], name="m")
+GOOD = ScriptedModel(["done"], name="m")
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
+    words = ("collect", "example_session_state_mgmt", "--model", "scripted:script.yaml", *words)
+    return subprocess.run(
+        [sys.executable, "-m", "ludus", *words], cwd=folder, env=kept, capture_output=True, text=True, input=""
+    )
+
+
+def test_a_dead_server_costs_no_attempt(counter, rows, tmp_path):
+    for sitting in range(5):
+        with pytest.raises(UserError, match="cannot reach"):
+            ludus.collect(counter, model=DEAD, input=rows(3), output=tmp_path, resume=sitting > 0)
+    result = ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, resume=True)
+    assert result.metrics["counts"] == {"dispatched": 3, "completed": 3, "failed": 0, "masked": 0}
+    attempts = [orjson.loads(line)["attempt"] for line in (tmp_path / "rollouts.jsonl").read_bytes().splitlines()]
+    assert attempts == [6, 6, 6]
+
+
+def test_a_dead_server_between_real_failures_does_not_use_up_the_budget(counter, rows, tmp_path):
+    ludus.collect(counter, model=FLAKY, input=rows(2), output=tmp_path)
+    with pytest.raises(UserError, match="cannot reach"):
+        ludus.collect(counter, model=DEAD, input=rows(2), output=tmp_path, resume=True)
+    ludus.collect(counter, model=FLAKY, input=rows(2), output=tmp_path, resume=True)
+    ludus.collect(counter, model=FLAKY, input=rows(2), output=tmp_path, resume=True)
+    spent = ludus.collect(counter, model=GOOD, input=rows(2), output=tmp_path, resume=True)
+    assert spent.metrics["counts"] == {"dispatched": 2, "completed": 0, "failed": 2, "masked": 0}
+
+
+def test_a_resume_says_what_it_does_not_try_again(tmp_path):
+    (tmp_path / "script.yaml").write_text("- error: {kind: http_500, cause: down}\n")
+    command(tmp_path, "-o", "out", "--max-attempts", "1")
+    (tmp_path / "script.yaml").write_text("- done\n")
+    again = command(tmp_path, "-o", "out", "--max-attempts", "1", "--resume", "--force")
+    assert "resuming: 0 of 8 rollouts are there already" in again.stderr
+    assert "8 failed once and are not tried again: add --max-attempts 2" in again.stderr
+    mended = command(tmp_path, "-o", "out", "--max-attempts", "2", "--resume", "--force")
+    assert mended.returncode == 0
+    assert "not tried again" not in mended.stderr
+
+
+def test_fewer_repeats_than_there_are_is_refused(counter, rows, tmp_path):
+    ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, repeats=4)
+    with pytest.raises(UserError, match=r"holds 4 repeats of a task, more than the 1 asked for. Add --repeats 4"):
+        ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, resume=True)
+    again = ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, repeats=4, resume=True)
+    assert again.metrics["counts"]["completed"] == 12
+
+
+RECORD = {"rollout_id": "t-0", "task_id": "t", "repeat": 0, "attempt": 1, "outcome": "completed", "reward": 1.0}
+FAILED = {**RECORD, "outcome": "failed", "stage": "model", "kind": "http_500", "cause": "down"}
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "why"),
+    [
+        ("rollouts", {"x": 1}, "it has no rollout_id, task_id and outcome"),
+        ("rollouts", [1], "it has no rollout_id, task_id and outcome"),
+        ("rollouts", {**RECORD, "outcome": "splendid"}, "'splendid' is not a valid Outcome"),
+        ("rollouts", {**RECORD, "repeat": "first"}, "repeat is 'first'"),
+        ("rollouts", {**RECORD, "reward": "much"}, "a reward must be a finite number"),
+        ("rollouts", {key: RECORD[key] for key in RECORD if key != "repeat"}, "'repeat' is missing"),
+        ("rollouts", {**RECORD, "usage": [1]}, r"usage is \[1\]"),
+        ("failures", {key: FAILED[key] for key in FAILED if key != "kind"}, "'kind' is missing"),
+        ("failures", {**FAILED, "attempt": None}, "attempt is None"),
+    ],
+)
+def test_a_line_that_is_no_rollout_is_named(counter, rows, tmp_path, file, line, why):
+    ludus.collect(counter, model=GOOD, input=rows(1), output=tmp_path)
+    journal = tmp_path / f"{file}.jsonl"
+    number = len(journal.read_bytes().splitlines()) + 1
+    with journal.open("ab") as lines:
+        lines.write(orjson.dumps(line) + b"\n")
+    with pytest.raises(UserError, match=rf"{file}\.jsonl:{number}: not a rollout: .*{why}.*Remove the line"):
+        ludus.collect(counter, model=GOOD, input=rows(1), output=tmp_path, resume=True)
+
+
+def test_a_resume_needs_the_name_of_a_collection(counter, rows, tmp_path):
+    with pytest.raises(UserError, match="which collection to resume. Name it: --output DIR"):
+        ludus.collect(counter, model=GOOD, input=rows(1), resume=True)
+    (tmp_path / "script.yaml").write_text("- done\n")
+    done = command(tmp_path, "--resume")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "Name it: --output DIR" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("option", [{"repeats": 0}, {"repeats": -1}, {"limit": -1}, {"limit": 0}, {"concurrency": 0}])
+def test_less_than_one_of_anything_is_refused(counter, rows, option):
+    with pytest.raises(UserError, match=f"{next(iter(option))} must be at least 1, not "):
+        ludus.collect(counter, model=GOOD, input=rows(1), **option)
+
+
+@pytest.mark.parametrize("reference", [None, "mcqa", 3, [1]])
+def test_a_row_may_have_anything_as_its_agent_ref(counter, rows, tmp_path, reference):
+    given = rows(2, agent_ref=reference)
+    ludus.collect(counter, model=GOOD, input=given, output=tmp_path)
+    again = ludus.collect(counter, model=GOOD, input=given, output=tmp_path, resume=True)
+    assert again.metrics["counts"]["completed"] == len(list(again)) == 2
+
+
+def test_a_field_of_the_task_is_never_taken_for_one_of_the_record(rows, tmp_path):
+    """Not even where the record has no such field this time."""
+
+    class Reading(Resources):
+        async def verify(self, task: Any, response: Any) -> float:
+            return float(task.mask == "a task's own")
+
+    theirs = {"mask": "a task's own", "turn_rewards": "many", "reward_components": 7, "parent": 1, "receipt": 2}
+    result = ludus.collect(Reading, model=GOOD, input=rows(2, **theirs), output=tmp_path)
+    assert result.metrics["counts"]["completed"] == 2
+    for line in (tmp_path / "rollouts.jsonl").read_bytes().splitlines():
+        row = orjson.loads(line)
+        assert not {"mask", "turn_rewards", "reward_components", "parent"} & set(row)
+        assert row["task_fields"] == theirs
+        assert row["receipt"] != 2
+    again = ludus.collect(Reading, model=GOOD, input=rows(2, **theirs), output=tmp_path, resume=True)
+    assert again.metrics["counts"]["completed"] == 2
+    for rollout in again:
+        assert (rollout.verdict.mask, rollout.verdict.turn_rewards, rollout.verdict.components) == (None, [], {})
+        assert rollout.job.row.items() >= theirs.items()
+
+
+def test_standard_input_and_pipes_can_be_collected_from(tmp_path):
+    (tmp_path / "script.yaml").write_text("- done\n")
+    row = {"responses_create_params": {"input": "go"}, "initial_count": 0, "expected_count": 0}
+    lines = b"".join(orjson.dumps({**row, "n": n}) + b"\n" for n in range(5))
+    base = [sys.executable, "-m", "ludus", "collect", "example_session_state_mgmt", "--model", "scripted:script.yaml"]
+    for number, name in enumerate(("-", "/dev/stdin")):
+        words = [*base, "--input", name, "--output", f"out{number}", "--json"]
+        done = subprocess.run(words, cwd=tmp_path, input=lines, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        assert orjson.loads(done.stdout)["counts"]["completed"] == 5
