@@ -148,6 +148,22 @@ async def test_anything_but_a_whole_reply_is_a_dropped_connection(sent: bytes):
     assert caught.value.kind == "disconnected"
 
 
+async def test_a_server_that_hangs_up_at_once_is_a_dropped_connection():
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async with listening(script) as (client, _), asyncio.timeout(10):
+        connection = await client._connect()
+        while not connection._transport.is_closing():
+            await asyncio.sleep(0.01)
+        with pytest.raises(ConnectionError):
+            await connection.exchange(b"GET / HTTP/1.1\r\n\r\n", b"")
+        for _ in range(20):
+            with pytest.raises(Failure) as caught:
+                await client.request("POST", "/")
+            assert caught.value.kind == "disconnected"
+
+
 async def test_neither_a_second_reply_nor_what_follows_a_body_brings_headers():
     chunked = b"HTTP/1.1 200 OK\r\nx-a: 1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-evil: 1\r\n\r\n"
     for sent in (chunked, whole(b"ok", b"x-a: 1") + whole(b"more", b"x-evil: 1")):

@@ -149,6 +149,8 @@ class _Connection(asyncio.Protocol):
 
     async def exchange(self, head: bytes, body: bytes) -> Reply:
         """Send a request and wait for its reply. Raises `ConnectionError` where none comes."""
+        if self._transport.is_closing():  # it was lost before anything could be asked, and is not lost twice
+            raise ConnectionResetError("it was closed")
         self.reusable, self._in_head, self._until_end = False, True, False
         self._answer = asyncio.get_running_loop().create_future()
         self._parser = HttpResponseParser(self)
