@@ -116,7 +116,7 @@ def compare(rows: int, rounds: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--run", nargs=3, metavar=("WHAT", "SOURCE", "TARGET"), help="one measurement in this process")
     options = parser.parse_args()
     if options.run is None:

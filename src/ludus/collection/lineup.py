@@ -19,8 +19,8 @@ from ludus.deadline import Deadline
 #: How many bytes may wait for their turn.
 HELD = 8 << 20
 
-#: Seconds after which a worker that never waits lets the others run.
-BREATH = 0.002
+#: Seconds after which a worker that never waits lets the others run: as long as another process may wait for a block.
+BREATH = 0.0005
 
 
 class Part:

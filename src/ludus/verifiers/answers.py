@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 _BOX = "\\boxed{"
+_PLAIN_BOX = re.compile(r"([^{}\\]*)\}")
 _WRAPPER = "\\text{"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is text, in LaTeX as here
 _ANSWER_COLON = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
@@ -32,6 +33,8 @@ def last_boxed(text: str) -> str | None:
     if start < 0:
         return None
     start += len(_BOX)
+    if plain := _PLAIN_BOX.match(text, start):  # as most are
+        return plain[1]
     depth = 1
     for token in _BRACE.finditer(text, start):
         depth += _step(token[0])

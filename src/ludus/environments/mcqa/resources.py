@@ -59,9 +59,10 @@ class MultipleChoice(Resources):
     async def _answer(self, task: Task, text: str, choices: dict[str, str]) -> str | None:
         if not text.strip():
             return None
-        answer = await self._by_template(task, text, choices)
-        if answer is not None:
-            return answer
+        if task.template_metadata:
+            answer = await self._by_template(task, text, choices)
+            if answer is not None:
+                return answer
         mode = MODES[self.config.grading_mode or task.grading_mode]
         return mode(text, choices, self.config.compat)
 
