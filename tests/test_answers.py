@@ -40,7 +40,10 @@ balanced = st.recursive(plain, lambda inner: st.lists(inner.map(lambda text: "{"
 @given(hostile)
 def test_no_text_makes_an_extraction_raise(text: str) -> None:
     for function in FUNCTIONS:
-        function(text)
+        found = function(text)
+        assert found is None or isinstance(found, str | list)
+    for part in (last_boxed(text), first_answer(text), unwrap_text(text), *marked_answers(text)):
+        assert part is None or part in text
 
 
 @given(before=hostile, value=balanced, after=plain)

@@ -287,3 +287,11 @@ def test_ten_thousand_tasks_give_the_same_interval_each_time():
     found = compare(*sides)
     assert found is not None
     assert found.interval == compare(*sides).interval  # type: ignore[union-attr]
+
+
+def test_rewards_that_no_statistics_can_hold_are_refused_with_their_place(tmp_path: Path):
+    write(tmp_path / "a.jsonl", *(row(f"t{number}", 1.0) for number in range(8)))
+    write(tmp_path / "b.jsonl", *(row(f"t{number}", (-1) ** number * 1e308) for number in range(8)))
+    done = run("a.jsonl", "b.jsonl", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "error: b.jsonl:1: a reward of 1e+308 is beyond comparison\n"

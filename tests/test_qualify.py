@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 from pathlib import Path
@@ -244,6 +245,38 @@ def test_the_command_prints_json():
     assert card["passed"]
     assert card["oracle"] == 1.0
     assert {check["status"] for check in card["checks"]} == {"ok"}
+
+
+@pytest.mark.parametrize("share", ["-0.1", "1.5"])
+@pytest.mark.parametrize("limit", ["--min-oracle", "--max-false-positive", "--max-false-negative"])
+def test_a_limit_that_is_no_share_is_refused(limit, share):
+    assert run("mcqa", "--limit", 1, limit, share).exit_code == 2
+
+
+def test_an_oracle_follows_the_pattern_of_a_row(tmp_path):
+    asked = {"responses_create_params": {"input": "Which is a rock? Say it as you were told."}}
+    options = [{letter: text} for letter, text in zip("ABCD", ("oak", "basalt", "wool", "milk"), strict=True)]
+    metadata = {"output_regex": r"Option Selected:\s*([A-D])"}
+    row = {**asked, "options": options, "expected_answer": "B", "template_metadata": metadata}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    card = qualify("mcqa", input=tmp_path / "rows.jsonl")
+    assert (card.oracle, card.passed) == (1.0, True)
+
+
+@pytest.mark.parametrize(("least", "refused"), [({}, False), ({"minItems": 1}, True)])
+def test_an_empty_list_is_wrong_only_where_the_schema_says_so(tmp_path, least, refused):
+    schema = {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}, **least}
+    row = {"responses_create_params": {"input": "List."}, "schema_str": json.dumps(schema), "schema_type": "json"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    card = qualify("structured_outputs", input=tmp_path / "rows.jsonl")
+    assert card.passed
+    assert [check.status for check in card.checks if check.name == "false positives"] == ["ok"]
+    task = Environment.load("structured_outputs").task(row)
+    assert ("empty_list" in hooks_of("structured_outputs").breaking(task)) is refused
+
+
+def hooks_of(name: str) -> Any:
+    return importlib.import_module(f"ludus.environments.{name}.qualify")
 
 
 def test_a_folder_says_what_it_expects(folder):

@@ -42,6 +42,27 @@ def leaky(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    """An environment whose verdict takes a minute. It leaves a file when a session is opened, judged and closed."""
+    (tmp_path / "environment.yaml").write_text("name: slow\nresources: resources.py:Slow\n")
+    (tmp_path / "resources.py").write_text(
+        "import asyncio\n"
+        "from pathlib import Path\n"
+        "from ludus import Resources\n"
+        "class Slow(Resources):\n"
+        "    async def open(self, task):\n"
+        f"        Path({str(tmp_path)!r}, 'opened').touch()\n"
+        "    async def verify(self, task, response):\n"
+        f"        Path({str(tmp_path)!r}, 'asked').touch()\n"
+        "        await asyncio.sleep(60)\n"
+        "        return 1.0\n"
+        "    async def close(self):\n"
+        f"        Path({str(tmp_path)!r}, 'closed').touch()\n"
+    )
+    return tmp_path
+
+
 def test_beyond_loopback_a_token_is_demanded_before_anything_listens(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("LUDUS_TOKEN", raising=False)
     with pytest.raises(UserError, match=r"listening on 0\.0\.0\.0 needs a token\. Set LUDUS_TOKEN"):
@@ -109,26 +130,32 @@ def test_so_is_one_whose_first_request_was_in_time(monkeypatch: pytest.MonkeyPat
                 pass
 
 
-def test_a_rollout_that_a_stopping_server_cuts_short_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_rollout_that_a_stopping_server_cuts_short_is_told_so(monkeypatch: pytest.MonkeyPatch, slow: Path):
     monkeypatch.setattr(listening, "STOP_SECONDS", 1)
-    (tmp_path / "environment.yaml").write_text("name: slow\nresources: resources.py:Slow\n")
-    (tmp_path / "resources.py").write_text(
-        "import asyncio\n"
-        "from pathlib import Path\n"
-        "from ludus import Resources\n"
-        "class Slow(Resources):\n"
-        "    async def verify(self, task, response):\n"
-        f"        Path({str(tmp_path)!r}, 'asked').touch()\n"
-        "        await asyncio.sleep(60)\n"
-        "        return 1.0\n"
-    )
     with ThreadPoolExecutor() as pool:
-        with served(str(tmp_path)) as serving:
+        with served(str(slow)) as serving:
             agent = next(server for server in serving.plan.servers if server.kind == "responses_api_agents")
             told = pool.submit(Web(agent.url).post, "/run", {"responses_create_params": {"input": "x"}})
-            _until((tmp_path / "asked").exists)
+            _until((slow / "asked").exists)
         reply = told.result(20)
     assert (reply.status, reply.json()["kind"]) == (503, "disconnected")
+    assert (slow / "closed").exists()
+
+
+def test_mcp_requests_count_among_those_at_once(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("mcp")
+    with served(COUNTER, resources_only=True, mcp=True) as serving:
+        monkeypatch.setattr(serving.apps[COUNTER].guard, "at_once", 0)
+        assert Web(url_of(serving, COUNTER)).post("/mcp", {}).status == 503
+
+
+def test_on_ipv6_the_head_tells_an_address_that_works():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with served(COUNTER, resources_only=True, host="::1") as serving:
+        assert asyncio.run(_get(serving.head_url, "/health")) == 200
 
 
 def test_a_token_may_hold_any_letters(monkeypatch: pytest.MonkeyPatch):
@@ -160,28 +187,14 @@ def test_what_goes_wrong_here_tells_nothing_of_this_machine(
     assert "sk-very-secret-value" not in caplog.text
 
 
-def test_a_client_that_leaves_takes_its_rollout_with_it(tmp_path: Path):
-    (tmp_path / "environment.yaml").write_text("name: slow\nresources: resources.py:Slow\n")
-    (tmp_path / "resources.py").write_text(
-        "import asyncio\n"
-        "from pathlib import Path\n"
-        "from ludus import Resources\n"
-        "class Slow(Resources):\n"
-        "    async def open(self, task):\n"
-        f"        Path({str(tmp_path)!r}, 'opened').touch()\n"
-        "    async def verify(self, task, response):\n"
-        "        await asyncio.sleep(60)\n"
-        "        return 1.0\n"
-        "    async def close(self):\n"
-        f"        Path({str(tmp_path)!r}, 'closed').touch()\n"
-    )
-    with served(str(tmp_path)) as serving:
+def test_a_client_that_leaves_takes_its_rollout_with_it(slow: Path):
+    with served(str(slow)) as serving:
         agent = next(server for server in serving.plan.servers if server.kind == "responses_api_agents")
         body = b'{"responses_create_params":{"input":"x"}}'
         with socket.create_connection(_address(agent.url), timeout=20) as connection:
             connection.sendall(b"POST /run HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
-            _until((tmp_path / "opened").exists)
-        _until((tmp_path / "closed").exists)
+            _until((slow / "opened").exists)
+        _until((slow / "closed").exists)
 
 
 def _until(holds: Callable[[], bool], seconds: float = 20.0) -> None:

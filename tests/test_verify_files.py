@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,8 @@ class Anything(Resources):
     """Takes any answer."""
 
     async def verify(self, task: object, response: Response) -> float:
+        if response.output_text == "crash":
+            raise ValueError("boom")
         return 1.0
 
 
@@ -35,6 +40,23 @@ def scored(path: Path, text: str, encoding: str = "utf-8") -> dict[str, object]:
 def test_integers_of_any_size_come_out_as_they_went_in(tmp_path: Path, number: int):
     found = scored(tmp_path / "rows.jsonl", ROW % f'{{"deep":[{number}]}}')
     assert (found["reward"], found["kept"]) == (1.0, {"deep": [number]})
+
+
+def test_so_they_do_from_a_row_that_cannot_be_judged(tmp_path: Path):
+    found = scored(tmp_path / "rows.jsonl", (ROW % 2**70).replace("yes", "crash"))
+    assert (found["kind"], found["kept"]) == ("crash", 2**70)
+
+
+def test_a_disk_that_is_full_leaves_the_input_as_it_was_and_says_what_to_do(tmp_path: Path):
+    text = (ROW % 1 + "\n") * 2000
+    (tmp_path / "rows.jsonl").write_text(text)
+    words = [sys.executable, "-m", "ludus", "verify", "rows.jsonl", "--env", "string_match", "-o", "rows.jsonl"]
+    limited = f"ulimit -f 100; exec {shlex.join(words)}"
+    done = subprocess.run(["bash", "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "make room, then run it again" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert (tmp_path / "rows.jsonl").read_text() == text
 
 
 def test_a_mark_at_the_beginning_of_a_file_is_not_part_of_its_first_row(tmp_path: Path):

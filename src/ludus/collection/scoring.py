@@ -190,7 +190,8 @@ class Scorers:
         except CRASHES as error:
             deep = isinstance(error, RecursionError)
             answer.failure = bad_row("it is nested too deeply") if deep else Failure.of(error, "verify")
-            answer.line = stored.failed(scorer.environment.name if scorer is not None else "", answer.failure)
+            name = scorer.environment.name if scorer is not None else ""
+            answer.line = stored.exact(line).failed(name, answer.failure)
         return answer
 
     async def _named(self, row: Row) -> Scorer:

@@ -115,7 +115,7 @@ class Stored:
     def line(self, line: bytes, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
         """What to write of a verdict: `line`, which is what it was, wherever that says the same."""
         if not self._says(verdict, drift):
-            return self._exact(line).scored(environment, verdict, receipt, drift)
+            return self.exact(line).scored(environment, verdict, receipt, drift)
         before = self.row["receipt"]
         if before == receipt:
             return line
@@ -124,9 +124,10 @@ class Stored:
         self.row["receipt"] = receipt
         return encode(self.row) + b"\n"
 
-    def _exact(self, line: bytes) -> Stored:
+    def exact(self, line: bytes) -> Stored:
         """This row as it is to be written again: orjson reads integers of more than 64 bits as something near them."""
-        return Stored(json.loads(line), self.number) if _LONG.search(line) else self
+        row = _leniently(line) if _LONG.search(line) else None
+        return Stored(row, self.number) if isinstance(row, dict) else self
 
     def _says(self, verdict: Verdict, drift: Row | None) -> bool:
         """Whether the row is a whole record of this verdict, so that nothing but its receipt may have to change."""

@@ -14,16 +14,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 from yarl import URL
 
-from ludus.errors import UserError
 from ludus.model import Observer
 from ludus.models.pool import Endpoint, Pool
 from ludus.models.retry import LATER, Retries
 from ludus.outcome import Failure
+from ludus.urls import checked_url
 
 _waited: ContextVar[float] = ContextVar("waited", default=0.0)
 _NO_DEADLINE = float("inf")
@@ -45,7 +44,9 @@ class Transport:
 
     def __init__(self, name: str, urls: list[str], headers: dict[str, str], retries: Retries) -> None:
         self.name = name
-        self.pool = Pool([_checked(url).rstrip("/") for url in urls])
+        for url in urls:
+            checked_url(url, "a model", "http://HOST:PORT/v1")
+        self.pool = Pool([url.rstrip("/") for url in urls])
         self.retried: Counter[str] = Counter()
         self.waited = 0.0
         self.headers = headers
@@ -190,19 +191,6 @@ class _Connector(aiohttp.TCPConnector):
         connection = await super()._create_connection(*args, **kwargs)
         _waited.set(_waited.get() + perf_counter() - began)
         return connection
-
-
-def _checked(url: str) -> str:
-    """The URL itself, if there can be a server behind it."""
-    try:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https"):
-            raise ValueError("it does not begin with http:// or https://")
-        if not (parts.hostname or "").encode("idna") or parts.port == 0:
-            raise ValueError("it names no server")
-    except ValueError as error:
-        raise UserError(f"{url} is not the URL of a model: {error}", "Write it as http://HOST:PORT/v1") from error
-    return url
 
 
 def _kind(error: aiohttp.ClientError) -> tuple[str, bool]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 from typing import Any, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import orjson
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -21,6 +21,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from ludus.errors import UserError
 from ludus.outcome import Failure
 from ludus.secrets import public
+from ludus.urls import checked_url
 
 CONNECT_SECONDS = 30.0
 
@@ -66,16 +67,11 @@ class Connections:
 
     def __init__(self, url: str, headers: dict[str, str]) -> None:
         self.url = url.rstrip("/")
-        try:
-            parts = urlsplit(self.url)
-            self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        except ValueError as error:
-            raise UserError(f"{url} is not a URL: {error}", "Write it as http://HOST:PORT") from None
-        if parts.scheme not in ("http", "https") or not self._host:
-            raise UserError(f"{url} is not a URL of a server", "Write it as http://HOST:PORT")
-        if "@" in parts.netloc:
+        if "@" in self.url.partition("://")[2].partition("/")[0]:
             raise UserError("a server's URL must not hold a password", "Put a token into LUDUS_TOKEN")
+        parts = checked_url(self.url)
         self._tls = parts.scheme == "https"
+        self._host, self._port = parts.hostname or "", parts.port or (443 if self._tls else 80)
         self._path = parts.path
         self._fixed = _lines({"host": parts.netloc, **headers})
         self._heads: dict[tuple[str, str], bytes] = {}
@@ -128,8 +124,8 @@ class Connections:
                 _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._tls or None)
         except TimeoutError as error:
             raise Failure("refused", f"cannot reach {self.url}: no connection after {CONNECT_SECONDS:g} s") from error
-        except (OSError, UnicodeError) as error:  # the latter for what cannot be the name of a host
-            raise Failure("refused", f"cannot reach {self.url}: {getattr(error, 'strerror', None) or error}") from error
+        except OSError as error:
+            raise Failure("refused", f"cannot reach {self.url}: {error.strerror or error}") from error
         return connection
 
     def _head(self, method: str, path: str) -> bytes:

@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import unquote
 
+from ludus.deadline import is_cancelled
 from ludus.encoding import encode
 from ludus.errors import UserError
 from ludus.outcome import Failure
@@ -135,15 +136,17 @@ class App:
 
     async def health(self, incoming: Incoming) -> Reply:
         """That it is up, and how busy it is."""
-        worker = {} if self.worker is None else {"worker": self.worker}
-        return Reply.of({"status": "ok", **worker, **self.state()})
+        return Reply.of({"status": "ok", **self._whose(), **self.state()})
 
     def state(self) -> dict[str, float]:
         """Numbers that say how the server is doing; they are the gauges of `/metrics`."""
         return {"requests_in_flight": self.busy}
 
+    def _whose(self) -> dict[str, Any]:
+        return {} if self.worker is None else {"worker": self.worker}
+
     async def _metrics(self, incoming: Incoming) -> Reply:
-        worker: dict[str, Any] = {} if self.worker is None else {"worker": self.worker}
+        worker = self._whose()
         lines = [_sample(name, value, "gauge", **worker) for name, value in self.state().items()]
         lines.append("# TYPE ludus_requests_total counter")
         lines += [
@@ -163,8 +166,7 @@ def _sample(name: str, value: float, kind: str = "", **labels: Any) -> str:
 
 def _stopping() -> Refusal | None:
     """What a request is told that was cancelled, which a server does only when it stops."""
-    task = asyncio.current_task()
-    return Refusal(503, "the server is stopping", kind="disconnected") if task and task.cancelling() else None
+    return Refusal(503, "the server is stopping", kind="disconnected") if is_cancelled() else None
 
 
 def status_of(failure: Failure) -> int:

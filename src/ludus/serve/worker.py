@@ -14,6 +14,8 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -28,7 +30,7 @@ def main() -> None:
     part = orjson.loads(sys.stdin.buffer.readline())
     supervisor = os.dup(1)
     os.dup2(2, 1)
-    run(_serve(part, Say(supervisor)))
+    run(_serve(part, partial(_say, supervisor)))
 
 
 def run(work: Any) -> Any:
@@ -44,18 +46,13 @@ def run(work: Any) -> Any:
         return runner.run(work)
 
 
-class Say:
-    """Tells the supervisor something."""
-
-    def __init__(self, pipe: int) -> None:
-        self._pipe = pipe
-
-    def __call__(self, **told: Any) -> None:
-        with contextlib.suppress(OSError):
-            os.write(self._pipe, orjson.dumps(told) + b"\n")
+def _say(pipe: int, **told: Any) -> None:
+    """Tell the supervisor something."""
+    with contextlib.suppress(OSError):
+        os.write(pipe, orjson.dumps(told) + b"\n")
 
 
-async def _serve(part: dict[str, Any], say: Say) -> None:
+async def _serve(part: dict[str, Any], say: Callable[..., None]) -> None:
     site = Site(Plan.model_validate(part["plan"]), part["worker"], part["peers"])
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -86,7 +83,7 @@ async def _until_eof(stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-async def _tell(site: Site, say: Say) -> None:
+async def _tell(site: Site, say: Callable[..., None]) -> None:
     """What it waits for, whenever that changes."""
     told = ""
     while True:
