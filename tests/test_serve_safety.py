@@ -187,6 +187,24 @@ def test_what_goes_wrong_here_tells_nothing_of_this_machine(
     assert "sk-very-secret-value" not in caplog.text
 
 
+@pytest.mark.parametrize("end", ["sys.exit(0)", "raise asyncio.CancelledError"])
+def test_code_that_exits_ends_its_own_request_and_not_the_server(tmp_path: Path, end: str):
+    (tmp_path / "environment.yaml").write_text("name: leaving\nresources: resources.py:Leaving\n")
+    (tmp_path / "resources.py").write_text(
+        "import asyncio, sys\nfrom ludus import Resources\nclass Leaving(Resources):\n"
+        f"    async def open(self, task):\n        if task.where == 'open':\n            {end}\n"
+        f"    async def verify(self, task, response):\n        {end}\n"
+    )
+    row = {"responses_create_params": {"input": "x"}}
+    with served(str(tmp_path), resources_only=True) as serving:
+        web = Web(serving.plan.servers[0].url)
+        opened = web.post("/seed_session", {**row, "where": "open"})
+        judged = web.post("/verify", {**row, "where": "verify", "response": {"output": []}})
+        assert web.get("/health").status == 200
+    for reply, stage in ((opened, "open"), (judged, "verify")):
+        assert (reply.status, reply.json()["stage"], reply.json()["kind"]) == (500, stage, "crash")
+
+
 def test_a_client_that_leaves_takes_its_rollout_with_it(slow: Path):
     with served(str(slow)) as serving:
         agent = next(server for server in serving.plan.servers if server.kind == "responses_api_agents")

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Self
 
+from ludus.deadline import is_cancelled
 from ludus.environment import Environment
-from ludus.outcome import Failure, Stage
+from ludus.outcome import CRASHES, Failure, Stage
 from ludus.resources import Resources
 from ludus.secrets import without_keys
 from ludus.serve import deadlines
@@ -166,5 +167,9 @@ async def within(stage: Stage, seconds: float, work: Any) -> Any:
         raise Failure("timeout", str(error) or f"no end after {seconds:g} s", stage=stage) from error
     except Refusal:
         raise
-    except Exception as error:
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        raise Failure.of(error, stage) from error
+    except CRASHES as error:  # `exit()` among them, which would end the server
         raise Failure.of(error, stage) from error
