@@ -109,6 +109,54 @@ def test_half_an_answer_is_asked_for_again(server, counter, rows):
     assert result.metrics["model"]["retries"] == {"dropped": 2}
 
 
+@pytest.mark.parametrize("length", [10, 2_000_000])
+def test_a_request_arrives_whole_and_says_that_it_is_json_however_large_it_is(server, counter, rows, length):
+    row = rows(1)[0]
+    row["responses_create_params"]["input"] = [{"role": "user", "content": "x" * length}]
+    result = ludus.collect(counter, model=f"{server.url}#m", input=[row])
+    assert result.metrics["counts"]["completed"] == 1
+    assert server.bodies[0]["input"] == row["responses_create_params"]["input"]
+    told = [line for head in server.headers for line in head.splitlines() if line.lower().startswith(b"content-type")]
+    assert told == [b"Content-Type: application/json"] * 2
+
+
+def test_a_content_type_of_the_users_own_is_kept(server, counter, rows):
+    named = {"model.headers": {"content-type": "application/json; charset=utf-8"}}
+    ludus.collect(counter, model=f"{server.url}#m", input=rows(1), settings=named)
+    assert b"content-type: application/json; charset=utf-8\r\n" in server.headers[0]
+    assert server.headers[0].lower().count(b"content-type") == 1
+
+
+@pytest.mark.parametrize("framing", [b"content-length: %d", b"transfer-encoding: chunked"])
+@pytest.mark.parametrize("pieces", [1, 2, 5])
+def test_an_answer_is_read_to_its_end_in_however_many_pieces_and_its_connection_used_again(
+    server, counter, rows, framing, pieces
+):
+    import servers
+
+    chunked = b"chunked" in framing
+
+    async def in_pieces(path, body, writer):
+        data = orjson.dumps(servers.answer(body))
+        size = -(-len(data) // pieces)
+        writer.write(b"HTTP/1.1 200 OK\r\n%s\r\n\r\n" % (framing if chunked else framing % len(data)))
+        for start in range(0, len(data), size):
+            piece = data[start : start + size]
+            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
+            if pieces > 1:
+                await writer.drain()
+                await asyncio.sleep(0.005)
+        writer.write(b"0\r\n\r\n" if chunked else b"")
+        await writer.drain()
+        return True
+
+    server.respond = in_pieces
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(4), concurrency=1)
+    assert result.metrics["counts"]["completed"] == 4
+    assert {rollout.response.output_text for rollout in result.rollouts} == {"done"}
+    assert server.connections == 1
+
+
 def test_auto_concurrency_backs_off_from_a_server_that_is_too_busy(server, counter, rows):
     import servers
 

@@ -117,3 +117,26 @@ def test_no_rollout_is_left_out_of_turns_times_and_tokens(count):
         assert summary["usage"] == {"output_tokens": count * (count - 1) // 2, "details": {"cached": count}}
         assert (summary["turns"]["count"], summary["turns"]["mean"]) == (count, 2)
         assert summary["seconds"]["model"]["count"] == count
+
+
+_COUNTS = st.integers(0, 10**6)
+_USAGE = st.dictionaries(
+    st.sampled_from(["input_tokens", "output_tokens", "total_tokens"]), _COUNTS | st.none() | st.floats(0, 1)
+) | st.fixed_dictionaries(
+    {"input_tokens": _COUNTS, "details": st.dictionaries(st.sampled_from("abc"), _COUNTS | st.none()) | st.none()}
+)
+
+
+@given(st.lists(_USAGE, max_size=20))
+def test_the_tokens_of_a_run_are_those_of_its_rollouts(usages):
+    metrics = Metrics()
+    for number, usage in enumerate(usages):
+        made = rollout(f"t{number}", 0, 1.0)
+        made.usage = usage
+        metrics.add(made)
+    told = metrics.summary()["usage"]
+    for key in ("input_tokens", "output_tokens", "total_tokens"):
+        assert told.get(key, 0) == sum(usage[key] for usage in usages if isinstance(usage.get(key), int))
+    for name in "abc":
+        counts = [(usage.get("details") or {}).get(name) or 0 for usage in usages]
+        assert told.get("details", {}).get(name, 0) == sum(counts)

@@ -88,9 +88,9 @@ class Episode:
         self.limits = limits
         self.job = job
         self.items = Items(task.input)
-        # Which model answers is for whoever collects to say, and not for a row.
-        asked = task.responses_create_params
-        self.params = {key: value for key, value in asked.items() if key != "input" and key != "model"}
+        self.params = params = dict(task.responses_create_params)
+        params.pop("input", None)
+        params.pop("model", None)  # which one answers is for whoever collects to say, and not for a row
         self.deadline = deadline or limits.deadline()
         self.stage: Stage = "open"
         self.since = perf_counter()
@@ -125,14 +125,11 @@ class Episode:
     async def ask(self, **overrides: Any) -> Response:
         """Call the model with everything so far and append what it answers. `overrides` changes request fields."""
         job, seconds = self.job, self.limits.model
+        tokens = self._tokens.last if self._tokens is not None else None
+        params = {**self.params, **overrides} if overrides else self.params
+        # By position, which costs half of what it costs by name.
         request = Request(
-            self.items,
-            session=job.rollout_id,
-            seed=job.seed,
-            turn=len(self.calls),
-            deadline=perf_counter() + seconds,
-            tokens=self._tokens.last if self._tokens is not None else None,
-            params={**self.params, **overrides} if overrides else self.params,
+            self.items, job.rollout_id, job.seed, len(self.calls), perf_counter() + seconds, tokens, params
         )
         response = await self.within("model", seconds, self.model.respond(request))
         self.take(response)
@@ -157,7 +154,10 @@ class Episode:
         They run at the same time unless the task says `parallel_tool_calls: false`.
         """
         limit = self.limits.tool
-        if len(calls) == 1 or self.params.get("parallel_tool_calls") is False:
+        if len(calls) == 1:
+            (call,) = calls
+            outputs = [await self.within("tool", limit, self.call_tool(call["name"], call["arguments"]))]
+        elif self.params.get("parallel_tool_calls") is False:
             outputs = [
                 await self.within("tool", limit, self.call_tool(call["name"], call["arguments"])) for call in calls
             ]
@@ -238,7 +238,7 @@ async def play(episode: Episode, agent: Agent, *, verify: bool = True) -> Rollou
     Without `verify` a rollout that did not fail has no verdict yet: whoever plays it judges it later, with others.
     """
     began = perf_counter()
-    rollout = Rollout(job=episode.job, usage=episode.usage, timings=episode.timings, calls=episode.calls)
+    rollout = Rollout(episode.job, episode.usage, episode.timings, episode.calls)
     episode.deadline.start()
     try:
         verdict = await _act_and_verify(episode, agent, rollout, verify)
@@ -256,8 +256,7 @@ async def play(episode: Episode, agent: Agent, *, verify: bool = True) -> Rollou
     finally:
         episode.deadline.stop()
         episode.model.forget(episode.job.rollout_id)
-        failure = await _close(episode)
-        if failure is not None:
+        if type(episode.resources).close is not Resources.close and (failure := await _close(episode)) is not None:
             rollout.fail(failure)
         rollout.response = rollout.response or episode.response
         episode.timings["total"] = perf_counter() - began
@@ -281,9 +280,6 @@ async def _act_and_verify(episode: Episode, agent: Agent, rollout: Rollout, veri
 
 async def _close(episode: Episode) -> Failure | None:
     """Close the session, whatever happened and however often this task is cancelled meanwhile."""
-    resources = episode.resources
-    if type(resources).close is Resources.close:
-        return None
     closing = asyncio.ensure_future(_close_in_time(episode))
     cancelled: asyncio.CancelledError | None = None
     while not closing.done():
@@ -330,15 +326,17 @@ async def _all(works: Any) -> list[str]:
 def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:
     """Add one call's token counts, and those in its details, to a running total. Anything else is left out."""
     for key, value in more.items():
-        if value.__class__ is int:
+        if type(value) is int:
             before = total.get(key)
             if before is None:
                 total[key] = value
-            elif before.__class__ is int:
+            elif type(before) is int:
                 total[key] = before + value
-        elif value.__class__ is dict:
-            details = total.setdefault(key, {})
-            if details.__class__ is dict:
+        elif type(value) is dict:
+            details = total.get(key)
+            if details is None:
+                details = total[key] = {}
+            if type(details) is dict:
                 for name, count in value.items():
-                    if count.__class__ is int:
-                        details[name] = details.get(name, 0) + count
+                    if type(count) is int:
+                        details[name] = details[name] + count if name in details else count

@@ -31,7 +31,6 @@ class Request:
     def __init__(
         self,
         input: str | list[Item],
-        *,
         session: str | None = None,
         seed: int | None = None,
         turn: int = 0,
@@ -40,9 +39,9 @@ class Request:
         params: dict[str, Any] | None = None,
         **fields: Any,
     ) -> None:
-        if isinstance(input, str):
-            input = [{"role": "user", "content": input}]
-        self.input = input if isinstance(input, Items) else Items(input)
+        if not isinstance(input, Items):
+            input = Items([{"role": "user", "content": input}] if isinstance(input, str) else input)
+        self.input = input
         self.params = {**params, **fields} if params and fields else params or fields
         self.session = session
         self.seed = seed

@@ -107,6 +107,8 @@ def _failure(kind: str, cause: str, stage: Stage | None, where: str | None) -> F
 
 
 def _finite(value: Any) -> float:
+    if value.__class__ is float and math.isfinite(value):
+        return value
     if isinstance(value, (bool, int, float)) and math.isfinite(value):
         return float(value)
     raise Failure("bad_verdict", f"a reward must be a finite number, not {value!r:.80}")

@@ -47,14 +47,14 @@ class Rollout:
     """
 
     job: Job
+    usage: dict[str, Any] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
+    calls: list[dict[str, Any]] = field(default_factory=list)
     outcome: Outcome = Outcome.FAILED
     verdict: Verdict | None = None
     error: Failure | None = None
     stop_reason: str | None = None
     response: Response | None = None
-    usage: dict[str, Any] = field(default_factory=dict)
-    timings: dict[str, float] = field(default_factory=dict)
-    calls: list[dict[str, Any]] = field(default_factory=list)
     receipt: str | None = None
 
     @property
@@ -109,15 +109,17 @@ class Rollout:
             "attempt": job.attempt,
             "outcome": self.outcome,
         }
-        row = {**head, "agent_ref": {"type": "responses_api_agents", "name": job.environment}}
-        if error is not None:
-            row |= {"stage": error.stage, "kind": error.kind, "cause": error.cause, "where": error.where}
-            row["responses_create_params"] = job.task.responses_create_params
-        elif verdict is not None:
+        reference = {"type": "responses_api_agents", "name": job.environment}
+        if verdict is None:
+            row = {**head, "agent_ref": reference}
+            if error is not None:
+                row |= {"stage": error.stage, "kind": error.kind, "cause": error.cause, "where": error.where}
+                row["responses_create_params"] = job.task.responses_create_params
+        else:
             # Ours come twice: first, where a reader looks for them, and last, where no field of the task can hide them.
             hidden = hidden_fields(job.row, verdict.values, job.task_id)
             shown = {key: job.row[key] for key in job.row if key not in hidden} if hidden else job.row
-            row = {**row, **shown, **verdict.values, **head, "reward": verdict.reward}
+            row = {**head, "agent_ref": reference, **shown, **verdict.values, **head, "reward": verdict.reward}
             _add_parts(row, verdict)
             if hidden:
                 row["task_fields"] = hidden
@@ -129,8 +131,7 @@ class Rollout:
             row |= job.origin
         row["response"] = self._response_row()
         row["usage"] = self.usage
-        # Whole microseconds, without `round`, which takes its time to be exact.
-        row["timings"] = {stage: int(seconds * 1e6 + 0.5) / 1e6 for stage, seconds in self.timings.items()}
+        row["timings"] = self.timings
         row["model_calls"] = self.calls
         return row
 

@@ -54,4 +54,9 @@ def derive_seed(run_seed: int, task_id: str, repeat: int) -> int:
 
 
 def _objects(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+    if not isinstance(value, list):
+        return False
+    for item in value:  # noqa: SIM110 (a generator costs more than such a list is long)
+        if not isinstance(item, dict):
+            return False
+    return True

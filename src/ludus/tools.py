@@ -62,7 +62,8 @@ class Tool:
     def _check(self, arguments: str, lenient: bool) -> dict[str, Any]:
         text = arguments or "{}"  # models leave it empty for a tool without parameters
         try:
-            return self._arguments.validate_json(text, strict=True)
+            values: dict[str, Any] = self._arguments.validator.validate_json(text, strict=True)
+            return values
         except ValidationError as strict:
             # What even the lenient check refuses is reported in its words; what only it accepts is the model's mistake.
             coerced = self._arguments.validate_json(text, strict=False)

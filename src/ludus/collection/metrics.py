@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_k, pass_hat_k
@@ -24,15 +25,11 @@ BATCH = 1024
 class _Group:
     """The repeats of one task so far."""
 
-    __slots__ = ("failed", "masked", "passed", "total", "verified")
+    __slots__ = ("failed", "masked", "passed", "seen", "total", "verified")
 
     def __init__(self) -> None:
-        self.verified = self.passed = self.failed = self.masked = 0
+        self.seen = self.verified = self.passed = self.failed = self.masked = 0
         self.total = 0.0
-
-    @property
-    def seen(self) -> int:
-        return self.verified + self.failed + self.masked
 
     def summary(self, task_id: str) -> dict[str, Any]:
         n = self.verified
@@ -78,9 +75,8 @@ class Metrics:
         """Count one rollout with its final outcome."""
         self.counts[rollout.outcome] += 1
         task_id = rollout.job.task_id
-        group = self._open.get(task_id)
-        if group is None:
-            group = self._open[task_id] = _Group()
+        group = self._open.get(task_id) or _Group()
+        group.seen += 1
         self._unsettled.append((len(rollout.calls), rollout.timings, rollout.usage))
         if len(self._unsettled) == BATCH:
             self._settle()
@@ -90,14 +86,18 @@ class Metrics:
         else:
             self.stop_reasons[str(rollout.stop_reason)] += 1
             self._add_reward(rollout, group)
-        if group.seen >= self.repeats:
-            self._close(task_id)
+        if group.seen < self.repeats:
+            self._open[task_id] = group
+        else:
+            self._open.pop(task_id, None)
+            self._close(task_id, group)
 
     def _add_reward(self, rollout: Rollout, group: _Group) -> None:
-        reward, verdict = rollout.reward, rollout.verdict
-        if rollout.outcome is Outcome.MASKED or reward is None or verdict is None:
+        verdict = rollout.verdict
+        if verdict is None or rollout.outcome is Outcome.MASKED:
             group.masked += 1
             return
+        reward = verdict.reward
         group.verified += 1
         group.total += reward
         group.passed += reward >= PASS
@@ -109,8 +109,7 @@ class Metrics:
         if verdict.values:
             _add_means(self._values, verdict.values)
 
-    def _close(self, task_id: str) -> None:
-        group = self._open.pop(task_id)
+    def _close(self, task_id: str, group: _Group) -> None:
         self._closed += 1
         if len(self._tasks) < TASKS_LISTED:
             self._tasks.append((task_id, group))
@@ -125,17 +124,18 @@ class Metrics:
             return
         self._turns.add([turns for turns, _, _ in batch])
         times: dict[str, list[float]] = {}
-        for _, timings, usage in batch:
+        for _, timings, _ in batch:
             for stage, seconds in timings.items():
                 times.setdefault(stage, []).append(seconds)
-            add_usage(self._usage, usage)
+        add_usage(self._usage, _summed([usage for _, _, usage in batch]))
         for stage, values in times.items():
             self._timings.setdefault(stage, Distribution()).add(values)
 
     def summary(self, seconds: float | None = None) -> dict[str, Any]:
         """Everything as one JSON object. Tasks whose repeats are not all in yet count with what they have."""
-        for task_id in list(self._open):
-            self._close(task_id)
+        for task_id, group in self._open.items():
+            self._close(task_id, group)
+        self._open.clear()
         self._settle()
         counts = {outcome.value: self.counts[outcome.value] for outcome in Outcome}
         interval = self.reward.interval()
@@ -175,6 +175,18 @@ class Metrics:
         for (n, passed), tasks in self._passes.items():
             rates[round(passed / n, 1)] += tasks
         return {str(rate): tasks for rate, tasks in sorted(rates.items())}
+
+
+def _summed(usages: list[dict[str, Any]], details: bool = True) -> dict[str, Any]:
+    """Many usages as one, field by field: to add them one by one costs four times as much."""
+    total: dict[str, Any] = {}
+    for key in dict.fromkeys(chain.from_iterable(usages)):
+        values = [usage[key] for usage in usages if key in usage]
+        if counts := [value for value in values if value.__class__ is int]:
+            total[key] = sum(counts)
+        elif details and (parts := [value for value in values if value.__class__ is dict]):
+            total[key] = _summed(parts, details=False)
+    return total
 
 
 def _add_means(sums: dict[str, list[float]], values: dict[str, Any]) -> None:

@@ -82,7 +82,7 @@ class OpenAIModel(Model):
         self._chat = config.api == "chat"
         defaults = config.model_dump(include={"temperature", "top_p", "max_output_tokens"}, exclude_none=True)
         self._fixed = {"model": config.model, **defaults}
-        headers = {"Content-Type": "application/json", **config.headers, **self._authorisation()}
+        headers = {**config.headers, **self._authorisation()}
         self._style = OPENAI if urls[0] == DEFAULT_URL else OPEN
         if config.reasoning is not None:
             self._style = replace(self._style, reasoning=config.reasoning)
