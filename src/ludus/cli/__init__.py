@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,9 +22,11 @@ from ludus.cli.show import show
 from ludus.cli.status import status
 from ludus.cli.verify import verify
 
+#: Of click, which some versions of typer bring along and others have inside.
+_UsageError: Any = typer.BadParameter.__base__
+
 app = typer.Typer(
     name="ludus",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -60,7 +62,15 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        app(args=arguments, prog_name="ludus")
+        sys.exit(app(args=arguments or ["--help"], prog_name="ludus", standalone_mode=False))
+    except _UsageError as error:  # which typer would tell in four lines
+        where = error.ctx.command_path if error.ctx is not None else f"ludus {arguments[0]}"
+        what = error.format_message().rstrip(".")
+        complain(f"{what}{' ' if what.endswith('?') else '. '}See {where} --help")
+        sys.exit(2)
+    except typer.Abort:
+        complain("stopped")
+        sys.exit(1)
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
