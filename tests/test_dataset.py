@@ -136,3 +136,78 @@ def test_a_dataset_is_a_file_or_a_function(folder, entry):
     (folder / "environment.yaml").write_text(f"name: sums\nresources: code.py:Sums\ndatasets: [{entry}]\n")
     with pytest.raises(UserError, match="a dataset has either a path or a function"):
         Environment.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (
+            "def stream(): yield {}",
+            "code.py:5: stream() got an unexpected keyword argument 'seed'. It must be stream(",
+        ),
+        (
+            "def stream(seed, level): yield {}",
+            "code.py:5: stream() missing a required argument: 'level'. It must be stream(",
+        ),
+        ("def stream(seed):\n    {}['x']\n    yield {}", "code.py:6: KeyError: 'x'. Add --debug to see more"),
+        ("def stream(seed):\n    yield ROW\n    int('x')", "code.py:7: ValueError: invalid literal"),
+        ("def stream(seed):\n    import json\n    return json.loads('x')", "code.py:7: JSONDecodeError: "),
+        ("def stream(seed): return None", "code.py:5: it returns None, and no rows. Let it yield them"),
+        ("async def stream(seed): yield ROW", "code.py:5: it is async, and rows are read without waiting. Write def"),
+        ("async def stream(seed): return [ROW]", "code.py:5: it is async, and rows are read without waiting"),
+        ("import sys\ndef stream(seed): sys.exit(0)", "code.py:6: SystemExit: 0"),
+        ("def stream(seed): raise ValueError('one\\ntwo')", "code.py:5: ValueError: one two"),
+    ],
+)
+def test_a_function_that_makes_no_rows_is_one_line_with_its_place(folder, code, says):
+    yaml = "name: sums\nresources: code.py:Sums\ndatasets: [{name: endless, generate: 'code.py:stream'}]\n"
+    (folder / "environment.yaml").write_text(yaml)
+    head = (
+        "from ludus import Resources\nROW = {'responses_create_params': {'input': 'hi'}}\nclass Sums(Resources): ...\n"
+    )
+    (folder / "code.py").write_text(f"{head}\n{code}\n")
+    with pytest.raises(UserError) as caught:
+        collect(folder, limit=3)
+    assert str(caught.value).startswith(f"dataset endless: {folder}/{says}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_setting_that_breaks_the_function_is_told_with_its_place(folder):
+    with pytest.raises(UserError, match=r"dataset endless: .*code.py:12: ValueError: "):
+        collect(folder, limit=3, settings={"data.most": "x"})
+
+
+def test_a_function_may_take_any_settings():
+    made = rows(lambda seed, **settings: iter([{"responses_create_params": {"input": str(settings)}}]), limit=1, n=3)
+    assert next(iter(made))[1]["responses_create_params"]["input"] == "{'n': 3}"
+
+
+def test_what_the_function_says_to_its_user_is_left_as_it_is():
+    def stream(seed):
+        raise UserError("there is no such level")
+
+    with pytest.raises(UserError, match="^there is no such level$"):
+        rows(stream, limit=1).survey()
+
+
+@pytest.mark.parametrize("bad", [object(), "\ud800", {1: 2}])
+def test_a_row_that_json_cannot_hold_is_named_by_its_number(bad):
+    with pytest.raises(UserError, match=r"^numbers:2: .*Each row must be an object as JSON knows it$"):
+        rows(lambda seed: iter([next(counting(seed)), {"x": bad}]), limit=3).survey()
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("code.py:random", "code.py:random is not a function. Write def rows"),
+        ("code.py:steam", "code.py has no steam. Did you mean stream?"),
+        ("code.py:Sums", "got an unexpected keyword argument 'seed'"),
+    ],
+)
+def test_what_does_not_generate_rows_is_named_with_its_key(folder, reference, says):
+    yaml = f"name: sums\nresources: code.py:Sums\ndatasets: [{{name: endless, generate: '{reference}'}}]\n"
+    (folder / "environment.yaml").write_text(yaml)
+    with pytest.raises(UserError, match=says) as caught:
+        collect(folder, limit=3)
+    if "Sums" not in reference:
+        assert str(caught.value).startswith(f"{folder / 'environment.yaml'}: datasets.endless.generate: ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -45,19 +46,45 @@ def test_a_folder_of_ones_own_works_by_path(tmp_path):
         ("name: 2020-13-45", None, "is not valid YAML: month must be in 1..12"),
         ("- a", None, "must hold a mapping"),
         ("name: x", None, "resources: Field required"),
-        ("name: x\nresources: resources.py:Mine\ncolour: red", None, "colour: Extra inputs"),
+        (
+            "name: x\nresources: resources.py:Mine\ncolour: red",
+            None,
+            "environment.yaml has no key colour. Known: agent, ",
+        ),
+        ("name: x\nresources: resources.py:Mine\ndomian: x", None, "has no key domian. Did you mean domain?"),
+        (
+            "name: x\nresources: resources.py:Mine\ndatasets: [{name: a, path: b, licence: c}]",
+            None,
+            "environment.yaml has no key datasets.0.licence. Did you mean license?",
+        ),
+        (
+            "name: x\nresources: resources.py:Mine\nsettings: {}",
+            "import ludus\nclass Mine(ludus.Resources):\n    class Config(ludus.ResourcesConfig):\n        x: int",
+            r"environment.yaml: settings.x: Field required$",
+        ),
+        ("name: " + "[" * 5000, None, "environment.yaml is nested too deep"),
         ("name: x\nresources: resources.py:Mien", None, "resources.py has no Mien. Did you mean Mine?"),
         ("name: x\nresources: nowhere.py:Mine", None, "there is no file"),
         ("name: x\nresources: resources", None, "must look like"),
         (
             "name: x\nresources: resources.py:Mine\nagent: {type: simpel}",
             None,
-            "unknown agent simpel. Did you mean simple?",
+            "environment.yaml: agent: unknown agent simpel. Did you mean simple?",
         ),
         (
             "name: x\nresources: resources.py:Mine\nagent: {max_step: 3}",
             None,
-            "has no setting max_step. Did you mean max_steps?",
+            "environment.yaml: agent has no setting max_step. Did you mean max_steps?",
+        ),
+        (
+            "name: x\nresources: resources.py:Mine\nagent: {max_steps: eight}",
+            None,
+            "environment.yaml: agent.max_steps='eight'",
+        ),
+        (
+            "name: x\nresources: resources.py:Mine\nagent: {type: 'resources.py:Mine'}",
+            None,
+            "environment.yaml: agent: resources.py:Mine is not a subclass of Agent",
         ),
         ("name: x\nresources: resources.py:Mine\nlimits: {tool: -1}", None, "limits.tool=-1"),
         ("name: x\nresources: resources.py:Mine", "def broken(:", r"resources.py:1: SyntaxError"),
@@ -94,6 +121,40 @@ def test_an_unknown_environment_gets_a_suggestion(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("which", "says"),
+    [
+        ("~nobody_of_that_name/x", "cannot read ~nobody_of_that_name/x: there is no such user. Write the whole path"),
+        ("~nobody_of_that_name/x:y", "cannot read ~nobody_of_that_name/x:y: there is no such user"),
+        ("x" * 5000, "(cannot read|unknown environment) x{80}[:.] "),
+        ("x:" + "y" * 5000, r"unknown environment x\."),
+    ],
+)
+def test_a_name_that_can_be_no_path_is_one_line(which, says):
+    with pytest.raises(UserError, match=f"^{says}"):
+        Environment.load(which)
+
+
+def test_an_environment_may_lie_below_a_folder_whose_name_is_not_utf_8(tmp_path):
+    place = tmp_path / os.fsdecode(b"caf\xe9")
+    try:
+        place.mkdir()
+    except OSError:
+        pytest.skip("this file system takes names in UTF-8 only")
+    assert Environment.load(make(place / "mine")).resources.__name__ == "Mine"
+
+
+def test_a_copy_is_configured_without_touching_the_original():
+    original = Environment.load("mcqa")
+    copy, steps = original.copy(), original.agent.config.max_steps
+    copy.configure({"agent.max_steps": steps + 1, "resources.compat": True, "limits.tool": 1, "data.n": 3})
+    assert copy.agent.config.max_steps == steps + 1
+    assert original.agent.config.max_steps == steps
+    assert not original.config.compat
+    assert original.limits.tool != 1
+    assert original.data == {}
+
+
+@pytest.mark.parametrize(
     ("setting", "says"),
     [
         ("agent.max_step=3", "agent has no setting max_step. Did you mean max_steps?"),
@@ -119,6 +180,8 @@ def test_settings_are_read_as_they_look():
     assert found == {"a.b": 4, "a.c": True, "a.d": ["x", 2], "a.e": "plain text", "a.f": "x: {", "a.g": "2020-13-45"}
     with pytest.raises(UserError, match="must look like part.key=value"):
         parse_assignments(["nothing"])
+    with pytest.raises(UserError, match="--set a.b: .* is nested too deep"):
+        parse_assignments(["a.b=" + "[" * 5000])
 
 
 @pytest.mark.parametrize(

@@ -253,20 +253,22 @@ async def test_200_interleaved_sessions_equal_the_same_200_one_by_one():
     assert len({reward for _, reward, _ in alone}) == 2
 
 
-async def test_a_step_that_swallows_its_cancellation_does_not_hurt_the_next_rollouts():
+async def test_a_step_that_swallows_its_cancellation_is_too_late_and_does_not_hurt_the_next_rollouts():
     class Stubborn(Recorder):
         async def verify(self, task: Any, response: Any) -> float:
-            try:
-                await asyncio.sleep(30)
-            except asyncio.CancelledError:
-                pass
-            return 1.0
+            for _ in range(2 if task.n == 1 else 1):
+                try:
+                    await asyncio.sleep(30)
+                except asyncio.CancelledError:
+                    pass
+            return 1.0 if task.n else 0.0
 
     rows = [{"responses_create_params": {"input": "hello"}, "n": n} for n in range(3)]
     stream = ludus.stream(
         Stubborn, model=ScriptedModel(["done"]), input=rows, concurrency=1, settings={"limits.verify": 0.05}
     )
-    assert [rollout.outcome async for rollout in stream] == [Outcome.COMPLETED] * 3
+    found = [(rollout.reward, rollout.error.stage, rollout.error.kind) async for rollout in stream]
+    assert found == [(None, "verify", "timeout")] * 3
 
 
 async def test_a_failure_that_is_raised_again_is_not_its_own_cause():

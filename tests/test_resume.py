@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -151,3 +152,104 @@ def test_standard_input_and_pipes_can_be_collected_from(tmp_path):
         done = subprocess.run(words, cwd=tmp_path, input=lines, capture_output=True)
         assert done.returncode == 0, done.stderr
         assert orjson.loads(done.stdout)["counts"]["completed"] == 5
+
+
+WITH_SETS = """
+import ludus
+
+class Words(ludus.Resources):
+    class Config(ludus.ResourcesConfig):
+        words: set[str] = {"one", "two", "three", "four", "five"}
+        groups: dict[str, list[frozenset[frozenset[str]]]] = {"a": [frozenset({frozenset("xyz"), frozenset("w")})]}
+        order: list[str] = ["b", "a"]
+
+    async def verify(self, task, response):
+        return 1.0
+"""
+
+
+def test_settings_that_are_sets_are_the_same_in_every_process(tmp_path):
+    (tmp_path / "resources.py").write_text(WITH_SETS)
+    (tmp_path / "environment.yaml").write_text("name: words\nresources: resources.py:Words\n")
+    (tmp_path / "script.yaml").write_text("- done\n")
+    row = {"responses_create_params": {"input": "go"}}
+    (tmp_path / "rows.jsonl").write_bytes(orjson.dumps(row) + b"\n")
+    words = ["collect", ".", "--model", "scripted:script.yaml", "--input", "rows.jsonl", "-o", "out"]
+    for hash_seed, more in (("1", ()), ("2", ("--resume", "--repeats", "2")), ("3", ("--resume", "--repeats", "3"))):
+        again = subprocess.run(
+            [sys.executable, "-m", "ludus", *words, *more],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            input="",
+        )
+        assert again.returncode == 0, again.stderr
+    lines = (tmp_path / "out" / "rollouts.jsonl").read_bytes().splitlines()
+    assert len(lines) == 3
+    assert len({orjson.loads(line)["receipt"] for line in lines}) == 1
+    wiring = orjson.loads((tmp_path / "out" / "run.json").read_bytes())["identity"]["environments"]["words"]
+    assert wiring["settings"]["words"] == ["five", "four", "one", "three", "two"]
+    assert wiring["settings"]["groups"] == {"a": [[["w"], ["x", "y", "z"]]]}
+    assert wiring["settings"]["order"] == ["b", "a"]
+
+
+def test_to_resume_and_to_overwrite_is_refused_and_deletes_nothing(counter, rows, tmp_path):
+    ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path)
+    before = (tmp_path / "rollouts.jsonl").read_bytes()
+    with pytest.raises(UserError, match="--overwrite deletes it. Leave one of them out"):
+        ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, resume=True, overwrite=True)
+    assert (tmp_path / "rollouts.jsonl").read_bytes() == before
+
+
+def test_a_forced_resume_with_other_rows_plays_as_many_at_once_as_ever(counter, rows, tmp_path):
+    ludus.collect(counter, model=GOOD, input=rows(20), output=tmp_path)
+    together, waiting = asyncio.Event(), []
+
+    async def answer(request: ludus.Request) -> str:
+        waiting.append(request)
+        if len(waiting) == 4:
+            together.set()
+        await asyncio.wait_for(together.wait(), 20)
+        return "done"
+
+    forced = {"output": tmp_path, "resume": True, "force": True}
+    result = ludus.collect(counter, model=ScriptedModel(answer, "m"), input=rows(4, more=True), concurrency=4, **forced)
+    assert result.metrics["counts"] == {"dispatched": 24, "completed": 24, "failed": 0, "masked": 0}
+
+
+def test_a_forced_resume_with_other_rows_does_not_give_up_at_the_first_failure(counter, rows, tmp_path):
+    ludus.collect(counter, model=GOOD, input=rows(20), output=tmp_path)
+    answers = iter([{"error": {"kind": "refused", "cause": "cannot reach http://127.0.0.1:9"}}])
+    once = ScriptedModel(lambda request: next(answers, "done"), name="m")
+    forced = {"output": tmp_path, "resume": True, "force": True, "concurrency": 1}
+    result = ludus.collect(counter, model=once, input=rows(4, more=True), **forced)
+    assert result.metrics["counts"] == {"dispatched": 24, "completed": 23, "failed": 1, "masked": 0}
+
+
+def test_a_resume_with_more_repeats_says_so_in_run_json(counter, rows, tmp_path):
+    ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, repeats=2)
+    first = orjson.loads((tmp_path / "run.json").read_bytes())
+    ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, repeats=4, resume=True)
+    second = orjson.loads((tmp_path / "run.json").read_bytes())
+    assert second == {**first, "options": {**first["options"], "repeats": 4}}
+    with pytest.raises(UserError, match="holds 4 repeats"):
+        ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, repeats=1, resume=True)
+    assert orjson.loads((tmp_path / "run.json").read_bytes()) == second, "a run that was refused leaves no trace"
+
+
+def test_what_json_has_no_room_for_can_be_recorded_and_resumed(rows, tmp_path):
+    class Big(Resources):
+        class Config(ludus.ResourcesConfig):
+            big: int = 0
+
+        async def verify(self, task: ludus.Task, response: ludus.Response) -> float:
+            return 1.0
+
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/rows-\xff.jsonl"))
+    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows(2)))
+    given = {"model": GOOD, "input": path, "output": tmp_path / "out"}
+    ludus.collect(Big, settings={"resources.big": 10**23}, **given)
+    ludus.collect(Big, settings={"resources.big": 10**23}, repeats=2, resume=True, **given)
+    with pytest.raises(UserError, match=r"settings.big was 1000"):
+        ludus.collect(Big, settings={"resources.big": 10**23 + 1}, repeats=2, resume=True, **given)

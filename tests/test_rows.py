@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 import threading
 
 import orjson
@@ -11,6 +12,7 @@ import pytest
 
 from ludus import Task, UserError
 from ludus.collection.rows import Rows
+from ludus.dataset import Generated
 
 
 class Answer(Task):
@@ -127,3 +129,28 @@ def test_what_holds_no_rows_is_refused(bad):
 def test_a_bad_row_of_a_list_is_named(bad, says):
     with pytest.raises(UserError, match=says):
         rows([GOOD, bad]).survey()
+
+
+def deep(levels):
+    return orjson.dumps(GOOD)[:-1] + b',"x":' + b"[" * levels + b"]" * levels + b"}"
+
+
+def test_a_row_that_is_nested_too_deep_is_named_before_the_run(tmp_path):
+    with pytest.raises(UserError, match=r"rows\.jsonl:2: nested too deep: .*Fix the row or leave it out"):
+        rows(write(tmp_path / "rows.jsonl", GOOD, deep(400))).survey()
+    fine = rows(write(tmp_path / "rows.jsonl", GOOD, deep(250), {**GOOD, "x": [[1]] * 400}))
+    assert fine.survey().rows == len(list(fine)) == 3
+
+
+def test_no_room_for_the_rows_of_a_pipe_names_the_folder_and_what_to_set(tmp_path):
+    many = Generated("many", lambda seed: ({**GOOD, "seed": seed, "n": n} for n in range(100_000)))
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, before[1]))
+    try:
+        with pytest.raises(UserError) as caught:
+            Rows(many, Answer.model_validate, 100_000).survey()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    told = f"cannot keep the rows in {tempfile.gettempdir()}: File too large. Set TMPDIR to a folder with more room"
+    assert str(caught.value) == told

@@ -53,3 +53,21 @@ async def test_an_error_is_passed_on_and_nothing_is_left_behind():
     with pytest.raises(ValueError, match="no"):
         await deadlines.within(30, broken())
     assert not any(watch._until for watch in deadlines._watches.values())
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.0])
+async def test_what_keeps_its_cancellation_to_itself_is_late_nevertheless(monkeypatch, seconds):
+    monkeypatch.setattr(deadlines, "SHORT", seconds)  # with a timer of its own, and with the common one
+
+    async def stubborn() -> float:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+        return 1.0
+
+    with pytest.raises(TimeoutError):
+        await deadlines.within(0.04, stubborn())
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0

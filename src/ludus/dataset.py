@@ -7,7 +7,7 @@ collection can be resumed, and a task keeps its id.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +15,8 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ludus.errors import UserError, did_you_mean
+from ludus.loading import blame, place_of
+from ludus.outcome import INTERRUPTS
 
 
 class Dataset(BaseModel):
@@ -45,8 +47,33 @@ class Generated:
 
     def rows(self, seed: int) -> Iterator[dict[str, Any]]:
         """Begin anew. A setting `seed` takes the place of the run's."""
-        known = inspect.signature(self.function).parameters
-        for key in self.settings:
-            if key not in known:
-                raise UserError(f"dataset {self.name} has no setting data.{key}", did_you_mean(key, known))
-        return self.function(**{"seed": seed, **self.settings})
+        given = {"seed": seed, **self.settings}
+        self._check(given)
+        try:
+            made = self.function(**given)
+            if not isinstance(made, Iterable):
+                raise self._wrong(f"it returns {made!r:.80}, and no rows", "Let it yield them")
+            yield from made
+        except (UserError, *INTERRUPTS):
+            raise
+        except BaseException as error:
+            raise UserError(f"dataset {self.name}: {blame(error, self.function)}") from error
+
+    def _check(self, given: dict[str, Any]) -> None:
+        """Find out what can be known to go wrong before the function is called."""
+        signature = inspect.signature(self.function)
+        known = signature.parameters
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+            for key in self.settings:
+                if key not in known:
+                    raise UserError(f"dataset {self.name} has no setting data.{key}", did_you_mean(key, known))
+        try:
+            signature.bind(**given)
+        except TypeError as error:
+            name = getattr(self.function, "__name__", "it")
+            raise self._wrong(f"{name}() {error}", "It must be stream(seed, **settings)") from error
+        if inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function):
+            raise self._wrong("it is async, and rows are read without waiting", "Write def in place of async def")
+
+    def _wrong(self, what: str, hint: str) -> UserError:
+        return UserError(f"dataset {self.name}: {place_of(self.function)}: {what}", hint)

@@ -7,16 +7,29 @@ is moved only for a step that must end sooner, and when it fires too early it lo
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _NEVER = float("inf")
+_AGAIN = 1.0
 
 
 def is_cancelled() -> bool:
     """Whether somebody wants the running task to end. A CancelledError without that came out of what it waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+async def in_time(seconds: float, work: Awaitable[T]) -> T:
+    """Await something that must end within `seconds`: `TimeoutError` also where it kept the cancellation to itself."""
+    async with asyncio.timeout(seconds) as limit:
+        result = await work
+    if limit.expired():
+        raise TimeoutError(f"no end after {seconds:g} s")
+    return result
 
 
 class Deadline:
@@ -39,7 +52,7 @@ class Deadline:
 
     def __init__(self, whole: float, shortest: float) -> None:
         self._whole, self._shortest = whole, min(whole, shortest)
-        self._expired = False
+        self._expired = 0  # how often it has cancelled the step
         self._armed = self._end = self._until = _NEVER
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -56,6 +69,7 @@ class Deadline:
     def stop(self) -> None:
         """End the job. A timer that is still to fire will find nothing to do, unless another job was started."""
         self._end = self._until = _NEVER
+        self.took_back_cancel()
 
     @property
     def passed(self) -> bool:
@@ -70,18 +84,23 @@ class Deadline:
             if until < self._armed:
                 self._arm(now, until)
 
-    def leave(self) -> None:
-        """End the step."""
+    def leave(self) -> bool:
+        """End the step. True where it outlived its deadline, because it kept our cancellation to itself."""
         self._until = self._end
-        if self._expired:  # the step kept our cancellation to itself: it must not be taken for somebody else's
-            self.took_back_cancel()
+        if not self._expired:
+            return False
+        self.took_back_cancel()
+        return True
 
     def took_back_cancel(self) -> bool:
         """Whether a CancelledError was this deadline's own, and nobody else wants the task cancelled."""
         if not self._expired or self._task is None:
             return False
-        self._expired = False
-        return self._task.uncancel() == 0
+        left = 0
+        for _ in range(self._expired):
+            left = self._task.uncancel()
+        self._expired = 0
+        return left == 0
 
     def _arm(self, now: float, when: float) -> None:
         if self._timer is not None:
@@ -96,6 +115,7 @@ class Deadline:
             if self._until is not _NEVER:
                 self._arm(now, self._until)
             return
-        self._expired = True
+        self._expired += 1
         if self._task is not None:
             self._task.cancel()
+        self._arm(now, now + _AGAIN)  # for a step that takes it for an error of its own and goes on

@@ -41,6 +41,8 @@ def _plain(value: Any) -> Any:
         return orjson.loads(orjson.dumps(value))
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
+    if isinstance(value, int) and value.bit_length() > 1023:
+        return hex(value)  # no parser would read it as a number, and Python refuses to write it as one
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return _plain(_default(value))

@@ -7,26 +7,23 @@ own works by path. One that stands for a whole family takes an argument behind a
 
 from __future__ import annotations
 
-import importlib
+import copy
 import importlib.util
 import inspect
 import re
-import sys
-import traceback
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ludus.agent import Agent
+from ludus.agent import Agent, AgentConfig
 from ludus.dataset import Dataset, Generated
 from ludus.episode import Limits
 from ludus.errors import MissingExtra, UserError, did_you_mean
 from ludus.game import Game
+from ludus.loading import BUILT_IN, blame, declared, load_object, place_of
 from ludus.resources import Resources, ResourcesConfig
 from ludus.settings import checked, read_yaml
 from ludus.task import Task
@@ -39,7 +36,6 @@ AGENTS = {
     "single_turn": "ludus.agents.single_turn:SingleTurnAgent",
 }
 FILE = "environment.yaml"
-BUILT_IN = Path(__file__).parent / "environments"
 
 #: What the names of agents in public rows end with.
 _AGENT_SUFFIXES = ("", "_simple_agent", "_gymnasium_agent", "_agent")
@@ -99,8 +95,11 @@ class Environment:
         if isinstance(which, Environment):
             return which
         if isinstance(which, type):
+            if not issubclass(which, Resources):
+                raise UserError(f"{which.__name__} is not a subclass of Resources")
+            config = _config_of(which)
             agent = _agent({"type": "gymnasium" if issubclass(which, Game) else "simple"}, None)
-            return cls(which.__name__, which, agent, checked(which.Config, {}, "resources"))
+            return cls(which.__name__, which, agent, checked(config, {}, "resources"))
         return cls.from_folder(*locate(str(which)))
 
     @classmethod
@@ -125,18 +124,14 @@ class Environment:
         file = read_file(folder)
         if argument is not None:
             file = _with_argument(file, argument)
-        try:
-            resources = load_object(file.resources, folder, Resources)
-        except MissingExtra:
-            raise
-        except UserError as error:
-            raise UserError(f"{folder / FILE}: resources: {error}") from error
+        resources: type[Resources] = _load(file.resources, folder, f"{folder / FILE}: resources", Resources)
+        config = _config_of(resources)
         limits: Limits = checked(Limits, file.limits, f"{folder / FILE}: limits")
         return cls(
             name=file.name,
             resources=resources,
             agent=_agent(file.agent, folder),
-            config=checked(resources.Config, file.settings, f"{folder / FILE}: settings"),
+            config=checked(config, file.settings, f"{folder / FILE}: settings"),
             limits=limits,
             domain=file.domain,
             description=file.description,
@@ -144,6 +139,10 @@ class Environment:
             datasets=file.datasets,
             folder=folder,
         )
+
+    def copy(self) -> Environment:
+        """An environment that can be configured without touching this one."""
+        return replace(self, agent=copy.copy(self.agent))
 
     def configure(self, settings: dict[str, Any]) -> None:
         """Apply settings such as `resources.KEY`, `agent.KEY` and `limits.KEY`, checked against their classes.
@@ -191,13 +190,20 @@ class Environment:
                     raise UserError(f"dataset {dataset.name} is a file and has no setting data.{min(self.data)}", hint)
                 if dataset.path is not None:
                     return (self.folder or Path()) / dataset.path
-                function = load_object(dataset.generate or "", self.folder)
-                asked = "config" in inspect.signature(function).parameters  # rows may depend on the resources' settings
-                given = {"config": self.config} if asked else {}
-                return Generated(dataset.name, function, {**dataset.settings, **self.data, **given})
+                return self._generated(dataset)
         if name is None:
             raise UserError(f"environment {self.name} has no dataset of its own", "Name rows with --input FILE")
         raise UserError(f"environment {self.name} has no dataset {name}", did_you_mean(name, _names(self.datasets)))
+
+    def _generated(self, dataset: Dataset) -> Generated:
+        where = f"{self.folder / FILE if self.folder else self.name}: datasets.{dataset.name}.generate"
+        function = _load(dataset.generate or "", self.folder, where)
+        try:
+            takes = inspect.signature(function).parameters
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{where}: {dataset.generate} is not a function", "Write def rows(seed)") from error
+        given = {"config": self.config} if "config" in takes else {}  # rows may depend on the resources' settings
+        return Generated(dataset.name, function, {**dataset.settings, **self.data, **given})
 
 
 def read_file(folder: Path) -> EnvironmentFile:
@@ -211,30 +217,37 @@ def read_file(folder: Path) -> EnvironmentFile:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            fields = (EnvironmentFile if len(first["loc"]) == 1 else Dataset).model_fields
+            known = [field.alias or name for name, field in fields.items()]
+            raise UserError(f"{path} has no key {where}", did_you_mean(str(first["loc"][-1]), known)) from error
         raise UserError(f"{path}: {where}: {first['msg']}") from error
 
 
 def locate(which: str) -> tuple[Path, str | None]:
     """The folder of an environment, and the argument behind its name or path if there is one."""
     name, colon, argument = which.partition(":")
-    if not colon or (Path(which).expanduser() / FILE).is_file() or Path(which).name == FILE:
+    if not colon or _is_folder_of_one(which) or Path(which).name == FILE:
         return find(which), None
     return find(name), argument
 
 
 def find(which: str) -> Path:
     """The folder of an environment, by path, by built-in name or by registered name."""
-    path = Path(which).expanduser()
+    path = _path(which)
     if path.name == FILE:
         path = path.parent
-    if (path / FILE).is_file():
-        return path.resolve()
+    try:
+        if (path / FILE).is_file():
+            return path.resolve()
+    except OSError as error:
+        raise UserError(f"cannot read {which:.80}: {error.strerror}") from error
     known = folders()
     if which in known:
         return known[which]
     if "/" in which or path.is_dir():
         raise UserError(f"{which} has no {FILE}", "Make one with: ludus new NAME")
-    raise UserError(f"unknown environment {which}", f"{did_you_mean(which, known)} (ludus envs lists them)")
+    raise UserError(f"unknown environment {which:.80}", f"{did_you_mean(which, known)} (ludus envs lists them)")
 
 
 def folders() -> dict[str, Path]:
@@ -250,75 +263,57 @@ def folders() -> dict[str, Path]:
     return found
 
 
-def load_object(reference: str, folder: Path | None, base: type | None = None) -> Any:
-    """A class or a function named as `file.py:NAME` (beside `environment.yaml`) or `package.module:NAME`."""
-    module_name, _, name = reference.partition(":")
-    if not name:
-        raise UserError(f"{reference} must look like resources.py:Class or package.module:Class")
-    if module_name.endswith(".py"):
-        module = load_file((folder or Path()) / module_name)
-    else:
-        try:
-            module = import_named(module_name)
-        except ModuleNotFoundError as error:
-            raise UserError(f"cannot import {module_name}: {error}") from error
-    found = getattr(module, name, None)
-    if found is None:
-        names = [key for key, value in vars(module).items() if callable(value)]
-        raise UserError(f"{module_name} has no {name}", did_you_mean(name, names))
-    if base is not None and not (isinstance(found, type) and issubclass(found, base)):
-        raise UserError(f"{reference} is not a subclass of {base.__name__}")
-    return found
-
-
-def import_named(name: str) -> ModuleType:
-    """Import a module. What its code raises is told in one line; that there is none is a ModuleNotFoundError."""
+def _path(which: str) -> Path:
     try:
-        return importlib.import_module(name)
-    except (ModuleNotFoundError, UserError):
+        return Path(which).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"cannot read {which:.80}: there is no such user", "Write the whole path") from error
+
+
+def _is_folder_of_one(which: str) -> bool:
+    """Whether a text with a colon in it is the path of an environment after all."""
+    try:
+        return (_path(which) / FILE).is_file()
+    except OSError:  # an argument need not look like a path at all
+        return False
+
+
+def _load(reference: str, folder: Path | None, where: str, base: type | None = None) -> Any:
+    """What a key of `environment.yaml` names. `where` is that key, which errors name too."""
+    try:
+        return load_object(reference, folder, base)
+    except MissingExtra:
         raise
-    except (Exception, SystemExit) as error:
-        raise _broken(error, name) from error
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
 
 
-def load_file(path: Path) -> ModuleType:
-    """Import a file as a module: by its package name where it is one of ours, under a name of its own elsewhere."""
-    path = path.resolve()
-    if path.parent.parent == BUILT_IN:
-        return importlib.import_module(f"ludus.environments.{path.parent.name}.{path.stem}")
-    name = f"ludus_environment_{blake2b(str(path).encode(), digest_size=6).hexdigest()}_{path.stem}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise UserError(f"there is no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise _broken(error, str(path)) from error
-    return module
-
-
-def _broken(error: BaseException, module: str) -> UserError:
-    """The error for a module whose code cannot be run, with the line of it that this came from."""
-    frames, place = traceback.extract_tb(error.__traceback__), module
-    if isinstance(error, SyntaxError):
-        place = f"{error.filename}:{error.lineno}"
-    elif file := next((frame.filename for frame in frames if frame.name == "<module>"), None):
-        place = f"{file}:{[frame.lineno for frame in frames if frame.filename == file][-1]}"
-    return UserError(f"{place}: {type(error).__name__}: {error}", "Add --debug to see more")
+def _config_of(resources: type[Resources]) -> type[ResourcesConfig]:
+    """The class of its settings. That rows can be checked with its `Task` is found out here too, before any is read."""
+    declared(resources, "Task", Task)
+    config: type[ResourcesConfig] = declared(resources, "Config", ResourcesConfig)
+    return config
 
 
 def _agent(block: dict[str, Any], folder: Path | None) -> Agent:
     kind, settings = str(block.get("type", "simple")), {key: value for key, value in block.items() if key != "type"}
+    part = f"{folder / FILE}: agent" if folder is not None else "agent"
     reference = AGENTS.get(kind)
     if reference is None and ":" not in kind:
-        raise UserError(f"unknown agent {kind}", did_you_mean(kind, AGENTS))
-    agent: type[Agent] = load_object(reference or kind, folder, Agent)
-    return agent(checked(agent.Config, settings, "agent"))
+        raise UserError(f"{part}: unknown agent {kind}", did_you_mean(kind, AGENTS))
+    agent: type[Agent] = _load(reference or kind, folder, part, Agent)
+    config = checked(declared(agent, "Config", AgentConfig), settings, part)
+    try:
+        inspect.signature(agent).bind(config)
+    except TypeError as error:
+        hint = "Write def __init__(self, config)"
+        raise UserError(f"{place_of(agent)}: {agent.__name__} cannot be made with its config: {error}", hint) from error
+    try:
+        return agent(config)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise blame(error, agent) from error
 
 
 def _with_argument(file: EnvironmentFile, argument: str) -> EnvironmentFile:

@@ -19,12 +19,12 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat
 from ludus.agent import Agent
 from ludus.deadline import Deadline, is_cancelled
 from ludus.model import Model, Request
-from ludus.outcome import CRASHES, Failure, Stage, Verdict
+from ludus.outcome import INTERRUPTS, Failure, Stage, Verdict
 from ludus.resources import Resources
 from ludus.response import Item, Items, Response, function_call_output
 from ludus.rollout import Job, Rollout
 from ludus.task import Task
-from ludus.threads import awaited
+from ludus.threads import awaited, call_after, lasting
 from ludus.tokens import TokenLog, Tokens
 from ludus.tools import not_found
 
@@ -69,6 +69,7 @@ class Episode:
         "limits",
         "mask",
         "model",
+        "opening",
         "params",
         "resources",
         "since",
@@ -92,6 +93,7 @@ class Episode:
         params.pop("input", None)
         params.pop("model", None)  # which one answers is for whoever collects to say, and not for a row
         self.deadline = deadline or limits.deadline()
+        self.opening: asyncio.Future[Any] | None = None  #: an `open` that may still be going on, on a thread
         self.stage: Stage = "open"
         self.since = perf_counter()
         self.timings: dict[str, float] = {}
@@ -107,10 +109,13 @@ class Episode:
         """Prepare the session, and fix which tools are on offer."""
         resources = self.resources
         if type(resources).open is not Resources.open:
-            await self.within("open", self.limits.open, awaited(resources.open, self.task))
+            work, self.opening = lasting(resources.open, self.task)
+            await self.within("open", self.limits.open, work)
         try:
             self.offer_tools()
-        except CRASHES as error:
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
             raise Failure.of(error, "open") from error
 
     def offer_tools(self) -> None:
@@ -197,7 +202,9 @@ class Episode:
             return not_found()
         try:
             return await self.resources.call(name, arguments)
-        except SystemExit as error:  # must not leave a task: the event loop would end with it
+        except (Exception, *INTERRUPTS):
+            raise
+        except BaseException as error:  # must not leave a task: the event loop would end with `exit()`
             raise Failure.of(error, "tool") from error
 
     @property
@@ -220,11 +227,14 @@ class Episode:
         except Failure as failure:
             failure.stage = failure.stage or stage
             raise
-        except CRASHES as error:
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
             raise Failure.of(error, stage) from error
         finally:
-            self.deadline.leave()
             self.timings[stage] = self.timings.get(stage, 0.0) + perf_counter() - began
+            if self.deadline.leave():  # it kept the cancellation to itself, and went on
+                raise self._too_late(stage, seconds)
 
     def _too_late(self, stage: Stage, seconds: float) -> Failure:
         if self.deadline.passed:
@@ -251,7 +261,9 @@ async def play(episode: Episode, agent: Agent, *, verify: bool = True) -> Rollou
             raise
         else:
             rollout.fail(Failure.of(error, "agent"))
-    except CRASHES as error:
+    except INTERRUPTS:
+        raise
+    except BaseException as error:
         rollout.fail(Failure.of(error, "agent"))
     finally:
         episode.deadline.stop()
@@ -299,7 +311,7 @@ async def _close_in_time(episode: Episode) -> None:
     episode.stage, episode.since = "close", (began := perf_counter())
     try:
         async with asyncio.timeout(episode.limits.close):
-            await awaited(episode.resources.close)
+            await call_after(episode.opening, episode.resources.close)
     except TimeoutError as error:
         cause = str(error) or f"no end after {episode.limits.close:g} s"
         raise Failure("timeout", cause, stage="close") from error
@@ -307,7 +319,9 @@ async def _close_in_time(episode: Episode) -> None:
         if is_cancelled():
             raise
         raise Failure.of(error, "close") from error
-    except CRASHES as error:
+    except INTERRUPTS:
+        raise
+    except BaseException as error:
         raise Failure.of(error, "close") from error
     finally:
         episode.timings["close"] = perf_counter() - began

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from ludus.plain import plain
 from ludus.response import Item, Items, Response
 from ludus.tokens import Tokens
 
@@ -60,11 +63,21 @@ class Observer(Protocol):
         """The server said, or showed, that it is too much."""
 
 
+@dataclass
+class _Users:
+    """How many use a model on a loop. Who comes while it starts or stops waits at the door."""
+
+    loop: asyncio.AbstractEventLoop
+    door: asyncio.Lock = field(default_factory=asyncio.Lock)
+    count: int = 0
+
+
 class Model:
     """Base of all models. Override `respond`; override `start` and `stop` if the model holds connections or weights.
 
     A model raises `Failure` with a kind when it knows what went wrong; anything else it raises counts as a crash.
-    It does not know about rollouts, deadlines or rewards.
+    It does not know about rollouts, deadlines or rewards. Collections on one loop may share a model: with
+    `async with model` it is started by the first and stopped by the last.
     """
 
     Config: ClassVar[type[ModelConfig]] = ModelConfig
@@ -86,9 +99,11 @@ class Model:
 
     config: Any = None
 
+    _users: _Users | None = None
+
     def settings(self) -> dict[str, Any]:
         """The settings that `run.json` records. Keys are read from the environment, so none can be among them."""
-        return self.config.model_dump(mode="json") if isinstance(self.config, BaseModel) else {}
+        return plain(self.config) if isinstance(self.config, BaseModel) else {}
 
     async def respond(self, request: Request) -> Response:
         """Answer one request."""
@@ -108,8 +123,21 @@ class Model:
         """Called once after the last request."""
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        """Start, unless somebody on this loop uses the model already."""
+        users = self._users
+        if users is None or users.loop is not asyncio.get_running_loop():
+            users = self._users = _Users(asyncio.get_running_loop())
+        async with users.door:
+            if not users.count:
+                await self.start()
+            users.count += 1
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
+        """Stop, once nobody is left."""
+        users = self._users
+        if users is not None and users.loop is asyncio.get_running_loop():
+            async with users.door:
+                users.count -= 1
+                if not users.count:
+                    await self.stop()

@@ -8,17 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import sysconfig
 import traceback
 from enum import StrEnum
+from numbers import Real
 from typing import Any, Literal
+
+from ludus.record import NAMES, RECORD
 
 Stage = Literal["open", "model", "tool", "user", "verify", "close", "agent"]
 
-#: What code that is not ours may raise to end its own rollout. `exit()` is among it; Ctrl-C is not.
-CRASHES = (Exception, SystemExit)
+
+class Interrupt(BaseException):
+    """The end of acting, asked for from within a step (a person has seen enough). It passes through any agent's own
+    handling of errors, and is caught by whoever knows it."""
+
+
+#: What goes on its way through any step. Everything else that code of others raises ends its own rollout: `exit()` too,
+#: and what a panic in an extension becomes.
+INTERRUPTS = (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, Interrupt)
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_ENVIRONMENTS = os.path.join(_HERE, "environments", "")
+_LIBRARIES = ("<", _HERE, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
 
 #: The cause where a step met a cancellation that nobody asked of it.
 STRAY_CANCEL = "CancelledError: something that it waited for was cancelled"
+
+#: Fields of a record that a value of a verdict would be lost under, or would hide.
+TAKEN = RECORD | NAMES
 
 
 class Outcome(StrEnum):
@@ -98,8 +117,16 @@ class Verdict:
 
     @classmethod
     def of(cls, value: Any) -> Verdict:
-        """Accept what `verify` may return: a number or a `Verdict`. Anything else is not a reward."""
-        return value if isinstance(value, Verdict) else cls(value)
+        """Accept what `verify` may return: a number or a `Verdict`. Anything else is not a reward.
+
+        A value that is called like a field of the record would be lost there, and is refused.
+        """
+        if not isinstance(value, Verdict):
+            return cls(value)
+        if value.values and not TAKEN.isdisjoint(value.values):
+            name = min(TAKEN.intersection(value.values))
+            raise Failure("bad_verdict", f"the record has a field {name} of its own: call this value something else")
+        return value
 
 
 def _failure(kind: str, cause: str, stage: Stage | None, where: str | None) -> Failure:
@@ -109,9 +136,15 @@ def _failure(kind: str, cause: str, stage: Stage | None, where: str | None) -> F
 def _finite(value: Any) -> float:
     if value.__class__ is float and math.isfinite(value):
         return value
-    if isinstance(value, (bool, int, float)) and math.isfinite(value):
-        return float(value)
-    raise Failure("bad_verdict", f"a reward must be a finite number, not {value!r:.80}")
+    try:
+        if not isinstance(value, Real) and hasattr(value, "item"):
+            value = value.item()  # a NumPy scalar that is no number to Python, or a tensor of one number
+        if isinstance(value, Real) and math.isfinite(number := float(value)):
+            return number
+    except (ArithmeticError, RuntimeError, TypeError, ValueError):
+        pass  # an integer that no float can hold, or an array of several numbers
+    what = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{value!r:.80}"
+    raise Failure("bad_verdict", f"a reward must be a finite number, not {what}")
 
 
 def _first_cause(error: BaseException) -> str:
@@ -126,6 +159,12 @@ def _where(error: BaseException) -> str | None:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return None
-    frame = frames[-1]
+    written = [frame for frame in frames if _is_authors(frame.filename)]
+    frame = (written or frames)[-1]
     name = frame.filename.replace("\\", "/").rsplit("/", 1)[-1]
     return f"{name}:{frame.lineno} in {frame.name}"
+
+
+def _is_authors(filename: str) -> bool:
+    """Whether a file is an environment's or the user's, and not Python's, ours or another package's."""
+    return filename.startswith(_ENVIRONMENTS) or not filename.startswith(_LIBRARIES)

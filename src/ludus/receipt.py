@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from ludus.encoding import encode
+from ludus.plain import plain
 from ludus.record import NAMES, Row
 from ludus.resources import Resources
 from ludus.response import Item, Items
@@ -79,8 +80,11 @@ def verifier_digest(environment: Environment) -> str:
     for source in _sources(kind, environment.folder):
         content.update(len(source).to_bytes(8, "big"))
         content.update(source)
-    settings = environment.config.model_dump(mode="json")
-    content.update(orjson.dumps(settings, default=str, option=orjson.OPT_SORT_KEYS))
+    settings = plain(environment.config)
+    try:
+        content.update(orjson.dumps(settings, default=str, option=orjson.OPT_SORT_KEYS))
+    except TypeError:  # a number that is too long for 64 bits, or a name that is not UTF-8
+        content.update(encode(settings))
     return content.hexdigest()
 
 

@@ -7,6 +7,7 @@ methods marked with `@tool` can be reached by a model; everything else about the
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Self, TypeVar, overload
@@ -22,6 +23,10 @@ from ludus.tools import Tool, not_found
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+
+#: The kinds of parameter that an object can be bound to, and those that a model's arguments reach, which have names.
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class ResourcesConfig(BaseModel):
@@ -49,6 +54,7 @@ def tool(function: F | None = None, *, name: str | None = None) -> F | Callable[
     """
 
     def mark(method: F) -> F:
+        _check_tool(method)
         method.__ludus_tool__ = Tool(method, name or method.__name__)  # type: ignore[attr-defined]
         return method
 
@@ -86,8 +92,11 @@ class Resources:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))  # in order of definition
-        found = (getattr(getattr(cls, name), "__ludus_tool__", None) for name in names)
+        found = [getattr(getattr(cls, name), "__ludus_tool__", None) for name in names]
         cls.toolbox = {entry.name: entry for entry in found if entry is not None}
+        for entry in found:
+            if entry is not None and entry.function is not cls.toolbox[entry.name].function:
+                raise TypeError(f"{cls.__name__} has two tools called {entry.name}: use @tool(name=...)")
         cls.by_group = cls.verify_group is not Resources.verify_group
         for entry in cls.toolbox.values():
             if getattr(entry.function, "__name__", "") in vars(Resources):
@@ -170,6 +179,24 @@ class Resources:
         if entry is None:
             return not_found()
         return await entry.run(self, arguments, lenient=self.config.compat)
+
+
+def _check_tool(method: Any) -> None:
+    """Refuse what a model could never call, where it is defined."""
+    if not inspect.isfunction(method):
+        raise TypeError(f"@tool is for a method, not for a {type(method).__name__}: write def name(self, ...)")
+    parameters = list(inspect.signature(method).parameters.values())
+    if not parameters or not _is_self(parameters[0]):
+        raise TypeError(f"the tool {method.__name__} has no self: write def {method.__name__}(self, ...)")
+    for parameter in parameters[1:]:
+        if parameter.kind not in _NAMED:
+            raise TypeError(f"the tool {method.__name__} takes {parameter}, which a model cannot name")
+
+
+def _is_self(parameter: inspect.Parameter) -> bool:
+    """Whether a first parameter is the object. With a type and another name it is an argument, and self is missing."""
+    untyped = parameter.annotation is parameter.empty
+    return parameter.kind in _POSITIONAL and (parameter.name == "self" or untyped)
 
 
 def _parts(shared: Any) -> Iterable[Any]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ludus.errors import UserError, did_you_mean
+from ludus.loading import describe
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -23,8 +24,14 @@ def checked(model: type[M], values: dict[str, Any], part: str) -> M:
         first, key = errors[0], _key(errors[0], values)
         if first["type"] == "extra_forbidden":
             raise UserError(f"{part} has no setting {key}", did_you_mean(key, model.model_fields)) from error
+        if first["type"] == "missing":
+            raise UserError(f"{part}.{key}: {first['msg']}") from error
         wanted = " or ".join(dict.fromkeys(each["msg"] for each in errors if _key(each, values) == key))
         raise UserError(f"{part}.{key}={first.get('input')!r:.80}: {wanted}") from error
+    except UserError:
+        raise
+    except Exception as error:  # of a validator that an author wrote
+        raise UserError(f"{part}: {describe(error)}", "Add --debug to see more") from error
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Any]:
@@ -38,6 +45,8 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
             settings[key.strip()] = yaml.safe_load(value)
         except (ValueError, yaml.YAMLError):  # a ValueError is a date that no calendar has
             settings[key.strip()] = value
+        except RecursionError as error:
+            raise UserError(f"--set {key.strip()}: {value[:20]}... is nested too deep") from error
     return settings
 
 
@@ -50,6 +59,8 @@ def read_yaml(path: Path, what: str = "") -> Any:
         raise UserError(f"cannot read {name}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{name} is not UTF-8: {error.reason} at byte {error.start}", "Save it as UTF-8") from error
+    except RecursionError as error:
+        raise UserError(f"{name} is nested too deep") from error
     except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{name} is not valid YAML: {' '.join(str(error).split())}") from error
 

@@ -48,6 +48,12 @@ def digest(row: dict[str, Any]) -> str:
     return blake2b(orjson.dumps(row, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
 
 
+def private(row: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a row for one session: whatever that does to its task changes no other's, and not the record."""
+    copy: dict[str, Any] = orjson.loads(orjson.dumps(row))
+    return copy
+
+
 def derive_seed(run_seed: int, task_id: str, repeat: int) -> int:
     """The seed of one rollout: 31 bits, which every sampler takes."""
     return crc32(f"{run_seed}/{task_id}/{repeat}".encode()) >> 1

@@ -18,6 +18,7 @@ from typing import Any
 
 _idle: list[queue.SimpleQueue[Callable[[], None]]] = []
 _IDLE_LIMIT = 64
+_late: set[asyncio.Future[Any]] = set()
 
 
 async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -42,15 +43,55 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         inbox = queue.SimpleQueue()
         threading.Thread(target=_serve, args=(inbox,), name="ludus-worker", daemon=True).start()
     inbox.put(work)
-    return await future
+    result = await future
+    return await result if inspect.isawaitable(result) else result  # a decorator may hide that it is `async def`
 
 
 def awaited(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaitable[Any]:
     """Call a function that may be `async def` (on the loop) or a plain `def` (on a thread). Await what comes back."""
-    if _is_async(getattr(function, "__func__", function)):
+    if not _is_async(getattr(function, "__func__", function)):
+        return in_thread(function, *args, **kwargs)
+    try:
         awaitable: Awaitable[Any] = function(*args, **kwargs)
-        return awaitable
-    return in_thread(function, *args, **kwargs)
+    except TypeError as error:  # it does not take these: told to whoever awaits, like anything else that it raises
+        return _raising(error)
+    return awaitable
+
+
+async def _raising(error: Exception) -> Any:
+    raise error
+
+
+def lasting(function: Callable[..., Any], *args: Any) -> tuple[Awaitable[Any], asyncio.Future[Any] | None]:
+    """Like `awaited`, with what goes on by itself when nobody waits any more: a thread cannot be stopped."""
+    work = awaited(function, *args)
+    if _is_async(getattr(function, "__func__", function)):
+        return work, None
+    going_on = asyncio.ensure_future(work)
+    return asyncio.shield(going_on), going_on
+
+
+async def call_after(going_on: asyncio.Future[Any] | None, function: Callable[[], Any]) -> None:
+    """Call a function when something that goes on by itself has ended. If this is cancelled before, it comes later."""
+    if going_on is not None and not going_on.done():
+        try:
+            await asyncio.wait([going_on])
+        except asyncio.CancelledError:
+            going_on.add_done_callback(lambda _: _call_soon(function))
+            raise
+    await awaited(function)
+
+
+def _call_soon(function: Callable[[], Any]) -> None:
+    calling = asyncio.ensure_future(awaited(function))
+    _late.add(calling)
+    calling.add_done_callback(_forget)
+
+
+def _forget(calling: asyncio.Future[Any]) -> None:
+    _late.discard(calling)
+    if not calling.cancelled():
+        calling.exception()  # there is nobody left to tell it to
 
 
 @functools.lru_cache(maxsize=4096)

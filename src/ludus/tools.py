@@ -20,10 +20,12 @@ from typing_extensions import TypedDict  # pydantic reads the standard library's
 
 from ludus.deadline import is_cancelled
 from ludus.encoding import encode
-from ludus.outcome import CRASHES, STRAY_CANCEL, Failure
+from ludus.outcome import INTERRUPTS, STRAY_CANCEL, Failure
 from ludus.secrets import public
 from ludus.threads import awaited
 
+_TYPING = frozenset({"type", "anyOf", "allOf", "oneOf", "$ref", "enum", "const"})
+_CONTENT = frozenset({"enum", "const", "default", "examples"})  # values, and no schemas
 _ARGUMENT_LINE = re.compile(r"^\s+(\w+)\s*(?:\([^)]*\))?:\s*(.+)$")
 
 
@@ -49,15 +51,17 @@ class Tool:
             return _complaint(error)
         try:
             result = await awaited(self.function, owner, **values)
+            return result if isinstance(result, str) else encode(result).decode()
         except Failure:
             raise
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
             return error_text(STRAY_CANCEL)
-        except CRASHES as error:
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
             return error_text(public(f"{type(error).__name__}: {error}"))
-        return result if isinstance(result, str) else encode(result).decode()
 
     def _check(self, arguments: str, lenient: bool) -> dict[str, Any]:
         text = arguments or "{}"  # models leave it empty for a tool without parameters
@@ -92,7 +96,7 @@ class Tool:
             "name": self.name,
             "description": summary,
             "parameters": parameters,
-            "strict": len(parameters["required"]) == len(parameters["properties"]),
+            "strict": _is_strict(parameters),
         }
 
     @cached_property
@@ -112,6 +116,21 @@ class Tool:
 def _is_whole(problem: ErrorDetails) -> bool:
     """Whether the only objection is that a whole number was written as 2.0, which JSON Schema counts as an integer."""
     return problem["type"] == "int_type" and isinstance(problem["input"], float)
+
+
+def _is_strict(schema: Any) -> bool:
+    """Whether providers take a schema as strict: all is typed, objects are closed and all their properties required."""
+    if isinstance(schema, list):
+        return all(map(_is_strict, schema))
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "object":
+        names = schema.get("properties", {})
+        if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(names):
+            return False
+        if any(_TYPING.isdisjoint(field) for field in names.values()):
+            return False
+    return all(_is_strict(part) for key, part in schema.items() if key not in _CONTENT)
 
 
 def not_found() -> str:

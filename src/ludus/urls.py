@@ -1,10 +1,13 @@
-"""URLs that people type, checked where they are read: what is wrong with one is said before anything is asked."""
+"""URLs that people type: checked where they are read, and shown without the keys that some of them carry."""
 
 from __future__ import annotations
 
+import re
 from urllib.parse import SplitResult, urlsplit
 
 from ludus.errors import UserError
+
+_USER = re.compile(r"(?<=://)[^/?#]*@")
 
 
 def checked_url(url: str, of: str = "a server", form: str = "http://HOST:PORT") -> SplitResult:
@@ -19,5 +22,15 @@ def checked_url(url: str, of: str = "a server", form: str = "http://HOST:PORT") 
         if not (parts.hostname or "").encode("idna") or parts.port == 0:
             raise ValueError("it names no server")
     except ValueError as error:
-        raise UserError(f"{url} is not the URL of {of}: {error}", f"Write it as {form}") from error
+        raise UserError(f"{shown_url(url)} is not the URL of {of}: {error}", f"Write it as {form}") from error
     return parts
+
+
+def shown_url(url: str) -> str:
+    """A URL as it may be recorded: a user and password, and whatever its query says, are masked.
+
+    shown_url("http://127.0.0.1:8000/v1?api-key=abc")   # 'http://127.0.0.1:8000/v1?api-key=***'
+    """
+    address, mark, query = _USER.sub("***@", url).partition("?")
+    fields = [field.partition("=") for field in query.split("&")] if query else []
+    return address + mark + "&".join(f"{name}=***" if equals else "***" for name, equals, _ in fields)

@@ -23,6 +23,7 @@ from ludus.cli.screen import emit, number, pretty, show_block, show_item, text
 from ludus.episode import Episode
 from ludus.game import Game, spoken
 from ludus.model import Model, Request
+from ludus.outcome import Interrupt
 from ludus.resources import Resources
 from ludus.response import Item, Response, function_call, message
 
@@ -43,8 +44,8 @@ _GAMER = {"any text": "your move, as the game asks for it", "/say TEXT": "a move
 _TALKER = {"/say TEXT": "a text that looks like a command", "any other text": "the next message to the model"}
 
 
-class EndOfPlay(BaseException):
-    """The person asks for the verdict. No `Exception`, so that it passes an agent that handles those."""
+class EndOfPlay(Interrupt):
+    """The person asks for the verdict."""
 
 
 class Conversation:

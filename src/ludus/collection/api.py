@@ -17,7 +17,7 @@ from ludus.collection.branching import Branches, check_agents
 from ludus.collection.collector import Collector, Plan, Sink
 from ludus.collection.journal import Journal, write_whole
 from ludus.collection.rows import Rows
-from ludus.collection.run import Files, check_same, describe, identity, write_run
+from ludus.collection.run import Files, check_same, continued, describe, identity, readable, write_run
 from ludus.collection.running import make_room_for, rare_collections, run_to_end
 from ludus.dataset import Generated
 from ludus.environment import Environment
@@ -67,6 +67,8 @@ class Options:
                 raise UserError(f"{name} must be at least 1, not {value}")
         if self.resume and self.output is None:
             raise UserError("nothing says which collection to resume", "Name it: --output DIR")
+        if self.resume and self.overwrite:
+            raise UserError("--resume goes on with a collection and --overwrite deletes it", "Leave one of them out")
 
 
 class Collection:
@@ -131,12 +133,13 @@ class Collection:
         known = identity(self._environments.all(), self.model, dataset, options.seed)
         with contextlib.ExitStack() as unless_ready:
             unless_ready.callback(self._stack.close)
-            if self.files is not None:
-                self._open_files(known, plan)
+            used = self.files is not None and self._open_files(self.files, known)
             collector = Collector(plan, *self._journals, sink=sink)
-            if self.files is not None and options.resume:
-                collector.restore()
-            collector.progress.total = survey.rows * options.repeats
+            if self.files is not None:
+                if options.resume:
+                    collector.restore()
+                self._write_run(self.files, known, plan, goes_on=used and not options.force)
+            collector.progress.expect(survey.rows * options.repeats)
             unless_ready.pop_all()
         return collector
 
@@ -167,7 +170,7 @@ class Collection:
             self._stack.close()
         finally:
             if self.files is not None:
-                write_whole(self.files.metrics, orjson.dumps(self.metrics, option=orjson.OPT_INDENT_2) + b"\n")
+                write_whole(self.files.metrics, readable(self.metrics) + b"\n")
 
     async def keep(self, rollout: Rollout) -> None:
         """Remember a rollout where there is no file to hold it."""
@@ -186,9 +189,9 @@ class Collection:
         source = options.input if options.input is not None else environments.rows(options.dataset)
         return Rows(source, environments.task, options.limit, options.seed)
 
-    def _open_files(self, known: dict[str, Any], plan: Plan) -> None:
-        files, options = self.files, self.options
-        assert files is not None
+    def _open_files(self, files: Files, known: dict[str, Any]) -> bool:
+        """Open the journals. Returns whether they hold something that this run goes on with."""
+        options = self.options
         # Opening a journal repairs it, so what is not ours, or not to be changed, must be refused before.
         found = files.in_use()
         if found is not None and (options.overwrite or not options.resume) and not files.run.exists():
@@ -205,9 +208,12 @@ class Collection:
         if options.overwrite:
             for journal in self._journals:
                 journal.clear()
-        if not used or options.force:
-            how = {"repeats": plan.repeats, "concurrency": plan.concurrency, "limit": options.limit}
-            write_run(files.run, describe(known, {**how, "max_attempts": plan.max_attempts, "input": self.rows.name}))
+        return used
+
+    def _write_run(self, files: Files, known: dict[str, Any], plan: Plan, *, goes_on: bool) -> None:
+        how: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency, "limit": self.options.limit}
+        how |= {"max_attempts": plan.max_attempts, "input": self.rows.name}
+        write_run(files.run, continued(files.run, how) if goes_on else describe(known, how))
 
 
 class _Environments:
@@ -242,6 +248,7 @@ class _Environments:
         return self._loaded[name]
 
     def _prepared(self, environment: Environment) -> Environment:
+        environment = environment.copy()  # one that was passed as an object is not ours to configure
         environment.configure(self._settings)
         if self._options.agent is not None:
             from ludus.remote.agent import remote_agent  # imported where used: HTTP costs a third of a second

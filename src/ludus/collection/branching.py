@@ -12,7 +12,6 @@ continuation of the point, and no reward.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,11 @@ from ludus.environment import Environment
 from ludus.episode import Episode, Limits
 from ludus.errors import UserError
 from ludus.model import Model
-from ludus.outcome import CRASHES, Failure
+from ludus.outcome import INTERRUPTS, Failure
 from ludus.record import Row
 from ludus.resources import Resources
 from ludus.rollout import Job
-from ludus.task import Task
+from ludus.task import Task, private
 from ludus.threads import awaited
 
 
@@ -52,10 +51,10 @@ class Branches(Rows):
         """The id of each point, the row of its task, and the task."""
         names = Names()
         for where, _, stored, turn in self._records():
-            point = Point(stored, turn, self._task(where, stored.row))
+            point = Point(stored, turn)
             name = names.new(f"{point.parent}.t{turn}")
             self._points[name] = point
-            yield name, point.row, point.task
+            yield name, point.row, super()._task(where, private(point.row))
 
     def expect(self, name: str, missing: int) -> None:
         """Say how many continuations of a point are to be played."""
@@ -113,9 +112,8 @@ class Branches(Rows):
 class Point:
     """A recorded rollout as it stood after `turn` of its model calls, and the sessions that stand there."""
 
-    def __init__(self, stored: Stored, turn: int, task: Task) -> None:
-        self.parent, self.turn, self.seed = stored.name, turn, stored.seed
-        self.row, self.task = stored.task, task
+    def __init__(self, stored: Stored, turn: int) -> None:
+        self.parent, self.turn, self.seed, self.row = stored.name, turn, stored.seed, stored.task
         self.before = self._response = stored.response()  #: what was recorded up to here, once a session stands here
         self._model_calls = stored.row["model_calls"]
         self.calls = [{"items": call["items"], "given": True} for call in self._model_calls[:turn]]
@@ -156,10 +154,14 @@ class Point:
         await asyncio.gather(*map(self._close, left))
 
     async def _close(self, session: Resources | asyncio.Future[Resources]) -> None:
-        with contextlib.suppress(*CRASHES):
+        try:
             async with asyncio.timeout(self._limits.close):
                 ready = session if isinstance(session, Resources) else await session
                 await awaited(ready.close)
+        except INTERRUPTS:
+            raise
+        except BaseException:  # the run is over, and has nobody to tell it to
+            return
 
     async def _reached(self, environment: Environment, shared: Any) -> Resources:
         """The original, brought here when it is first asked for."""
@@ -176,10 +178,13 @@ class Point:
     async def _reach(self, environment: Environment, shared: Any) -> Resources:
         try:
             resources = environment.resources(environment.config, shared)
-        except CRASHES as error:
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
             raise Failure.of(error, "open") from error
         resources.seed = self.seed
-        job = Job(self.parent, self.parent, 0, self.task, self.row, seed=self.seed, environment=environment.name)
+        task = environment.task(private(self.row))
+        job = Job(self.parent, self.parent, 0, task, self.row, seed=self.seed, environment=environment.name)
         session, self.before = await reach(job, self._response, environment, resources, self._model_calls, self.turn)
         return session
 
@@ -229,7 +234,9 @@ class _Continuation(Episode):
         self.adopt(self._point.before, self._point.calls, {})
         try:
             self.offer_tools()
-        except CRASHES as error:
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
             raise Failure.of(error, "open") from error
 
 

@@ -28,11 +28,11 @@ from ludus.environment import Environment
 from ludus.episode import Episode, play
 from ludus.errors import UserError
 from ludus.model import Model
-from ludus.outcome import CRASHES, Failure
+from ludus.outcome import INTERRUPTS, Failure
 from ludus.processes import shared_pool
 from ludus.receipt import Signer
 from ludus.rollout import Job, Rollout, rollout_id
-from ludus.task import derive_seed
+from ludus.task import Task, derive_seed, private
 
 #: Failures that every rollout would share, and what to do about them.
 HOPELESS = {
@@ -82,6 +82,12 @@ class Progress:
     output_tokens: int = 0
     finished: int = 0
     jury: Jury | None = None
+
+    def expect(self, total: int) -> None:
+        """Say how many rollouts there are to be. Of what is recorded, other rows than these may hold the rest."""
+        self.total = total
+        self.skipped = min(self.skipped, total)
+        self.exhausted = min(self.exhausted, self.skipped)
 
     def waiting(self) -> Counter[str]:
         """How many rollouts are in which stage; `group` are those that wait for, or with, others of their task."""
@@ -156,11 +162,13 @@ class Collector:
             jury = Jury(sharing.of, self._signer, self._rollouts, self._keep, tokens=plan.tokens)
             progress.jury = jury
             jobs = self._jobs(jury)
-            wanted = max(1, min(plan.concurrency, progress.total - progress.skipped))
+            # Not less what is recorded: that may be of other rows than these. Who finds nothing to do ends at once.
+            wanted = max(1, min(plan.concurrency, progress.total))
             workers = [asyncio.create_task(self._work(jobs, sharing, jury)) for _ in range(wanted)]
             tasks = [*workers, asyncio.create_task(_all_of(workers, jury)), asyncio.create_task(jury.judge_expired())]
             try:
                 await asyncio.gather(*tasks[-2:])
+                self._give_up_if_hopeless(min(HOPELESS_COUNT, progress.finished))
             finally:
                 for task in tasks:
                     task.cancel()
@@ -171,7 +179,7 @@ class Collector:
 
     def _jobs(self, jury: Jury) -> Iterator[Job]:
         plan, done, branches = self.plan, self._done, self._branches
-        for task_id, row, task in plan.rows:
+        for task_id, row, first in plan.rows:
             environment = plan.environment_of(row)
             names = [rollout_id(task_id, repeat) for repeat in range(plan.repeats)]
             if environment.resources.by_group:
@@ -179,9 +187,11 @@ class Collector:
                 jury.groups.expect(task_id, environment, wanted=plan.repeats, missing=missing, recorded=recorded)
             if branches is not None:
                 branches.expect(task_id, sum(name not in done for name in names))
+            own: Task | None = first
             for repeat, name in enumerate(names):
                 if name not in done:
                     seed, attempt = derive_seed(plan.seed, task_id, repeat), self._attempts.get(name, 0) + 1
+                    task, own = own or environment.task(private(row)), None
                     yield Job(name, task_id, repeat, task, row, attempt, seed, environment.name)
 
     async def _work(self, jobs: Iterator[Job], sharing: _Sharing, jury: Jury) -> None:
@@ -218,7 +228,9 @@ class Collector:
             deadlines[name] = environment.limits.deadline()
         try:
             episode = self._episode(job, environment, shared, deadlines[name])
-        except CRASHES as error:
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
             rollout = Rollout(job)
             rollout.fail(Failure.of(error, "open"))
             return rollout, None
@@ -277,10 +289,12 @@ class Collector:
         if rollout.error is not None and progress.finished <= HOPELESS_COUNT:
             self._first_failures.append(rollout.error)
 
-    def _give_up_if_hopeless(self) -> None:
-        """Stop a run of which nothing can come, instead of failing every row of it in the same way."""
-        failures, progress = self._first_failures, self.progress
-        expected = min(HOPELESS_COUNT, progress.total - progress.skipped)
+    def _give_up_if_hopeless(self, expected: int = HOPELESS_COUNT) -> None:
+        """Stop a run of which nothing can come, instead of failing every row of it in the same way.
+
+        That is so when nothing but such failures came first, `expected` times or more.
+        """
+        failures = self._first_failures
         kinds = {(each.stage, each.kind) for each in failures}
         if len(failures) >= expected and len(kinds) == 1 and failures[0].kind in HOPELESS:
             raise UserError(failures[0].cause, HOPELESS[failures[0].kind])
@@ -317,7 +331,9 @@ class _Sharing:
             return await enter(environment.resources.share(environment.config)), await enter(environment.agent.share())
         except UserError:
             raise
-        except CRASHES as error:
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
             failure = Failure.of(error, "open")
             what = f"environment {environment.name} cannot open what its rollouts share: {failure.cause}"
             raise UserError(what, HOPELESS.get(failure.kind, "")) from error

@@ -18,13 +18,14 @@ from typing import Any
 
 from ludus.collection.groups import Group, Groups
 from ludus.collection.journal import Journal
-from ludus.deadline import is_cancelled
+from ludus.deadline import in_time, is_cancelled
 from ludus.environment import Environment
-from ludus.outcome import CRASHES, Failure, Verdict
+from ludus.outcome import INTERRUPTS, Failure, Verdict
 from ludus.receipt import Signer
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Rollout
+from ludus.task import private
 from ludus.threads import awaited
 
 
@@ -100,7 +101,8 @@ class Jury:
         order = sorted(range(len(answers)), key=lambda index: answers[index][0])
         responses = [answers[index][1] for index in order]
         resources = fresh(environment, self._shared(environment), seed=job.seed)
-        found = await verdicts(resources, job.task, responses, environment.limits.verify)
+        task = environment.task(private(job.row))  # not one that a session has had
+        found = await verdicts(resources, task, responses, environment.limits.verify)
         receipts = self._signer(environment).sign_group(job.row, [response.output for response in responses])
         for index, verdict, receipt in zip(order, found, receipts, strict=True):
             if index < len(members):
@@ -115,7 +117,9 @@ def fresh(environment: Environment, shared: Any, *, seed: int) -> Resources:
     """Resources to judge a group with."""
     try:
         resources = environment.resources(environment.config, shared)
-    except CRASHES as error:
+    except INTERRUPTS:
+        raise
+    except BaseException as error:
         raise Failure.of(error, "verify") from error
     resources.seed = seed
     return resources
@@ -124,15 +128,16 @@ def fresh(environment: Environment, shared: Any, *, seed: int) -> Resources:
 async def verdicts(resources: Resources, task: Any, responses: list[Response], seconds: float) -> list[Verdict]:
     """What an environment makes of the answers to a task: one verdict each, or a `Failure` that they all share."""
     try:
-        async with asyncio.timeout(seconds):
-            found = await awaited(resources.verify_group, task, responses)
+        found = await in_time(seconds, awaited(resources.verify_group, task, responses))
     except TimeoutError as error:
         raise Failure("timeout", str(error) or f"no end after {seconds:g} s", stage="verify") from error
     except asyncio.CancelledError as error:
         if is_cancelled():
             raise
         raise Failure.of(error, "verify") from error
-    except CRASHES as error:
+    except INTERRUPTS:
+        raise
+    except BaseException as error:
         raise Failure.of(error, "verify") from error
     if not isinstance(found, (list, tuple)) or len(found) != len(responses):
         what = f"{len(found)} verdicts" if isinstance(found, (list, tuple)) else f"{found!r:.80}"

@@ -6,12 +6,17 @@ sums forgotten, once all its repeats are in, so memory does not grow with the da
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from itertools import chain
+from numbers import Real
 from typing import Any
 
+import orjson
+
 from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_k, pass_hat_k
+from ludus.encoding import encode
 from ludus.episode import add_usage
 from ludus.outcome import Outcome
 from ludus.rollout import Rollout
@@ -20,6 +25,9 @@ PASS = 1.0
 TASKS_LISTED = 10_000
 TURNS_LISTED = 100
 BATCH = 1024
+
+#: Values of verdicts that are common, and have no mean.
+_NO_NUMBER = frozenset({str, list, dict, tuple, set, type(None)})
 
 
 class _Group:
@@ -191,10 +199,27 @@ def _summed(usages: list[dict[str, Any]], details: bool = True) -> dict[str, Any
 
 def _add_means(sums: dict[str, list[float]], values: dict[str, Any]) -> None:
     for name, value in values.items():
-        if isinstance(value, (bool, int, float)):
+        kind = value.__class__
+        if kind in _NO_NUMBER:
+            continue
+        number = value if kind is bool else _number(value)
+        if number is not None:
             pair = sums.setdefault(name, [0, 0.0])
             pair[0] += 1
-            pair[1] += value
+            pair[1] += number
+
+
+def _number(value: Any) -> float | None:
+    """The number that the record will hold for a value, so that a resumed run finds the same: NumPy's are numbers too.
+
+    None for what is no number, or none that can be summed.
+    """
+    try:
+        if value.__class__ not in (float, int) and (isinstance(value, Real) or hasattr(value, "item")):
+            value = orjson.loads(encode(value))
+        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+    except (OverflowError, ValueError):  # an integer that no float can hold
+        return None
 
 
 def _add_turns(sums: list[list[float]], rewards: list[float]) -> None:

@@ -23,7 +23,12 @@ from pydantic import ValidationError
 
 from ludus.dataset import Generated
 from ludus.errors import UserError
-from ludus.task import Task, digest
+from ludus.loading import describe
+from ludus.outcome import INTERRUPTS
+from ludus.task import Task, digest, private
+
+#: As many brackets as a line may have without being nested too deep, however they stand.
+_SURELY_SHALLOW = 200
 
 ReadTask = Callable[[dict[str, Any]], Task]
 
@@ -68,7 +73,7 @@ class Rows:
         for count, (where, line) in enumerate(self._lines(), start=1):
             seen.update(line.strip())
             seen.update(b"\n")
-            self._task(where, parse(where, line))
+            self._task(where, _shallow(where, line, parse(where, line)))
             if count % 1000 == 0:
                 tick(count)
         if count == 0:
@@ -76,12 +81,12 @@ class Rows:
         return Survey(count, seen.hexdigest())
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any], Task]]:
-        """A task's id, its row and the task. An id is the row's own `task_id`, or else a digest of its content."""
+        """A task's id, its row, and the task for one session. The id is the row's `task_id`, or else its digest."""
         names = Names()
         for where, row in self._rows():
             named = row.get("task_id")
             name = names.new(str(named) if isinstance(named, (str, int)) else digest(row))
-            yield name, row, self._task(where, row)
+            yield name, row, self._task(where, private(row))
 
     def _task(self, where: str, row: dict[str, Any]) -> Task:
         try:
@@ -92,6 +97,10 @@ class Rows:
             raise UserError(f"{where}: {field}: {first['msg']}", "Fix the row or leave it out") from error
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # of a validator that an author wrote
+            raise UserError(f"{where}: {describe(error)}", "Add --debug to see more") from error
 
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(self.source, list):
@@ -104,25 +113,29 @@ class Rows:
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         source = self.source
         if isinstance(source, list):
-            encoded = ((f"row {index}", _encoded(index, row)) for index, row in enumerate(source))
-            return itertools.islice(encoded, self._limit)
+            given = ((f"row {index}", row) for index, row in enumerate(source))
+            return itertools.islice(_encoded(given), self._limit)
         if self._kept is not None:
             return self._read(self._kept)
         if isinstance(source, Generated):
             made = enumerate(source.rows(self._seed), start=1)
-            return self._keep((f"{self.name}:{number}", orjson.dumps(row)) for number, row in made)
+            return self._keep(_encoded((f"{self.name}:{number}", row) for number, row in made))
         if self._comes_once:
             return self._keep(self._read(source))
         return itertools.islice(self._read(source), self._limit)
 
     def _keep(self, lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
         """Lines that come only once, kept for later when the last of them has come."""
-        handle, name = tempfile.mkstemp(prefix="ludus-rows-")
-        weakref.finalize(self, Path(name).unlink, missing_ok=True)
-        with os.fdopen(handle, "wb") as file:
-            for where, line in itertools.islice(lines, self._limit):
-                file.write(line.rstrip(b"\n") + b"\n")
-                yield where, line
+        try:
+            handle, name = tempfile.mkstemp(prefix="ludus-rows-")
+            weakref.finalize(self, Path(name).unlink, missing_ok=True)
+            with os.fdopen(handle, "wb") as file:
+                for where, line in itertools.islice(lines, self._limit):
+                    file.write(line.rstrip(b"\n") + b"\n")
+                    yield where, line
+        except OSError as error:
+            cause = f"cannot keep the rows in {tempfile.tempdir or 'a temporary file'}: {error.strerror}"
+            raise UserError(cause, "Set TMPDIR to a folder with more room") from error
         self._kept = Path(name)
 
     def _read(self, path: Path) -> Iterator[tuple[str, bytes]]:
@@ -156,11 +169,23 @@ def _is_stream(path: Path) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
-def _encoded(index: int, row: Any) -> bytes:
-    try:
-        return orjson.dumps(row)
-    except TypeError as error:
-        raise UserError(f"row {index}: {error}", "Each row must be an object as JSON knows it") from error
+def _encoded(rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, bytes]]:
+    for where, row in rows:
+        try:
+            line = orjson.dumps(row)
+        except TypeError as error:
+            raise UserError(f"{where}: {error}", "Each row must be an object as JSON knows it") from error
+        yield where, line
+
+
+def _shallow(where: str, line: bytes, row: dict[str, Any]) -> dict[str, Any]:
+    """A row that can be written again: what can be read may be nested deeper than what can be written."""
+    if line.count(b"[") + line.count(b"{") > _SURELY_SHALLOW:
+        try:
+            digest(row)
+        except TypeError as error:
+            raise UserError(f"{where}: nested too deep: {error}", "Fix the row or leave it out") from error
+    return row
 
 
 class Names:

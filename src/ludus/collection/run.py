@@ -8,6 +8,7 @@ rows, and more of the same, are another dataset.
 from __future__ import annotations
 
 import contextlib
+import json
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -18,9 +19,11 @@ from typing import Any
 import orjson
 
 from ludus.collection.journal import write_whole
+from ludus.encoding import encode
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Model
+from ludus.plain import plain
 
 
 class Files:
@@ -74,33 +77,46 @@ def describe(identity: dict[str, Any], options: dict[str, Any]) -> dict[str, Any
     }
 
 
+def continued(path: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """What `run.json` says of a run that goes on with other options: all else is as it was."""
+    return {**json.loads(path.read_bytes()), "options": options}
+
+
 def check_same(path: Path, ours: dict[str, Any]) -> None:
     """Refuse to continue a run whose identity differs, and say in what."""
     try:
-        theirs = orjson.loads(path.read_bytes())["identity"]
+        theirs = json.loads(path.read_bytes())["identity"]
     except FileNotFoundError as error:
         raise UserError(
             f"{path} is missing, so it is unknown what was run here", "Add --force to resume anyway"
         ) from error
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read", "Add --force to resume anyway") from error
-    if differing := _differences(theirs, orjson.loads(orjson.dumps(ours, default=str)), ""):
+    if differing := _differences(theirs, json.loads(readable(ours)), ""):
         what = "; ".join(differing[:3])
         raise UserError(f"{path} describes a different run: {what}", "Choose another --output, or add --force")
 
 
 def write_run(path: Path, description: dict[str, Any]) -> None:
     """Write `run.json` for a person to read."""
-    write_whole(path, orjson.dumps(description, default=str, option=orjson.OPT_INDENT_2) + b"\n")
+    write_whole(path, readable(description) + b"\n")
+
+
+def readable(value: dict[str, Any]) -> bytes:
+    """JSON with indents, also of a name that is not UTF-8 and of a number that is too long for 64 bits."""
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2)
+    except TypeError:
+        return json.dumps(json.loads(encode(value)), ensure_ascii=False, indent=2).encode()
 
 
 def _wiring(environment: Environment) -> dict[str, Any]:
     agent = environment.agent
     return {
         "resources": f"{environment.resources.__qualname__}",
-        "settings": environment.config.model_dump(mode="json"),
+        "settings": plain(environment.config),
         "agent": type(agent).__qualname__,
-        "agent_settings": agent.config.model_dump(mode="json"),
+        "agent_settings": plain(agent.config),
         "limits": environment.limits.model_dump(),
     }
 

@@ -58,6 +58,33 @@ def _run_on_thread(work: Coroutine[Any, Any, T]) -> T:
     return value
 
 
+class _RareCollections:
+    """The one setting that all runs of a process share: the first changes it, the last sets it back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = (0, 0, 0)
+
+    def begin(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._before = gc.get_threshold()
+                gc.freeze()
+                gc.set_threshold(50000, 20, 100)
+
+    def end(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                gc.set_threshold(*self._before)
+                gc.unfreeze()
+
+
+_rare = _RareCollections()
+
+
 @contextlib.contextmanager
 def rare_collections() -> Iterator[None]:
     """Let Python look for reference cycles less often.
@@ -65,14 +92,11 @@ def rare_collections() -> Iterator[None]:
     Thousands of rollouts in flight are hundreds of thousands of live objects, and the default is to walk through
     many of them after every few hundred allocations: half of the time at 8,192 in flight. Rollouts make few cycles.
     """
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(50000, 20, 100)
+    _rare.begin()
     try:
         yield
     finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
+        _rare.end()
 
 
 def make_room_for(connections: int) -> None:

@@ -21,13 +21,13 @@ from ludus.collection.stored_groups import NeedsWholeFile, StoredGroups
 from ludus.deadline import Deadline, is_cancelled
 from ludus.environment import Environment
 from ludus.errors import UserError
-from ludus.outcome import CRASHES, Failure, Verdict
+from ludus.outcome import INTERRUPTS, Failure, Verdict
 from ludus.receipt import Signer
 from ludus.record import Row
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Job
-from ludus.task import Task
+from ludus.task import Task, private
 from ludus.threads import awaited
 
 Which = str | Path | type[Resources] | Environment
@@ -73,10 +73,12 @@ class Scorer:
     async def score(self, stored: Stored, response: Response, deadline: Deadline) -> tuple[Verdict, Row | None]:
         """The verdict on a response, and how its session differed from the recorded one; or what `verify` raises."""
         environment = self.environment
-        task = self.task(stored.task)
+        task = self.task(private(stored.task) if self.has_session else stored.task)  # which a session may change
         try:
             resources = environment.resources(environment.config, self.shared)
-        except CRASHES as error:
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
             raise Failure.of(error, "open") from error
         resources.seed = stored.seed
         if self.has_session:
@@ -94,7 +96,8 @@ class Scorer:
                 raise
             raise Failure.of(error, "verify") from error
         finally:
-            deadline.leave()
+            if deadline.leave():  # it kept the cancellation to itself, and went on
+                raise Failure("timeout", f"no end after {seconds:g} s", stage="verify")
 
     async def _replay(
         self, resources: Resources, task: Task, stored: Stored, response: Response
@@ -107,7 +110,10 @@ class Scorer:
         return rollout.verdict, drift
 
     def same_task(self, row: Row) -> Row:
-        """The row of the last task if this is an equal one. Repeats share their task, as they do in a collection."""
+        """The row of the last task if this is an equal one: repeats share their task, unless they have sessions.
+
+        A verifier that changes the task it is given would see that: the price of not reading every row anew.
+        """
         return self._row if row == self._row else row
 
     def task(self, row: Row) -> Task:
@@ -187,7 +193,9 @@ class Scorers:
                 answer.line = stored.line(line, scorer.environment.name, verdict, receipt, drift)
         except (UserError, NeedsWholeFile):
             raise
-        except CRASHES as error:
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
             deep = isinstance(error, RecursionError)
             answer.failure = bad_row("it is nested too deeply") if deep else Failure.of(error, "verify")
             name = scorer.environment.name if scorer is not None else ""
@@ -224,7 +232,9 @@ class Scorers:
             shared = await self._stack.enter_async_context(environment.resources.share(environment.config))
         except UserError:
             raise
-        except CRASHES as error:
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
             cause = Failure.of(error, "open").cause
             raise UserError(f"environment {environment.name} cannot open what its rollouts share: {cause}") from error
         return Scorer(environment, shared)

@@ -16,7 +16,7 @@ from ludus.collection.groups import FEWEST
 from ludus.collection.jury import fresh, verdicts
 from ludus.collection.stored import Stored, bad_row, parse
 from ludus.errors import UserError
-from ludus.outcome import CRASHES, Failure, Verdict
+from ludus.outcome import INTERRUPTS, Failure, Verdict
 from ludus.record import NAMES, Row
 from ludus.response import Response
 from ludus.threads import in_thread
@@ -81,7 +81,9 @@ class StoredGroups:
             return await self._judge(scorer, places)
         except UserError:
             raise
-        except CRASHES as error:
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
             deep = isinstance(error, RecursionError)
             failure = bad_row("it is nested too deeply") if deep else Failure.of(error, "verify")
             return {number: failure for number, _ in places}

@@ -27,8 +27,9 @@ from ludus.compat.places import environment_folder, environment_names, foreign_c
 from ludus.compat.servers import Server
 from ludus.compat.trees import Tree
 from ludus.environment import AGENTS as OUR_AGENTS
-from ludus.environment import Environment, folders, load_object, read_file
+from ludus.environment import Environment, folders, read_file
 from ludus.errors import UserError, did_you_mean
+from ludus.loading import load_object
 
 
 def wire(config: Config) -> Launch:

@@ -24,8 +24,8 @@ from typing import Any
 
 import orjson
 
-from ludus.environment import import_named
 from ludus.errors import UserError
+from ludus.loading import import_named
 from ludus.model import Model, ModelConfig, Request
 from ludus.outcome import Failure
 from ludus.response import Item, Response, function_call, message, reasoning, texts_of
@@ -33,7 +33,21 @@ from ludus.settings import read_yaml
 
 Script = list[Any]
 Answer = Callable[[Request], Any]
-_TURN_KEYS = {"text", "reasoning", "call", "arguments", "calls", "items", "incomplete", "delay", "error"}
+_TEXT = (str, int, float)  # a number in a file is meant as the text that it is written with
+_LIST = (list, tuple)
+
+#: What each key of a turn must be, in words, and whether a value is that.
+_TURN_KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "text": ("a text", lambda value: isinstance(value, _TEXT)),
+    "reasoning": ("a text", lambda value: isinstance(value, _TEXT)),
+    "call": ("the name of a tool", lambda value: isinstance(value, str)),
+    "arguments": ("arguments", lambda value: True),
+    "calls": ("a list of {name: ..., arguments: ...}", lambda value: value is None or _are_calls(value)),
+    "items": ("a list of items", lambda value: isinstance(value, _LIST) and all(isinstance(it, dict) for it in value)),
+    "incomplete": ("a reason", lambda value: isinstance(value, str | None)),
+    "delay": ("a number of seconds", lambda value: value is None or (isinstance(value, int | float) and value >= 0)),
+    "error": ("written {kind: ..., cause: ...}", lambda value: isinstance(value, dict | None)),
+}
 _WRITE_IT = "Write it as scripted:FILE or scripted:module:function"
 
 
@@ -75,6 +89,8 @@ class ScriptedModel(Model):
             answer = await answer
         if isinstance(answer, Response):
             return answer
+        if problem := _problem(answer):
+            raise Failure("bad_response", f"{self.name}: {problem}")
         turn: dict[str, Any] = answer if isinstance(answer, dict) else {"text": str(answer)}
         if delay := turn.get("delay"):
             await asyncio.sleep(delay)
@@ -100,6 +116,25 @@ def _items(turn: dict[str, Any], number: int) -> list[Item]:
     return [*items, *turn.get("items", [])]
 
 
+def _problem(turn: Any) -> str | None:
+    """What is wrong with a turn, and what it may be; None where it can be played."""
+    if isinstance(turn, _TEXT):
+        return None
+    if not isinstance(turn, dict):
+        return f"a turn is a text or a mapping, not {type(turn).__name__}: {turn!r:.60}"
+    for key, value in turn.items():
+        if key not in _TURN_KEYS:
+            return f"a turn has no key {key}. Known: {', '.join(sorted(_TURN_KEYS))}"
+        wanted, fits = _TURN_KEYS[key]
+        if not fits(value):
+            return f"{key} must be {wanted}, not {value!r:.60}"
+    return None
+
+
+def _are_calls(value: Any) -> bool:
+    return isinstance(value, _LIST) and all(isinstance(it, dict) and isinstance(it.get("name"), str) for it in value)
+
+
 def _player(script: Script, name: str) -> Answer:
     if not script:
         raise UserError(f"{name} is empty", "A script holds at least one turn")
@@ -110,11 +145,13 @@ def _player(script: Script, name: str) -> Answer:
     for rule in rules:
         if not isinstance(rule["turns"], list) or not rule["turns"]:
             raise UserError(f"{name}: the turns of a rule are no list of turns: {rule['turns']!r:.80}", "Write [TURN]")
+        if unknown := rule.keys() - {"when", "turns"}:
+            raise UserError(f"{name}: a rule has no key {min(map(str, unknown))}", "Known: turns, when")
+        if not isinstance(rule.get("when", ""), _TEXT):
+            raise UserError(f"{name}: when must be a text, not {rule['when']!r:.60}", "Leave it out to match anything")
         for turn in rule["turns"]:
-            if isinstance(turn, dict) and (unknown := set(turn) - _TURN_KEYS):
-                raise UserError(
-                    f"{name}: a turn has no key {sorted(unknown)[0]}", f"Known: {', '.join(sorted(_TURN_KEYS))}"
-                )
+            if not isinstance(turn, Response) and (problem := _problem(turn)):
+                raise UserError(f"{name}: {problem}")
 
     def answer(request: Request) -> Any:
         asked = next((texts_of(item) for item in reversed(request.input) if item.get("role") == "user"), "")

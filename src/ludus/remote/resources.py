@@ -14,7 +14,7 @@ from typing import Any
 from ludus.encoding import encode
 from ludus.environment import Environment
 from ludus.game import Game, Step
-from ludus.outcome import Failure, Verdict
+from ludus.outcome import TAKEN, Failure, Verdict
 from ludus.remote.http import LAST, SEED, SESSION, Client, connect
 from ludus.remote.wire import Reply
 from ludus.resources import Resources, ResourcesConfig
@@ -25,9 +25,8 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _RESERVED = frozenset(
     "seed_session verify close_session aggregate_metrics reverify_mode reset step close mcp health metrics".split()
 )
-_NOT_A_VALUE = frozenset(
-    "reward response responses_create_params reward_components turn_rewards mask mask_sample verdict_fields".split()
-)
+#: What is no value of a verdict in a server's reply. A server that is not ours may use names that our record needs.
+_NOT_A_VALUE = TAKEN | {"responses_create_params", "mask_sample"}
 
 
 class RemoteConfig(ResourcesConfig):

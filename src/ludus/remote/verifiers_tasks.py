@@ -26,9 +26,9 @@ from verifiers.v1.trace import AgentInfo, Trace, TraceTask
 from verifiers.v1.utils.generic import concrete_type
 from verifiers.v1.utils.loaders import environment_class, taskset_class
 
-from ludus.environment import load_object
 from ludus.errors import UserError
-from ludus.outcome import Failure
+from ludus.loading import load_object
+from ludus.outcome import TAKEN, Failure
 
 #: What only a harness of verifiers' own can honour, by the mark that its decorators leave.
 _HARNESS_ONLY = ("stop", "intercept")
@@ -137,7 +137,8 @@ def write_down(trace: Trace[Any, Any, Any], prompt: list[dict[str, Any]], output
 def scores_of(trace: Trace[Any, Any, Any]) -> Scores:
     """What has been recorded, by name."""
     rewards = {name: None if reward is None else reward.value for name, reward in trace.rewards.items()}
-    return Scores(rewards, dict(trace.metrics))
+    # A metric of theirs may be called like a field of our record, which has no room for it then.
+    return Scores(rewards, {name: value for name, value in trace.metrics.items() if name not in TAKEN})
 
 
 def score(

@@ -11,6 +11,8 @@ from collections.abc import Awaitable
 from time import monotonic
 from typing import Any, TypeVar
 
+from ludus.deadline import in_time
+
 T = TypeVar("T")
 
 #: Deadlines this close get a timer of their own, since a second would be a long time for them.
@@ -31,13 +33,17 @@ class _Watch:
         task = asyncio.current_task()
         assert task is not None
         if task in self._until:  # a deadline within a deadline is rare
-            return await _alone(seconds, work)
+            return await in_time(seconds, work)
         self._until[task] = monotonic() + seconds
         if not self._looking:
             self._looking = True
             self._loop.call_later(_EVERY, self._look)
         try:
-            return await work
+            result = await work
+            if task in self._late:  # it kept the cancellation to itself, and went on
+                task.uncancel()
+                raise TimeoutError(f"no end after {seconds:g} s")
+            return result
         except asyncio.CancelledError:
             if task in self._late and task.uncancel() == 0:
                 raise TimeoutError(f"no end after {seconds:g} s") from None
@@ -62,14 +68,9 @@ _watches: dict[int, _Watch] = {}
 async def within(seconds: float, work: Awaitable[T]) -> T:
     """Await something for at most that long; then it is cancelled and this raises `TimeoutError`."""
     if seconds < SHORT:
-        return await _alone(seconds, work)
+        return await in_time(seconds, work)
     loop = asyncio.get_running_loop()
     watch = _watches.get(id(loop))
     if watch is None or watch._loop is not loop:
         watch = _watches[id(loop)] = _Watch(loop)
     return await watch.within(seconds, work)
-
-
-async def _alone(seconds: float, work: Awaitable[T]) -> T:
-    async with asyncio.timeout(seconds):
-        return await work

@@ -17,13 +17,13 @@ from typing import Any, Self
 
 from ludus.deadline import is_cancelled
 from ludus.environment import Environment
-from ludus.outcome import CRASHES, Failure, Stage
+from ludus.outcome import INTERRUPTS, Failure, Stage
 from ludus.resources import Resources
 from ludus.secrets import without_keys
 from ludus.serve import deadlines
 from ludus.serve.messages import Refusal
 from ludus.task import Task
-from ludus.threads import awaited
+from ludus.threads import call_after, lasting
 
 log = logging.getLogger("ludus.serve")
 
@@ -102,10 +102,11 @@ class Sessions:
 
     async def prepare(self, resources: Resources, task: Task) -> None:
         """Open resources within their deadline, and close them if that fails."""
+        work, opening = lasting(resources.open, task)
         try:
-            await within("open", self.environment.limits.open, awaited(resources.open, task))
+            await within("open", self.environment.limits.open, work)
         except BaseException:
-            await self.free(resources)
+            await self.free(resources, opening)
             raise
 
     def use(self, name: str) -> Session:
@@ -128,10 +129,13 @@ class Sessions:
         await self.free(session.resources)
         return True
 
-    async def free(self, resources: Resources) -> None:
-        """Close resources within their deadline; a failure is logged, since nobody is left who could act on it."""
+    async def free(self, resources: Resources, opening: asyncio.Future[Any] | None = None) -> None:
+        """Close resources within their deadline; a failure is logged, since nobody is left who could act on it.
+
+        `opening` is an `open` that may still be going on.
+        """
         try:
-            await within("close", self.environment.limits.close, awaited(resources.close))
+            await within("close", self.environment.limits.close, call_after(opening, resources.close))
         except Failure as error:
             log.warning("%s: a session did not close: %s", self.environment.name, without_keys(str(error)))
 
@@ -171,5 +175,7 @@ async def within(stage: Stage, seconds: float, work: Any) -> Any:
         if is_cancelled():
             raise
         raise Failure.of(error, stage) from error
-    except CRASHES as error:  # `exit()` among them, which would end the server
+    except INTERRUPTS:
+        raise
+    except BaseException as error:  # `exit()` among them, which would end the server
         raise Failure.of(error, stage) from error

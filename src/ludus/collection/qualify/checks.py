@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ludus.collection.qualify.attempts import Attempt
 from ludus.encoding import encode
 from ludus.environment import Environment
-from ludus.outcome import CRASHES, Failure, Verdict
+from ludus.outcome import INTERRUPTS, Failure, Verdict
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Rollout
@@ -47,7 +47,9 @@ def verifying_twice(environment: Environment) -> Environment:
             second = Verdict.of(await awaited(base.verify, self, task, response))
             if _essence(first) != _essence(second):
                 noticed.append(f"verify gave {first.reward:g} and then {second.reward:g}")
-        except CRASHES as error:
+        except INTERRUPTS:
+            raise
+        except BaseException as error:
             noticed.append(f"verify gave {first.reward:g} and then failed with {Failure.of(error, 'verify').cause}")
         if encode(response.data) != before:
             noticed.append("verify changed the response")

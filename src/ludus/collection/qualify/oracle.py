@@ -25,8 +25,9 @@ from typing import Any
 
 from ludus.collection.qualify.attempts import Script
 from ludus.collection.qualify.variants import breaking, preserving
-from ludus.environment import Environment, load_file
+from ludus.environment import Environment
 from ludus.errors import UserError, did_you_mean
+from ludus.loading import load_file
 from ludus.response import texts_of
 from ludus.task import Task
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def qualify(
     card = qualify("mcqa", limit=5)
     card.passed, card.best_exploit
     """
-    environment = _copy(Environment.load(which))
+    environment = Environment.load(which).copy()
     oracle = Oracle.of(environment)
     environment.configure({**oracle.settings, **(settings or {})})
     rows = Rows(input if input is not None else environment.dataset(), environment.task, limit)
@@ -110,8 +109,3 @@ def _judge_check(environment: Environment) -> list[checks.Check]:
     if judge is None:
         return [checks.Check("judge", "skipped", "none is set: --set resources.judge=SPEC")]
     return [checks.Check("judge", "ok", f"answers went to {judge}")]
-
-
-def _copy(environment: Environment) -> Environment:
-    """An environment that can be configured without touching the one that was handed in."""
-    return replace(environment, agent=copy.copy(environment.agent))

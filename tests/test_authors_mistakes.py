@@ -1,0 +1,141 @@
+"""Common mistakes in the classes of an environment: one line with the file, the class and what to write."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+import ludus
+from ludus import Environment, Resources, ScriptedModel, UserError, tool
+
+ROW = {"responses_create_params": {"input": "hi"}}
+HEAD = "import ludus\nfrom ludus import Agent, Resources, tool\n\nclass Mine(Resources):\n"
+AGENT = "import ludus\nfrom ludus import Agent, Resources\n\nclass Mine(Resources): ...\n\nclass Plays(Agent):\n"
+
+
+def make(folder, code, agent="{type: simple}"):
+    (folder / "environment.yaml").write_text(f"name: mine\nresources: resources.py:Mine\nagent: {agent}\n")
+    (folder / "resources.py").write_text(code)
+    return folder
+
+
+def complaint(action):
+    with pytest.raises(UserError) as caught:
+        action()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("class Task(ludus.Task):\n        when: datetime", "Mine.Task: name 'datetime' is not defined. Import it"),
+        ("class Config(ludus.ResourcesConfig):\n        when: date", "Mine.Config: name 'date' is not defined"),
+        ("class Task(ludus.Task):\n        when: Later\n\nclass Later: ...", "Mine.Task: Unable to generate pydantic"),
+        ("class Task:\n        x: int", "Mine.Task is not a subclass of Task. Write class Task(ludus.Task)"),
+        (
+            "class Config:\n        x = 1",
+            "Mine.Config is not a subclass of ResourcesConfig. Write class Config(ludus.Re",
+        ),
+    ],
+)
+def test_a_task_or_config_that_cannot_be_used_is_named_with_its_line(tmp_path, body, says):
+    code = f"from __future__ import annotations\n{HEAD}    {body}\n"
+    told = complaint(lambda: Environment.load(make(tmp_path, code)))
+    assert told.startswith(f"{tmp_path / 'resources.py'}:6: {says}")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            "class Config:\n        x = 1",
+            "7: Plays.Config is not a subclass of AgentConfig. Write class Config(ludus.A",
+        ),
+        ("def __init__(self): ...", "6: Plays cannot be made with its config: too many positional arguments. Write "),
+        ("def __init__(self, config):\n        {}['x']", "8: KeyError: 'x'"),
+    ],
+)
+def test_an_agent_that_cannot_be_made_is_named_with_its_line(tmp_path, body, says):
+    told = complaint(lambda: Environment.load(make(tmp_path, f"{AGENT}    {body}\n", "{type: 'resources.py:Plays'}")))
+    assert told.startswith(f"{tmp_path / 'resources.py'}:{says}")
+
+
+def test_a_class_that_is_given_in_python_is_checked_like_one_from_a_file():
+    class Bare(Resources):
+        class Task:
+            x: int
+
+    told = complaint(lambda: ludus.collect(Bare, model=ScriptedModel(["x"]), input=[ROW]))
+    assert "test_authors_mistakes.py:" in told
+    assert "Bare.Task is not a subclass of Task. Write class Task(ludus.Task)" in told
+    made_by_a_call = type("Made", (Resources,), {"Config": {}})
+    assert "Made.Config is not a subclass" in complaint(lambda: Environment.load(made_by_a_call))
+    assert "int is not a subclass of Resources" in complaint(lambda: Environment.load(int))
+
+
+@pytest.mark.parametrize("raised", ["KeyError('x')", "SystemExit('x')"])
+def test_a_task_that_raises_names_the_row(tmp_path, raised):
+    body = f"    class Task(ludus.Task):\n        def model_post_init(self, context):\n            raise {raised}\n"
+    (tmp_path / "rows.jsonl").write_text('{"responses_create_params": {"input": "hi"}}\n')
+    folder, name = make(tmp_path, HEAD + body), raised.partition("(")[0]
+    told = complaint(lambda: ludus.collect(folder, model=ScriptedModel(["x"]), input=tmp_path / "rows.jsonl"))
+    assert told.startswith(f"{tmp_path / 'rows.jsonl'}:1: {name}: ")
+
+
+def test_a_config_that_raises_names_its_part(tmp_path):
+    body = (
+        "    class Config(ludus.ResourcesConfig):\n        def model_post_init(self, context):\n            {}['x']\n"
+    )
+    told = complaint(lambda: Environment.load(make(tmp_path, HEAD + body)))
+    assert told == f"{tmp_path / 'environment.yaml'}: settings: KeyError: 'x'. Add --debug to see more"
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        ("@tool\n    @staticmethod\n    def look(item: str): ...", "@tool is for a method, not for a staticmethod"),
+        ("@tool\n    @classmethod\n    def look(cls, item: str): ...", "@tool is for a method, not for a classmethod"),
+        ("@tool\n    def look(self, *item: str): ...", "the tool look takes *item: str, which a model cannot name"),
+        ("@tool\n    def look(self, **item: str): ...", "the tool look takes **item: str, which a model cannot name"),
+        ("@tool\n    def look(self, item: str, /): ...", "the tool look takes item: str, which a model cannot name"),
+        ("@tool\n    def look(): ...", "the tool look has no self: write def look(self, ...)"),
+        ("@tool\n    def look(item: str): ...", "the tool look has no self: write def look(self, ...)"),
+        (
+            "@tool\n    def look(self): ...\n    @tool(name='look')\n    def other(self): ...",
+            "Mine has two tools called look: use @tool(name=...)",
+        ),
+    ],
+)
+def test_a_tool_that_cannot_work_is_refused_where_it_is_defined(tmp_path, method, says):
+    told = complaint(lambda: Environment.load(make(tmp_path, f"{HEAD}    {method}\n")))
+    assert f"{tmp_path / 'resources.py'}:" in told
+    assert f"TypeError: {says}" in told
+
+
+def test_a_tool_may_be_overridden_wrapped_and_have_two_names_in_the_class():
+    def loud(method):
+        @functools.wraps(method)
+        def wrapper(*args, **kwargs):
+            return method(*args, **kwargs).upper()
+
+        return wrapper
+
+    class Shop(Resources):
+        @tool
+        def look(self, item: str) -> str:
+            return item
+
+        see = look
+
+    class Loud(Shop):
+        @tool
+        @loud
+        def look(self, item: str) -> str:
+            return item
+
+        see = look
+
+    assert list(Shop.toolbox) == list(Loud.toolbox) == ["look"]
+    assert Loud.toolbox["look"].schema()["parameters"]["required"] == ["item"]
