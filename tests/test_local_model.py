@@ -17,7 +17,9 @@ import pytest
 
 from ludus.errors import UserError
 from ludus.model import Request
+from ludus.models import open_model
 from ludus.models.local import LocalModel, idle_cores, threads_for_now
+from ludus.models.sampling import sampling_of
 from ludus.outcome import Failure
 from ludus.response import Item, Response, function_call_output
 
@@ -306,6 +308,50 @@ def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="pip install xllamacpp"):
         LocalModel()
+
+
+@needs_weights
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("context", 3_000_000_000),
+        ("threads", 5_000_000_000),
+        ("threads", 100_000),
+        ("parallel", 3000),
+        ("temperature", float("inf")),
+        ("temperature", float("nan")),
+    ],
+)
+def test_a_setting_that_llama_cpp_cannot_take_is_refused_by_name(setting: str, value: float) -> None:
+    with pytest.raises(UserError, match=rf"model\.{setting}="):
+        open_model("local", {setting: value})
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ({"max_output_tokens": "5"}, "max_output_tokens must be a number, not '5'"),
+        ({"seed": "5"}, "seed must be a number, not '5'"),
+        ({"temperature": [1]}, r"temperature must be a number, not \[1\]"),
+        ({"top_p": True}, "top_p must be a number, not True"),
+        ({"seed": float("inf")}, "seed must be a number, not inf"),
+        ({"max_output_tokens": 10**400}, "max_output_tokens must be a number"),
+        ({"stop": 5}, "stop must be a text or a list of texts, not 5"),
+        ({"stop": ["a", 5]}, "stop must be a text or a list of texts"),
+    ],
+)
+def test_a_row_that_asks_for_what_cannot_be_sampled_is_a_bad_request(said: dict[str, Any], cause: str) -> None:
+    with pytest.raises(Failure, match=cause) as failure:
+        sampling_of(Request("Hello?", params=said), LocalModel.Config())
+    assert failure.value.kind == "bad_request"
+
+
+def test_settings_apply_where_a_request_does_not_say() -> None:
+    config = LocalModel.Config(temperature=0.1, top_p=0.2, max_output_tokens=3)
+    nulls: dict[str, Any] = dict.fromkeys(["temperature", "top_p", "max_output_tokens", "seed", "stop"])
+    assert sampling_of(Request("?", seed=7, params=nulls), config) == (0.1, 0.2, 3, 7, [])
+    said = {"temperature": 0, "top_p": 1, "max_output_tokens": 0, "seed": 2**40, "stop": ["", "x"]}
+    assert sampling_of(Request("?", seed=7, params=said), config) == (0, 1, 1, 2**40, ["x"])
 
 
 def test_idle_cores_are_counted_between_two_readings() -> None:

@@ -156,8 +156,14 @@ class Response:
         for item in output:
             if not isinstance(item, dict):
                 raise Failure("bad_response", f"an output item is not an object: {str(item)[:200]}")
-            if item.get("type") == "function_call" and not _is_call(item):
-                raise Failure("bad_response", f"a function call lacks a name, call_id or arguments: {str(item)[:200]}")
+            kind = item.get("type")
+            if kind == "function_call":
+                if not _is_call(item):
+                    raise Failure(
+                        "bad_response", f"a function call lacks a name, call_id or arguments: {str(item)[:200]}"
+                    )
+            elif kind == "message" or kind is None:
+                _check_content(item)
         return cls(data, tokens)
 
     @property
@@ -211,9 +217,24 @@ def _is_call(item: Item) -> bool:
     return isinstance(get("name"), str) and isinstance(get("call_id"), str) and isinstance(get("arguments"), str)
 
 
+def _check_content(item: Item) -> None:
+    """Refuse a message that holds anything but a text, parts or nothing."""
+    content = item.get("content")
+    if isinstance(content, list):
+        for part in content:
+            if not isinstance(part, dict):
+                raise _odd_content(item)
+    elif content is not None and not isinstance(content, str):
+        raise _odd_content(item)
+
+
+def _odd_content(item: Item) -> Failure:
+    return Failure("bad_response", f"the content of a message is no text or parts: {str(item)[:200]}")
+
+
 def is_message(item: Item) -> bool:
-    """Whether an item is a message of the assistant (a provider may leave the type out)."""
-    return bool(item.get("type", "message") == "message" and item.get("role", "assistant") == "assistant")
+    """Whether an item is a message of the assistant (a provider may leave the type out, or null)."""
+    return bool(item.get("type") in ("message", None) and item.get("role", "assistant") == "assistant")
 
 
 def texts_of(item: Item) -> str:

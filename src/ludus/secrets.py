@@ -8,6 +8,7 @@ up or came with a request, and of the folders of this machine.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections import OrderedDict
@@ -21,6 +22,8 @@ from ludus.errors import UserError
 FILE = "env.yaml"
 _SHORTEST = 6  # what is shorter is no key, and would be cut out of ordinary words
 _REMEMBERED = 1024  # of the keys that requests brought along
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _looked_up: set[str] = set()
 _brought: OrderedDict[str, None] = OrderedDict()
 
@@ -30,6 +33,11 @@ def secret(name: str) -> str:
 
     secret("OPENAI_API_KEY")
     """
+    if not _NAME.fullmatch(name):  # which is not quoted: it may well be the key itself
+        raise UserError(
+            "a key is looked up by the name of its variable, and what was given is no such name",
+            "Put the key into a variable, and set api_key_env (or token_env) to its name, such as OPENAI_API_KEY",
+        )
     found = os.environ.get(name)
     if found is None:
         found = _file().get(name, "")
@@ -37,6 +45,13 @@ def secret(name: str) -> str:
     if len(found) >= _SHORTEST:
         _looked_up.add(found)
     return found
+
+
+def one_line(value: str, what: str) -> str:
+    """A value that can be sent in a header. One that cannot is refused by what it is, and not quoted."""
+    if _CONTROL.search(value):
+        raise UserError(f"{what} holds a line break or another control character", "Set it again, as one line")
+    return value
 
 
 def hide(key: str) -> None:
@@ -53,6 +68,14 @@ def redacted(text: str, *secrets: str) -> str:
     for each in secrets:
         if each:
             text = text.replace(each, "***")
+    return text
+
+
+def without_half(text: str, key: str) -> str:
+    """A text that was cut short, without the beginning of a key at its end."""
+    for length in range(min(len(key), len(text)), _SHORTEST - 1, -1):
+        if text.endswith(key[:length]):
+            return text[:-length] + "***"
     return text
 
 

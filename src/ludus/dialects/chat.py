@@ -64,7 +64,7 @@ def to_chat(
 ) -> dict[str, Any]:
     """The body of a Chat Completions request; `fixed` are the fields that apply where the request names none."""
     conversion = Conversion("bad_request", "chat", lost)
-    params = {key: value for key, value in {**fixed, **request.params}.items() if value is not None}
+    params = {**fixed, **{key: value for key, value in request.params.items() if value is not None}}
     for key in _ELSEWHERE:
         if key in params:
             raise conversion.refuse(

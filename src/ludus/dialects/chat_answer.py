@@ -61,7 +61,7 @@ def from_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None = No
     return {
         **{key: value for key, value in answer.items() if key not in _COMPLETION},
         **response_object(name, seconds(answer.get("created")), answer.get("model"), cut, output),
-        "usage": _usage(answer.get("usage"), _FROM_CHAT, conversion),
+        "usage": _told_usage(answer.get("usage"), conversion),
     }
 
 
@@ -129,6 +129,15 @@ def _put_logprobs(output: list[Item], logprobs: Any, conversion: Conversion) -> 
         texts[0]["logprobs"] = entries
     else:
         conversion.lose("choices[0].logprobs.content", "there is not one text that they could belong to")
+
+
+def _told_usage(usage: Any, conversion: Conversion) -> dict[str, Any] | None:
+    """What a provider counted. Counts that cannot be read are no reason to lose the answer."""
+    try:
+        return _usage(usage, _FROM_CHAT, conversion)
+    except Failure:
+        conversion.lose("usage", "it is not made of counts")
+        return None
 
 
 def _usage(usage: Any, names: tuple[tuple[str, str, str], ...], conversion: Conversion) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ class ResponsesStream:
 
     def __init__(self) -> None:
         self._response: dict[str, Any] | None = None
+        self._status = ""
         self._items: dict[int, Item] = {}
         self._conversion = Conversion("bad_response", "Responses", None)
 
@@ -36,14 +37,18 @@ class ResponsesStream:
             self._items[index] = check.object(event.get("item"), "item")
         elif isinstance(kind, str) and kind in _LAST:
             self._response = check.object(event.get("response"), "response")
+            self._status = kind.removeprefix("response.")
 
     def result(self) -> dict[str, Any]:
         """The response."""
         if self._response is None:
             raise Failure("bad_response", "the stream ended before the answer did")
-        if not self._response.get("output") and self._items:
-            return {**self._response, "output": [item for _, item in sorted(self._items.items())]}
-        return self._response
+        response = self._response
+        if response.get("status") not in (*_ENDS, None):  # the event that ended it knows better
+            response = {**response, "status": self._status}
+        if not response.get("output") and self._items:
+            return {**response, "output": [item for _, item in sorted(self._items.items())]}
+        return response
 
 
 def response_events(response: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -23,6 +23,7 @@ from typing import Any
 from ludus.errors import UserError, did_you_mean
 from ludus.model import Model
 from ludus.settings import checked, read_yaml
+from ludus.urls import shown_url
 
 Settings = dict[str, Any]
 
@@ -137,7 +138,7 @@ def _endpoint(rest: str) -> Settings:
         return {"model": rest} if rest else {}
     url, _, name = rest.partition("#")
     if not name:
-        raise UserError(f"model {rest} names no model", f"Write it as {url}#NAME")
+        raise UserError(f"model {shown_url(rest)} names no model", f"Write it as {shown_url(url)}#NAME")
     return {"base_url": url, "model": name}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ludus.errors import UserError
 from ludus.models.openai import OpenAIModel
 from ludus.models.transport import Transport
-from ludus.secrets import redacted, secret
+from ludus.secrets import one_line, redacted, secret
 
 
 class AzureModel(OpenAIModel):
@@ -24,7 +24,7 @@ class AzureModel(OpenAIModel):
     config: Config
 
     def __init__(self, config: Config) -> None:
-        self._token = secret(config.token_env)
+        self._token = one_line(secret(config.token_env), f"the token in {config.token_env}")
         super().__init__(config)
         if not self._key and not self._token:
             raise UserError(
@@ -43,8 +43,8 @@ class AzureModel(OpenAIModel):
     def _authorisation(self) -> dict[str, str]:
         return {"api-key": self._key} if self._key else {"Authorization": f"Bearer {self._token}"}
 
-    def _message(self, content: bytes) -> str:
-        return redacted(super()._message(content), self._token)
+    def _clean(self, text: str) -> str:
+        return redacted(super()._clean(text), self._token)
 
 
 class _Versioned(Transport):
@@ -55,7 +55,8 @@ class _Versioned(Transport):
         self._config = config
 
     def address(self, base: str, path: str) -> str:
-        version = f"?api-version={self._config.api_version}"
+        base, _, query = base.partition("?")
+        version = f"?api-version={self._config.api_version}{query and f'&{query}'}"
         if path == "/responses":
             return f"{base}/openai/responses{version}"
         return f"{base}/openai/deployments/{self._config.model}{path}{version}"

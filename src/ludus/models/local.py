@@ -33,6 +33,7 @@ from pydantic import Field
 from ludus.errors import UserError, missing_extra
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
+from ludus.models.sampling import sampling_of
 from ludus.outcome import Failure
 from ludus.response import Response
 from ludus.tokens import Tokens, id_array
@@ -53,14 +54,14 @@ class LocalModel(Model):
         """`context` is in tokens for each of the `parallel` requests that run at once; the rest wait their turn.
 
         `threads` left out means one less than the cores that stand idle when the model starts. The last three apply
-        where a request does not say.
+        where a request does not say. What is more than llama.cpp can take would end the process, so it is refused.
         """
 
         path: Path | None = None
-        threads: int | None = Field(default=None, ge=1)
-        parallel: int = Field(default=4, ge=1)
-        context: int = Field(default=2048, ge=256)
-        temperature: float = Field(default=0.7, ge=0)
+        threads: int | None = Field(default=None, ge=1, le=512)
+        parallel: int = Field(default=4, ge=1, le=256)
+        context: int = Field(default=2048, ge=256, le=2**20)
+        temperature: float = Field(default=0.7, ge=0, allow_inf_nan=False)
         top_p: float = Field(default=0.95, gt=0, le=1)
         max_output_tokens: int = Field(default=256, ge=1)
 
@@ -127,22 +128,15 @@ class LocalModel(Model):
 
     def _sampling(self, request: Request, forced: list[dict[str, Any]], room: int) -> dict[str, Any]:
         """The request's settings in llama.cpp's words: temperature first, then top_p, nothing else."""
-        said = {key: value for key, value in request.params.items() if value is not None}
-        seed = said.get("seed", request.seed)
+        wanted = sampling_of(request, self.config)
         settings = {
-            "temperature": said.get("temperature", self.config.temperature),
-            "top_p": said.get("top_p", self.config.top_p),
+            "temperature": wanted.temperature,
+            "top_p": wanted.top_p,
             "samplers": ["temperature", "top_p"],
-            "n_predict": min(room, max(1, said.get("max_output_tokens", self.config.max_output_tokens))),
-            "seed": -1 if seed is None else seed % (2**32 - 1),
+            "n_predict": min(room, wanted.most),
+            "seed": -1 if wanted.seed is None else wanted.seed % (2**32 - 1),
         }
-        if forced:
-            return {**settings, "grammar": chatml.call_grammar(forced)}
-        stop = said.get("stop", [])
-        stops = [each for each in ([stop] if isinstance(stop, str) else stop) if each]  # "" would end any answer
-        if said.get("parallel_tool_calls") is False and chatml.offered_tools(said):
-            stops.append(chatml.CALL_END)
-        return {**settings, "stop": stops}
+        return {**settings, **({"grammar": chatml.call_grammar(forced)} if forced else {"stop": wanted.stops})}
 
     def _response(self, tokens: Tokens, items: list[dict[str, Any]], *, cut: bool, cached: int = 0) -> Response:
         ids = id_array(tokens.prompt_ids) + id_array(tokens.generated_ids)

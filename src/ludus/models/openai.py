@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import orjson
-from pydantic import field_validator
+from pydantic import FiniteFloat, field_validator
 
 from ludus.dialects.chat import OPEN, OPENAI, from_chat, to_chat
 from ludus.dialects.chat_stream import ChatStream
@@ -27,18 +28,22 @@ from ludus.models.retry import Retries
 from ludus.models.transport import Answer, Transport
 from ludus.outcome import Failure
 from ludus.response import Response
-from ludus.secrets import redacted, secret, without_keys
+from ludus.secrets import one_line, redacted, secret, without_half, without_keys
+from ludus.urls import shown_url
 
 DEFAULT_URL = "https://api.openai.com/v1"
 _PLACE = re.compile(r"\[\d+\]")
 _TOO_LONG = (
     "context length",
     "context_length",
+    "context size",
+    "context_size",
     "maximum context",
     "context window",
     "prompt is too long",
-    "max_tokens",
 )
+#: What an answer may say of itself; any other status says that there is none yet, or that there never will be.
+_ANSWERED = ("completed", "incomplete", None, "")
 
 
 class OpenAIModel(Model):
@@ -56,8 +61,8 @@ class OpenAIModel(Model):
         api: Literal["auto", "responses", "chat"] = "auto"
         api_key_env: str = "OPENAI_API_KEY"
         retries: Retries = Retries()
-        temperature: float | None = None
-        top_p: float | None = None
+        temperature: FiniteFloat | None = None
+        top_p: FiniteFloat | None = None
         max_output_tokens: int | None = None
         extra_body: dict[str, Any] = {}
         headers: dict[str, str] = {}
@@ -75,8 +80,10 @@ class OpenAIModel(Model):
     def __init__(self, config: Config) -> None:
         self.config = config
         urls = self._urls()
-        self.name = f"{urls[0]}#{config.model}" if urls[0] != DEFAULT_URL else f"openai:{config.model}"
-        self._key = secret(config.api_key_env)
+        self.name = f"{shown_url(urls[0])}#{config.model}" if urls[0] != DEFAULT_URL else f"openai:{config.model}"
+        self._key = one_line(secret(config.api_key_env), f"the key in {config.api_key_env}")
+        for header, value in config.headers.items():
+            one_line(header + value, f"the header {header!r}")
         if urls[0] == DEFAULT_URL and not self._key:
             raise UserError(f"model openai:{config.model} needs a key", f"Set {config.api_key_env}")
         self._chat = config.api == "chat"
@@ -109,7 +116,7 @@ class OpenAIModel(Model):
         """Answer one request through the endpoint."""
         if not self._chat:
             answer = await self._post("/responses", request, self._responses_body(request))
-            if answer.status == 200 or not (self.config.api == "auto" and _no_route(answer)):
+            if answer.status == 200 or not (self.config.api == "auto" and self._no_route(answer)):
                 return self._read(answer, _from_responses, ResponsesStream)
             self._chat = True
         answer = await self._post("/chat/completions", request, self._chat_body(request))
@@ -123,7 +130,10 @@ class OpenAIModel(Model):
         return {"Authorization": f"Bearer {self._key}"} if self._key else {}
 
     def _responses_body(self, request: Request) -> dict[str, Any]:
-        return {**self._fixed, **request.params, **self.config.extra_body, "input": request.input.encoded()}
+        params = request.params
+        if None in params.values():  # which says nothing, so that our settings apply
+            params = {key: value for key, value in params.items() if value is not None or key not in self._fixed}
+        return {**self._fixed, **params, **self.config.extra_body, "input": request.input.encoded()}
 
     def _chat_body(self, request: Request) -> dict[str, Any]:
         lost: list[str] = []
@@ -159,11 +169,16 @@ class OpenAIModel(Model):
             return self._refused(answer)
         try:
             data = _gathered(answer.content, gather()) if self.config.stream else orjson.loads(answer.content)
+            response: Response = convert(data)
         except orjson.JSONDecodeError as error:
             raise Failure("bad_response", f"{self.name} sent no JSON: {self._message(answer.content)}") from error
-        response: Response = convert(data)
-        if response.data.get("status") == "failed":
-            raise Failure("bad_response", f"{self.name} failed: {str(response.data.get('error'))[:300]}")
+        except Failure as error:  # which quotes what was sent, cut short
+            raise Failure(error.kind, self._clean(without_half(error.cause, self._key))) from None
+        status = response.data.get("status")
+        if status not in _ANSWERED or (not response.output and response.data.get("error")):
+            fault = response.data.get("error")
+            told = f": {self._clean(str(fault))[:300]}" if fault else ""
+            raise Failure("bad_response", f"{self.name} has no answer, its status is {status!s:.60}{told}")
         if response.tokens is not None and response.tokens.policy_version is None:
             response.tokens.policy_version = self.config.policy_version
         response.waited = answer.waited
@@ -171,20 +186,35 @@ class OpenAIModel(Model):
 
     def _refused(self, answer: Answer) -> Response:
         said = self._message(answer.content)
-        if answer.status in (400, 413) and any(words in said.lower() for words in _TOO_LONG):
-            cut = {"reason": "max_output_tokens"}
-            return Response.of(model=self.config.model, status="incomplete", incomplete_details=cut, note=said)
+        if answer.status in (400, 413):
+            error = _error(answer.content)
+            told = f"{said} {error.get('code')} {error.get('type')}" if isinstance(error, dict) else said
+            if any(words in told.lower() for words in _TOO_LONG):
+                cut = {"reason": "max_output_tokens"}
+                return Response.of(model=self.config.model, status="incomplete", incomplete_details=cut, note=said)
+        if answer.location and 300 <= answer.status < 400:
+            said = f"it is now at {self._clean(shown_url(' '.join(answer.location.split())))[:200]} {said}".rstrip()
         raise Failure(f"http_{answer.status}", f"{self.name} answered {answer.status}: {said}")
 
     def _message(self, content: bytes) -> str:
         """What the provider said, in one short line and without our key."""
-        text = content[:2000].decode("utf-8", "replace")
-        try:
-            error = orjson.loads(content)["error"]
-            text = str(error["message"] if isinstance(error, dict) else error)
-        except (orjson.JSONDecodeError, KeyError, TypeError):
-            pass
-        return without_keys(redacted(" ".join(text.split()), self._key))[:300]
+        error = _error(content)
+        if isinstance(error, dict):
+            error = error.get("message")
+        text = content[:2000].decode("utf-8", "replace") if error is None else str(error)
+        return self._clean(" ".join(text.split()))[:300]
+
+    def _clean(self, text: str) -> str:
+        return without_keys(redacted(text, self._key))
+
+    def _no_route(self, answer: Answer) -> bool:
+        """Whether an answer says that the route is unknown, and not that the model is."""
+        if answer.status not in (404, 405, 501):
+            return False
+        said = answer.content.decode("utf-8", "replace").lower()
+        for url in map(urlsplit, self._urls()):  # which many quote, and which may have a model in it
+            said = said.replace(url.netloc.lower(), "").replace(url.path.rstrip("/").lower(), "")
+        return "model" not in said
 
 
 def _from_responses(data: Any) -> Response:
@@ -204,6 +234,10 @@ def _gathered(content: bytes, stream: ChatStream | ResponsesStream) -> Any:
     return stream.result()
 
 
-def _no_route(answer: Answer) -> bool:
-    """Whether an answer says that the route is unknown, and not that the model is."""
-    return answer.status in (404, 405, 501) and b"model" not in answer.content.lower()
+def _error(content: bytes) -> Any:
+    """What an answer holds under `error`; None where it holds nothing of the kind."""
+    try:
+        data = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+    return data.get("error") if isinstance(data, dict) else None

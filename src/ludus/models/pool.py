@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ludus.urls import shown_url
+
 FIRST_REST, LONGEST_REST = 1.0, 30.0
 MEMORY = 0.2
 
@@ -17,10 +19,11 @@ MEMORY = 0.2
 class Endpoint:
     """One server, and what is known of it."""
 
-    __slots__ = ("addresses", "downs", "failed", "latency", "outstanding", "rests_until", "served", "url")
+    __slots__ = ("addresses", "downs", "failed", "latency", "name", "outstanding", "rests_until", "served", "url")
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.name = shown_url(url)
         self.addresses: dict[str, Any] = {}  # of the routes behind it, parsed once
         self.outstanding = 0
         self.served = 0
@@ -87,7 +90,7 @@ class Pool:
         """What is known of each endpoint."""
         return [
             {
-                "url": each.url,
+                "url": each.name,
                 "served": each.served,
                 "failed": each.failed,
                 "outstanding": each.outstanding,

@@ -83,7 +83,7 @@ def answers(row: dict[str, Any]) -> list[list[Item]]:
 
 
 def _not_the_models(item: Item) -> bool:
-    kind = str(item.get("type", "message"))
+    kind = str(item.get("type") or "message")
     return kind.endswith("_output") or (kind == "message" and item.get("role", "assistant") != "assistant")
 
 

@@ -32,6 +32,7 @@ from pydantic import Field
 from ludus.errors import UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
+from ludus.models.sampling import sampling_of
 from ludus.models.transformers_batch import Ask, Batches
 from ludus.models.transformers_load import end_ids, library, load
 from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
@@ -70,7 +71,7 @@ class TransformersModel(Model):
         chat_template_kwargs: dict[str, Any] = {}
         max_batch: int = Field(default=16, ge=1)
         batch_wait_ms: float = Field(default=5.0, ge=0)
-        temperature: float = Field(default=1.0, ge=0)
+        temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
         top_p: float = Field(default=1.0, gt=0, le=1)
         max_output_tokens: int = Field(default=256, ge=1)
 
@@ -175,26 +176,21 @@ class TransformersModel(Model):
         from ludus.models.transformers_decode import Row
 
         request = ask.request
-        said = {key: value for key, value in request.params.items() if value is not None}
+        wanted = sampling_of(request, self.config)
         text = self._prompts.text(request, self._written.get(request.session or "", {}))
         prompt = self._prompts.ids(text, request.tokens)
         if not prompt:
             raise Failure("bad_request", "the chat template makes an empty prompt of this conversation")
-        stop = said.get("stop", [])
-        stops = [each for each in ([stop] if isinstance(stop, str) else stop) if each]  # "" would end any answer
-        if said.get("parallel_tool_calls") is False and chatml.offered_tools(said):
-            stops.append(chatml.CALL_END)
-        seed = said.get("seed", request.seed)
         row = Row(
             prompt,
-            min(self._context - len(prompt), max(1, said.get("max_output_tokens", self.config.max_output_tokens))),
-            self._halts(stops),
+            min(self._context - len(prompt), wanted.most),
+            self._halts(wanted.stops),
             unwanted=lambda: ask.left,
-            temperature=float(said.get("temperature", self.config.temperature)),
-            top_p=float(said.get("top_p", self.config.top_p)),
-            random=Random() if seed is None else Random(f"{seed}:{request.turn}"),
+            temperature=float(wanted.temperature),
+            top_p=float(wanted.top_p),
+            random=Random() if wanted.seed is None else Random(f"{wanted.seed}:{request.turn}"),
         )
-        return _Prepared(ask, row, text, stops)
+        return _Prepared(ask, row, text, wanted.stops)
 
     def _halts(self, stops: list[str]) -> Callable[[list[int]], bool]:
         ends, decode = self._ends, self._prompts.decode

@@ -12,13 +12,16 @@ import io
 from collections import Counter
 from contextvars import ContextVar
 from dataclasses import dataclass
-from time import perf_counter
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from time import perf_counter, time
 from typing import Any
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from ludus.errors import UserError
 from ludus.model import Observer
 from ludus.models.pool import Endpoint, Pool
 from ludus.models.retry import LATER, Retries
@@ -34,11 +37,12 @@ _JSON_HEADERS = CIMultiDict({"Content-Type": _JSON})
 
 @dataclass(slots=True)
 class Answer:
-    """What came back, and how long the call waited for a connection."""
+    """What came back, and how long the call waited for a connection. The two headers are read where it went wrong."""
 
     status: int
     content: bytes
     retry_after: str | None = None
+    location: str | None = None
     waited: float = 0.0
 
 
@@ -48,8 +52,11 @@ class Transport:
     def __init__(self, name: str, urls: list[str], headers: dict[str, str], retries: Retries) -> None:
         self.name = name
         for url in urls:
-            checked_url(url, "a model", "http://HOST:PORT/v1")
-        self.pool = Pool([url.rstrip("/") for url in urls])
+            if "@" in checked_url(url, "a model", "http://HOST:PORT/v1").netloc:
+                raise UserError(
+                    f"the URL of model {name} must not hold a password", "Put it into model.headers or into a key"
+                )
+        self.pool = Pool([url if "?" in url else url.rstrip("/") for url in urls])
         self.retried: Counter[str] = Counter()
         self.waited = 0.0
         self.headers = headers
@@ -109,7 +116,8 @@ class Transport:
 
     def address(self, base: str, path: str) -> str:
         """Where a path of the API is found at an endpoint."""
-        return base + path
+        base, mark, query = base.partition("?")
+        return f"{base.rstrip('/')}{path}{mark}{query}" if mark else base + path
 
     def stats(self) -> dict[str, Any]:
         """Endpoints, retries by kind, and the time spent waiting for connections."""
@@ -131,7 +139,9 @@ class Transport:
             reply = await self._session.post(url, data=_payload(body), allow_redirects=False)
             # What is all here is taken as it is. Read to its end, a reply has let go of the connection.
             content = reply.content.read_nowait() if reply.content.is_eof() else await reply.read()
-            answer = Answer(reply.status, content, None if reply.status == 200 else reply.headers.get("Retry-After"))
+            answer = Answer(reply.status, content)
+            if answer.status != 200:
+                answer.retry_after, answer.location = map(reply.headers.get, ("Retry-After", "Location"))
         except aiohttp.ClientPayloadError:
             self.pool.failed(endpoint)
             raise
@@ -180,7 +190,7 @@ class Transport:
 
     def _failure(self, error: Exception, endpoint: Endpoint) -> Failure:
         if isinstance(error, aiohttp.ClientConnectorError):
-            return Failure("refused", f"cannot reach {endpoint.url}: {error.strerror or error}")
+            return Failure("refused", f"cannot reach {endpoint.name}: {error.strerror or error}")
         if isinstance(error, aiohttp.ClientPayloadError):
             return Failure("disconnected", f"{self.name} broke off in the middle of its answer")
         return Failure("disconnected", f"{self.name} dropped the connection before it answered: {error}")
@@ -224,8 +234,15 @@ def _count(tries: dict[str, int], kind: str) -> int:
 
 
 def _seconds(header: str | None) -> float | None:
-    """Retry-After in seconds; its other form, a date, is rare enough to be left to our own pauses."""
+    """Retry-After in seconds, whether the server told a number of them or a date."""
+    if not header:
+        return None
     try:
-        return max(0.0, float(header)) if header else None
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        when = parsedate_to_datetime(header)
     except ValueError:
         return None
+    return max(0.0, when.replace(tzinfo=when.tzinfo or UTC).timestamp() - time())

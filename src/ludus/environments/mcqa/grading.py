@@ -33,6 +33,7 @@ _DENIED = re.compile(  # behind a mention: "limestone, no doubt" and "limestone 
 _NUMBER_GOES_ON = re.compile(r"\d|[.,/]\d")
 
 _PRONOUN = re.compile(r"\bI\s+(?:think|believe|choose|pick|select|guess|would|say|am)\b")
+_SPEAKER = re.compile(r"I\s+[a-z]")
 _ARTICLE = re.compile(r"a\s+[a-z]")
 _LEADING_LETTER = re.compile(r"([A-Za-z])(?![A-Za-z0-9'\u2019])")
 _CAPITAL = re.compile(r"(?<![A-Za-z0-9])([A-Z])(?![A-Za-z0-9'\u2019])")
@@ -132,6 +133,8 @@ def _picked(answer: str, choices: Choices, compat: bool) -> str | None:
             if first != second and first.upper() in choices and second.upper() in choices:
                 return None
     leading = None if _ARTICLE.match(text) and not compat else _LEADING_LETTER.match(text)
+    if leading and not compat and not _SPEAKER.match(text):
+        return _known(leading[1].upper(), choices)  # "E (not D)" means E, were it no option
     candidates = [leading[1].upper()] if leading else []
     candidates += reversed(_CAPITAL.findall(text))
     return next((letter for letter in candidates if letter in choices), None)

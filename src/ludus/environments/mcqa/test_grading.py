@@ -147,6 +147,11 @@ def test_answer_colon_wants_the_rest_of_the_first_line_to_be_an_option(text: str
         ("Answer: B or E", "B"),
         ("Answer: a or b", None),
         ("Answer: copper", None),
+        ("Answer: E (not B)", None),
+        ("Answer: **e**, and not B", None),
+        ("Answer: B\nAnswer: E (not A)", "B"),
+        ("Answer: I reckon it is B", "B"),
+        ("Answer: I (not B)", None),
         ("The answer is B", None),
     ],
 )
@@ -161,6 +166,13 @@ def test_words_of_one_letter_are_not_choices_except_in_compat() -> None:
     assert extracted("Answer: I think B", mode, TEN) == "B"
     assert extracted("Answer: I think B", mode, TEN, compat=True) == "I"
     assert extracted("Answer: I", mode, TEN) == "I"
+
+
+def test_a_leading_letter_that_is_no_option_ends_the_search_except_in_compat() -> None:
+    text = "Answer: E (not B)"
+    assert extracted(text, "lenient_answer_colon_md") is None
+    assert extracted(text, "lenient_answer_colon_md", compat=True) == "B"
+    assert extracted(text, "lenient_answer_colon_md", TEN) == "E"
 
 
 def test_hostile_text_is_graded_in_time_in_proportion_to_its_length() -> None:
