@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import orjson
 import pytest
@@ -17,11 +18,11 @@ def ludus(tmp_path):
     (tmp_path / "script.yaml").write_text("- call: increment_counter\n  arguments: {count: 3}\n- done\n")
     (tmp_path / "bad.jsonl").write_text('{"responses_create_params": {"input": "x"}, "initial_count": 1}\n')
 
-    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, cwd: Path = tmp_path, **environment: str) -> subprocess.CompletedProcess[str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
         return subprocess.run(
             [sys.executable, "-m", "ludus", *words],
-            cwd=tmp_path,
+            cwd=cwd,
             env={**kept, "COLUMNS": "100", **environment},
             capture_output=True,
             text=True,
@@ -40,7 +41,14 @@ def ludus(tmp_path):
         ("collect mcqa --model openai:gpt", "model openai:gpt needs a key. Set OPENAI_API_KEY"),
         ("collect mcqa --model scripted:script.yaml --input nowhere.jsonl", "cannot read nowhere.jsonl: No such file"),
         ("collect mcqa --model scripted:script.yaml --set agent.max_step=1", "Did you mean max_steps?"),
-        ("collect mcqa --model scripted:script.yaml --concurrency many", "neither a number nor auto"),
+        (
+            "collect mcqa --model scripted:script.yaml --concurrency many",
+            "is neither auto nor a number from 1 to 1,000,000",
+        ),
+        (
+            f"collect mcqa --model scripted:script.yaml --concurrency {'9' * 5000}",
+            "is neither auto nor a number from 1",
+        ),
         ("collect mcqa --model scripted:script.yaml --output script.yaml", "cannot write script.yaml/rollouts.jsonl"),
         (
             "collect example_session_state_mgmt --model scripted:script.yaml --input bad.jsonl",
@@ -99,6 +107,19 @@ def test_the_exit_code_says_when_nothing_completed(ludus, tmp_path):
     assert done.stderr.strip().endswith("nothing completed: see why in out/failures.jsonl")
 
 
+def test_where_everything_was_masked_the_reason_is_told(ludus):
+    done = ludus(*BASE, "--tokens")
+    assert done.returncode == 1
+    why = "nothing completed: 8 masked, mostly because: no token ids for model call 1, 2"
+    assert done.stderr.splitlines()[-1] == why
+
+
+def test_more_rollouts_on_record_than_the_input_has_are_not_counted_twice(ludus):
+    ludus(*BASE)
+    done = ludus(*BASE, "--limit", "2", "--resume", "--force")
+    assert done.stderr.splitlines()[0] == "resuming: 2 of 2 rollouts are there already"
+
+
 def test_a_narrow_terminal_keeps_every_fact(ludus):
     done = ludus(*BASE, COLUMNS="40")
     assert done.returncode == 0
@@ -111,6 +132,18 @@ def test_without_an_output_a_folder_is_made_for_each_run(ludus, tmp_path):
     assert done.returncode == 0
     (made,) = (tmp_path / "runs").iterdir()
     assert made.name.startswith("example_session_state_mgmt-2")
+
+
+@pytest.mark.parametrize("which", [".", "../keeper", "environment.yaml", "./environment.yaml"])
+def test_the_folder_of_a_run_is_named_after_the_environment(ludus, tmp_path, which):
+    folder = tmp_path / "keeper"
+    folder.mkdir()
+    (folder / "environment.yaml").write_text("name: ../.my keeper\nresources: resources.py:Keeper\n")
+    (folder / "resources.py").write_text("from ludus import Resources\n\nclass Keeper(Resources): ...\n")
+    (folder / "rows.jsonl").write_text('{"responses_create_params": {"input": "x"}}\n')
+    ludus("collect", which, "-i", "rows.jsonl", "-m", "scripted:../script.yaml", cwd=folder)
+    (made,) = (folder / "runs").iterdir()
+    assert made.name.startswith("_.my_keeper-2")
 
 
 def test_help_has_an_example(ludus):

@@ -73,6 +73,27 @@ def test_while_sessions_are_slow_to_close_a_stopped_collection_says_so(folder: P
     assert (folder / "closed").exists()
 
 
+def test_a_collection_that_is_stopped_while_rows_are_checked_says_so(folder: Path):
+    code = CODE + "    class Task(ludus.Task):\n        def model_post_init(self, _):\n            wait()\n"
+    wait = "import ludus, time\ndef wait():\n    Path('checking').touch()\n    time.sleep(60)\n"
+    (folder / "resources.py").write_text(code.replace("class Keeper", f"{wait}\nclass Keeper"))
+    process = start(folder, "collect", ".", "--model", "scripted:caf\xe9.yaml", "--output", "run")
+    while not (folder / "checking").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    shown, said = process.communicate(timeout=60)
+    assert (process.returncode, shown, said) == (130, "", "stopped before the first rollout\n")
+    assert not (folder / "run").exists()
+
+
+def test_times_that_nobody_took_are_left_out(folder: Path):
+    (folder / "resources.py").write_text(CODE + "\n    async def open(self, task):\n        raise OSError('no')\n")
+    done = ludus(folder, "collect", ".", "--model", "scripted:caf\xe9.yaml", "--output", "run")
+    [line] = [line for line in done.stdout.splitlines() if "time " in line]
+    assert "mean" not in line
+
+
 def test_a_terminal_without_unicode_is_shown_what_it_can_show(folder: Path):
     model = "scripted:caf\xe9.yaml"
     for arguments in (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ludus.environment import BUILT_IN
+from ludus.loading import BUILT_IN
 
 NAME = "example_session_state_mgmt"
 

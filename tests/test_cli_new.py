@@ -61,6 +61,20 @@ def test_the_new_environment_passes_its_own_test(made: Path):
     assert "6 passed" in done.stdout
 
 
+@pytest.mark.parametrize("name", ["null", "none", "on", "verdict", "task", "value_error"])
+def test_a_name_with_a_meaning_elsewhere_works_as_well(tmp_path: Path, name: str):
+    assert ludus("new", name, cwd=tmp_path).returncode == 0
+    done = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name, cwd=tmp_path)
+    assert "6 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_pytest_comes_first_where_it_is_missing(tmp_path: Path):
+    code = "import sys; sys.modules['pytest'] = None; from ludus.cli import main; main()"
+    done = run(sys.executable, "-c", code, "new", "dice", cwd=tmp_path)
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert lines[-4:-2] == ["pip install pytest", "pytest ./dice"]
+
+
 def test_it_passes_without_any_pytest_plugin(made: Path):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "corner_shop"]
     done = subprocess.run(

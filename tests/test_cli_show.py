@@ -90,7 +90,7 @@ def test_failed_attempts_are_listed_with_stage_kind_and_cause(run: Path, name: s
     assert "failed in model: http_500\n  the server is on fire" in shown.stdout
 
 
-@pytest.mark.parametrize("columns", [40, 60, 99, 100, 200])
+@pytest.mark.parametrize("columns", [50, 60, 99, 100, 200])
 def test_the_table_fits_the_terminal(run: Path, columns: int):
     lines = ludus("show", "run", cwd=run, columns=columns).stdout.splitlines()
     assert max(map(len, lines)) <= columns
@@ -176,7 +176,19 @@ def test_what_a_rollout_holds_cannot_act_on_the_terminal(tmp_path: Path):
     assert "\x1b[2J" not in coloured
 
 
-@pytest.mark.parametrize("odd", [None, 7, "text", [], [1, None], {}, {"input": 5, "tools": 3, "output": [4]}])
+@pytest.mark.parametrize("columns", [30, 49])
+def test_a_terminal_too_narrow_for_a_table_gets_lines(run: Path, columns: int):
+    listed = ludus("show", "run", cwd=run, columns=columns).stdout.splitlines()
+    assert listed[0] == "1  completed, reward 1, completed"
+    assert listed[1].startswith("  What do")
+    assert listed[-1] == "1 failed: add --failed"
+    failed = ludus("show", "run", "--failed", cwd=run, columns=columns).stdout.splitlines()
+    assert failed == ["1  failed, model: http_500", "  the server is on fire"]
+
+
+@pytest.mark.parametrize(
+    "odd", [None, 7, "text", [], [1, None], [[1]], [{"a": 1}], {}, {"input": 5, "tools": 3, "output": [4]}]
+)
 def test_fields_of_another_kind_stop_nothing(tmp_path: Path, odd: Any):
     names = ["rollout_id", "reward", "stop_reason", "responses_create_params", "response", "usage", "timings"]
     names += ["model_calls", "agent_ref", "verdict_fields", "mask", "reward_components", "task_id"]

@@ -25,6 +25,13 @@ def run(monkeypatch: pytest.MonkeyPatch, words: str) -> int:
         ("collect mcqa --set", "error: Option '--set' requires an argument. See ludus collect --help"),
         ("chat mcqa extra", "error: Got unexpected extra argument"),
         ("collect mcqa --repeats 0", "error: Invalid value for '--repeats' / '-n': "),
+        ("collect mcqa --repeats 99999999999999999999999", "error: Invalid value for '--repeats' / '-n': "),
+        ("collect mcqa --max-attempts 99999999999999999999999", "error: Invalid value for '--max-attempts': "),
+        ("collect mcqa --limit 99999999999999999999999", "error: Invalid value for '--limit': "),
+        ("collect mcqa --seed 99999999999999999999999", "error: Invalid value for '--seed': "),
+        ("qualify mcqa --seed -99999999999999999999999", "error: Invalid value for '--seed': "),
+        ("chat mcqa --seed 99999999999999999999999", "error: Invalid value for '--seed': "),
+        ("verify run --concurrency 99999999999999999999999", "error: Invalid value for '--concurrency' / '-c': "),
     ],
 )
 def test_nonsense_is_one_line_with_where_to_read_more(monkeypatch, capsys, words, told):

@@ -5,6 +5,7 @@ Commands import what they need when they run, so that `ludus --help` answers at 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated, Any
@@ -24,6 +25,8 @@ from ludus.cli.verify import verify
 
 #: Of click, which some versions of typer bring along and others have inside.
 _UsageError: Any = typer.BadParameter.__base__
+#: What a full disk, a quota, a limit on file sizes and a terminal that is gone say to whoever writes.
+_CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 app = typer.Typer(
     name="ludus",
@@ -62,7 +65,10 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        sys.exit(app(args=arguments or ["--help"], prog_name="ludus", standalone_mode=False))
+        code = app(args=arguments or ["--help"], prog_name="ludus", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where what goes wrong can still be told
+        sys.exit(code)
     except _UsageError as error:  # which typer would tell in four lines
         where = error.ctx.command_path if error.ctx is not None else f"ludus {arguments[0]}"
         what = error.format_message().rstrip(".")
@@ -72,7 +78,7 @@ def main() -> None:
         complain("stopped")
         sys.exit(1)
     except BrokenPipeError:  # the reader (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         sys.exit(141)
     except Exception as error:
         from ludus.errors import UserError
@@ -82,12 +88,23 @@ def main() -> None:
         if isinstance(error, UserError):
             complain(str(error))
             sys.exit(2)
+        if isinstance(error, OSError) and error.errno in _CANNOT_WRITE and error.filename is None:
+            _discard_output()
+            complain(f"cannot write the output: {error.strerror}")
+            sys.exit(2)
         complain(f"{type(error).__name__}: {error}. This is a bug: run again with --debug to see where")
         sys.exit(70)
 
 
 def complain(message: str) -> None:
-    """One line on stderr, in red where a person looks at it."""
-    line = " ".join(message.split())
+    """One line on stderr, in red where a person looks at it. It may quote what a server or a row said."""
+    from ludus.cli.screen import clean
+
+    line = clean(" ".join(message.split()))
     red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
     print(f"{red}error:{plain} {line}", file=sys.stderr)
+
+
+def _discard_output() -> None:
+    """Let what is still to be written to stdout vanish: Python would try again on its way out, and fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ludus.cli.bounds import LARGEST
+
 if TYPE_CHECKING:
     from ludus.cli.keyboard import Keyboard
+    from ludus.collection.rows import Rows
     from ludus.environment import Environment
     from ludus.model import Model
     from ludus.rollout import Rollout
@@ -26,11 +29,12 @@ def chat(
     ] = None,
     row: Annotated[int, typer.Option("--row", min=1, help="Which row to play, counted from 1.")] = 1,
     input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: its examples.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which of its datasets to use.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model or limits."),
+        typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model, limits or data."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Where the rollout's seed is derived from.")] = 0,
+    seed: Annotated[int, typer.Option(min=-LARGEST, max=LARGEST, help="Where the rollout's seed is derived from.")] = 0,
 ) -> None:
     """Play one rollout by hand and see its verdict.
 
@@ -40,6 +44,7 @@ def chat(
     Example: ludus chat example_session_state_mgmt --row 2
     """
     from ludus.cli.keyboard import Keyboard
+    from ludus.collection.rows import Rows
     from ludus.environment import Environment
     from ludus.errors import UserError
     from ludus.models import open_model
@@ -49,22 +54,24 @@ def chat(
     model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
     if model is None and model_settings:
         raise UserError(f"--set model.{next(iter(model_settings))} needs a model", "Name one with --model")
+    if input is not None and dataset is not None:
+        raise UserError("both an input and a dataset were named", "Leave one of --input and --dataset out")
+    if str(input) in ("-", "/dev/stdin"):
+        raise UserError("standard input is what you type here, and holds no rows", "Name a file: --input FILE")
     loaded = Environment.load(environment)
     loaded.configure(settings)
     if model is None and getattr(loaded.agent.config, "user", "") is None:
         raise UserError("nobody plays the user", "Name a model: --set agent.user=SPEC")
-    chosen = _nth_row(loaded, input, row)
+    chosen = _nth_row(Rows(input or loaded.rows(dataset), loaded.task, seed=seed), row)
     opened = open_model(model, model_settings) if model is not None else None
     with Keyboard() as keyboard:
         code = _play(loaded, chosen, opened, seed, keyboard)
     raise typer.Exit(code)
 
 
-def _nth_row(environment: Environment, input: Path | None, number: int) -> Row:
-    from ludus.collection.rows import Rows
+def _nth_row(rows: Rows, number: int) -> Row:
     from ludus.errors import UserError
 
-    rows = Rows(input or environment.rows(), environment.task)
     count = 0
     for count, (_, row, _) in enumerate(rows, start=1):
         if count == number:

@@ -22,7 +22,7 @@ def compare(
 
     Example: ludus compare runs/before runs/after
     """
-    from ludus.cli.screen import safe_json
+    from ludus.cli.screen import clean, safe_json
     from ludus.collection.compare import compare as compare_scores
     from ludus.collection.scores import Scores, differences
     from ludus.errors import UserError
@@ -38,7 +38,7 @@ def compare(
         print(safe_json(_as_json(found, {"a": str(a), "b": str(b)}, sides, warnings)))
         return
     for warning in warnings:
-        print(f"warning: {' '.join(warning.split())}", file=sys.stderr)
+        print(f"warning: {clean(' '.join(warning.split()))}", file=sys.stderr)
     _show(found, (a, b), sides)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import importlib.util
 import keyword
 import re
 import shlex
@@ -42,7 +44,7 @@ def new(
 
 def write(folder: Path, name: str) -> None:
     """Fill a folder from the template."""
-    words = {"{{name}}": name, "{{class}}": "".join(part.capitalize() for part in name.split("_"))}
+    words = {"{{name}}": name, "{{class}}": _class_name(name)}
     for source in sorted(TEMPLATE.rglob("*.tmpl")):
         content = source.read_text(encoding="utf-8")
         target = str(source.relative_to(TEMPLATE)).removesuffix(".tmpl").replace("test.py", f"test_{name}.py")
@@ -50,6 +52,14 @@ def write(folder: Path, name: str) -> None:
             content = content.replace(marker, word)
         (folder / target).parent.mkdir(exist_ok=True)
         (folder / target).write_text(content, encoding="utf-8")
+
+
+def _class_name(name: str) -> str:
+    """The class of an environment, which must not hide what its file works with (`Task`, `ValueError`, `None`)."""
+    import ludus
+
+    plain = "".join(part.capitalize() for part in name.split("_"))
+    return f"{plain}Resources" if plain in ludus.__all__ or hasattr(builtins, plain) else plain
 
 
 def _check(name: str) -> None:
@@ -65,12 +75,14 @@ def _check(name: str) -> None:
 
 
 def _tell(folder: Path) -> None:
-    """What was made, and the three commands that come next."""
+    """What was made, and the commands that come next."""
     from ludus.cli.screen import screen, text
 
     where = str(folder) if folder.is_absolute() else f"./{folder}"
     quoted = shlex.quote(where)
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    commands = (f"pytest {quoted}", f"ludus chat {quoted}", f"ludus collect {quoted} --model local")
+    commands = [f"pytest {quoted}", f"ludus chat {quoted}", f"ludus collect {quoted} --model local"]
+    if importlib.util.find_spec("pytest") is None:
+        commands.insert(0, "pip install pytest")
     lines = [f"made {where}:", *(f"  {file}" for file in files), "next:", *(f"  {command}" for command in commands)]
     screen().print(text("\n".join(lines)), soft_wrap=True)

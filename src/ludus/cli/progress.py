@@ -108,7 +108,7 @@ def _rates(collector: Collector) -> tuple[float, float, float | None]:
     progress = collector.progress
     seconds = max(time.perf_counter() - progress.started, 1e-9)
     pace = progress.finished / seconds
-    left = progress.total - progress.skipped - progress.finished
+    left = max(progress.total - progress.skipped - progress.finished, 0)
     return pace, progress.output_tokens / seconds, left / pace if pace else None
 
 
@@ -116,7 +116,8 @@ def _parts(collector: Collector) -> list[str]:
     metrics, progress = collector.metrics, collector.progress
     pace, tokens, left = _rates(collector)
     reward = metrics.mean_reward
-    parts = [f"{metrics.dispatched}/{progress.total} done", f"{metrics.counts['failed']} failed"]
+    done = min(metrics.dispatched, progress.total)  # more may be recorded, of rows that the input lacks now
+    parts = [f"{done}/{progress.total} done", f"{metrics.counts['failed']} failed"]
     parts.append(f"reward {reward:.3f}" if reward is not None else "reward -")
     parts.append(f"{pace:.1f} rollouts/s")
     if tokens:
@@ -209,5 +210,5 @@ def _facts(metrics: dict[str, Any], repeats: int) -> list[tuple[str, str]]:
     seconds = metrics["seconds"]
     stages = [(stage, seconds[stage]["mean"]) for stage in ("model", "tool", "verify") if stage in seconds]
     means = ", ".join(f"{stage} {span(mean)}" for stage, mean in stages)
-    rows.append(("time", f"{clock(seconds['wall'])}; mean {means}"))
+    rows.append(("time", clock(seconds["wall"]) + (f"; mean {means}" if means else "")))
     return rows

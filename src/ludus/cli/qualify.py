@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ludus.cli.bounds import LARGEST
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -19,8 +21,10 @@ STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 def qualify(
     environment: Annotated[str, typer.Argument(metavar="ENV", help="Name or folder.")],
     input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: its examples.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Use only the first rows.")] = 32,
-    seed: Annotated[int, typer.Option(help="Where every rollout's seed is derived from.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, max=LARGEST, help="Use only the first rows.")] = 32,
+    seed: Annotated[
+        int, typer.Option(min=-LARGEST, max=LARGEST, help="Where every rollout's seed is derived from.")
+    ] = 0,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent or limits."),
@@ -41,14 +45,15 @@ def qualify(
 
     Example: ludus qualify mcqa --limit 100 --json
     """
-    from ludus.cli.screen import safe_json, screen
+    from ludus.cli.screen import prints_aside, safe_json, screen
     from ludus.collection.qualify.card import Thresholds
     from ludus.collection.qualify.run import qualify as run
     from ludus.settings import parse_assignments
 
     thresholds = Thresholds(max_exploit, min_oracle, max_false_positive, max_false_negative)
     settings = parse_assignments(set_ or [])
-    card = run(environment, input=input, limit=limit, seed=seed, settings=settings, thresholds=thresholds)
+    with prints_aside(json_):
+        card = run(environment, input=input, limit=limit, seed=seed, settings=settings, thresholds=thresholds)
     if json_:
         print(safe_json(card.to_row()))
     else:

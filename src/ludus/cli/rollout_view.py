@@ -11,6 +11,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ludus.cli.calls import signature
 from ludus.cli.screen import (
@@ -19,6 +20,7 @@ from ludus.cli.screen import (
     number,
     one_line,
     reward_style,
+    show_block,
     show_item,
     show_pairs,
     show_verdict,
@@ -29,6 +31,8 @@ Row = dict[str, Any]
 
 #: Below this many columns the table leaves out what the rollout itself shows.
 WIDE = 100
+#: Below this many its cells become too narrow to read, and each rollout gets lines of its own.
+NARROW = 50
 
 _OUTCOME_STYLES = {"completed": "green", "failed": "red", "masked": "yellow"}
 _RECORD = {"rollout_id", "task_id", "repeat", "attempt", "outcome", "reward", "agent_ref", "stop_reason"}
@@ -55,8 +59,25 @@ def summary(position: int, row: Row) -> Row:
     }
 
 
-def show_table(console: Console, rows: list[Row]) -> None:
-    """Print summaries as a table that fits the terminal."""
+def show_summaries(console: Console, rows: list[Row]) -> None:
+    """Print summaries as a table, or line by line where no table fits."""
+    if console.width < NARROW:
+        _lines(console, rows)
+    else:
+        _table(console, rows)
+
+
+def _lines(console: Console, rows: list[Row]) -> None:
+    for row in rows:
+        line = text(f"{row['number']}  ").append_text(_outcome(row))
+        if row["reward"] is not None:
+            line.append_text(text(f", reward {number(row['reward'])}"))
+        emit(console, line.append_text(text(f", {_or_dash(row['end'])}")))
+        if about := one_line(row["about"]):
+            show_block(console, text(about, "dim"))
+
+
+def _table(console: Console, rows: list[Row]) -> None:
     wide = console.width >= WIDE
     table = Table(box=SIMPLE_HEAD, show_edge=False, expand=True)
     table.add_column("#", justify="right", no_wrap=True)
@@ -70,9 +91,8 @@ def show_table(console: Console, rows: list[Row]) -> None:
         table.add_column("tokens", justify="right", no_wrap=True)
     table.add_column("failed because" if rows[0]["outcome"] == "failed" else "asked", no_wrap=True, ratio=1)
     for row in rows:
-        outcome, reward = text(_or_dash(row["outcome"])), text(number(row["reward"]), reward_style(row["reward"]))
-        outcome.stylize(_OUTCOME_STYLES.get(str(row["outcome"]), ""))
-        cells = [text(row["number"]), outcome, reward, text(_or_dash(row["end"])), text(one_line(row["about"]))]
+        reward = text(number(row["reward"]), reward_style(row["reward"]))
+        cells = [text(row["number"]), _outcome(row), reward, text(_or_dash(row["end"])), text(one_line(row["about"]))]
         if wide:
             cells.insert(1, text(_or_dash(row["rollout_id"])))
             cells[5:5] = [text(_or_dash(row["turns"])), text(_tokens(row))]
@@ -162,6 +182,10 @@ def _duration(seconds: Any) -> str:
     if not isinstance(seconds, (int, float)):
         return "-"
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"
+
+
+def _outcome(row: Row) -> Text:
+    return text(_or_dash(row["outcome"]), _OUTCOME_STYLES.get(str(row["outcome"]), ""))
 
 
 def _or_dash(value: Any) -> str:

@@ -6,9 +6,12 @@ it goes through `clean` and is printed as `Text`, which the terminal shows and n
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import re
 import sys
+from collections.abc import Iterator
 from io import TextIOWrapper
 from typing import Any
 
@@ -32,6 +35,13 @@ def screen() -> Console:
     return Console(highlight=False)
 
 
+@contextlib.contextmanager
+def prints_aside(wanted: bool) -> Iterator[None]:
+    """While it holds, what an environment prints goes to stderr, where stdout is wanted for JSON alone."""
+    with contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext():
+        yield
+
+
 def clean(text: str) -> str:
     """Text in which every character is only a picture of itself: an escape code reads `␛[31m`."""
     return _ACTING.sub(lambda found: _picture(ord(found[0])), text.replace("\r\n", "\n"))
@@ -50,10 +60,14 @@ def one_line(value: str) -> str:
 def safe_json(value: Any, indent: int | None = 2) -> str:
     """JSON that a terminal does not obey either, with every value intact.
 
-    What acts is written as an escape, and so is what standard output may lack a character for.
+    What acts is written as an escape, and so is what standard output may lack a character for. Numbers that JSON has
+    no words for (NaN, the infinities) are null, as they are in the files.
     """
     unicode = str(getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
-    written = json.dumps(value, ensure_ascii=not unicode, indent=indent)
+    try:
+        written = json.dumps(value, ensure_ascii=not unicode, indent=indent, allow_nan=False)
+    except ValueError:
+        written = json.dumps(_finite(value), ensure_ascii=not unicode, indent=indent)
     return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
 
 
@@ -114,7 +128,8 @@ def show_verdict(console: Console, row: dict[str, Any]) -> None:
     else:
         emit(console, text(f"{outcome}, reward {number(row.get('reward'))}", reward_style(row.get("reward"))))
         named = row.get("verdict_fields")
-        values = {name: row[name] for name in named if name in row} if isinstance(named, list) else {}
+        names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+        values = {name: row[name] for name in names if name in row}
         extra = {key: row[key] for key in ("mask", "reward_components", "turn_rewards") if row.get(key)}
         for name, value in {**values, **extra}.items():
             show_block(console, text(f"{name}: {value if isinstance(value, str) else pretty(value)}"))
@@ -168,6 +183,15 @@ def _described(item: Item) -> tuple[str, str, str, str]:
         output = item.get("output")
         return "output", "bold cyan", pretty(output) if isinstance(output, str) else content_text(output), "cyan"
     return str(kind), "bold", pretty({key: value for key, value in item.items() if key != "type"}), ""
+
+
+def _finite(value: Any) -> Any:
+    """A value with null for every number that is none."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _picture(code: int) -> str:

@@ -159,4 +159,6 @@ KINDS = {
 
 
 def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+    from ludus.cli.screen import clean
+
+    print(clean(message), file=sys.stderr, flush=True)

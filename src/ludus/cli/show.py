@@ -132,7 +132,7 @@ def _show_one(row: Row, as_json: bool) -> None:
 
 def _list(path: Path, limit: int, as_json: bool, failures: Path) -> None:
     """List the first rollouts of a file. What stands before an unreadable line is listed before that is reported."""
-    from ludus.cli.rollout_view import show_table, summary
+    from ludus.cli.rollout_view import show_summaries, summary
     from ludus.cli.screen import emit, safe_json, screen, text
     from ludus.errors import UserError
 
@@ -152,7 +152,7 @@ def _list(path: Path, limit: int, as_json: bool, failures: Path) -> None:
         print(safe_json(rows))
     elif rows and not as_json:
         console = screen()
-        show_table(console, rows)
+        show_summaries(console, rows)
         for count, what in ((more, f"more: list them with --limit {limit + more}"), (failed, "failed: add --failed")):
             if count:
                 emit(console, text(f"{count:,} {what}", "dim"))

@@ -59,6 +59,7 @@ async def _health(server: dict[str, Any], token_env: str) -> dict[str, Any]:
 def _show(console: Any, found: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from ludus.cli.screen import emit, text
     from ludus.cli.serve import KINDS
 
     table = Table(box=None, pad_edge=False)
@@ -68,10 +69,10 @@ def _show(console: Any, found: dict[str, Any]) -> None:
         sessions = server.get("sessions_open")
         whose = f" in worker {server['worker']}" if "worker" in server else ""
         shown = "" if sessions is None else f"{sessions:g}{whose}"
-        table.add_row(server["name"], KINDS[server["server_type"]], server["url"], server["status"], shown)
+        cells = (server["name"], KINDS[server["server_type"]], server["url"], server["status"], shown)
+        table.add_row(*map(text, cells))
     console.print(table)
     for worker in found.get("workers", []):
         state = "ready" if worker["ready"] else f"waiting for {worker['waiting_for']}"
-        console.print(
-            f"worker {worker['worker']} (pid {worker['pid']}): {state}, started again {worker['restarts']} times"
-        )
+        times = f"started again {worker['restarts']} times"
+        emit(console, text(f"worker {worker['worker']} (pid {worker['pid']}): {state}, {times}"))

@@ -33,7 +33,7 @@ def verify(
     stale: Annotated[
         bool, typer.Option("--stale", help="Score only rows whose verifier, task or response changed since.")
     ] = False,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Rows at once.")] = 64,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, max=65_536, help="Rows at once.")] = 64,
     json_: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
 ) -> None:
     """Score stored rollouts again, or any rows that have a task's fields and a response.
@@ -43,6 +43,7 @@ def verify(
 
     Example: ludus verify runs/first --env mcqa --set resources.grading_mode=lenient_boxed
     """
+    from ludus.cli.screen import prints_aside
     from ludus.collection.rescore import Rescoring
     from ludus.errors import UserError
     from ludus.settings import parse_assignments
@@ -50,18 +51,20 @@ def verify(
     settings = parse_assignments(set_ or [])
     if agents := [key for key in settings if key.partition(".")[0] == "agent"]:
         raise UserError(f"no agent plays here, so {agents[0]} would change nothing", "Leave it out")
-    rescoring = Rescoring(file, environment, output=output, settings=settings, stale=stale, concurrency=concurrency)
+    with prints_aside(json_):
+        rescoring = Rescoring(file, environment, output=output, settings=settings, stale=stale, concurrency=concurrency)
     raise typer.Exit(_run(rescoring, as_json=json_))
 
 
 def _run(rescoring: Rescoring, as_json: bool) -> int:
     from ludus.cli.changes_view import show_changes, watch
     from ludus.cli.progress import Display
-    from ludus.cli.screen import safe_json, screen
+    from ludus.cli.screen import prints_aside, safe_json, screen
 
     display = Display(quiet=as_json)
     try:
-        asyncio.run(_until_stopped(rescoring, watch(rescoring, display, quiet=as_json)))
+        with prints_aside(as_json):
+            asyncio.run(_until_stopped(rescoring, watch(rescoring, display, quiet=as_json)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         display.close()
         display.say(_stopped(rescoring))

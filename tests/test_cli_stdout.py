@@ -1,0 +1,103 @@
+"""Standard output: it may be full, it is not the environment's, and what a program reads there is JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ludus.cli.screen import safe_json
+
+CODE = """
+from ludus import Resources
+
+print("imported")
+
+class Talker(Resources):
+    def open(self, task):
+        print("opened")
+
+    def verify(self, task, response):
+        print("verified")
+        return 1.0
+"""
+COMMANDS = [
+    "envs",
+    "envs --json",
+    "show run",
+    "show run --json",
+    "show run 1",
+    "chat . --model scripted:script.yaml",
+    "collect . --model scripted:script.yaml --output another",
+    "collect . --model scripted:script.yaml --output another --json",
+    "verify run --env . --json",
+    "--version",
+]
+
+
+def ludus(folder: Path, *arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ludus", *arguments]
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"} | {"COLUMNS": "100"}
+    return subprocess.run(
+        command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.fixture
+def talker(tmp_path: Path) -> Path:
+    """The folder of an environment that prints whenever it can, with a collection in `run`."""
+    (tmp_path / "environment.yaml").write_text(
+        "name: talker\nresources: resources.py:Talker\ndatasets: [{name: example, path: rows.jsonl}]\n"
+    )
+    (tmp_path / "resources.py").write_text(CODE)
+    (tmp_path / "rows.jsonl").write_text('{"responses_create_params": {"input": "Hello"}}\n')
+    (tmp_path / "script.yaml").write_text("- done\n")
+    done = ludus(tmp_path, "collect", ".", "--model", "scripted:script.yaml", "--output", "run")
+    assert done.returncode == 0, done.stderr
+    return tmp_path
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_full_disk_behind_standard_output_is_one_line(talker: Path, words: str):
+    (talker / "resources.py").write_text(CODE.replace("print(", "len("))
+    with open("/dev/full", "w") as full:
+        done = ludus(talker, *words.split(), stdout=full.fileno())
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "error: cannot write the output: No space left on device"
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_a_reader_that_leaves_before_the_first_line_is_no_error(talker: Path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = ludus(talker, "show", "run", "--json", stdout=writing)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["collect . --model scripted:script.yaml --output another --json", "verify run --env . --json", "qualify . --json"],
+)
+def test_what_an_environment_prints_does_not_spoil_json(talker: Path, words: str):
+    done = ludus(talker, *words.split())
+    assert isinstance(json.loads(done.stdout), dict)
+    for line in ("imported", "opened", "verified"):
+        assert line in done.stderr.splitlines()
+
+
+def test_json_has_null_for_what_is_no_number():
+    metrics = {"mean": float("nan"), "ci95": [float("-inf"), 0.5], "by_turn": [{"mean": float("inf")}]}
+    assert json.loads(safe_json(metrics), parse_constant=pytest.fail) == {
+        "mean": None,
+        "ci95": [None, 0.5],
+        "by_turn": [{"mean": None}],
+    }
