@@ -212,3 +212,10 @@ async def test_a_date_is_waited_for(server):
     async with open_model(f"{server.url}#m", {"retries": {"busy": 1, "first_pause": 60}}) as model:
         async with asyncio.timeout(20):
             assert (await model.respond(Request("?"))).output_text == "done"
+
+
+def test_a_null_type_is_no_type_wherever_it_is_looked_at_later():
+    item = {"type": None, "role": "assistant", "content": "hello"}
+    response = Response.checked({"output": [item]})
+    assert response.output_text == "hello"
+    assert response.output == [{"role": "assistant", "content": "hello"}]

@@ -162,7 +162,10 @@ class Response:
                     raise Failure(
                         "bad_response", f"a function call lacks a name, call_id or arguments: {str(item)[:200]}"
                     )
-            elif kind == "message" or kind is None:
+            elif kind == "message":
+                _check_content(item)
+            elif kind is None:
+                item.pop("type", None)  # a provider may leave it out, and null is no more than that
                 _check_content(item)
         return cls(data, tokens)
 
