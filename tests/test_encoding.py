@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludus.encoding import compact, encode
+from ludus.task import private
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(max_size=5)
 VALUES = st.recursive(
@@ -41,6 +42,13 @@ def test_a_copy_for_keeping_is_a_copy_of_the_right_size() -> None:
     data = orjson.dumps({"a": 1})
     assert compact(data) == data
     assert compact(data) is not data
+
+
+def test_a_private_copy_is_made_of_what_json_cannot_hold_too() -> None:
+    row = {"note": "a\ud800b", "n": [10**30]}
+    copy = private(row)
+    assert copy == row
+    assert copy["n"] is not row["n"]
 
 
 def _has_surrogates(value: Any) -> bool:

@@ -13,6 +13,7 @@ import pytest
 
 import ludus
 from ludus import Resources, ScriptedModel
+from ludus.collection.api import Collection, Options
 
 
 class Plain(Resources):
@@ -75,26 +76,112 @@ async def test_a_group_is_judged_on_a_task_that_no_session_has_had():
     assert [rollout.reward for rollout in await played(Together, repeats=2, todo=[1])] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("close_seconds", [5.0, 0.2])
-async def test_what_a_plain_open_takes_is_closed_after_it_was_taken_however_late(close_seconds):
-    log, closed, loop = list[str](), asyncio.Event(), asyncio.get_running_loop()
+@pytest.mark.parametrize(
+    ("close_seconds", "expected"), [(5.0, ["taken", "closed"]), (0.2, ["closed", "taken", "closed"])]
+)
+async def test_what_a_plain_open_takes_is_closed_after_it_was_taken_however_late(close_seconds, expected):
+    log, closed, loop = list[str](), asyncio.Queue[None](), asyncio.get_running_loop()
 
-    class Slow(Resources):
+    class Slow(Plain):
         def open(self, task: Any) -> None:
             time.sleep(0.6)
             log.append("taken")
 
         def close(self) -> None:
             log.append("closed")
-            loop.call_soon_threadsafe(closed.set)
-
-        async def verify(self, task: Any, response: Any) -> float:
-            return 1.0
+            loop.call_soon_threadsafe(closed.put_nowait, None)
 
     (rollout,) = await played(Slow, settings={"limits.open": 0.1, "limits.close": close_seconds})
     assert (rollout.error.stage, rollout.error.kind) == ("open", "timeout")
-    await asyncio.wait_for(closed.wait(), 30)
-    assert log == ["taken", "closed"]
+    for _ in range(expected.count("closed")):
+        await asyncio.wait_for(closed.get(), 30)
+    assert log == expected
+
+
+async def test_a_session_whose_plain_open_never_ends_is_closed_to_the_end():
+    log = list[str]()
+
+    class Hung(Plain):
+        def open(self, task: Any) -> None:
+            time.sleep(1000)
+
+        async def close(self) -> None:
+            log.append("close begins")
+            await asyncio.sleep(0.1)
+            log.append("close ends")
+
+    (rollout,) = await played(Hung, settings={"limits.open": 0.1, "limits.close": 1.0})
+    assert (rollout.error.stage, rollout.error.kind) == ("open", "timeout")
+    assert log == ["close begins", "close ends"]
+
+
+class Stubborn(Plain):
+    """Keeps cancellations to itself."""
+
+    swallowed = 0
+
+    @classmethod
+    async def swallow(cls, times: int) -> None:
+        for _ in range(times):
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                cls.swallowed += 1
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+async def test_a_tool_that_keeps_its_cancellation_to_itself_is_cancelled_again(calls):
+    class Polls(Stubborn):
+        @ludus.tool
+        async def poll(self) -> str:
+            """Poll."""
+            await self.swallow(2)
+            return "polled"
+
+    script = [{"calls": [{"name": "poll", "arguments": {}}] * calls}, "done"]
+    (rollout,) = await played(Polls, script=script, settings={"limits.tool": 0.05})
+    assert (rollout.error.stage, rollout.error.kind) == ("tool", "timeout")
+    assert Polls.swallowed == 2 * calls
+
+
+async def test_a_close_that_keeps_its_cancellation_to_itself_is_cancelled_again_and_late():
+    class Closes(Stubborn):
+        async def close(self) -> None:
+            await self.swallow(2)
+
+    (rollout,) = await played(Closes, settings={"limits.close": 0.05})
+    assert (rollout.error.stage, rollout.error.kind) == ("close", "timeout")
+
+
+async def test_nothing_begins_after_a_run_was_cancelled_whatever_its_code_keeps_to_itself():
+    opened = list[int]()
+
+    class Opens(Stubborn):
+        async def open(self, task: Any) -> None:
+            opened.append(task.n)
+            await self.swallow(2)
+
+    rows = [{"responses_create_params": {"input": "hello"}, "n": n} for n in range(4)]
+    collection = Collection(Opens, Options(model=ScriptedModel(["done"]), input=rows, concurrency=1))
+    running = asyncio.create_task(collection.run(collection.prepare(sink=collection.keep)))
+    while not opened:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert opened == [0]
+
+
+async def test_the_record_of_a_failure_holds_what_was_asked_and_not_what_a_session_made_of_it():
+    class Changes(Plain):
+        async def open(self, task: Any) -> None:
+            task.responses_create_params["input"] = "the answer"
+            task.responses_create_params["self"] = task.responses_create_params
+
+        async def verify(self, task: Any, response: Any) -> float:
+            raise ValueError("no")
+
+    (rollout,) = await played(Changes)
+    assert json.loads(rollout.encode())["responses_create_params"] == {"input": "hello"}
 
 
 class Panic(BaseException):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import servers
 
 import ludus
 from ludus import UserError
 from ludus.models import open_model
-from ludus.plain import plain
+from ludus.plain import masked, plain
 from ludus.urls import shown_url
 
 KEY = "sk-proj-PASTED-123"
@@ -110,3 +111,50 @@ def test_settings_are_recorded_without_keys_however_deep_and_otherwise_as_they_a
     assert shown["judge"] == {"headers": {"x-api-key": "***"}, "base_url": ["http://h/v1?code=***&v=***"]}
     assert shown["prompt"] == Config().prompt
     assert shown["words"] == ["alpha", "beta", "gamma"]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://h/v1?api-key=K123456#judge-A", "http://h/v1?api-key=***#judge-A"),
+        ("http://h/v1#m?x", "http://h/v1#m?x"),
+        ("HTTP://u:p@h:1/v1?K123456", "HTTP://***@h:1/v1?***"),
+    ],
+)
+def test_a_url_is_shown_with_the_model_it_names_and_without_keys(url, shown):
+    assert shown_url(url) == shown
+    assert masked({"judge": url, "spec": f"openai:{url}"}) == {"judge": shown, "spec": f"openai:{shown}"}
+
+
+def test_what_is_called_a_key_is_masked_and_what_only_names_one_is_not():
+    given = {"api_key": KEY, "extra": {"hf_token": KEY, "max_tokens": 5}, "env": {"A": KEY}, "api_key_env": "NAME"}
+    assert masked(given) == {
+        "api_key": "***",
+        "extra": {"hf_token": "***", "max_tokens": 5},
+        "env": {"A": "***"},
+        "api_key_env": "NAME",
+    }
+
+
+def test_an_error_that_quotes_a_header_or_the_query_is_told_without_them(server, counter, rows, tmp_path):
+    async def echoing(path, body, writer):
+        return await servers.send(
+            writer, 403, b'{"error": {"message": "no: %s in %s"}}' % (KEY.encode(), path.encode())
+        )
+
+    server.respond = echoing
+    settings = {"model.headers": {"x-api-key": KEY}}
+    model = f"{server.url}?code=QUERY-123456#m"
+    with pytest.raises(UserError) as told:
+        ludus.collect(counter, model=model, input=rows(8), output=tmp_path, settings=settings)
+    for text in (str(told.value), recorded(tmp_path)):
+        assert "***" in text
+        assert KEY not in text
+        assert "QUERY-123456" not in text
+
+
+def test_no_key_is_sent_where_its_name_is_empty_and_any_name_in_env_yaml_will_do(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "env.yaml").write_text(f"my-vllm.key: {KEY}\n")
+    assert open_model("http://h/v1#m", {"api_key_env": ""})._key == ""
+    assert open_model("http://h/v1#m", {"api_key_env": "my-vllm.key"})._key == KEY

@@ -298,3 +298,8 @@ def test_a_misspelt_function_in_a_folder_is_named(folder):
 def test_every_heavy_environment_can_be_trusted(name):
     pytest.importorskip("reasoning_gym" if name == "reasoning_gym" else "math_verify")
     assert not failed(qualify(name, limit=1))
+
+
+def test_a_question_with_a_single_option_is_no_bug_of_ours():
+    row = {"responses_create_params": {"input": "q"}, "options": [{"A": "x"}], "expected_answer": "A"}
+    assert qualify("mcqa", input=[row]).attempts > 0

@@ -154,3 +154,11 @@ def test_no_room_for_the_rows_of_a_pipe_names_the_folder_and_what_to_set(tmp_pat
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     told = f"cannot keep the rows in {tempfile.gettempdir()}: File too large. Set TMPDIR to a folder with more room"
     assert str(caught.value) == told
+
+
+def test_a_row_that_is_nested_too_deep_is_told_by_whoever_reads_it(tmp_path):
+    path = tmp_path / "deep.jsonl"
+    path.write_text('{"responses_create_params": {"input": "hi"}, "d": ' + "[" * 400 + "]" * 400 + "}\n")
+    for read in (Rows(path, Task.model_validate).survey, lambda: list(Rows(path, Task.model_validate))):
+        with pytest.raises(UserError, match=r"deep.jsonl:1: nested too deep"):
+            read()

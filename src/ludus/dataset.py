@@ -7,7 +7,7 @@ collection can be resumed, and a task keeps its id.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -51,9 +51,11 @@ class Generated:
         self._check(given)
         try:
             made = self.function(**given)
-            if not isinstance(made, Iterable):
-                raise self._wrong(f"it returns {made!r:.80}, and no rows", "Let it yield them")
-            yield from made
+            try:
+                rows = iter(made)
+            except TypeError:
+                raise self._wrong(f"it returns {made!r:.80}, and no rows", "Let it yield them") from None
+            yield from rows
         except (UserError, *INTERRUPTS):
             raise
         except BaseException as error:

@@ -24,10 +24,20 @@ def is_cancelled() -> bool:
 
 
 async def in_time(seconds: float, work: Awaitable[T]) -> T:
-    """Await something that must end within `seconds`: `TimeoutError` also where it kept the cancellation to itself."""
-    async with asyncio.timeout(seconds) as limit:
+    """Await something that must end within `seconds`. It is cancelled again as long as it keeps that to itself, and
+    whatever it returns then, this raises `TimeoutError`."""
+    deadline = Deadline(seconds, seconds)
+    deadline.start()
+    try:
         result = await work
-    if limit.expired():
+    except asyncio.CancelledError:
+        if deadline.took_back_cancel():
+            raise TimeoutError(f"no end after {seconds:g} s") from None
+        raise
+    finally:
+        late = deadline.leave()
+        deadline.dispose()
+    if late:
         raise TimeoutError(f"no end after {seconds:g} s")
     return result
 
@@ -70,6 +80,13 @@ class Deadline:
         """End the job. A timer that is still to fire will find nothing to do, unless another job was started."""
         self._end = self._until = _NEVER
         self.took_back_cancel()
+
+    def dispose(self) -> None:
+        """End the last job: no timer is left behind."""
+        self.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     @property
     def passed(self) -> bool:

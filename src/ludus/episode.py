@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, PositiveFloat
 
 from ludus.agent import Agent
-from ludus.deadline import Deadline, is_cancelled
+from ludus.deadline import Deadline, in_time, is_cancelled
 from ludus.model import Model, Request
 from ludus.outcome import INTERRUPTS, Failure, Stage, Verdict
 from ludus.resources import Resources
@@ -310,8 +310,8 @@ async def _close(episode: Episode) -> Failure | None:
 async def _close_in_time(episode: Episode) -> None:
     episode.stage, episode.since = "close", (began := perf_counter())
     try:
-        async with asyncio.timeout(episode.limits.close):
-            await call_after(episode.opening, episode.resources.close)
+        seconds = episode.limits.close
+        await in_time(seconds, call_after(episode.opening, seconds / 2, episode.resources.close))
     except TimeoutError as error:
         cause = str(error) or f"no end after {episode.limits.close:g} s"
         raise Failure("timeout", cause, stage="close") from error
@@ -328,12 +328,24 @@ async def _close_in_time(episode: Episode) -> None:
 
 
 async def _all(works: Any) -> list[str]:
-    """Gather that cancels and awaits the others when one fails, so that no tool outlives its turn."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work) for work in works]
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+    """Gather that cancels and awaits the others when one fails, so that no tool outlives its turn.
+
+    A task group would pass on a deadline's first cancellation only, and some tools need more than one.
+    """
+    tasks = [asyncio.ensure_future(work) for work in works]
+    pending, ended = set(tasks), None
+    while pending:
+        try:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+            failures = [task.exception() for task in done if not task.cancelled()]
+            ended = ended or next((failure for failure in failures if failure is not None), None)
+        except asyncio.CancelledError as error:
+            ended, pending = error, {task for task in pending if not task.done()}
+        if ended is not None:
+            for task in pending:
+                task.cancel()
+    if ended is not None:
+        raise ended
     return [task.result() for task in tasks]
 
 

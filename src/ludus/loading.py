@@ -78,12 +78,15 @@ def load_file(path: Path) -> ModuleType:
     return module
 
 
-def declared(owner: type, name: str, base: type[BaseModel]) -> Any:
-    """The `Task` or the `Config` of a class, once it is known to be one that rows or settings can be checked with."""
+def declared(owner: type, name: str, usual: type[BaseModel], least: type[BaseModel] | None = None) -> Any:
+    """The `Task` or the `Config` of a class, once it is known to be one that rows or settings can be checked with.
+
+    Where the `usual` base is not needed, `least` is what will do.
+    """
     found = getattr(owner, name)
-    if not (isinstance(found, type) and issubclass(found, base)):
-        hint = f"Write class {name}(ludus.{base.__name__})"
-        raise UserError(f"{place_of(found, owner)}: {owner.__name__}.{name} is not a subclass of {base.__name__}", hint)
+    if not (isinstance(found, type) and issubclass(found, least or usual)):
+        hint, wanted = f"Write class {name}(ludus.{usual.__name__})", usual.__name__
+        raise UserError(f"{place_of(found, owner)}: {owner.__name__}.{name} is not a subclass of {wanted}", hint)
     try:
         found.model_rebuild()  # does nothing, unless an annotation could not be read where the class was defined
     except (NameError, PydanticUserError) as error:

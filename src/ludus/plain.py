@@ -10,16 +10,17 @@ from pydantic import BaseModel
 from ludus.encoding import encode
 from ludus.urls import shown_url
 
-_URL = re.compile(r"https?://\S+")
+_URL = re.compile(r"([a-z_]+:)?https?://\S+", re.IGNORECASE)
+_KEY = re.compile(r"api[-_]?key$|(^|[-_])(token|secret|password|authorization)$", re.IGNORECASE)
+_KEYS = ("headers", "env")  # of which any value may be one
 
 
 def plain(settings: BaseModel) -> dict[str, Any]:
     """Settings as JSON has them, however deep, with two exceptions.
 
-    A set becomes a sorted list: the order in which Python lists it changes every time. What may be a key, which is a
-    value of `headers` or of the query of a URL, is masked.
+    A set becomes a sorted list: the order in which Python lists it changes every time. What may be a key is masked.
     """
-    dumped: dict[str, Any] = _masked(_sorted(settings, settings.model_dump(mode="json")))
+    dumped: dict[str, Any] = masked(_sorted(settings, settings.model_dump(mode="json")))
     return dumped
 
 
@@ -37,11 +38,16 @@ def _sorted(value: Any, dumped: Any) -> Any:
     return dumped
 
 
-def _masked(value: Any) -> Any:
+def masked(value: Any) -> Any:
+    """A value without what may be a key: in `headers` and `env`, in the query of a URL, or by its name."""
     if isinstance(value, dict):
-        headers = value.get("headers")
-        masked = {"headers": dict.fromkeys(headers, "***")} if isinstance(headers, dict) else {}
-        return {name: _masked(part) for name, part in value.items()} | masked
+        return {name: _masked_field(str(name), part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_masked(part) for part in value]
+        return [masked(part) for part in value]
     return shown_url(value) if isinstance(value, str) and _URL.fullmatch(value) else value
+
+
+def _masked_field(name: str, value: Any) -> Any:
+    if name in _KEYS and isinstance(value, dict):
+        return dict.fromkeys(value, "***")
+    return "***" if isinstance(value, str) and value and _KEY.search(name) else masked(value)

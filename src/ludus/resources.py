@@ -92,9 +92,9 @@ class Resources:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))  # in order of definition
-        found = [getattr(getattr(cls, name), "__ludus_tool__", None) for name in names]
+        found = (getattr(getattr(cls, name), "__ludus_tool__", None) for name in names)
         cls.toolbox = {entry.name: entry for entry in found if entry is not None}
-        for entry in found:
+        for entry in (getattr(member, "__ludus_tool__", None) for member in vars(cls).values()):
             if entry is not None and entry.function is not cls.toolbox[entry.name].function:
                 raise TypeError(f"{cls.__name__} has two tools called {entry.name}: use @tool(name=...)")
         cls.by_group = cls.verify_group is not Resources.verify_group
@@ -183,14 +183,17 @@ class Resources:
 
 def _check_tool(method: Any) -> None:
     """Refuse what a model could never call, where it is defined."""
-    if not inspect.isfunction(method):
+    if isinstance(method, (staticmethod, classmethod, property, type)) or not callable(method):
         raise TypeError(f"@tool is for a method, not for a {type(method).__name__}: write def name(self, ...)")
-    parameters = list(inspect.signature(method).parameters.values())
+    parameters, called = (
+        list(inspect.signature(method).parameters.values()),
+        getattr(method, "__name__", "of this class"),
+    )
     if not parameters or not _is_self(parameters[0]):
-        raise TypeError(f"the tool {method.__name__} has no self: write def {method.__name__}(self, ...)")
+        raise TypeError(f"the tool {called} has no self: write def {called}(self, ...)")
     for parameter in parameters[1:]:
         if parameter.kind not in _NAMED:
-            raise TypeError(f"the tool {method.__name__} takes {parameter}, which a model cannot name")
+            raise TypeError(f"the tool {called} takes {parameter}, which a model cannot name")
 
 
 def _is_self(parameter: inspect.Parameter) -> bool:

@@ -114,7 +114,7 @@ class Rollout:
             row = {**head, "agent_ref": reference}
             if error is not None:
                 row |= {"stage": error.stage, "kind": error.kind, "cause": error.cause, "where": error.where}
-                row["responses_create_params"] = job.task.responses_create_params
+                row["responses_create_params"] = job.row.get("responses_create_params")
         else:
             # Ours come twice: first, where a reader looks for them, and last, where no field of the task can hide them.
             hidden = hidden_fields(job.row, verdict.values, job.task_id)

@@ -20,7 +20,7 @@ import yaml
 from ludus.errors import UserError
 
 FILE = "env.yaml"
-_SHORTEST = 6  # what is shorter is no key, and would be cut out of ordinary words
+SHORTEST = 6  # what is shorter is no key, and would be cut out of ordinary words
 _REMEMBERED = 1024  # of the keys that requests brought along
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -33,16 +33,18 @@ def secret(name: str) -> str:
 
     secret("OPENAI_API_KEY")
     """
-    if not _NAME.fullmatch(name):  # which is not quoted: it may well be the key itself
+    if not name:
+        return ""
+    found = os.environ.get(name)
+    if found is None:
+        found = _file().get(name, "")
+    if not found and not _NAME.fullmatch(name):  # which is not quoted: it may well be the key itself
         raise UserError(
             "a key is looked up by the name of its variable, and what was given is no such name",
             "Put the key into a variable, and set api_key_env (or token_env) to its name, such as OPENAI_API_KEY",
         )
-    found = os.environ.get(name)
-    if found is None:
-        found = _file().get(name, "")
     found = found.strip()
-    if len(found) >= _SHORTEST:
+    if len(found) >= SHORTEST:
         _looked_up.add(found)
     return found
 
@@ -56,7 +58,7 @@ def one_line(value: str, what: str) -> str:
 
 def hide(key: str) -> None:
     """Treat a key that a request brought along like one that was looked up. The last thousand are remembered."""
-    if len(key) >= _SHORTEST:
+    if len(key) >= SHORTEST:
         _brought[key] = None
         _brought.move_to_end(key)
         while len(_brought) > _REMEMBERED:
@@ -73,7 +75,7 @@ def redacted(text: str, *secrets: str) -> str:
 
 def without_half(text: str, key: str) -> str:
     """A text that was cut short, without the beginning of a key at its end."""
-    for length in range(min(len(key), len(text)), _SHORTEST - 1, -1):
+    for length in range(min(len(key), len(text)), SHORTEST - 1, -1):
         if text.endswith(key[:length]):
             return text[:-length] + "***"
     return text

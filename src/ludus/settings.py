@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from ludus.errors import UserError, did_you_mean
 from ludus.loading import describe
+from ludus.plain import masked
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -27,7 +28,7 @@ def checked(model: type[M], values: dict[str, Any], part: str) -> M:
         if first["type"] == "missing":
             raise UserError(f"{part}.{key}: {first['msg']}") from error
         wanted = " or ".join(dict.fromkeys(each["msg"] for each in errors if _key(each, values) == key))
-        raise UserError(f"{part}.{key}={first.get('input')!r:.80}: {wanted}") from error
+        raise UserError(f"{part}.{key}={masked(first.get('input'))!r:.80}: {wanted}") from error
     except UserError:
         raise
     except Exception as error:  # of a validator that an author wrote

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from hashlib import blake2b
 from typing import Any
 from zlib import crc32
@@ -50,7 +51,10 @@ def digest(row: dict[str, Any]) -> str:
 
 def private(row: dict[str, Any]) -> dict[str, Any]:
     """A copy of a row for one session: whatever that does to its task changes no other's, and not the record."""
-    copy: dict[str, Any] = orjson.loads(orjson.dumps(row))
+    try:
+        copy: dict[str, Any] = orjson.loads(orjson.dumps(row))
+    except TypeError:  # what can be read but not written, such as half a character
+        return deepcopy(row)
     return copy
 
 

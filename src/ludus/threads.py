@@ -71,18 +71,27 @@ def lasting(function: Callable[..., Any], *args: Any) -> tuple[Awaitable[Any], a
     return asyncio.shield(going_on), going_on
 
 
-async def call_after(going_on: asyncio.Future[Any] | None, function: Callable[[], Any]) -> None:
-    """Call a function when something that goes on by itself has ended. If this is cancelled before, it comes later."""
+async def call_after(going_on: asyncio.Future[Any] | None, seconds: float, function: Callable[[], Any]) -> None:
+    """Call a function when something that goes on by itself has ended.
+
+    What takes longer than that is not waited for: the function is called then, and again when it has ended after all.
+    """
     if going_on is not None and not going_on.done():
-        try:
-            await asyncio.wait([going_on])
-        except asyncio.CancelledError:
-            going_on.add_done_callback(lambda _: _call_soon(function))
-            raise
+        await asyncio.wait([going_on], timeout=seconds)
+        if not going_on.done():
+            going_on.add_done_callback(functools.partial(_call_soon, function))
     await awaited(function)
 
 
-def _call_soon(function: Callable[[], Any]) -> None:
+async def late_calls(seconds: float) -> None:
+    """Wait for what is being called late, but no longer than that."""
+    if here := [calling for calling in _late if calling.get_loop() is asyncio.get_running_loop()]:
+        await asyncio.wait(here, timeout=seconds)
+
+
+def _call_soon(function: Callable[[], Any], ended: asyncio.Future[Any]) -> None:
+    if ended.cancelled():  # the loop is about to close, and it has not ended
+        return
     calling = asyncio.ensure_future(awaited(function))
     _late.add(calling)
     calling.add_done_callback(_forget)

@@ -31,6 +31,8 @@ def shown_url(url: str) -> str:
 
     shown_url("http://127.0.0.1:8000/v1?api-key=abc")   # 'http://127.0.0.1:8000/v1?api-key=***'
     """
-    address, mark, query = _USER.sub("***@", url).partition("?")
+    url, hash_, name = _USER.sub("***@", url).partition("#")  # behind which a model is named
+    address, mark, query = url.partition("?")
     fields = [field.partition("=") for field in query.split("&")] if query else []
-    return address + mark + "&".join(f"{name}=***" if equals else "***" for name, equals, _ in fields)
+    masked = "&".join(f"{field}=***" if equals else "***" for field, equals, _ in fields)
+    return address + mark + masked + hash_ + name

@@ -5,6 +5,7 @@ Commands import what they need when they run, so that `ludus --help` answers at 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -77,23 +78,32 @@ def main() -> None:
     except typer.Abort:
         complain("stopped")
         sys.exit(1)
-    except BrokenPipeError:  # the reader (head, less) has seen enough
-        _discard_output()
-        sys.exit(141)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # of which typer makes exit code 1
+            sys.exit(ending(end.__context__))
+        raise
     except Exception as error:
-        from ludus.errors import UserError
-
-        if debug:
+        if debug and not isinstance(error, BrokenPipeError):
             raise
-        if isinstance(error, UserError):
-            complain(str(error))
-            sys.exit(2)
-        if isinstance(error, OSError) and error.errno in _CANNOT_WRITE and error.filename is None:
-            _discard_output()
-            complain(f"cannot write the output: {error.strerror}")
-            sys.exit(2)
-        complain(f"{type(error).__name__}: {error}. This is a bug: run again with --debug to see where")
-        sys.exit(70)
+        sys.exit(ending(error))
+
+
+def ending(error: BaseException) -> int:
+    """Tell an error in one line, and return the exit code for it."""
+    from ludus.errors import UserError
+
+    if isinstance(error, BrokenPipeError):  # the reader (head, less) has seen enough
+        _discard_output()
+        return 141
+    if isinstance(error, UserError):
+        complain(str(error))
+        return 2
+    if isinstance(error, OSError) and error.errno in _CANNOT_WRITE and error.filename is None:
+        _discard_output()
+        complain(f"cannot write the output: {error.strerror}")
+        return 2
+    complain(f"{type(error).__name__}: {error}. This is a bug: run again with --debug to see where")
+    return 70
 
 
 def complain(message: str) -> None:
@@ -102,7 +112,8 @@ def complain(message: str) -> None:
 
     line = clean(" ".join(message.split()))
     red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
-    print(f"{red}error:{plain} {line}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody can be told then
+        print(f"{red}error:{plain} {line}", file=sys.stderr)
 
 
 def _discard_output() -> None:

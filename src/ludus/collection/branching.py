@@ -19,7 +19,7 @@ from typing import Any
 from ludus.collection.replay import begins, reach, sizes_of
 from ludus.collection.rows import Names, ReadTask, Rows, parse
 from ludus.collection.stored import Stored, bad_row
-from ludus.deadline import Deadline
+from ludus.deadline import Deadline, in_time
 from ludus.environment import Environment
 from ludus.episode import Episode, Limits
 from ludus.errors import UserError
@@ -155,9 +155,8 @@ class Point:
 
     async def _close(self, session: Resources | asyncio.Future[Resources]) -> None:
         try:
-            async with asyncio.timeout(self._limits.close):
-                ready = session if isinstance(session, Resources) else await session
-                await awaited(ready.close)
+            ready = session if isinstance(session, Resources) else await in_time(self._limits.close, session)
+            await in_time(self._limits.close, awaited(ready.close))
         except INTERRUPTS:
             raise
         except BaseException:  # the run is over, and has nobody to tell it to

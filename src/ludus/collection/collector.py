@@ -23,7 +23,7 @@ from ludus.collection.jury import Jury
 from ludus.collection.metrics import Metrics
 from ludus.collection.recorded import recorded
 from ludus.collection.rows import Rows
-from ludus.deadline import Deadline
+from ludus.deadline import Deadline, is_cancelled
 from ludus.environment import Environment
 from ludus.episode import Episode, play
 from ludus.errors import UserError
@@ -33,6 +33,7 @@ from ludus.processes import shared_pool
 from ludus.receipt import Signer
 from ludus.rollout import Job, Rollout, rollout_id
 from ludus.task import Task, derive_seed, private
+from ludus.threads import late_calls
 
 #: Failures that every rollout would share, and what to do about them.
 HOPELESS = {
@@ -43,6 +44,9 @@ HOPELESS = {
     "no_judge": "",
 }
 HOPELESS_COUNT = 8
+
+#: How long the end of a run waits for sessions that could only be closed late.
+LATE_SECONDS = 30.0
 
 EnvironmentOf = Callable[[dict[str, Any]], Environment]
 Sink = Callable[[Rollout], Awaitable[None]]
@@ -176,6 +180,7 @@ class Collector:
                 jury.close()
                 if self._branches is not None:
                     await self._branches.close()
+                await late_calls(LATE_SECONDS)
 
     def _jobs(self, jury: Jury) -> Iterator[Job]:
         plan, done, branches = self.plan, self._done, self._branches
@@ -201,6 +206,8 @@ class Collector:
             if gate is not None:
                 await gate.enter()
             try:
+                if is_cancelled():  # and the last rollout's code kept that to itself
+                    raise asyncio.CancelledError
                 job = next(jobs, None)
                 if job is None:
                     return

@@ -85,7 +85,10 @@ class Rows:
         names = Names()
         for where, row in self._rows():
             named = row.get("task_id")
-            name = names.new(str(named) if isinstance(named, (str, int)) else digest(row))
+            try:
+                name = names.new(str(named) if isinstance(named, (str, int)) else digest(row))
+            except TypeError as error:
+                raise _not_writable(where, error) from error
             yield name, row, self._task(where, private(row))
 
     def _task(self, where: str, row: dict[str, Any]) -> Task:
@@ -184,8 +187,12 @@ def _shallow(where: str, line: bytes, row: dict[str, Any]) -> dict[str, Any]:
         try:
             digest(row)
         except TypeError as error:
-            raise UserError(f"{where}: nested too deep: {error}", "Fix the row or leave it out") from error
+            raise _not_writable(where, error) from error
     return row
+
+
+def _not_writable(where: str, error: TypeError) -> UserError:
+    return UserError(f"{where}: nested too deep: {error}", "Fix the row or leave it out")
 
 
 class Names:

@@ -7,7 +7,6 @@ stderr and exit code 2.
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -31,33 +30,24 @@ def door(command: Callable[[Arguments], int]) -> Callable[..., None]:
         given = sys.argv[1:] if arguments is None else arguments
         debug = "--debug" in given
         given = [each for each in given if each != "--debug"]
-        if _HELP & set(given):
-            print(inspect.getdoc(command))
-            sys.exit(0)
         try:
-            code = command(given)
+            if _HELP & set(given):
+                print(inspect.getdoc(command))
+                code = 0
+            else:
+                code = command(given)
+            sys.stdout.flush()  # here, where what goes wrong can still be told
         except KeyboardInterrupt:
             code = INTERRUPTED
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = 141
         except Exception as error:
-            if debug:
+            from ludus.cli import ending
+
+            if debug and not isinstance(error, BrokenPipeError):
                 raise
-            code = _told(error)
+            code = ending(error)
         sys.exit(code)
 
     return entry
-
-
-def _told(error: Exception) -> int:
-    from ludus.cli import complain
-
-    if isinstance(error, UserError):
-        complain(str(error))
-        return 2
-    complain(f"{type(error).__name__}: {error}. This is a bug: run again with --debug to see where")
-    return 70
 
 
 def options(arguments: Arguments, known: set[str]) -> Tree:

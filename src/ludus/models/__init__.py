@@ -48,7 +48,8 @@ def open_model(spec: str | Settings | Model, settings: Settings | None = None) -
         return _openai(spec, given)
     kind, _, rest = spec.partition(":")
     if kind not in KINDS:
-        raise UserError(f"unknown model {spec}", f"{did_you_mean(kind, KINDS)} An endpoint is written URL#NAME")
+        hint = f"{did_you_mean(kind, KINDS)} An endpoint is written URL#NAME"
+        raise UserError(f"unknown model {shown_url(spec)}", hint)
     return KINDS[kind](rest, given)
 
 

@@ -56,6 +56,7 @@ class _Versioned(Transport):
 
     def address(self, base: str, path: str) -> str:
         base, _, query = base.partition("?")
+        base = base.rstrip("/")
         version = f"?api-version={self._config.api_version}{query and f'&{query}'}"
         if path == "/responses":
             return f"{base}/openai/responses{version}"

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import orjson
 from pydantic import FiniteFloat, field_validator
@@ -28,7 +28,7 @@ from ludus.models.retry import Retries
 from ludus.models.transport import Answer, Transport
 from ludus.outcome import Failure
 from ludus.response import Response
-from ludus.secrets import one_line, redacted, secret, without_half, without_keys
+from ludus.secrets import SHORTEST, one_line, redacted, secret, without_half, without_keys
 from ludus.urls import shown_url
 
 DEFAULT_URL = "https://api.openai.com/v1"
@@ -41,7 +41,11 @@ _TOO_LONG = (
     "maximum context",
     "context window",
     "prompt is too long",
+    "max_model_len",
+    "exceeds the maximum allowed length",
 )
+#: How LM Studio says, with a 200, that it does not know a route.
+_UNEXPECTED = b'"Unexpected endpoint or method'
 #: What an answer may say of itself; any other status says that there is none yet, or that there never will be.
 _ANSWERED = ("completed", "incomplete", None, "")
 
@@ -95,6 +99,9 @@ class OpenAIModel(Model):
             self._style = replace(self._style, reasoning=config.reasoning)
         self._lost: Counter[str] = Counter()
         self._transport = Transport(self.name, urls, headers, config.retries)
+        asked = [value for url in urls for _, value in parse_qsl(urlsplit(url).query)]
+        sent = [*config.headers.values(), *asked, *map(quote, asked)]  # which a server may quote in an error
+        self._sent = [value for value in sent if len(value) >= SHORTEST]
 
     async def start(self) -> None:
         """Open the connections."""
@@ -116,7 +123,7 @@ class OpenAIModel(Model):
         """Answer one request through the endpoint."""
         if not self._chat:
             answer = await self._post("/responses", request, self._responses_body(request))
-            if answer.status == 200 or not (self.config.api == "auto" and self._no_route(answer)):
+            if self.config.api != "auto" or not self._no_route(answer):
                 return self._read(answer, _from_responses, ResponsesStream)
             self._chat = True
         answer = await self._post("/chat/completions", request, self._chat_body(request))
@@ -205,10 +212,12 @@ class OpenAIModel(Model):
         return self._clean(" ".join(text.split()))[:300]
 
     def _clean(self, text: str) -> str:
-        return without_keys(redacted(text, self._key))
+        return without_keys(redacted(text, self._key, *self._sent))
 
     def _no_route(self, answer: Answer) -> bool:
         """Whether an answer says that the route is unknown, and not that the model is."""
+        if answer.status == 200:
+            return _UNEXPECTED in answer.content[:120]
         if answer.status not in (404, 405, 501):
             return False
         said = answer.content.decode("utf-8", "replace").lower()

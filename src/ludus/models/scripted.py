@@ -19,6 +19,7 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from ludus.settings import read_yaml
 
 Script = list[Any]
 Answer = Callable[[Request], Any]
-_TEXT = (str, int, float)  # a number in a file is meant as the text that it is written with
+_TEXT = (str, int, float, date)  # a number or a date in a file is meant as the text that it is written with
 _LIST = (list, tuple)
 
 #: What each key of a turn must be, in words, and whether a value is that.
@@ -42,11 +43,11 @@ _TURN_KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "reasoning": ("a text", lambda value: isinstance(value, _TEXT)),
     "call": ("the name of a tool", lambda value: isinstance(value, str)),
     "arguments": ("arguments", lambda value: True),
-    "calls": ("a list of {name: ..., arguments: ...}", lambda value: value is None or _are_calls(value)),
+    "calls": ("a list of {name: ..., arguments: ...}", lambda value: _are_calls(value)),
     "items": ("a list of items", lambda value: isinstance(value, _LIST) and all(isinstance(it, dict) for it in value)),
-    "incomplete": ("a reason", lambda value: isinstance(value, str | None)),
-    "delay": ("a number of seconds", lambda value: value is None or (isinstance(value, int | float) and value >= 0)),
-    "error": ("written {kind: ..., cause: ...}", lambda value: isinstance(value, dict | None)),
+    "incomplete": ("a reason", lambda value: isinstance(value, str)),
+    "delay": ("a number of seconds", lambda value: isinstance(value, int | float) and value >= 0),
+    "error": ("written {kind: ..., cause: ...}", lambda value: isinstance(value, dict)),
 }
 _WRITE_IT = "Write it as scripted:FILE or scripted:module:function"
 
@@ -104,16 +105,16 @@ class ScriptedModel(Model):
 
 def _items(turn: dict[str, Any], number: int) -> list[Item]:
     items: list[Item] = []
-    if "reasoning" in turn:
+    if turn.get("reasoning") is not None:
         items.append(reasoning(str(turn["reasoning"]), id=f"rs_{number}"))
-    if "text" in turn:
+    if turn.get("text") is not None:
         items.append(message(str(turn["text"]), id=f"msg_{number}"))
     calls = list(turn.get("calls") or [])
-    if "call" in turn:
-        calls.insert(0, {"name": turn["call"], "arguments": turn.get("arguments", {})})
+    if turn.get("call") is not None:
+        calls.insert(0, {"name": turn["call"], "arguments": turn.get("arguments") or {}})
     for position, call in enumerate(calls):
         items.append(function_call(call["name"], call.get("arguments", {}), call_id=f"call_{number}_{position}"))
-    return [*items, *turn.get("items", [])]
+    return [*items, *(turn.get("items") or [])]
 
 
 def _problem(turn: Any) -> str | None:
@@ -126,7 +127,7 @@ def _problem(turn: Any) -> str | None:
         if key not in _TURN_KEYS:
             return f"a turn has no key {key}. Known: {', '.join(sorted(_TURN_KEYS))}"
         wanted, fits = _TURN_KEYS[key]
-        if not fits(value):
+        if value is not None and not fits(value):  # null is left out
             return f"{key} must be {wanted}, not {value!r:.60}"
     return None
 

@@ -60,7 +60,7 @@ class McpResources(Resources):
     class Config(ResourcesConfig):
         """Where the server is: a `url`, or a `command` to start for each rollout."""
 
-        #: Streamable HTTP. In this and the other texts, ${NAME} stands for a key from the environment or env.yaml.
+        #: Streamable HTTP. In this, `headers` and `env`, ${NAME} stands for a key from the environment or env.yaml.
         url: str = ""
         headers: dict[str, str] = {}
         #: A program and its arguments, started without a shell. It sees of our environment only what `env` passes on.
@@ -159,8 +159,9 @@ def server_of(config: McpResources.Config) -> Server:
     keys: list[str] = []
     if config.command:
         env = {name: _filled_in(value, keys) for name, value in config.env.items()}
-        command = [_filled_in(word, keys) for word in config.command]
-        return StdioServer(command, " ".join(config.command), env, tuple(keys))
+        if any(map(_SECRET.search, config.command)):
+            raise UserError("a key in resources.command could be read by anybody on this machine", "Use resources.env")
+        return StdioServer(config.command, " ".join(config.command), env, tuple(keys))
     if not config.url.startswith(("http://", "https://")):
         raise UserError(f"resources.url={config.url!r:.80} must begin with http:// or https://")
     headers = {name: _filled_in(value, keys) for name, value in config.headers.items()}

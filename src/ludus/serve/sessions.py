@@ -135,7 +135,8 @@ class Sessions:
         `opening` is an `open` that may still be going on.
         """
         try:
-            await within("close", self.environment.limits.close, call_after(opening, resources.close))
+            seconds = self.environment.limits.close
+            await within("close", seconds, call_after(opening, seconds / 2, resources.close))
         except Failure as error:
             log.warning("%s: a session did not close: %s", self.environment.name, without_keys(str(error)))
 

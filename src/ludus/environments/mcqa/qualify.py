@@ -42,8 +42,9 @@ def breaking(task: Any) -> dict[str, Any]:
     scripts: dict[str, Any] = {f"option_{other}": answer(task, other) or other for other in others}
     if (task.template_metadata or {}).get("output_regex"):  # how much of an answer it takes is the row's own affair
         return scripts
-    hedges = {"hedged": f"{letter} or {others[0]}", "listed": f"{others[0]}, {letter}", "pair": f"{letter}{others[0]}"}
-    scripts |= {name: str(answer(task, text)) for name, text in hedges.items()} if others else {}
+    for other in others[:1]:
+        hedges = {"hedged": f"{letter} or {other}", "listed": f"{other}, {letter}", "pair": f"{letter}{other}"}
+        scripts |= {name: str(answer(task, text)) for name, text in hedges.items()}
     return scripts | {
         "negation": str(answer(task, f"not {letter}")),
         "unmarked": letter,
