@@ -345,6 +345,9 @@ async def _all(works: Any) -> list[str]:
             for task in pending:
                 task.cancel()
     if ended is not None:
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # seen, so that Python does not complain that nobody has asked
         raise ended
     return [task.result() for task in tasks]
 
