@@ -21,7 +21,8 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_anything_is_written_and_can_be_read_back(value: Any) -> None:
-    orjson.loads(encode(value))
+    read = orjson.loads(encode(value))
+    assert orjson.loads(encode(read)) == read
 
 
 @given(st.recursive(st.integers() | st.text() | st.none(), lambda inner: st.lists(inner) | st.tuples(inner)))
