@@ -290,7 +290,7 @@ def _load(reference: str, folder: Path | None, where: str, base: type | None = N
 
 @functools.lru_cache(maxsize=256)
 def _reader(kind: type[Task]) -> Callable[..., Task]:
-    """What reads a row. The validator behind `model_validate` is a third cheaper, unless that is an author's own."""
+    """What reads a row. The validator behind `model_validate` is a quarter cheaper, unless that is an author's own."""
     own = kind.model_validate.__func__ is not BaseModel.model_validate.__func__  # type: ignore[attr-defined]
     return kind.model_validate if own else kind.__pydantic_validator__.validate_python
 

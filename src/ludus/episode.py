@@ -27,6 +27,7 @@ from ludus.task import Task
 from ludus.threads import awaited, call_after, lasting
 from ludus.tokens import TokenLog, Tokens
 from ludus.tools import not_found
+from ludus.usage import add_usage
 
 T = TypeVar("T")
 
@@ -350,22 +351,3 @@ async def _all(works: Any) -> list[str]:
                 task.exception()  # seen, so that Python does not complain that nobody has asked
         raise ended
     return [task.result() for task in tasks]
-
-
-def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add one call's token counts, and those in its details, to a running total. Anything else is left out."""
-    for key, value in more.items():
-        if type(value) is int:
-            before = total.get(key)
-            if before is None:
-                total[key] = value
-            elif type(before) is int:
-                total[key] = before + value
-        elif type(value) is dict:
-            details = total.get(key)
-            if details is None:
-                details = total[key] = {}
-            if type(details) is dict:
-                for name, count in value.items():
-                    if type(count) is int:
-                        details[name] = details[name] + count if name in details else count

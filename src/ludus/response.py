@@ -94,7 +94,7 @@ class Items(list[Item]):
     __slots__ = ("_encoded",)
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
-        self += items  # a third of the price of `super().__init__`
+        self += items  # half the price of `super().__init__`
         self._encoded: list[Fragment] = []
 
     def encoded(self) -> list[Fragment]:

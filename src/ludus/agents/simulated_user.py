@@ -16,11 +16,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from ludus.agents.user import MARKERS, TRANSFER, UserRole
-from ludus.episode import Episode, add_usage
+from ludus.episode import Episode
 from ludus.model import Model, Request
 from ludus.response import Item, Items, Response, function_call, function_call_output, is_message, texts_of
 from ludus.task import derive_seed
 from ludus.tools import not_found
+from ludus.usage import add_usage
 
 _OF_USER = "/user"
 _BEGIN = "(The conversation begins. Write your first message.)"

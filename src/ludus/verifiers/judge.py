@@ -20,13 +20,13 @@ from typing import Any
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from ludus.episode import add_usage
 from ludus.model import Model, Request
 from ludus.models import open_model
 from ludus.models.scripted import ScriptedModel
 from ludus.outcome import Failure
 from ludus.resources import ResourcesConfig
 from ludus.response import Item, Response, is_message
+from ludus.usage import add_usage
 
 _FIELD = re.compile(
     r"\{\{|\}\}|\{(question|expected_answer|generated_answer|equal_label|not_equal_label|mark)\}", re.ASCII

@@ -17,8 +17,8 @@ from ludus.environments.conversational_tool_use_simulation import prompts
 from ludus.environments.conversational_tool_use_simulation.checking import unfenced
 from ludus.environments.conversational_tool_use_simulation.rows import ConversationTask
 from ludus.environments.conversational_tool_use_simulation.steps import Source, Step
-from ludus.episode import add_usage
 from ludus.model import Request
+from ludus.usage import add_usage
 from ludus.verifiers.judge import Judge
 
 Blocks = dict[str, list[str]]
