@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,8 @@ from servers import Server, running
 
 import ludus
 from ludus import Resources, Response, tool
+
+os.environ.pop("COLUMNS", None)  # whose terminal this is must not matter
 
 
 class Counter(Resources):
