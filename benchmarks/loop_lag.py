@@ -12,8 +12,8 @@ import contextlib
 import json
 import time
 
-from ludus.processes import shared_pool
-from ludus.verifiers.math import check_math
+from ludus.graders.math import check_math
+from ludus.runtime.processes import shared_pool
 
 HOSTILE = r"\boxed{9^{9^{9}}}"
 EVERY_S = 0.001

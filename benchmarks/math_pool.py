@@ -12,9 +12,9 @@ import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from ludus.processes import ProcessPool, shared_pool
-from ludus.verifiers.math import check_math
-from ludus.verifiers.math_child import compare
+from ludus.graders.math import check_math
+from ludus.graders.math_child import compare
+from ludus.runtime.processes import ProcessPool, shared_pool
 
 
 def answers(count: int) -> list[tuple[str, str]]:

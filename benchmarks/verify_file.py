@@ -69,7 +69,7 @@ def family_rss() -> int:
 
 
 async def product(source: Path, target: Path, settings: dict[str, str]) -> dict[str, float]:
-    from ludus.collection.rescore import Rescoring
+    from ludus.rescore.rescoring import Rescoring
 
     rescoring = Rescoring(source, "mcqa", output=target, settings=settings)
     first, most, family = 0, 0, 0

@@ -13,15 +13,15 @@ import sys
 import time
 from typing import Any
 
-from ludus.collection.qualify.attempts import Attempt
-from ludus.collection.qualify.oracle import Oracle
 from ludus.collection.rows import Rows
 from ludus.environment import Environment
 from ludus.episode import Episode
 from ludus.models.scripted import ScriptedModel
-from ludus.processes import shared_pool
+from ludus.qualify.attempts import Attempt
+from ludus.qualify.oracle import Oracle
 from ludus.rollout import Job
-from ludus.threads import awaited
+from ludus.runtime.processes import shared_pool
+from ludus.runtime.threads import awaited
 
 NAMES = ("calendar", "math_advanced_calculations", "mcqa", "structured_outputs", "instruction_following")
 REPEATS = 50

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ludus.outcome import Failure
+from ludus.errors import Failure
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import ludus
 from ludus import Response, ScriptedModel
-from ludus.remote.mcp import McpResources
+from ludus.integrations.mcp import McpResources
 
 SCRIPT = Path(__file__).parent / "mcp_server.py"
 STDIO = {"command": [sys.executable, str(SCRIPT), "stdio"]}

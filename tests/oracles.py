@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from ludus import Environment
-from ludus.collection.qualify.attempts import Attempt, play
-from ludus.collection.qualify.oracle import Oracle
 from ludus.environment import FILE
-from ludus.loading import BUILT_IN
+from ludus.qualify.attempts import Attempt, play
+from ludus.qualify.oracle import Oracle
+from ludus.runtime.imports import BUILT_IN
 
 #: Environments that nothing can be played in without a server or a library of others.
 ELSEWHERE = ("openenv", "verifiers")

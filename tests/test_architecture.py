@@ -8,13 +8,22 @@ from pathlib import Path
 import ludus
 
 ROOT = Path(ludus.__file__).parent
-LAYERS = {"cli": 3, "testing": 3, "compat": 3, "serve": 2, "collection": 2, "environments": 2}
-LAYERS |= {"agents": 1, "remote": 1, "dialects": 1, "models": 1, "verifiers": 1}
-WORDS = 0
+#: Each room may import from rooms of its own line and of the lines below it.
+ROOMS = """
+    cli testing
+    environments
+    rescore compare qualify serve collection
+    agents models graders integrations remote http dialects
+    store
+    words
+    runtime
+    errors
+"""
+LAYERS = {room: -depth for depth, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}
 
 
 def layer(parts: tuple[str, ...]) -> int:
-    return LAYERS.get(parts[0].removesuffix(".py"), WORDS)
+    return LAYERS.get(parts[0].removesuffix(".py"), LAYERS["words"])
 
 
 def imports(path: Path) -> set[tuple[int, str]]:

@@ -10,9 +10,9 @@ import pytest
 from ludus.models.transformers import TransformersModel
 from ludus.tokens import Tokens
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'ludus[train]'")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'ludus[train]'")
-tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'ludus[train]'")
+torch = pytest.importorskip("torch", reason="needs torch: pip install 'ludus-gym[train]'")
+transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'ludus-gym[train]'")
+tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install 'ludus-gym[train]'")
 
 torch.set_num_threads(1)
 

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from ludus.collection.api import Collection, collect, stream
     from ludus.environment import Environment
     from ludus.episode import Episode, Limits
-    from ludus.errors import UserError
+    from ludus.errors import Failure, UserError
     from ludus.game import Game, Step
     from ludus.model import Model, ModelConfig, Request
     from ludus.models.scripted import ScriptedModel
-    from ludus.outcome import Failure, Outcome, Verdict
+    from ludus.outcome import Outcome, Verdict
     from ludus.resources import Resources, ResourcesConfig, tool
     from ludus.response import Response
     from ludus.rollout import Rollout
@@ -54,11 +54,11 @@ _HOMES = {
     "collection.api": ("Collection", "collect", "stream"),
     "environment": ("Environment",),
     "episode": ("Episode", "Limits"),
-    "errors": ("UserError",),
+    "errors": ("Failure", "UserError"),
     "game": ("Game", "Step"),
     "model": ("Model", "ModelConfig", "Request"),
     "models.scripted": ("ScriptedModel",),
-    "outcome": ("Failure", "Outcome", "Verdict"),
+    "outcome": ("Outcome", "Verdict"),
     "resources": ("Resources", "ResourcesConfig", "tool"),
     "response": ("Response",),
     "rollout": ("Rollout",),

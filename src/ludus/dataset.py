@@ -14,9 +14,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ludus.errors import UserError, did_you_mean
-from ludus.loading import blame, place_of
-from ludus.outcome import INTERRUPTS
+from ludus.errors import INTERRUPTS, UserError, did_you_mean
+from ludus.runtime.imports import blame, place_of
 
 
 class Dataset(BaseModel):

@@ -25,18 +25,11 @@ from ludus.dataset import Dataset, Generated
 from ludus.episode import Limits
 from ludus.errors import MissingExtra, UserError, did_you_mean
 from ludus.game import Game
-from ludus.loading import BUILT_IN, blame, declared, load_object, place_of
 from ludus.resources import Resources, ResourcesConfig
-from ludus.settings import checked, read_yaml
+from ludus.runtime.imports import BUILT_IN, blame, declared, load_object, place_of
+from ludus.runtime.settings import checked, read_yaml
 from ludus.task import Task
 
-AGENTS = {
-    "conversation": "ludus.agents.conversation:ConversationAgent",
-    "gymnasium": "ludus.agents.gymnasium:GymnasiumAgent",
-    "command": "ludus.serve.command:CommandAgent",
-    "simple": "ludus.agents.simple:SimpleAgent",
-    "single_turn": "ludus.agents.single_turn:SingleTurnAgent",
-}
 FILE = "environment.yaml"
 
 #: What the names of agents in public rows end with.
@@ -263,6 +256,12 @@ def folders() -> dict[str, Path]:
     return found
 
 
+@functools.cache
+def agent_types() -> dict[str, str]:
+    """Every agent that `agent: {type: NAME}` can name: ours, and those of packages that register some."""
+    return {entry.name: entry.value for entry in entry_points(group="ludus.agents")}
+
+
 def _path(which: str) -> Path:
     try:
         return Path(which).expanduser()
@@ -305,9 +304,10 @@ def _config_of(resources: type[Resources]) -> type[ResourcesConfig]:
 def _agent(block: dict[str, Any], folder: Path | None) -> Agent:
     kind, settings = str(block.get("type", "simple")), {key: value for key, value in block.items() if key != "type"}
     part = f"{folder / FILE}: agent" if folder is not None else "agent"
-    reference = AGENTS.get(kind)
+    known = agent_types()
+    reference = known.get(kind)
     if reference is None and ":" not in kind:
-        raise UserError(f"{part}: unknown agent {kind}", did_you_mean(kind, AGENTS))
+        raise UserError(f"{part}: unknown agent {kind}", did_you_mean(kind, known))
     agent: type[Agent] = _load(reference or kind, folder, part, Agent)
     config = checked(declared(agent, "Config", AgentConfig, BaseModel), settings, part)
     try:

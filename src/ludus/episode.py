@@ -17,14 +17,15 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, PositiveFloat
 
 from ludus.agent import Agent
-from ludus.deadline import Deadline, in_time, is_cancelled
+from ludus.errors import INTERRUPTS, Failure, Stage
 from ludus.model import Model, Request
-from ludus.outcome import INTERRUPTS, Failure, Stage, Verdict
+from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Item, Items, Response, function_call_output
 from ludus.rollout import Job, Rollout
+from ludus.runtime.boundary import Deadline, in_time, is_cancelled
+from ludus.runtime.threads import awaited, call_after, lasting
 from ludus.task import Task
-from ludus.threads import awaited, call_after, lasting
 from ludus.tokens import TokenLog, Tokens
 from ludus.tools import not_found
 from ludus.usage import add_usage

@@ -16,10 +16,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludus.outcome import Failure, Verdict
+from ludus.errors import Failure
+from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Item, Response, function_call_output, is_message, texts_of
-from ludus.threads import awaited
+from ludus.runtime.threads import awaited
 from ludus.tools import not_found
 
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from ludus.plain import plain
 from ludus.response import Item, Items, Response
+from ludus.runtime.redaction import plain
 from ludus.tokens import Tokens
 
 

@@ -14,11 +14,12 @@ from typing import Any, ClassVar, Self, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict
 
-from ludus.outcome import Failure, Verdict
-from ludus.processes import in_process
+from ludus.errors import Failure
+from ludus.outcome import Verdict
 from ludus.response import Response
+from ludus.runtime.processes import in_process
+from ludus.runtime.threads import awaited
 from ludus.task import Task
-from ludus.threads import awaited
 from ludus.tools import Tool, not_found
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -13,8 +13,8 @@ from typing import Any, Literal, NotRequired, TypedDict
 import orjson
 from orjson import Fragment
 
-from ludus.encoding import encode
-from ludus.outcome import Failure
+from ludus.errors import Failure
+from ludus.runtime.encoding import encode
 from ludus.tokens import Tokens
 
 Item = dict[str, Any]

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludus.encoding import encode
-from ludus.outcome import Failure, Outcome, Verdict
+from ludus.errors import Failure
+from ludus.outcome import Outcome, Verdict
 from ludus.record import hidden_fields, origin_of, task_row
 from ludus.response import Items, Response
+from ludus.runtime.encoding import encode
 from ludus.task import Task
 from ludus.tokens import Sequence, sequences
 

@@ -22,12 +22,13 @@ from pydantic import ValidationError
 
 from ludus.collection.jury import verdicts
 from ludus.environment import Environment
-from ludus.outcome import Failure, Stage, Verdict
-from ludus.processes import shared_pool
+from ludus.errors import Failure, Stage
+from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Response, message
+from ludus.runtime.processes import shared_pool
+from ludus.runtime.threads import awaited
 from ludus.task import Task
-from ludus.threads import awaited
 
 Row = dict[str, Any]
 Line = dict[str, Any]

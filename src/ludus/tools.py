@@ -18,11 +18,11 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict  # pydantic reads the standard library's only from Python 3.12 on
 
-from ludus.deadline import is_cancelled
-from ludus.encoding import encode
-from ludus.outcome import INTERRUPTS, STRAY_CANCEL, Failure
-from ludus.secrets import public
-from ludus.threads import awaited
+from ludus.errors import INTERRUPTS, STRAY_CANCEL, Failure
+from ludus.runtime.boundary import is_cancelled
+from ludus.runtime.encoding import encode
+from ludus.runtime.keys import public
+from ludus.runtime.threads import awaited
 
 _TYPING = frozenset({"type", "anyOf", "allOf", "oneOf", "$ref", "enum", "const"})
 _CONTENT = frozenset({"enum", "const", "default", "examples"})  # values, and no schemas

@@ -23,12 +23,12 @@ from pydantic import BaseModel, PositiveInt, ValidationError
 from ludus.agent import Agent, AgentConfig
 from ludus.agents.simulated_user import Said, SimulatedUser, UserCall
 from ludus.agents.user import OUT_OF_SCOPE, STOP, TRANSFER, UserRole
-from ludus.encoding import encode
 from ludus.episode import Episode
+from ludus.errors import Failure
 from ludus.model import Model
 from ludus.models import open_model
-from ludus.outcome import Failure
 from ludus.response import Item, Response, function_call_output, is_message, texts_of
+from ludus.runtime.encoding import encode
 from ludus.tools import error_text
 
 #: Why a conversation stopped that the user ended.

@@ -18,7 +18,7 @@ from ludus.cli.progress import PLAIN_EVERY, REFRESH, STALL, Display, clock
 from ludus.cli.screen import emit, number, one_line, reward_style, text
 
 if TYPE_CHECKING:
-    from ludus.collection.rescore import Rescoring
+    from ludus.rescore.rescoring import Rescoring
 
 _MEANINGS = {
     "unchanged": "the same reward",

@@ -48,7 +48,7 @@ def chat(
     from ludus.environment import Environment
     from ludus.errors import UserError
     from ludus.models import open_model
-    from ludus.settings import parse_assignments
+    from ludus.runtime.settings import parse_assignments
 
     settings = parse_assignments(set_ or [])
     model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}

@@ -84,7 +84,7 @@ def collect(
     from ludus.cli.screen import prints_aside
     from ludus.collection.api import Collection, Options
     from ludus.environment import Environment
-    from ludus.settings import parse_assignments
+    from ludus.runtime.settings import parse_assignments
 
     options = Options(
         model=model,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ludus.collection.compare import Comparison
-    from ludus.collection.scores import Scores
+    from ludus.compare.comparison import Comparison
+    from ludus.compare.scores import Scores
 
 
 def compare(
@@ -23,8 +23,8 @@ def compare(
     Example: ludus compare runs/before runs/after
     """
     from ludus.cli.screen import clean, safe_json
-    from ludus.collection.compare import compare as compare_scores
-    from ludus.collection.scores import Scores, differences
+    from ludus.compare.comparison import compare as compare_scores
+    from ludus.compare.scores import Scores, differences
     from ludus.errors import UserError
 
     scores = Scores.read(a), Scores.read(b)
@@ -82,7 +82,7 @@ def _show(found: Comparison, paths: tuple[Path, Path], sides: dict[str, dict[str
     from rich.table import Table
 
     from ludus.cli.screen import emit, screen, text
-    from ludus.collection.compare import say
+    from ludus.compare.comparison import say
 
     console = screen()
     table = Table(title=f"{found.tasks:,} tasks with a reward in both", title_justify="left")

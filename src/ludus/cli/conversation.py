@@ -21,9 +21,9 @@ from ludus.cli.keyboard import Keyboard
 from ludus.cli.rollout_view import prompt_of
 from ludus.cli.screen import emit, number, pretty, show_block, show_item, text
 from ludus.episode import Episode
+from ludus.errors import Interrupt
 from ludus.game import Game, spoken
 from ludus.model import Model, Request
-from ludus.outcome import Interrupt
 from ludus.resources import Resources
 from ludus.response import Item, Response, function_call, message
 

@@ -12,7 +12,7 @@ import io
 import sys
 from typing import Any, Self
 
-from ludus.threads import in_thread
+from ludus.runtime.threads import in_thread
 
 
 class Keyboard:

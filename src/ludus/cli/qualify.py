@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ludus.collection.qualify.card import Card
+    from ludus.qualify.card import Card
 
 STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
@@ -46,9 +46,9 @@ def qualify(
     Example: ludus qualify mcqa --limit 100 --json
     """
     from ludus.cli.screen import prints_aside, safe_json, screen
-    from ludus.collection.qualify.card import Thresholds
-    from ludus.collection.qualify.run import qualify as run
-    from ludus.settings import parse_assignments
+    from ludus.qualify.card import Thresholds
+    from ludus.qualify.run import qualify as run
+    from ludus.runtime.settings import parse_assignments
 
     thresholds = Thresholds(max_exploit, min_oracle, max_false_positive, max_false_negative)
     settings = parse_assignments(set_ or [])

@@ -45,8 +45,8 @@ def serve(
 
     Example: ludus serve mcqa example_multi_step --model local
     """
+    from ludus.runtime.settings import parse_assignments
     from ludus.serve.plan import Plan
-    from ludus.settings import parse_assignments
 
     plan = Plan.of(
         environments,

@@ -42,8 +42,8 @@ def show(
 
 def _files(given: Path) -> tuple[Path, Path]:
     """Where the rollouts are, and where the failed attempts of the same collection are."""
-    from ludus.collection.run import Files
     from ludus.errors import UserError
+    from ludus.store.run import Files
 
     try:
         given.stat()

@@ -29,8 +29,7 @@ def status(
 
 
 async def _ask(head: str, token_env: str) -> dict[str, Any]:
-    from ludus.errors import UserError
-    from ludus.outcome import Failure
+    from ludus.errors import Failure, UserError
     from ludus.remote.http import connect
 
     async with connect(head, token_env) as client:
@@ -45,7 +44,7 @@ async def _ask(head: str, token_env: str) -> dict[str, Any]:
 
 
 async def _health(server: dict[str, Any], token_env: str) -> dict[str, Any]:
-    from ludus.outcome import Failure
+    from ludus.errors import Failure
     from ludus.remote.http import connect
 
     try:

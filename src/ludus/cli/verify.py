@@ -11,7 +11,7 @@ import typer
 from ludus.cli.stopping import cancel_on_sigterm
 
 if TYPE_CHECKING:
-    from ludus.collection.rescore import Rescoring
+    from ludus.rescore.rescoring import Rescoring
 
 INTERRUPTED = 130
 
@@ -44,9 +44,9 @@ def verify(
     Example: ludus verify runs/first --env mcqa --set resources.grading_mode=lenient_boxed
     """
     from ludus.cli.screen import prints_aside
-    from ludus.collection.rescore import Rescoring
     from ludus.errors import UserError
-    from ludus.settings import parse_assignments
+    from ludus.rescore.rescoring import Rescoring
+    from ludus.runtime.settings import parse_assignments
 
     settings = parse_assignments(set_ or [])
     if agents := [key for key in settings if key.partition(".")[0] == "agent"]:

@@ -15,10 +15,7 @@ import orjson
 
 from ludus.collection.branching import Branches, check_agents
 from ludus.collection.collector import Collector, Plan, Sink
-from ludus.collection.journal import Journal, write_whole
 from ludus.collection.rows import Rows
-from ludus.collection.run import Files, check_same, continued, describe, identity, readable, write_run
-from ludus.collection.running import make_room_for, rare_collections, run_to_end
 from ludus.dataset import Generated
 from ludus.environment import Environment
 from ludus.errors import UserError
@@ -26,6 +23,9 @@ from ludus.model import Model
 from ludus.models import open_model
 from ludus.resources import Resources
 from ludus.rollout import Rollout
+from ludus.runtime.running import make_room_for, rare_collections, run_to_end
+from ludus.store.journal import Journal, write_whole
+from ludus.store.run import Files, check_same, continued, describe, identity, readable, write_run
 from ludus.task import Task
 
 T = TypeVar("T")

@@ -16,20 +16,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.replay import begins, reach, sizes_of
+from ludus.agents.recorded import begins, reach, sizes_of
 from ludus.collection.rows import Names, ReadTask, Rows, parse
-from ludus.collection.stored import Stored, bad_row
-from ludus.deadline import Deadline, in_time
 from ludus.environment import Environment
 from ludus.episode import Episode, Limits
-from ludus.errors import UserError
+from ludus.errors import INTERRUPTS, Failure, UserError
 from ludus.model import Model
-from ludus.outcome import INTERRUPTS, Failure
 from ludus.record import Row
 from ludus.resources import Resources
 from ludus.rollout import Job
+from ludus.runtime.boundary import Deadline, in_time
+from ludus.runtime.threads import awaited
+from ludus.store.stored import Stored, bad_row
 from ludus.task import Task, private
-from ludus.threads import awaited
 
 
 class Branches(Rows):

@@ -18,22 +18,21 @@ from typing import Any
 from ludus.agent import Agent
 from ludus.collection.adaptive import Adaptive, Gate
 from ludus.collection.branching import Branches
-from ludus.collection.journal import Journal
 from ludus.collection.jury import Jury
 from ludus.collection.metrics import Metrics
-from ludus.collection.recorded import recorded
 from ludus.collection.rows import Rows
-from ludus.deadline import Deadline, is_cancelled
 from ludus.environment import Environment
 from ludus.episode import Episode, play
-from ludus.errors import UserError
+from ludus.errors import INTERRUPTS, Failure, UserError
 from ludus.model import Model
-from ludus.outcome import INTERRUPTS, Failure
-from ludus.processes import shared_pool
-from ludus.receipt import Signer
 from ludus.rollout import Job, Rollout, rollout_id
+from ludus.runtime.boundary import Deadline, is_cancelled
+from ludus.runtime.processes import shared_pool
+from ludus.runtime.threads import late_calls
+from ludus.store.journal import Journal
+from ludus.store.receipts import Signer
+from ludus.store.resume import recorded
 from ludus.task import Task, derive_seed, private
-from ludus.threads import late_calls
 
 #: Failures that every rollout would share, and what to do about them.
 HOPELESS = {

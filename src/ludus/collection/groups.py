@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Protocol
 
 from ludus.environment import Environment
-from ludus.outcome import Failure
+from ludus.errors import Failure
 from ludus.rollout import Rollout
 
 #: Verdicts are relative: fewer responses than this cannot be judged, unless no more were wanted.

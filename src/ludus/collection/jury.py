@@ -17,16 +17,17 @@ from time import perf_counter
 from typing import Any
 
 from ludus.collection.groups import Group, Groups
-from ludus.collection.journal import Journal
-from ludus.deadline import in_time, is_cancelled
 from ludus.environment import Environment
-from ludus.outcome import INTERRUPTS, Failure, Verdict
-from ludus.receipt import Signer
+from ludus.errors import INTERRUPTS, Failure
+from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Rollout
+from ludus.runtime.boundary import in_time, is_cancelled
+from ludus.runtime.threads import awaited
+from ludus.store.journal import Journal
+from ludus.store.receipts import Signer
 from ludus.task import private
-from ludus.threads import awaited
 
 
 class Jury:

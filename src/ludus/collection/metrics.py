@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 
 from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_k, pass_hat_k
-from ludus.encoding import encode
 from ludus.outcome import Outcome
 from ludus.rollout import Rollout
+from ludus.runtime.encoding import encode
 from ludus.usage import add_usage
 
 PASS = 1.0

@@ -22,9 +22,8 @@ import orjson
 from pydantic import ValidationError
 
 from ludus.dataset import Generated
-from ludus.errors import UserError
-from ludus.loading import describe
-from ludus.outcome import INTERRUPTS
+from ludus.errors import INTERRUPTS, UserError
+from ludus.runtime.imports import describe
 from ludus.task import Task, digest, private
 
 #: As many brackets as a line may have without being nested too deep, however they stand.

@@ -12,7 +12,7 @@ from ludus.dialects.chat_items import is_assistant, kind_of
 from ludus.dialects.chat_style import OPEN, ChatStyle
 from ludus.dialects.chat_turn import Turn, turn_from_chat
 from ludus.dialects.conversion import Conversion, says, seconds
-from ludus.outcome import Failure
+from ludus.errors import Failure
 from ludus.response import Item
 
 _DONE = (None, "stop", "tool_calls", "function_call", "eos", "eos_token", "end_turn", "stop_sequence")

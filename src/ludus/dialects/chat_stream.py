@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ludus.dialects.conversion import Conversion, says
-from ludus.outcome import Failure
+from ludus.errors import Failure
 
 _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
 _LISTS = ("annotations",)

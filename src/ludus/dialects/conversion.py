@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any
 
-from ludus.encoding import encode
-from ludus.outcome import Failure
+from ludus.errors import Failure
+from ludus.runtime.encoding import encode
 
 #: What trainers read of a model call. It sits on the call's last output item, or on the chat message that it became.
 TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs", "routed_experts")

@@ -15,7 +15,7 @@ from ludus.dialects.chat_items import is_assistant, kind_of
 from ludus.dialects.chat_reasoning import one_text
 from ludus.dialects.conversion import Conversion, says
 from ludus.dialects.messages_blocks import Block, assistant_items
-from ludus.outcome import Failure
+from ludus.errors import Failure
 from ludus.response import Item
 
 _CUT = {"max_tokens": "max_output_tokens", "refusal": "content_filter", "pause_turn": "pause_turn"}

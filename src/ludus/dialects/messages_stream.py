@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from ludus.dialects.conversion import Conversion
-from ludus.encoding import encode
-from ludus.outcome import Failure
+from ludus.errors import Failure
+from ludus.runtime.encoding import encode
 
 #: What a delta of each type adds to: the key of its piece, and the key of the block that it continues.
 _DELTAS = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ludus.dialects.conversion import Conversion
-from ludus.outcome import Failure
+from ludus.errors import Failure
 from ludus.response import Item
 
 _ENDS = {"completed": "response.completed", "incomplete": "response.incomplete", "failed": "response.failed"}

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ludus.encoding import encode
-from ludus.outcome import Failure
+from ludus.errors import Failure
+from ludus.runtime.encoding import encode
 
 DONE = "[DONE]"
 

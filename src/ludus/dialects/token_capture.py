@@ -17,7 +17,7 @@ from array import array
 from math import isnan
 from typing import Any
 
-from ludus.outcome import Failure
+from ludus.errors import Failure
 from ludus.tokens import Tokens, id_array
 
 _BUNDLE = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")

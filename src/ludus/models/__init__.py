@@ -22,8 +22,8 @@ from typing import Any
 
 from ludus.errors import UserError, did_you_mean
 from ludus.model import Model
-from ludus.settings import checked, read_yaml
-from ludus.urls import shown_url
+from ludus.runtime.settings import checked, read_yaml
+from ludus.runtime.urls import shown_url
 
 Settings = dict[str, Any]
 

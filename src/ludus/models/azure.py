@@ -5,7 +5,7 @@ from __future__ import annotations
 from ludus.errors import UserError
 from ludus.models.openai import OpenAIModel
 from ludus.models.transport import Transport
-from ludus.secrets import one_line, redacted, secret
+from ludus.runtime.keys import one_line, redacted, secret
 
 
 class AzureModel(OpenAIModel):

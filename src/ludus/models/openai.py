@@ -21,15 +21,14 @@ from ludus.dialects.chat_stream import ChatStream
 from ludus.dialects.responses_stream import ResponsesStream
 from ludus.dialects.sse import EventParser, values
 from ludus.dialects.token_capture import TOKEN_FIELDS, tokens_from_chat, tokens_from_response
-from ludus.encoding import compact
-from ludus.errors import UserError
+from ludus.errors import Failure, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models.retry import Retries
 from ludus.models.transport import Answer, Transport
-from ludus.outcome import Failure
 from ludus.response import Response
-from ludus.secrets import SHORTEST, one_line, redacted, secret, without_half, without_keys
-from ludus.urls import shown_url
+from ludus.runtime.encoding import compact
+from ludus.runtime.keys import SHORTEST, one_line, redacted, secret, without_half, without_keys
+from ludus.runtime.urls import shown_url
 
 DEFAULT_URL = "https://api.openai.com/v1"
 _PLACE = re.compile(r"\[\d+\]")

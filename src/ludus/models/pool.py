@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.urls import shown_url
+from ludus.runtime.urls import shown_url
 
 FIRST_REST, LONGEST_REST = 1.0, 30.0
 MEMORY = 0.2

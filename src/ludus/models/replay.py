@@ -7,9 +7,8 @@ from typing import Any
 
 import orjson
 
-from ludus.errors import UserError
+from ludus.errors import Failure, UserError
 from ludus.model import Model, Request
-from ludus.outcome import Failure
 from ludus.response import Item, Response
 from ludus.tokens import Tokens
 

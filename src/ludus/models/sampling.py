@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ludus.errors import Failure
 from ludus.model import Request
 from ludus.models import chatml
-from ludus.outcome import Failure
 
 _HUGE = 2**64
 

@@ -25,12 +25,11 @@ from typing import Any
 
 import orjson
 
-from ludus.errors import UserError
-from ludus.loading import import_named
+from ludus.errors import Failure, UserError
 from ludus.model import Model, ModelConfig, Request
-from ludus.outcome import Failure
 from ludus.response import Item, Response, function_call, message, reasoning, texts_of
-from ludus.settings import read_yaml
+from ludus.runtime.imports import import_named
+from ludus.runtime.settings import read_yaml
 
 Script = list[Any]
 Answer = Callable[[Request], Any]

@@ -29,16 +29,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import Field
 
-from ludus.errors import UserError
+from ludus.errors import Failure, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
 from ludus.models.sampling import sampling_of
 from ludus.models.transformers_batch import Ask, Batches
 from ludus.models.transformers_load import end_ids, library, load
 from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
-from ludus.outcome import Failure
 from ludus.response import Item, Response
-from ludus.threads import in_thread
+from ludus.runtime.threads import in_thread
 from ludus.tokens import Tokens, id_array
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from ludus.errors import Failure
 from ludus.model import Request
-from ludus.outcome import Failure
 from ludus.response import Response
 
 

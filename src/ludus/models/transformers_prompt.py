@@ -17,10 +17,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ludus.dialects.chat_reasoning import CLOSING, OPENING, split_thought
-from ludus.errors import UserError
+from ludus.errors import Failure, UserError
 from ludus.model import Request
 from ludus.models import chatml
-from ludus.outcome import Failure
 from ludus.response import Item, Response, reasoning, texts_of
 from ludus.tokens import Tokens
 

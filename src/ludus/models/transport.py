@@ -21,12 +21,11 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from ludus.errors import UserError
+from ludus.errors import Failure, UserError
 from ludus.model import Observer
 from ludus.models.pool import Endpoint, Pool
 from ludus.models.retry import LATER, Retries
-from ludus.outcome import Failure
-from ludus.urls import checked_url
+from ludus.runtime.urls import checked_url
 
 _waited: ContextVar[float] = ContextVar("waited", default=0.0)
 _NO_DEADLINE = float("inf")

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import orjson
 
+from ludus.errors import Failure
 from ludus.model import Request
 from ludus.models.openai import OpenAIModel
-from ludus.outcome import Failure
 
 _ASK_FOR_TOKENS = {
     "logprobs": True,

@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from ludus.agent import Agent, AgentConfig
-from ludus.encoding import encode
 from ludus.environment import Environment
 from ludus.episode import Episode
-from ludus.outcome import Failure, Verdict
+from ludus.errors import Failure
+from ludus.outcome import Verdict
 from ludus.remote.http import ROLLOUT, SEED, Client, connect
 from ludus.remote.resources import RemoteConfig, described, verdict_in
 from ludus.resources import Resources
 from ludus.response import Response
+from ludus.runtime.encoding import encode
 
 
 class Elsewhere(Resources):

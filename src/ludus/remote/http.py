@@ -8,10 +8,9 @@ from typing import Any
 
 import orjson
 
-from ludus.errors import UserError
-from ludus.outcome import Failure
-from ludus.remote.wire import Connections, Reply
-from ludus.secrets import public, secret
+from ludus.errors import Failure, UserError
+from ludus.http.client import Connections, Reply
+from ludus.runtime.keys import public, secret
 
 SESSION = "x-ludus-session"
 SEED = "x-ludus-seed"

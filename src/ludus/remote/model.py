@@ -7,10 +7,10 @@ from typing import Any, Literal
 from orjson import Fragment
 
 from ludus.dialects.token_capture import put_tokens
-from ludus.encoding import encode
 from ludus.model import Request
 from ludus.models.openai import OpenAIModel
 from ludus.response import Item
+from ludus.runtime.encoding import encode
 
 
 class RemoteModel(OpenAIModel):

@@ -11,14 +11,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ludus.encoding import encode
 from ludus.environment import Environment
+from ludus.errors import Failure
 from ludus.game import Game, Step
-from ludus.outcome import TAKEN, Failure, Verdict
+from ludus.http.client import Reply
+from ludus.outcome import TAKEN, Verdict
 from ludus.remote.http import LAST, SEED, SESSION, Client, connect
-from ludus.remote.wire import Reply
 from ludus.resources import Resources, ResourcesConfig
 from ludus.response import Item, Items, Response
+from ludus.runtime.encoding import encode
 from ludus.tools import not_found
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")

@@ -18,20 +18,20 @@ from ludus.agents.single_turn import SingleTurnAgent
 from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
 from ludus.dialects.token_capture import put_tokens
-from ludus.encoding import encode
 from ludus.environment import Environment
 from ludus.episode import Episode, play
+from ludus.http.app import App, Guard
+from ludus.http.messages import Incoming, Refusal, Reply
+from ludus.http.replies import chat_reply, messages_reply, responses_reply
 from ludus.model import Model
-from ludus.receipt import Signer
 from ludus.resources import Resources
 from ludus.rollout import Job, Rollout, rollout_id
+from ludus.runtime.encoding import encode
 from ludus.serve.aggregate import aggregate_metrics
-from ludus.serve.http import App, Guard
-from ludus.serve.messages import Incoming, Refusal, Reply
-from ludus.serve.models import chat_reply, messages_reply, responses_reply
 from ludus.serve.openapi import describe_agent
 from ludus.serve.policies import Policies
 from ludus.serve.resources import SEED_HEADER, checked_task, judged
+from ludus.store.receipts import Signer
 from ludus.task import Task, derive_seed, digest
 from ludus.tokens import Tokens
 

@@ -7,7 +7,7 @@ import statistics
 from collections import defaultdict
 from typing import Any
 
-from ludus.serve.messages import Incoming, Refusal, Reply
+from ludus.http.messages import Incoming, Refusal, Reply
 
 Rows = list[dict[str, Any]]
 

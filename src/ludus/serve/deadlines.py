@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from time import monotonic
 from typing import Any, TypeVar
 
-from ludus.deadline import in_time
+from ludus.runtime.boundary import in_time
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ from typing import Any, Self
 
 import aiohttp
 
-from ludus.serve.http import App
-from ludus.serve.listening import Listening
-from ludus.serve.messages import Incoming, Receive, Scope, Send
+from ludus.http.app import App
+from ludus.http.listening import Listening
+from ludus.http.messages import Incoming, Receive, Scope, Send
 
 _HOP_BY_HOP = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length")
 _LOST = b'{"detail":"this session is over: its worker died","kind":"session_lost"}'

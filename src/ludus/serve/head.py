@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from ludus.serve.http import App, Guard
-from ludus.serve.messages import Incoming, Reply
+from ludus.http.app import App, Guard
+from ludus.http.messages import Incoming, Reply
 from ludus.serve.plan import Plan, Server
 
 

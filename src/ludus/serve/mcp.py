@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 import orjson
 
 from ludus.errors import UserError, missing_extra
+from ludus.http.messages import Receive, Refusal, Scope, Send
 from ludus.resources import Resources
-from ludus.serve.messages import Receive, Refusal, Scope, Send
 from ludus.serve.plan import LOOPBACK, Plan
 from ludus.serve.sessions import Session, Sessions, within
 from ludus.task import Task
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult
 
 TOKEN_HEADER = "x-nemo-gym-session-token"
-INSTALL = "pip install 'ludus[mcp]'"
 
 #: Finds the session of a request, given the headers it came with.
 FindSession = Callable[[Any], Awaitable[Session]]
@@ -40,7 +39,7 @@ class McpDoor:
             from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
             from mcp.server.transport_security import TransportSecuritySettings
         except ImportError as error:
-            raise missing_extra("MCP", INSTALL) from error
+            raise missing_extra("MCP", "mcp") from error
         self._sessions = sessions
         local = [f"{name}:*" for name in (*LOOPBACK, "[::1]")]
         security = TransportSecuritySettings(
@@ -142,7 +141,7 @@ def serve_stdio(plan: Plan, row: int = 0) -> None:
     try:
         import mcp.server.stdio  # noqa: F401
     except ImportError as error:
-        raise missing_extra("MCP", INSTALL) from error
+        raise missing_extra("MCP", "mcp") from error
     if len({server.environment for server in plan.servers if server.environment}) != 1:
         raise UserError("over stdio there is one environment", "Name one: ludus serve ENV --mcp --stdio")
     asyncio.run(_stdio(plan, row))

@@ -8,29 +8,17 @@ the message (Chat), as trainers read them.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
-from uuid import uuid4
 
 from ludus.dialects.chat import request_from_chat
-from ludus.dialects.chat_answer import answer_to_chat
-from ludus.dialects.chat_stream import chat_chunks
 from ludus.dialects.messages import request_from_messages
-from ludus.dialects.messages_answer import answer_to_messages
-from ludus.dialects.messages_stream import message_events
-from ludus.dialects.responses_stream import response_events
-from ludus.dialects.sse import encode_event
-from ludus.dialects.token_capture import put_tokens, tokens_from_items
-from ludus.encoding import encode
+from ludus.dialects.token_capture import tokens_from_items
+from ludus.errors import Failure
+from ludus.http.app import App, Guard
+from ludus.http.messages import Incoming, Refusal, Reply
+from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, responses_reply
 from ludus.model import Model, Request
-from ludus.outcome import Failure
-from ludus.response import Response
-from ludus.serve.http import App, Guard
-from ludus.serve.messages import EVENTS, Incoming, Refusal, Reply
 from ludus.serve.openapi import describe_model
-
-#: The fields of a request that are about the connection and not about the answer.
-TRANSPORT = ("input", "model", "stream", "stream_options", "background", "store", "ludus")
 
 
 class ModelApp(App):
@@ -119,74 +107,3 @@ def _turns(items: Any) -> int:
         turns += mine and not its_own
         its_own = mine
     return turns
-
-
-def envelope(response: Response, body: dict[str, Any], name: str, *, tokens: bool) -> dict[str, Any]:
-    """An answer with everything that clients demand of a Responses object, and its token fields if they are wanted."""
-    data = {
-        "object": "response",
-        "status": "completed",
-        "incomplete_details": None,
-        "error": None,
-        "instructions": None,
-        "metadata": {},
-        "parallel_tool_calls": body.get("parallel_tool_calls", True),
-        "temperature": body.get("temperature"),
-        "tool_choice": body.get("tool_choice", "auto"),
-        "tools": body.get("tools") or [],
-        "top_p": body.get("top_p"),
-        **response.data,
-        "output": list(response.output),
-    }
-    if data.get("id") in (None, "resp_0"):
-        data["id"] = f"resp_{uuid4().hex}"
-    data["created_at"] = data.get("created_at") or int(time.time())
-    data["model"] = data.get("model") or name
-    if tokens and response.tokens is not None:
-        put_tokens(data["output"], response.tokens)
-    return data
-
-
-def responses_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
-    """An answer as the Responses API sends it."""
-    if body.get("stream"):
-        return _streamed(response_events(response), lambda event: str(event["type"]))
-    return Reply(encode(response))
-
-
-def chat_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
-    """An answer as Chat Completions sends it."""
-    completion = _converted(answer_to_chat, response)
-    if not body.get("stream"):
-        return Reply(encode(completion))
-    options = body.get("stream_options")
-    usage = bool(isinstance(options, dict) and options.get("include_usage"))
-    return _streamed(chat_chunks(completion, usage=usage), lambda _: None, end=b"data: [DONE]\n\n")
-
-
-def messages_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
-    """An answer as Anthropic's Messages sends it."""
-    message = _converted(answer_to_messages, response)
-    if body.get("stream"):
-        return _streamed(message_events(message), lambda event: str(event["type"]))
-    return Reply(encode(message))
-
-
-def _converted(convert: Callable[[dict[str, Any]], dict[str, Any]], response: dict[str, Any]) -> dict[str, Any]:
-    """An answer in another dialect. One that cannot be converted is the model's fault, and not the client's."""
-    try:
-        return convert(response)
-    except Failure as error:
-        raise Failure("bad_response", error.cause, stage="model") from error
-
-
-def _streamed(
-    events: Iterable[dict[str, Any]], name: Callable[[dict[str, Any]], str | None], end: bytes = b""
-) -> Reply:
-    async def pieces() -> AsyncIterator[bytes]:
-        for event in events:
-            yield encode_event(event, name(event))
-        if end:
-            yield end
-
-    return Reply(kind=EVENTS, headers=[(b"cache-control", b"no-cache")], pieces=pieces())

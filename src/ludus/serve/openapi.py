@@ -8,7 +8,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from ludus.environment import Environment
 from ludus.game import Game
-from ludus.receipt import verifier_digest
+from ludus.store.receipts import verifier_digest
 
 Schema = dict[str, Any]
 

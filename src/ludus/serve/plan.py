@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from ludus.errors import UserError
-from ludus.secrets import secret
+from ludus.http.listening import address
+from ludus.runtime.keys import secret
 
 Kind = Literal["resources_servers", "responses_api_agents", "responses_api_models", "head"]
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -111,29 +110,6 @@ class Plan(BaseModel):
                 f"listening on {min(hosts - set(LOOPBACK))} needs a token", f"Set {self.token_env} in the environment"
             )
         return found
-
-
-def address(host: str, port: int | None) -> str:
-    """The URL of a host and a port."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def bind(server_name: str, host: str, port: int) -> socket.socket:
-    """A listening socket, or one line about why there is none."""
-    listening: socket.socket | None = None
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.socket(found[0], found[1], found[2])  # with its protocol, or asyncio leaves Nagle's delay on
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(found[4])
-        listening.listen(2048)
-        listening.setblocking(False)
-    except OSError as error:
-        if listening is not None:
-            listening.close()
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        raise UserError(f"{server_name} cannot listen on {host}:{port}: {why}", "Choose another port") from error
-    return listening
 
 
 def _instance(which: str, taken: set[str]) -> str:

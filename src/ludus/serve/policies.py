@@ -14,11 +14,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from yarl import URL
 
+from ludus.http.messages import Refusal
 from ludus.model import Model
 from ludus.models.openai import OpenAIModel
 from ludus.models.vllm import VllmModel
-from ludus.secrets import hide
-from ludus.serve.messages import Refusal
+from ludus.runtime.keys import hide
 
 KEPT = 64
 _NO_KEY = "LUDUS_POLICY_KEY_COMES_WITH_THE_REQUEST"

@@ -12,22 +12,23 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ludus.collection.replay import has_session, replay
-from ludus.encoding import encode
+from ludus.agents.recorded import has_session, replay
 from ludus.environment import Environment
+from ludus.errors import Failure
 from ludus.game import Game
-from ludus.outcome import Failure, Verdict
+from ludus.http.app import App, Guard
+from ludus.http.messages import TEXT, Headers, Incoming, Receive, Refusal, Reply, Scope, Send
+from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Job
+from ludus.runtime.encoding import encode
+from ludus.runtime.threads import awaited
 from ludus.serve.aggregate import aggregate_metrics
-from ludus.serve.http import App, Guard
 from ludus.serve.mcp import TOKEN_HEADER, McpDoor
-from ludus.serve.messages import TEXT, Headers, Incoming, Receive, Refusal, Reply, Scope, Send
 from ludus.serve.openapi import describe_resources
 from ludus.serve.sessions import Lease, Session, Sessions, within
 from ludus.task import Task, derive_seed, digest
-from ludus.threads import awaited
 from ludus.tools import not_found
 
 SESSION_HEADER = b"x-ludus-session"

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable
 from typing import Any, Self
 
+from ludus.http.app import App, Guard
+from ludus.http.listening import Listening, address, bind
 from ludus.serve.head import HeadApp
-from ludus.serve.http import App, Guard
-from ludus.serve.listening import Listening
-from ludus.serve.plan import Plan, address, bind
+from ludus.serve.plan import Plan
 from ludus.serve.site import Site, Sockets, check
 from ludus.serve.workers import Workers
 

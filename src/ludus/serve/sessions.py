@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Self
 
-from ludus.deadline import is_cancelled
 from ludus.environment import Environment
-from ludus.outcome import INTERRUPTS, Failure, Stage
+from ludus.errors import INTERRUPTS, Failure, Stage
+from ludus.http.messages import Refusal
 from ludus.resources import Resources
-from ludus.secrets import without_keys
+from ludus.runtime.boundary import is_cancelled
+from ludus.runtime.keys import without_keys
+from ludus.runtime.threads import call_after, lasting
 from ludus.serve import deadlines
-from ludus.serve.messages import Refusal
 from ludus.task import Task
-from ludus.threads import call_after, lasting
 
 log = logging.getLogger("ludus.serve")
 

@@ -8,17 +8,17 @@ import socket
 from typing import Any
 
 from ludus.agent import Agent
-from ludus.collection.running import rare_collections
 from ludus.environment import Environment
 from ludus.errors import UserError
+from ludus.http.app import App, Guard
+from ludus.http.listening import Listening
 from ludus.model import Model
 from ludus.models import open_model
-from ludus.processes import shared_pool
 from ludus.remote.resources import remote_resources
+from ludus.runtime.processes import shared_pool
+from ludus.runtime.running import rare_collections
 from ludus.serve.agents import AgentApp
 from ludus.serve.forwarding import Forwarding
-from ludus.serve.http import App, Guard
-from ludus.serve.listening import Listening
 from ludus.serve.mcp import McpDoor
 from ludus.serve.models import ModelApp
 from ludus.serve.plan import Plan, Server

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from ludus.processes import in_process
-from ludus.threads import in_thread
-from ludus.verifiers.schemas import Validator, is_tree
+from ludus.graders.schemas import Validator, is_tree
+from ludus.runtime.processes import in_process
+from ludus.runtime.threads import in_thread
 
 #: Up to this length of both, a check that looks at everything once takes milliseconds.
 SHORT = 20_000

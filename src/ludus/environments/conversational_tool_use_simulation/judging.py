@@ -12,14 +12,14 @@ from typing import Any
 
 import orjson
 
-from ludus.encoding import encode
 from ludus.environments.conversational_tool_use_simulation import prompts
 from ludus.environments.conversational_tool_use_simulation.checking import unfenced
 from ludus.environments.conversational_tool_use_simulation.rows import ConversationTask
 from ludus.environments.conversational_tool_use_simulation.steps import Source, Step
+from ludus.graders.judge import Judge
 from ludus.model import Request
+from ludus.runtime.encoding import encode
 from ludus.usage import add_usage
-from ludus.verifiers.judge import Judge
 
 Blocks = dict[str, list[str]]
 

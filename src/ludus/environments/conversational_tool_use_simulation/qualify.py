@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.collection.qualify.dummies import dummy
+from ludus.qualify.dummies import dummy
 
 settings = {
     "agent.user": "scripted:ludus.agents.plain_user",

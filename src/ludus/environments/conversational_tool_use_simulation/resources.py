@@ -31,11 +31,11 @@ from ludus.environments.conversational_tool_use_simulation.judging import Examin
 from ludus.environments.conversational_tool_use_simulation.rows import ConversationTask
 from ludus.environments.conversational_tool_use_simulation.steps import Step, steps_of
 from ludus.environments.conversational_tool_use_simulation.tool_simulator import ToolSimulator
+from ludus.graders.judge import Judge, JudgeModelConfig, open_judge
 from ludus.model import Model
 from ludus.models import open_model
 from ludus.response import Item
 from ludus.tools import error_text
-from ludus.verifiers.judge import Judge, JudgeModelConfig, open_judge
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "max_output_tokens": 8192}
 NO_JUDGE = (

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
+from ludus.errors import Failure
 from ludus.model import Request
-from ludus.outcome import Failure
 from ludus.response import texts_of
 
 _HAND_OVER = "transfer_to_human_agent"

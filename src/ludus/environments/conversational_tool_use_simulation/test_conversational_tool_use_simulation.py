@@ -19,19 +19,19 @@ import ludus
 from ludus import Environment, Outcome, Request, Rollout, ScriptedModel, Verdict
 from ludus.agents.simulated_user import is_users
 from ludus.agents.user import OUT_OF_SCOPE, STOP, TRANSFER
-from ludus.collection.qualify.dummies import dummy
-from ludus.collection.rescore import rescore
 from ludus.environments.conversational_tool_use_simulation.checking import problem_with, unfenced
 from ludus.environments.conversational_tool_use_simulation.judging import Examiner, read_reply
 from ludus.environments.conversational_tool_use_simulation.resources import Shared, Simulation
 from ludus.environments.conversational_tool_use_simulation.steps import Step
 from ludus.episode import Episode
 from ludus.episode import play as play_episode
-from ludus.processes import shared_pool
+from ludus.graders.judge import Judge
+from ludus.qualify.dummies import dummy
+from ludus.rescore.rescoring import rescore
 from ludus.response import function_call, function_call_output, message, texts_of
 from ludus.rollout import Job
+from ludus.runtime.processes import shared_pool
 from ludus.testing import shared_rows
-from ludus.verifiers.judge import Judge
 
 NAME = "conversational_tool_use_simulation"
 ROWS = [json.loads(line) for line in (Path(__file__).with_name("data") / "example.jsonl").read_text().splitlines()]

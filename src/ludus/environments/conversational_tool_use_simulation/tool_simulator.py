@@ -8,12 +8,12 @@ from __future__ import annotations
 import copy
 from typing import Any, Self
 
-from ludus.encoding import encode
 from ludus.environments.conversational_tool_use_simulation import prompts
 from ludus.environments.conversational_tool_use_simulation.checking import problem_with
 from ludus.environments.conversational_tool_use_simulation.rows import ConversationTask
 from ludus.model import Model, Request
 from ludus.response import Item, Items, is_message, texts_of
+from ludus.runtime.encoding import encode
 from ludus.task import derive_seed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-settings = {"resources.judge": "scripted:ludus.collection.qualify.judge"}
+settings = {"resources.judge": "scripted:ludus.qualify.judge"}
 
 
 def gold(task: Any) -> str | None:

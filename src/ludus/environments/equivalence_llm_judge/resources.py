@@ -19,9 +19,9 @@ from pydantic import NonNegativeInt
 import ludus
 from ludus import Resources, Response, UserError, Verdict
 from ludus.environments.equivalence_llm_judge.prompt import TEMPLATE
+from ludus.graders.judge import Evaluation, Judge, JudgeConfig, Rubric, judge_usage, open_judge, require_judge
+from ludus.graders.patterns import PatternError, Patterns
 from ludus.response import Item, is_message
-from ludus.verifiers.judge import Evaluation, Judge, JudgeConfig, Rubric, judge_usage, open_judge, require_judge
-from ludus.verifiers.patterns import PatternError, Patterns
 
 
 @dataclass

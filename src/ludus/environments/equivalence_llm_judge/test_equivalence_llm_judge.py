@@ -11,9 +11,9 @@ import pytest
 import ludus
 from ludus import Failure, Outcome, Request, Response, ScriptedModel, UserError, Verdict
 from ludus.environments.equivalence_llm_judge.resources import Equivalence
+from ludus.graders.judge import Judge, recorded_judge
 from ludus.response import message, reasoning, texts_of
 from ludus.testing import Line, disagreements, golden, judge, replay, shared_rows
-from ludus.verifiers.judge import Judge, recorded_judge
 
 NAME = "equivalence_llm_judge"
 TAGGED = {"output_regex": r"<ans>\s*(.*?)\s*</ans>"}

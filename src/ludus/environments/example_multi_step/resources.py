@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 import ludus
 from ludus import Resources, Response, Verdict, tool
-from ludus.verifiers.rows import Integer
+from ludus.graders.rows import Integer
 
 _INTEGERS = TypeAdapter(list[int])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ludus
 from ludus import Resources, Response, tool
-from ludus.verifiers.rows import Integer
+from ludus.graders.rows import Integer
 
 
 class Counter(Resources):

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 import ludus
 from ludus import Failure, Outcome, Request, Response, ScriptedModel, Verdict
-from ludus.collection.qualify.run import qualify
-from ludus.collection.rescore import rescore
 from ludus.environments.genrm_compare.aggregation import pairs, relative, shortest_bonus, style_density
 from ludus.environments.genrm_compare.prompt import guard
 from ludus.environments.genrm_compare.replies import KEYS, Scores, read_scores
 from ludus.environments.genrm_compare.resources import ALONE, UNREAD, Comparison
+from ludus.graders.judge import Judge
+from ludus.qualify.run import qualify
+from ludus.rescore.rescoring import rescore
 from ludus.response import message, reasoning, texts_of
 from ludus.testing import Line, disagreements, golden, judge, judge_group, replay, shared_rows
-from ludus.verifiers.judge import Judge
 
 NAME = "genrm_compare"
 ROW: dict[str, Any] = {"responses_create_params": {"input": [{"role": "user", "content": "Say something nice."}]}}

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from ludus.threads import in_thread
+from ludus.runtime.threads import in_thread
 
 Address = IPv4Address | IPv6Address
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ludus.dialects.chat_reasoning import CLOSING, OPENING
+from ludus.graders.answers import last_boxed, marked_answers
 from ludus.response import Item, Response, is_message, texts_of
-from ludus.verifiers.answers import last_boxed, marked_answers
 
 _BOX = "\\boxed{"
 _BETWEEN = "\0"  # written out it would be four characters, so it stands between texts only

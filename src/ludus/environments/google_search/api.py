@@ -13,9 +13,9 @@ from typing import Any, Self
 import aiohttp
 import orjson
 
+from ludus.errors import Failure
 from ludus.models.retry import LATER, Retries
-from ludus.outcome import Failure
-from ludus.secrets import redacted
+from ludus.runtime.keys import redacted
 
 #: Which failures are worth another try, and the budget that it is taken from.
 _AGAIN = {f"http_{status}": kind for status, kind in LATER.items()} | {"http_520": "server"}

@@ -20,7 +20,7 @@ from ludus.environments.google_search.addresses import EVERYWHERE, CheckedResolv
 from ludus.environments.google_search.extraction import require_extraction, text_of
 from ludus.environments.google_search.provider import no_html, no_text
 from ludus.environments.google_search.settings import SearchConfig
-from ludus.processes import in_process, shared_pool
+from ludus.runtime.processes import in_process, shared_pool
 
 _HOPS = 6
 _MOVED = {301, 302, 303, 307, 308}

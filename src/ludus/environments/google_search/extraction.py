@@ -15,7 +15,7 @@ _GZIP_OR_ZLIB = 47
 def require_extraction() -> None:
     """Say at once, and not at the first page, that the library is not there."""
     if find_spec("trafilatura") is None:
-        raise missing_extra("trafilatura", "pip install 'ludus[search]'")
+        raise missing_extra("trafilatura", "search")
 
 
 def text_of(body: bytes, encoding: str, content_type: str, limit: int) -> str:

@@ -15,7 +15,7 @@ from ludus.environments.google_search.index import Index, digest
 from ludus.environments.google_search.provider import Results, no_html
 from ludus.environments.google_search.settings import SearchConfig
 from ludus.errors import UserError
-from ludus.threads import in_thread
+from ludus.runtime.threads import in_thread
 
 
 class Local:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ludus.verifiers.judge import Rubric
+from ludus.graders.judge import Rubric
 
 _TEMPLATE = """\
 Somebody searched for the answer to a question. Decide whether what they found is the answer that is known to be right.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ludus.collection.qualify import judge
 from ludus.model import Request
+from ludus.qualify import judge
 
 settings = {"resources.judge": "scripted:ludus.environments.google_search.qualify:_judge"}
 

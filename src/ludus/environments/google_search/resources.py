@@ -16,7 +16,6 @@ from pydantic import ValidationInfo, field_validator, model_validator
 
 import ludus
 from ludus import Failure, Resources, Response, Verdict, tool
-from ludus.encoding import encode
 from ludus.environments.google_search.addresses import EXCLUDED, within
 from ludus.environments.google_search.answers import (
     boxed_option,
@@ -31,8 +30,9 @@ from ludus.environments.google_search.provider import NoPage, Provider, Results,
 from ludus.environments.google_search.rendering import described, ends, found_in, listing, scrolled, shortened
 from ludus.environments.google_search.services import Google, Json, Tavily
 from ludus.environments.google_search.settings import SearchConfig
-from ludus.threads import in_thread
-from ludus.verifiers.judge import Judge, judge_usage, open_judge, require_judge
+from ludus.graders.judge import Judge, judge_usage, open_judge, require_judge
+from ludus.runtime.encoding import encode
+from ludus.runtime.threads import in_thread
 
 PROVIDERS: dict[str, type[Provider]] = {"local": Local, "google": Google, "json": Json, "tavily": Tavily}
 FOR_OPTIONS, FOR_OPEN_QUESTIONS = ("search", "browse"), ("web_search", "find_in_page", "scroll_page")

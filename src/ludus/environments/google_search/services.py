@@ -15,15 +15,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 from urllib.parse import quote
 
-from ludus.encoding import encode
 from ludus.environments.google_search.addresses import Forbidden, Reach
 from ludus.environments.google_search.api import Api
 from ludus.environments.google_search.browser import Browser, open_browser
 from ludus.environments.google_search.provider import Hit, Results, no_html, no_text
 from ludus.environments.google_search.settings import SearchConfig
-from ludus.errors import UserError
-from ludus.outcome import Failure
-from ludus.secrets import redacted, secret
+from ludus.errors import Failure, UserError
+from ludus.runtime.encoding import encode
+from ludus.runtime.keys import redacted, secret
 
 _LONGEST = 400  # what Tavily takes for a query
 

@@ -9,8 +9,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 from ludus.errors import UserError
+from ludus.graders.judge import JudgeConfig
 from ludus.models.retry import Retries
-from ludus.verifiers.judge import JudgeConfig
 
 
 class JsonApi(BaseModel):

@@ -10,12 +10,12 @@ import pytest
 
 import ludus
 from ludus import Environment, Failure, Outcome, Request, Response, ScriptedModel, UserError, Verdict
-from ludus.collection.qualify.run import qualify
-from ludus.collection.replay import has_session
+from ludus.agents.recorded import has_session
 from ludus.environments.google_search.resources import WebSearch
+from ludus.graders.judge import Judge
+from ludus.qualify.run import qualify
 from ludus.response import function_call, function_call_output, message, reasoning, texts_of
 from ludus.testing import disagreements, judge, shared_rows
-from ludus.verifiers.judge import Judge
 
 NAME = "google_search"
 FOLDER = Path(__file__).parent

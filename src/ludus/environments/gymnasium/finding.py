@@ -15,7 +15,7 @@ from typing import Any
 
 from ludus.environments.gymnasium.spaces import MOST_NUMBERS, Actions, library, numbers_in
 from ludus.errors import UserError
-from ludus.loading import load_object
+from ludus.runtime.imports import load_object
 
 #: The parts of a description that a player needs; the rest is for people who train.
 SECTIONS = ("Description", "Action Space", "Observation Space", "Rewards")

@@ -17,8 +17,8 @@ import ludus
 from ludus import Failure, Game, ResourcesConfig, Response, Step, Verdict
 from ludus.environments.gymnasium.finding import Found, find_game
 from ludus.environments.gymnasium.spaces import MOST_NUMBERS, plain_picture, rendered
-from ludus.threads import in_thread
-from ludus.verifiers.rows import Integer
+from ludus.graders.rows import Integer
+from ludus.runtime.threads import in_thread
 
 
 class Gymnasium(Game):

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ludus.errors import UserError, missing_extra
-from ludus.verifiers.answers import last_boxed
+from ludus.graders.answers import last_boxed
 
 #: An observation with more numbers than this cannot be read as text.
 MOST_NUMBERS = 400
@@ -30,7 +30,7 @@ _COLOURS = ("grey", "red", "green", "yellow", "blue", "magenta", "cyan", "white"
 def library() -> Any:
     """Gymnasium, or what to type to get it."""
     if find_spec("gymnasium") is None:
-        raise missing_extra("gymnasium", "pip install 'ludus[gymnasium]'")
+        raise missing_extra("gymnasium", "gymnasium")
     import gymnasium
 
     return gymnasium

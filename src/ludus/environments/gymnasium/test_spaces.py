@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import ludus
 from ludus import Rollout, ScriptedModel, UserError
-from ludus.collection.qualify.run import qualify
-from ludus.collection.rescore import rescore
 from ludus.environments.gymnasium.spaces import Actions, numbers_in, plain_picture, rendered
+from ludus.qualify.run import qualify
+from ludus.rescore.rescoring import rescore
 from ludus.response import texts_of
 
-gymnasium = pytest.importorskip("gymnasium", reason="needs gymnasium: pip install 'ludus[gymnasium]'")
+gymnasium = pytest.importorskip("gymnasium", reason="needs gymnasium: pip install 'ludus-gym[gymnasium]'")
 numpy = pytest.importorskip("numpy")
 spaces = gymnasium.spaces
 

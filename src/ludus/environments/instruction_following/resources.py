@@ -14,12 +14,12 @@ from pydantic import BaseModel, model_validator
 
 import ludus
 from ludus import Resources, ResourcesConfig, Response, Verdict
-from ludus.processes import ProcessPool, shared_pool
+from ludus.environments.instruction_following.instructions import InstructionError, follows
+from ludus.environments.instruction_following.instructions.language import require_langdetect
+from ludus.environments.instruction_following.instructions.matching import may_run_away
 from ludus.response import Item, is_message
-from ludus.threads import in_thread
-from ludus.verifiers.instructions import InstructionError, follows
-from ludus.verifiers.instructions.language import require_langdetect
-from ludus.verifiers.instructions.matching import may_run_away
+from ludus.runtime.processes import ProcessPool, shared_pool
+from ludus.runtime.threads import in_thread
 
 Arguments = dict[str, Any] | None
 

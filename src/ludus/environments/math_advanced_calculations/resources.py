@@ -16,7 +16,7 @@ import ludus
 from ludus import Failure, Resources, Response, Verdict, tool
 from ludus.environments.math_advanced_calculations.operations import solved
 from ludus.environments.math_advanced_calculations.reference import reference_call, reference_reward, solutions_in
-from ludus.verifiers.rows import Integer
+from ludus.graders.rows import Integer
 
 Solution = dict[str, Any]
 

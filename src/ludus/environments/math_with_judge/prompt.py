@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ludus.verifiers.judge import Rubric
+from ludus.graders.judge import Rubric
 
 _SYSTEM = """\
 You compare two final answers to the same mathematical problem and decide whether they are the same answer. You do not

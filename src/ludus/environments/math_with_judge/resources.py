@@ -16,10 +16,10 @@ from pydantic import PositiveFloat
 import ludus
 from ludus import Resources, Response, Verdict
 from ludus.environments.math_with_judge.prompt import rubric
-from ludus.processes import shared_pool
-from ludus.verifiers.answers import last_boxed
-from ludus.verifiers.judge import Judge, JudgeConfig, judge_usage, open_judge, require_judge
-from ludus.verifiers.math import MathResult, check_math, require_math
+from ludus.graders.answers import last_boxed
+from ludus.graders.judge import Judge, JudgeConfig, judge_usage, open_judge, require_judge
+from ludus.graders.math import MathResult, check_math, require_math
+from ludus.runtime.processes import shared_pool
 
 
 @dataclass

@@ -13,10 +13,10 @@ import pytest_asyncio
 import ludus
 from ludus import Failure, Outcome, Request, Response, ScriptedModel, Verdict
 from ludus.environments.math_with_judge.resources import MathWithJudge
-from ludus.processes import shared_pool
+from ludus.graders.judge import Judge, recorded_judge
 from ludus.response import function_call, message, reasoning, texts_of
+from ludus.runtime.processes import shared_pool
 from ludus.testing import Line, disagreements, judge, shared_rows
-from ludus.verifiers.judge import Judge, recorded_judge
 
 pytest.importorskip("math_verify")
 

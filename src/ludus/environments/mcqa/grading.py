@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from ludus.verifiers.answers import (
+from ludus.graders.answers import (
     first_answer,
     last_boxed,
     latin_letters,

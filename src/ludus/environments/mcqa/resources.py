@@ -14,7 +14,7 @@ from typing import Any, Literal
 import ludus
 from ludus import Failure, Resources, ResourcesConfig, Response, Verdict
 from ludus.environments.mcqa.grading import MODES, choices_of, cut_from_word, templated_choice
-from ludus.verifiers.patterns import PatternError, Patterns
+from ludus.graders.patterns import PatternError, Patterns
 
 RowMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"]
 Mode = RowMode | Literal["lenient_answer_colon_md"]

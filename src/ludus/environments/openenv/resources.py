@@ -22,9 +22,9 @@ from pydantic import Field
 
 import ludus
 from ludus import Failure, Game, ResourcesConfig, Response, Step, Verdict
-from ludus.encoding import encode
-from ludus.remote.openenv import Connection, Observation, OpenEnvServer, Refusal, openenv_server
+from ludus.integrations.openenv import Connection, Observation, OpenEnvServer, Refusal, openenv_server
 from ludus.response import Item
+from ludus.runtime.encoding import encode
 from ludus.tools import error_text, not_found
 
 ACT = "act"

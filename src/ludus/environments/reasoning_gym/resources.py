@@ -19,7 +19,7 @@ import ludus
 from ludus import Failure, Resources, ResourcesConfig, Response, Verdict
 from ludus.environments.reasoning_gym.extraction import final_answer
 from ludus.errors import did_you_mean, missing_extra
-from ludus.processes import OutOfTime, ProcessPool, shared_pool
+from ludus.runtime.processes import OutOfTime, ProcessPool, shared_pool
 
 
 def _in_child(name: str) -> Callable[..., Any]:
@@ -109,4 +109,4 @@ class ReasoningGym(Resources):
 def require_library() -> None:
     """Say at once, and not in the first verdict, that the library is not there."""
     if find_spec("reasoning_gym") is None:
-        raise missing_extra("reasoning-gym", "pip install 'ludus[reasoning]'")
+        raise missing_extra("reasoning-gym", "reasoning")

@@ -15,7 +15,7 @@ from ludus.environments.reasoning_gym.generate import INSTRUCTION, stream
 from ludus.environments.reasoning_gym.resources import ReasoningGym
 
 pytestmark = pytest.mark.skipif(
-    find_spec("reasoning_gym") is None, reason="needs reasoning-gym: pip install 'ludus[reasoning]'"
+    find_spec("reasoning_gym") is None, reason="needs reasoning-gym: pip install 'ludus-gym[reasoning]'"
 )
 
 #: Families that depend on the order of sets, or on the global random numbers.

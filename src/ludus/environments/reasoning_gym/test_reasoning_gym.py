@@ -17,12 +17,12 @@ import ludus
 from ludus import Failure, Outcome, Request, Response, ScriptedModel, UserError, Verdict
 from ludus.environments.reasoning_gym.extraction import final_answer
 from ludus.environments.reasoning_gym.resources import ReasoningGym, require_library
-from ludus.processes import shared_pool
 from ludus.response import message, reasoning, texts_of
+from ludus.runtime.processes import shared_pool
 from ludus.testing import disagreements, judge, shared_rows
 
 LIBRARY = find_spec("reasoning_gym")
-needs_library = pytest.mark.skipif(LIBRARY is None, reason="needs reasoning-gym: pip install 'ludus[reasoning]'")
+needs_library = pytest.mark.skipif(LIBRARY is None, reason="needs reasoning-gym: pip install 'ludus-gym[reasoning]'")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NAME = "reasoning_gym"
@@ -259,7 +259,7 @@ async def test_the_shipped_rows_can_be_solved() -> None:
 async def test_a_missing_library_is_said_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{require_library.__module__}.find_spec", lambda name: None)
     with pytest.raises(
-        UserError, match=r"reasoning-gym is not installed. Install it with: pip install 'ludus\[reasoning\]'"
+        UserError, match=r"reasoning-gym is not installed. Install it with: pip install .*\[reasoning\]'"
     ):
         require_library()
 

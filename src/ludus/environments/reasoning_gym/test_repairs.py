@@ -10,13 +10,13 @@ import pytest
 import pytest_asyncio
 
 from ludus import Verdict
-from ludus.processes import shared_pool
+from ludus.runtime.processes import shared_pool
 from ludus.testing import judge
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(
-        find_spec("reasoning_gym") is None, reason="needs reasoning-gym: pip install 'ludus[reasoning]'"
+        find_spec("reasoning_gym") is None, reason="needs reasoning-gym: pip install 'ludus-gym[reasoning]'"
     ),
 ]
 TIMES = "\u00d7"

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from ludus.verifiers.arguments import Comparison
+from ludus.graders.arguments import Comparison
 
 #: Why calls do not match, from far off to nearly right.
 Mismatch = Literal["count", "tool", "arguments", "keys", "type", "length", "value"]

@@ -13,7 +13,7 @@ import ludus
 from ludus import Resources, ResourcesConfig, Response, Verdict
 from ludus.environments.single_step_tool_use_with_argument_comparison.matching import Call, ComparatorConfig, score
 from ludus.response import Item, is_message
-from ludus.threads import in_thread
+from ludus.runtime.threads import in_thread
 
 
 class ExpectedMessage(BaseModel):

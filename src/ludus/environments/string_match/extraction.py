@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ludus.verifiers.answers import unwrap_text
+from ludus.graders.answers import unwrap_text
 
 Mode = Callable[[str, bool], str | None]
 

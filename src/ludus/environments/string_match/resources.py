@@ -12,7 +12,7 @@ from ludus import Resources, Response, Verdict
 from ludus.environments.string_match.comparing import reward_of
 from ludus.environments.string_match.extraction import MODES
 from ludus.response import is_message, texts_of
-from ludus.threads import in_thread
+from ludus.runtime.threads import in_thread
 
 ExtractionMode = Literal["boxed", "final_answer", "last_line", "full_response"]
 

@@ -10,9 +10,9 @@ import json
 from functools import cached_property, lru_cache
 from typing import Any
 
-from ludus.verifiers.coercion import coerced_csv, coerced_xml, plainly_coerced_csv, plainly_coerced_xml
-from ludus.verifiers.formats import Format, FormatError, described, parse
-from ludus.verifiers.schemas import Validator, is_tree, strict, strict_without_lists
+from ludus.graders.coercion import coerced_csv, coerced_xml, plainly_coerced_csv, plainly_coerced_xml
+from ludus.graders.formats import Format, FormatError, described, parse
+from ludus.graders.schemas import Validator, is_tree, strict, strict_without_lists
 
 Finding = tuple[str | None, str | None]
 

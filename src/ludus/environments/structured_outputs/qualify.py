@@ -6,7 +6,7 @@ import json
 from typing import Any
 from xml.sax.saxutils import escape
 
-from ludus.collection.qualify.dummies import dummy
+from ludus.qualify.dummies import dummy
 
 expected_exploits = {
     "tool_spam/once": (0.3, "where one call is asked for, one call whose arguments fit is right"),

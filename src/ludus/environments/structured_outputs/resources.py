@@ -13,9 +13,9 @@ from typing import Any, Literal
 import ludus
 from ludus import Resources, ResourcesConfig, Response, Verdict
 from ludus.environments.structured_outputs.checking import Finding, check, is_quick
-from ludus.processes import ProcessPool, shared_pool
-from ludus.threads import in_thread
-from ludus.verifiers.formats import Format
+from ludus.graders.formats import Format
+from ludus.runtime.processes import ProcessPool, shared_pool
+from ludus.runtime.threads import in_thread
 
 #: Processor time for a check. Only a schema with patterns or references of the worst kind takes so long.
 SECONDS = 5.0

@@ -15,8 +15,8 @@ from ludus import Failure, Outcome, Request, Response, ScriptedModel, Verdict
 from ludus.environments.structured_outputs import resources
 from ludus.environments.structured_outputs.checking import SHORT
 from ludus.environments.structured_outputs.resources import StructuredOutputs
-from ludus.processes import shared_pool
 from ludus.response import function_call, message, reasoning, texts_of
+from ludus.runtime.processes import shared_pool
 from ludus.testing import disagreements, judge, shared_rows
 
 NAME = "structured_outputs"

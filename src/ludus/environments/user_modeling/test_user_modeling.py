@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 import ludus
 from ludus import Environment, Failure, Outcome, Request, Rollout, ScriptedModel, UserError, Verdict
 from ludus.agents.user import user_tools
-from ludus.collection.qualify.dummies import dummy
-from ludus.collection.rescore import rescore
 from ludus.environments.user_modeling import qualify as right
 from ludus.environments.user_modeling.desk import Desk, today_of
 from ludus.environments.user_modeling.generate import DESKS, KINDS, stream
 from ludus.environments.user_modeling.resources import ServiceDesk, Worlds
 from ludus.episode import Episode
 from ludus.episode import play as play_episode
+from ludus.qualify.dummies import dummy
+from ludus.rescore.rescoring import rescore
 from ludus.response import function_call, function_call_output
 from ludus.rollout import Job
 from ludus.testing import judge

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ludus.remote.verifiers import source
+from ludus.integrations.verifiers import source
 
 
 def stream(seed: int, *, config: Any) -> Iterator[dict[str, Any]]:
     """The rows of the taskset that the resources are set to. Its seed, if it has one, is one of its own settings."""
-    from ludus.remote.verifiers_tasks import rows
+    from ludus.integrations.verifiers_tasks import rows
 
     yield from rows(source(config.taskset, config.settings))

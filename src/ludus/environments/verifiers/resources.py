@@ -13,9 +13,9 @@ from typing import Any
 
 import ludus
 from ludus import Failure, ResourcesConfig, Response, Verdict
-from ludus.remote.mcp import McpResources
-from ludus.remote.mcp_servers import HttpServer, Server
-from ludus.remote.verifiers import World, shared_tools, source
+from ludus.integrations.mcp import McpResources
+from ludus.integrations.mcp_servers import HttpServer, Server
+from ludus.integrations.verifiers import World, shared_tools, source
 
 
 class Verifiers(McpResources):

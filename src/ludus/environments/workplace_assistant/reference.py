@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import orjson
 
-from ludus.encoding import encode
 from ludus.environments.workplace_assistant.cells import search
 from ludus.environments.workplace_assistant.desk import Desk, is_writing
 from ludus.environments.workplace_assistant.rules import DAY, MOMENT, Refusal, Rules, parse
 from ludus.environments.workplace_assistant.tables import EVENTS, Office, Row, Sheet, Table
-from ludus.outcome import Failure
-from ludus.processes import OutOfTime, in_process
+from ludus.errors import Failure
+from ludus.runtime.encoding import encode
+from ludus.runtime.processes import OutOfTime, in_process
 
 T = TypeVar("T")
 

@@ -16,7 +16,6 @@ from pydantic import ValidationInfo, field_validator, model_validator
 
 import ludus
 from ludus import ResourcesConfig, Response, Verdict
-from ludus.encoding import encode
 from ludus.environments.workplace_assistant import reference
 from ludus.environments.workplace_assistant.customers import Customers
 from ludus.environments.workplace_assistant.desk import is_writing
@@ -27,7 +26,8 @@ from ludus.environments.workplace_assistant.projects import Projects
 from ludus.environments.workplace_assistant.rules import Rules
 from ludus.environments.workplace_assistant.tables import Office, Tables
 from ludus.environments.workplace_assistant.visits import Analytics
-from ludus.threads import in_thread
+from ludus.runtime.encoding import encode
+from ludus.runtime.threads import in_thread
 from ludus.tools import error_text, not_found
 
 

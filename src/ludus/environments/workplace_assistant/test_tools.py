@@ -16,7 +16,7 @@ from ludus.environments.workplace_assistant.grading import differences
 from ludus.environments.workplace_assistant.resources import Tools, WorkplaceAssistant
 from ludus.environments.workplace_assistant.rules import parse
 from ludus.environments.workplace_assistant.tables import Office, Tables
-from ludus.processes import shared_pool
+from ludus.runtime.processes import shared_pool
 
 TASK = WorkplaceAssistant.Task.model_validate({"responses_create_params": {"input": "Help."}, "ground_truth": []})
 PERSON = "bashir.noor@harbourlight.example"

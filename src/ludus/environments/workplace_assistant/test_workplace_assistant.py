@@ -15,9 +15,9 @@ import pytest
 
 import ludus
 from ludus import Environment, Failure, Response, ScriptedModel, UserError, Verdict
-from ludus.collection.rescore import rescore
 from ludus.environments.workplace_assistant.resources import WorkplaceAssistant
 from ludus.environments.workplace_assistant.tables import Tables
+from ludus.rescore.rescoring import rescore
 from ludus.response import function_call, function_call_output, message
 from ludus.testing import disagreements, judge, shared_path, shared_rows
 

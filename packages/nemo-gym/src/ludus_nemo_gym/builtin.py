@@ -1,0 +1,121 @@
+"""The configuration files that NeMo Gym users name and that nobody has to have: made from our environments and models.
+
+`resources_servers/mcqa/configs/mcqa.yaml` is the environment mcqa, `responses_api_models/openai_model/configs/...` our
+model for such endpoints, and `responses_api_agents/simple_agent/configs/...` our tool loop.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ludus.dataset import Dataset
+from ludus.environment import EnvironmentFile, read_file
+from ludus.errors import UserError, did_you_mean
+from ludus_nemo_gym.models import MODEL_CONFIGS
+from ludus_nemo_gym.names import (
+    AGENT_TYPES,
+    AGENTS,
+    DATASET_TYPES,
+    DOMAIN_OF,
+    DOMAINS,
+    LICENCE_OF,
+    MODELS,
+    RESOURCES,
+)
+from ludus_nemo_gym.places import environment_folder, environment_names, normal
+from ludus_nemo_gym.trees import MISSING, Tree
+
+_PATH = re.compile(
+    rf"(?P<kind>{RESOURCES}|environments|{AGENTS}|{MODELS})/(?P<name>[\w-]+)/(configs/)?(?P<stem>[\w.-]+)"
+)
+RESOURCES_ONLY = "resources_only"
+
+#: What a file of another name than its environment's sets.
+VARIANTS: dict[tuple[str, str], Tree] = {
+    ("math_with_judge", "math_stack_overflow"): {
+        "should_use_judge": True,
+        "judge_model_server": {"type": MODELS, "name": MISSING},
+    },
+}
+
+
+def builtin_config(name: str) -> Tree | None:
+    """What a path of NeMo Gym's holds here; None where it is no such path. Raises where we do not have the thing."""
+    found = _PATH.fullmatch(re.sub(r"\.ya?ml$", "", normal(name)))
+    if found is None:
+        return None
+    which, stem = found["name"], found["stem"]
+    if found["kind"] == MODELS:
+        return _model(which, stem, name)
+    if found["kind"] == AGENTS:
+        return _agent(which, name)
+    folder = environment_folder(which)
+    if folder is None:
+        raise UserError(f"{name}: there is no environment {which}", did_you_mean(which, environment_names()))
+    return environment_config(which, stem, folder)
+
+
+def environment_config(name: str, stem: str, folder: Path) -> Tree:
+    """An environment as a resources server and its agents."""
+    file = read_file(folder)
+    block = {
+        "entrypoint": "app.py",
+        "domain": DOMAIN_OF.get(file.domain, file.domain if file.domain in DOMAINS else "other"),
+        "description": file.description,
+        "value": file.value,
+        **file.settings,
+        **VARIANTS.get((name, stem), {}),
+    }
+    tree: Tree = {name: {RESOURCES: {name: block}}}
+    if stem == RESOURCES_ONLY:
+        return tree
+    first, *others = agent_names(name, stem, file)
+    tree[first] = _agent_of(file, name, [_dataset(each, name) for each in file.datasets if each.path is not None])
+    return tree | {each: _agent_of(file, name, []) for each in others}
+
+
+def agent_names(name: str, stem: str, file: EnvironmentFile) -> list[str]:
+    """Every name that rows may call the agent of an environment by; the first is its own."""
+    usual = f"{name}_simple_agent"
+    stems = [] if stem in ("config", RESOURCES_ONLY) else [f"{stem}_simple_agent"]
+    return list(dict.fromkeys([usual, *stems, *file.agent_names]))
+
+
+def _agent_of(file: EnvironmentFile, name: str, datasets: list[Tree]) -> Tree:
+    kind = str(file.agent.get("type", "simple"))
+    implementation = next((each for each, ours in AGENT_TYPES.items() if ours == kind), kind)
+    settings = {key: value for key, value in file.agent.items() if key != "type"}
+    return {AGENTS: {implementation: _agent_block(name) | settings | ({"datasets": datasets} if datasets else {})}}
+
+
+def _agent_block(resources: str) -> Tree:
+    return {
+        "entrypoint": "app.py",
+        "resources_server": {"type": RESOURCES, "name": resources},
+        "model_server": {"type": MODELS, "name": "policy_model"},
+    }
+
+
+def _dataset(dataset: Dataset, name: str) -> Tree:
+    kind = dataset.name if dataset.name in DATASET_TYPES else "example"
+    licence = LICENCE_OF.get(dataset.licence, dataset.licence)
+    path = f"{RESOURCES}/{name}/{dataset.path}"
+    return {"name": dataset.name, "type": kind, "jsonl_fpath": path, "num_repeats": 1, "license": licence}
+
+
+def _model(implementation: str, stem: str, path: str) -> Tree:
+    known: dict[str, Any] = MODEL_CONFIGS
+    if implementation not in known:
+        raise UserError(f"{path}: there is no model server {implementation}", did_you_mean(implementation, known))
+    block = {"entrypoint": "app.py", **known[implementation]}
+    if stem == "vllm_model_for_training":
+        block["return_token_id_information"] = True
+    return {"policy_model": {MODELS: {implementation: block}}}
+
+
+def _agent(implementation: str, path: str) -> Tree:
+    if implementation not in AGENT_TYPES:
+        raise UserError(f"{path}: there is no agent {implementation}", did_you_mean(implementation, AGENT_TYPES))
+    return {implementation: {AGENTS: {implementation: _agent_block(MISSING)}}}

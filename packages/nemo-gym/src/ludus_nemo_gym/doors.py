@@ -1,0 +1,87 @@
+"""What all `ng_*` commands have in common.
+
+Every command takes overrides in Hydra's style. `+help=true`, `-h` and `--help` explain it. A mistake is one line on
+stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import wraps
+
+from ludus.errors import UserError, did_you_mean
+from ludus_nemo_gym.config import read_config
+from ludus_nemo_gym.names import EXPORTERS, GLOBAL_KEYS
+from ludus_nemo_gym.overrides import parse_overrides
+from ludus_nemo_gym.trees import Tree
+
+INTERRUPTED = 130
+_HELP = {"-h", "--help", "+h=true", "+help=true"}
+Arguments = list[str]
+
+
+def door(command: Callable[[Arguments], int]) -> Callable[..., None]:
+    """Make an entry point of a function from arguments to an exit code."""
+
+    @wraps(command)
+    def entry(arguments: Arguments | None = None) -> None:
+        given = sys.argv[1:] if arguments is None else arguments
+        debug = "--debug" in given
+        given = [each for each in given if each != "--debug"]
+        try:
+            if _HELP & set(given):
+                print(inspect.getdoc(command))
+                code = 0
+            else:
+                code = command(given)
+            sys.stdout.flush()  # here, where what goes wrong can still be told
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except Exception as error:
+            from ludus.cli import ending
+
+            if debug and not isinstance(error, BrokenPipeError):
+                raise
+            code = ending(error)
+        sys.exit(code)
+
+    return entry
+
+
+def options(arguments: Arguments, known: set[str]) -> Tree:
+    """The options of a command. One that nobody knows is a mistake, and not something to be left unread."""
+    for key in parse_overrides(arguments):
+        if key not in known and key not in GLOBAL_KEYS and not key.startswith(EXPORTERS):
+            raise UserError(f"there is no option {key}", did_you_mean(key, known))
+    return read_config(arguments, check=False).tree
+
+
+def columns(rows: list[tuple[str, ...]]) -> None:
+    """Columns as wide as they must be."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def note(notes: list[str]) -> None:
+    """What the user should know, on stderr."""
+    for each in notes:
+        print(f"note: {each}", file=sys.stderr)
+
+
+def a_text(tree: Tree, key: str) -> str:
+    """An option that must be there."""
+    found = tree.get(key)
+    if found in (None, ""):
+        raise UserError(f"{key} is missing", f"Add +{key}=VALUE")
+    return str(found)
+
+
+def a_number(tree: Tree, key: str) -> int | None:
+    """An option that is a number from 1 on, or not there."""
+    found = tree.get(key)
+    if found is None or (isinstance(found, int) and not isinstance(found, bool) and found > 0):
+        return found
+    raise UserError(f"{key} {found!r:.40} is not a number from 1 on", f"Example: +{key}=4")

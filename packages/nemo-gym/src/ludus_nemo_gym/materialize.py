@@ -1,0 +1,92 @@
+"""Rows as they are sent: every row of the input, repeated, with its agent and its indices, in a file of their own.
+
+`_ng_task_index` counts different lines, `_ng_rollout_index` the rollouts of one of them. Repeats stand together.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ludus.errors import UserError, did_you_mean
+from ludus.store.lines import Source
+from ludus_nemo_gym.names import AGENTS
+from ludus_nemo_gym.running import agent_of
+
+Row = dict[str, Any]
+TASK, ROLLOUT = "_ng_task_index", "_ng_rollout_index"
+DEFAULT = "_default"
+
+
+@dataclass
+class Expansion:
+    """How rows are expanded. `repeats` is a number, or one for each agent with `_default` for the others."""
+
+    agent: str | None = None
+    limit: int | None = None
+    repeats: int | dict[str, int] = 1
+    add_seed: bool = False
+    params: Row = field(default_factory=dict)
+
+    def times(self, agent: str) -> int:
+        """How often a row of an agent is played."""
+        if isinstance(self.repeats, int):
+            return self.repeats
+        return self.repeats.get(agent, self.repeats.get(DEFAULT, 1))
+
+
+def materialized(source: Path, how: Expansion, agents: dict[str, str]) -> Iterator[Row]:
+    """Every rollout to be played, as the row that its agent gets. A bad row is told with its line."""
+    with Source(source) as opened:
+        yield from _expanded(opened.lines, source, how, agents)
+
+
+def _expanded(
+    lines: Iterator[tuple[int, bytes]], source: Path, how: Expansion, agents: dict[str, str]
+) -> Iterator[Row]:
+    tasks: dict[bytes, int] = {}
+    counts: Counter[int] = Counter()
+    for number, line in itertools.islice(lines, how.limit):
+        where = f"{source}:{number}"
+        row = _row(where, line)
+        name = agent_of(row) or how.agent
+        if not name:
+            raise UserError(f"{where}: the row names no agent", "Name one for all: +agent_name=NAME")
+        if name not in agents:
+            raise UserError(f"{where}: no agent {name} is running", did_you_mean(name, agents))
+        task = row.get(TASK)
+        if not isinstance(task, int):
+            task = tasks.setdefault(blake2b(line.strip(), digest_size=16).digest(), len(tasks))
+        row = {**row, "agent_ref": {"type": AGENTS, "name": name}}
+        row["responses_create_params"] = {**row["responses_create_params"], **how.params}
+        for _ in range(how.times(name)):
+            repeat = counts[task]
+            counts[task] += 1
+            yield {**(_seeded(row, repeat) if how.add_seed else row), TASK: task, ROLLOUT: repeat}
+
+
+def _seeded(row: Row, seed: int) -> Row:
+    """The row with a seed of its own, where servers of this kind look for it: as JSON text in the metadata."""
+    params = row["responses_create_params"]
+    metadata = params.get("metadata") or {}
+    extra = metadata.get("extra_body")
+    body = orjson.loads(extra) if isinstance(extra, str) and extra else extra or {}
+    metadata = {**metadata, "extra_body": orjson.dumps({**body, "seed": seed}).decode()}
+    return {**row, "responses_create_params": {**params, "metadata": metadata}}
+
+
+def _row(where: str, line: bytes) -> Row:
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{where}: not JSON: {error}", "Each line must hold one JSON object") from error
+    if not isinstance(row, dict) or not isinstance(row.get("responses_create_params"), dict):
+        raise UserError(f"{where}: responses_create_params is missing", "Each row must say what the model is asked")
+    return row

@@ -1,0 +1,134 @@
+"""Model servers of NeMo Gym as models of ours: which implementation is which, and what its fields are called here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ludus.errors import UserError, did_you_mean
+from ludus.model import ModelConfig
+from ludus.models import KINDS
+from ludus_nemo_gym.launch import ModelPart
+from ludus_nemo_gym.names import ABOUT_THE_SERVER
+from ludus_nemo_gym.trees import Tree
+
+_POLICY = {"base_url": "${policy_base_url}", "api_key": "${policy_api_key}", "model": "${policy_model_name}"}
+_OPENAI_POLICY = {f"openai_{key}" if key != "model" else "openai_model": value for key, value in _POLICY.items()}
+
+#: What the configuration file of each implementation holds.
+MODEL_CONFIGS: dict[str, Tree] = {
+    "openai_model": _OPENAI_POLICY,
+    "azure_openai_model": _OPENAI_POLICY | {"default_query": {"api-version": "2025-04-01-preview"}},
+    "inference_provider": _POLICY,
+    "litellm_model": _POLICY,
+    "vllm_model": _POLICY | {"return_token_id_information": False, "uses_reasoning_parser": True},
+    "local": {},
+    "scripted": {"script": "${policy_model_name}"},
+    "replay": {"path": "${policy_model_name}"},
+    "transformers": {"path": "${policy_model_name}"},
+}
+
+#: Implementations that start a server of their own, which is not ours to do.
+STARTS_VLLM = ("local_vllm_model", "local_vllm_model_proxy")
+
+
+def model_part(instance: str, implementation: str, block: Tree) -> ModelPart | None:
+    """What a model server's block means here; None where we do not know the implementation."""
+    given = {key: value for key, value in block.items() if key not in ABOUT_THE_SERVER and value is not None}
+    if implementation in STARTS_VLLM:
+        hint = "Start it yourself, and name it with vllm_model and policy_base_url"
+        raise UserError(f"{instance}: {implementation} would start vLLM, which Ludus does not do", hint)
+    if implementation in KINDS and implementation not in ("openai", "azure", "vllm", "sglang"):
+        return ModelPart({"type": implementation, **given})
+    if implementation not in MODEL_CONFIGS and implementation not in KINDS:
+        return None
+    return _endpoint(instance, implementation, given)
+
+
+def _endpoint(instance: str, implementation: str, given: Tree) -> ModelPart:
+    """A model behind HTTP."""
+    named = {
+        ours: _first(given, ours, f"openai_{ours}", f"{implementation}_{ours}") for ours in ("base_url", "api_key")
+    }
+    name = _first(given, "model", "openai_model", "model_name")
+    if not isinstance(name, str) or not name:
+        raise UserError(f"{instance} names no model", "Set it with: ++policy_model_name=NAME")
+    block: Tree = {"type": _kind(implementation), "model": name, "base_url": _urls(instance, named["base_url"])}
+    part = ModelPart(block, bool(given.pop("return_token_id_information", False)), _text(named["api_key"]))
+    if implementation == "inference_provider":
+        block["api"] = "chat"
+    elif implementation == "azure_openai_model":
+        block["api_version"] = (given.pop("default_query", None) or {}).get("api-version")
+    elif implementation == "litellm_model":
+        _litellm(instance, block)
+    elif block["type"] == "vllm":
+        _vllm(block, given, part.tokens)
+    known = _config_of(block["type"]).model_fields
+    for key, value in given.items():
+        if key in known and key not in block:
+            block[key] = value
+        else:
+            part.unknown.append(key)
+    part.block = {key: value for key, value in block.items() if value is not None}
+    return part
+
+
+def _vllm(block: Tree, given: Tree, tokens: bool) -> None:
+    """Thoughts, sampling that nobody may change, and the ids of the rollout so far."""
+    if "uses_reasoning_parser" in given:
+        block["reasoning"] = "reasoning_content" if given.pop("uses_reasoning_parser") else "think"
+    if overrides := given.pop("sampling_overrides", None):
+        block["extra_body"] = {**(given.pop("extra_body", None) or {}), **overrides}
+    if tokens:
+        block["prefix"] = "message"
+
+
+def _litellm(instance: str, block: Tree) -> None:
+    """Without an address the provider stands before the model's name; we know two of them."""
+    provider, slash, name = block["model"].partition("/")
+    if slash and provider in ("openai", "azure"):
+        block |= {"type": provider, "model": name}
+    elif block["base_url"] is None:
+        hint = "Name its OpenAI-compatible address: ++policy_base_url=URL"
+        raise UserError(f"{instance}: {block['model']} is a provider that Ludus does not know", hint)
+
+
+def _kind(implementation: str) -> str:
+    if implementation in KINDS:
+        return "vllm" if implementation == "sglang" else implementation
+    return {"vllm_model": "vllm", "azure_openai_model": "azure"}.get(implementation, "openai")
+
+
+def _config_of(kind: str) -> type[ModelConfig]:
+    from ludus.models.azure import AzureModel
+    from ludus.models.openai import OpenAIModel
+    from ludus.models.vllm import VllmModel
+
+    models: dict[str, type[OpenAIModel]] = {"openai": OpenAIModel, "azure": AzureModel, "vllm": VllmModel}
+    return models[kind].Config
+
+
+def _urls(instance: str, given: Any) -> str | list[str] | None:
+    """One address, or several that serve the same model."""
+    addresses = given if isinstance(given, list) else [given] if given else []
+    for each in addresses:
+        if not isinstance(each, str) or not each.startswith(("http://", "https://")):
+            raise UserError(
+                f"{instance}: base_url {each!r:.80} is no address", "Example: ++policy_base_url=http://HOST/v1"
+            )
+    return None if not addresses else addresses[0] if len(addresses) == 1 else addresses
+
+
+def _first(given: Tree, *names: str) -> Any:
+    """The field under the first of several names; all of them are taken out."""
+    found = [given.pop(name) for name in names if name in given]
+    return found[0] if found else None
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def unknown_model(instance: str, implementation: str) -> UserError:
+    """The error for an implementation that is not among ours."""
+    hint = did_you_mean(implementation, MODEL_CONFIGS)
+    return UserError(f"{instance}: there is no model server {implementation}", hint)

@@ -1,0 +1,238 @@
+"""`ng_prepare_data`: check the datasets that agents name, describe them in numbers, and put them together for training.
+
+Every row that is wrong is told, with its file and line; nothing is written before all of them are right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+from pydantic import ValidationError
+
+from ludus.errors import UserError, did_you_mean
+from ludus.store.journal import write_whole
+from ludus.store.lines import Source
+from ludus.task import Task
+from ludus_nemo_gym.config import Config
+from ludus_nemo_gym.data_metrics import DataMetrics
+from ludus_nemo_gym.names import AGENTS, DATASET_TYPES
+from ludus_nemo_gym.places import find_data, find_file
+from ludus_nemo_gym.trees import Tree
+
+Row = dict[str, Any]
+MODES = {"train_preparation": ("train", "validation", "benchmark"), "example_validation": ("example",)}
+PROBLEMS_SHOWN = 5
+
+#: What the Responses API takes; a server of the reference refuses a request with anything else.
+PARAMS = set(
+    "background include input instructions max_output_tokens max_tool_calls metadata model parallel_tool_calls "
+    "previous_response_id prompt reasoning service_tier store stream temperature text tool_choice tools top_logprobs "
+    "top_p truncation user".split()
+)
+
+
+@dataclass
+class Data:
+    """One dataset of one agent: as the configuration has it, and where its file is. `ours` says not to write there."""
+
+    agent: str
+    block: Tree
+    path: Path
+    ours: bool = False
+    metrics: DataMetrics = field(default_factory=DataMetrics)
+
+    @property
+    def kind(self) -> str:
+        """What it is for."""
+        return str(self.block["type"])
+
+    @property
+    def repeats(self) -> int:
+        """How often each row is used."""
+        return int(self.block.get("num_repeats") or 1)
+
+
+def prepare_data(
+    config: Config, mode: str, output: Path, *, download: bool = False, overwrite: bool = False
+) -> list[tuple[Path, int]]:
+    """Check and put together the datasets of a configuration's agents: the files that were made, and their rows."""
+    if mode not in MODES:
+        raise UserError(f"unknown mode {mode}", did_you_mean(mode, MODES))
+    datasets = _datasets(config, MODES[mode], download)
+    kinds = _describe(datasets)
+    _write_metrics(datasets, kinds, output, overwrite)
+    return [_collate([data for data in datasets if data.kind == kind], output / f"{kind}.jsonl") for kind in kinds]
+
+
+def _datasets(config: Config, kinds: tuple[str, ...], download: bool) -> list[Data]:
+    """The datasets in scope. All that are missing are told at once."""
+    found: list[Data] = []
+    missing: list[str] = []
+    agents = [server for server in config.servers if server.kind == AGENTS]
+    for agent in agents:
+        for block in agent.block.get("datasets") or []:
+            _check(agent.name, block)
+            if block["type"] not in kinds:
+                continue
+            name = str(block["jsonl_fpath"])
+            path, why = find_data(name), ""
+            if path is None and download:
+                path, why = _download(block, Path(name), config.tree.get("hf_token"))
+            if path is None:
+                missing.append(f"{name} ({block['name']} of {agent.name}{why})")
+            else:
+                found.append(Data(agent.name, block, path, find_file(name) is None))
+    if missing:
+        raise UserError(f"there is no {', '.join(missing)}", "Put the files there")
+    if not found:
+        scope = " or ".join(kinds)
+        hint = "Name an agent's config with +config_paths, or write its datasets into one of your own"
+        raise UserError(f"no agent of the configuration has a dataset of type {scope}", hint)
+    return found
+
+
+def _check(agent: str, block: Any) -> None:
+    """Whether an entry of `datasets` says what it must."""
+    where = f"{agent}: datasets"
+    if not isinstance(block, dict):
+        raise UserError(f"{where}: an entry must be a mapping", "Write {name: ..., type: ..., jsonl_fpath: ...}")
+    for key in ("name", "type", "jsonl_fpath"):
+        if not isinstance(block.get(key), str):
+            raise UserError(
+                f"{where}: an entry has no {key}", f"Known entries have name, type and jsonl_fpath: {block!s:.80}"
+            )
+    if block["type"] not in DATASET_TYPES:
+        raise UserError(
+            f"{where}: {block['name']}: unknown type {block['type']}", did_you_mean(block["type"], DATASET_TYPES)
+        )
+    if block["type"] in ("train", "validation") and not block.get("license"):
+        raise UserError(f"{where}: {block['name']} has no license", "Add one: license: Apache 2.0")
+    repeats = block.get("num_repeats", 1)
+    if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
+        raise UserError(f"{where}: {block['name']}: num_repeats {repeats!r:.40} is not a number from 1 on")
+
+
+def _download(block: Tree, target: Path, token: Any) -> tuple[Path | None, str]:
+    """Fetch a dataset's file from the hub that it names, or say why that cannot be."""
+    source = block.get("source") or block.get("huggingface_identifier") or {}
+    repository, artifact = source.get("repo_id"), source.get("artifact_fpath")
+    if not repository or not artifact:
+        return None, "; it names no file on a Hugging Face hub"
+    if find_spec("huggingface_hub") is None:
+        return None, "; nothing is fetched, because huggingface_hub is not installed"
+    hub: Any = importlib.import_module("huggingface_hub")
+    try:
+        fetched = hub.hf_hub_download(repo_id=repository, filename=artifact, repo_type="dataset", token=token)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(fetched, target)
+    except Exception as error:
+        raise UserError(f"cannot fetch {artifact} of {repository}: {type(error).__name__}: {error!s:.200}") from error
+    return target, ""
+
+
+def _describe(datasets: list[Data]) -> dict[str, DataMetrics]:
+    """Take the metrics of every dataset and of every kind. Raises one line about the rows that are wrong."""
+    kinds: dict[str, DataMetrics] = {data.kind: DataMetrics() for data in datasets}
+    problems: list[str] = []
+    for data in datasets:
+        with Source(data.path) as source:
+            for number, line in source.lines:
+                row = _checked(f"{data.path}:{number}", line)
+                if isinstance(row, str):
+                    problems.append(row)
+                    continue
+                for _ in range(data.repeats):
+                    data.metrics.add(row)
+                    kinds[data.kind].add(row)
+    if problems:
+        more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
+        raise UserError(f"{'; '.join(problems[:PROBLEMS_SHOWN])}{more}", "Fix the rows or leave them out")
+    return kinds
+
+
+def _checked(where: str, line: bytes) -> Row | str:
+    """A row, or what is wrong with it."""
+    try:
+        row = orjson.loads(line)
+        Task.model_validate(row)
+    except orjson.JSONDecodeError as error:
+        return f"{where}: not JSON: {error}"
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"{where}: {'.'.join(map(str, first['loc'])) or 'row'}: {first['msg']}"
+    if unknown := sorted(row["responses_create_params"].keys() - PARAMS):
+        return f"{where}: responses_create_params has no field {unknown[0]}"
+    found: Row = row
+    return found
+
+
+def _write_metrics(datasets: list[Data], kinds: dict[str, DataMetrics], output: Path, overwrite: bool) -> None:
+    conflicts = []
+    for data in datasets:
+        if not data.ours:
+            path = data.path.with_name(f"{data.path.stem}_metrics.json")
+            conflicts += _write(path, {**data.block, **data.metrics.summary()}, overwrite)
+    for kind, metrics in kinds.items():
+        conflicts += _write(output / f"{kind}_metrics.json", {"type": kind, **metrics.summary()}, overwrite)
+    if conflicts:
+        hint = "Compare them with the files of the same name and _conflict, or add +overwrite_metrics_conflicts=true"
+        raise UserError(f"the data is not what {', '.join(conflicts)} says", hint)
+
+
+def _write(path: Path, content: Tree, overwrite: bool) -> list[str]:
+    """Write metrics, unless others are there: then beside them, and the name of the file is returned."""
+    new = orjson.dumps(content, option=orjson.OPT_INDENT_2, default=str) + b"\n"
+    try:
+        old = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        old = None
+    if old is None or overwrite or old == orjson.loads(new):
+        write_whole(path, new)
+        return []
+    write_whole(path.with_name(f"{path.stem}_conflict.json"), new)
+    return [str(path)]
+
+
+def _collate(datasets: list[Data], target: Path) -> tuple[Path, int]:
+    """All rows of one kind in one file, repeated, each with the agent that is to play it."""
+    count = 0
+    with _drafted(target) as whole:
+        for data in datasets:
+            own = data.path.with_name(f"{data.path.stem}_prepare.jsonl")
+            with contextlib.nullcontext() if data.ours else _drafted(own) as beside:
+                for row in _stamped(data):
+                    whole.write(row * data.repeats)
+                    if beside is not None:
+                        beside.write(row * data.repeats)
+                    count += data.repeats
+    return target, count
+
+
+def _stamped(data: Data) -> Iterator[bytes]:
+    reference = {"type": AGENTS, "name": data.agent}
+    with Source(data.path) as source:
+        for _, line in source.lines:
+            yield orjson.dumps({**orjson.loads(line), "agent_ref": reference}) + b"\n"
+
+
+@contextlib.contextmanager
+def _drafted(path: Path) -> Iterator[BinaryIO]:
+    """A file to write into that takes its place when it is whole."""
+    draft = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("wb") as file:
+            yield file
+        draft.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", "Choose another +output_dirpath") from error
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,129 @@
+"""Servers inside a merged configuration: a top-level key with exactly one kind, which has exactly one implementation.
+
+    mcqa:
+      resources_servers:
+        mcqa: {entrypoint: app.py, domain: knowledge}
+
+What nearly has that shape is a mistake and told as one. So is a reference to a server that does not exist.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ludus.errors import did_you_mean
+from ludus_nemo_gym.names import A_SERVER, DOMAINS, KINDS, MODELS, RESOURCES
+from ludus_nemo_gym.trees import MISSING, Tree
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server as the configuration has it."""
+
+    name: str
+    kind: str
+    implementation: str
+    block: Tree
+
+
+def find_servers(tree: Tree) -> tuple[list[Server], list[str]]:
+    """The servers of a configuration, and what is wrong with those that only look like one."""
+    servers: list[Server] = []
+    problems: list[str] = []
+    for name, value in tree.items():
+        found = _server(name, value)
+        if isinstance(found, Server):
+            servers.append(found)
+        elif found is not None:
+            problems.append(found)
+    return servers, problems
+
+
+def _server(name: str, value: Any) -> Server | str | None:
+    """A server, a sentence about what keeps it from being one, or None for anything else."""
+    if not isinstance(value, dict):
+        return None
+    kinds = [kind for kind in KINDS if kind in value]
+    if not kinds:
+        near = [(key, difflib.get_close_matches(key, KINDS, n=1, cutoff=0.8)) for key in value]
+        return next((f"{name}.{key} should be {match[0]}" for key, match in near if match), None)
+    if len(kinds) > 1:
+        return f"{name} is a server of two kinds, {kinds[0]} and {kinds[1]}: keep one"
+    kind, implementations = kinds[0], value[kinds[0]]
+    if not isinstance(implementations, dict) or not implementations:
+        return f"{name}.{kind} names no implementation"
+    if len(implementations) > 1:
+        first, second = list(implementations)[:2]
+        return f"{name}.{kind} has two implementations, {first} and {second}: keep one"
+    ((implementation, block),) = implementations.items()
+    if not isinstance(block, dict):
+        return f"{name}.{kind}.{implementation} must hold a mapping"
+    domain = block.get("domain")
+    if kind == RESOURCES and domain not in (None, MISSING) and domain not in DOMAINS:
+        return f"{name}: there is no domain {domain}. {did_you_mean(str(domain), DOMAINS)}"
+    return _addressed(Server(name, kind, implementation, block))
+
+
+def _addressed(server: Server) -> Server | str:
+    port, workers = server.block.get("port"), server.block.get("num_workers")
+    if port is not None and port != MISSING and not (_whole(port) and 0 < port < 65536):
+        return f"{server.name}: port {port!r:.40} is no port"
+    if workers is not None and workers != MISSING and not (_whole(workers) and workers > 0):
+        return f"{server.name}: num_workers {workers!r:.40} is no number of workers"
+    return server
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def references(node: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Every `{type: ..., name: ...}` that names a server: where it stands, the kind and the name."""
+    if isinstance(node, dict):
+        if node.get("type") in KINDS and isinstance(node.get("name"), str):
+            yield path, node["type"], node["name"]
+        for key, value in node.items():
+            yield from references(value, f"{path}.{key}".lstrip("."))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from references(value, f"{path}[{index}]")
+
+
+def broken_references(servers: list[Server], moved: dict[str, str]) -> list[str]:
+    """What is wrong with the references of servers to each other."""
+    kinds = {server.name: server.kind for server in servers}
+    problems = []
+    for server in servers:
+        for field, kind, name in references(server.block):
+            if name == MISSING or kinds.get(name) == kind:
+                continue
+            where = f"{server.name}: {field}"
+            if name in kinds:
+                problems.append(f"{where}: {name} is one of {kinds[name]}, not of {kind}")
+            elif name in moved:
+                problems.append(f"{where}: {name} was moved to {moved[name]}; use _copy there to keep both")
+            else:
+                known = [each for each, its in kinds.items() if its == kind]
+                problems.append(f"{where}: there is no {A_SERVER[kind]} {name}. {_advice(kind, name, known)}")
+    return problems
+
+
+def _advice(kind: str, name: str, known: list[str]) -> str:
+    if kind == MODELS and not known:
+        return "Add one to config_paths, such as responses_api_models/openai_model/configs/openai_model.yaml"
+    return did_you_mean(name, known)
+
+
+def missing_values(node: Any, path: str = "") -> Iterator[str]:
+    """The path of every `???`."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from missing_values(value, f"{path}.{key}".lstrip("."))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from missing_values(value, f"{path}[{index}]")
+    elif node == MISSING:
+        yield path

@@ -1,0 +1,104 @@
+"""From a launch to servers of ours: what `ludus.serve` is asked to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from ludus.environment import locate, read_file
+from ludus.errors import UserError
+from ludus.serve.plan import Plan, Server
+from ludus_nemo_gym.launch import AgentPart, Instance, Launch, ModelPart, RemotePart, ResourcesPart
+from ludus_nemo_gym.trees import Tree
+
+FOREIGN = Path(__file__).parent / "foreign"
+
+
+def start(launch: Launch) -> None:
+    """Start everything and serve it until Ctrl-C."""
+    from ludus.cli.serve import run_plan
+
+    os.environ.update(launch.secrets)
+    run_plan(plan_of(launch))
+
+
+def plan_of(launch: Launch) -> Plan:
+    """The plan of a launch. Keys are named in it by their variables, which `start` sets."""
+    planning = _Planning(launch)
+    return Plan(
+        servers=[server for each in launch.servers if (server := planning.server(each)) is not None],
+        host=launch.head_host,
+        head_port=launch.head_port,
+        workers=max((each.num_workers for each in launch.servers), default=1),
+        tokens=any(isinstance(each.part, ModelPart) and each.part.tokens for each in launch.servers),
+    )
+
+
+class _Planning:
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.instances = {each.name: each for each in launch.servers}
+        self._taken: set[int] = set()
+
+    def server(self, instance: Instance) -> Server | None:
+        """The server of an instance; None for one that runs elsewhere and that nobody needs through us."""
+        part = instance.part
+        if isinstance(part, ModelPart):
+            return self._made(instance, spec=part.block)
+        if isinstance(part, ResourcesPart):
+            return self._made(instance, environment=part.environment, settings=_settings(part))
+        if isinstance(part, AgentPart):
+            return self._agent(instance, part, self.instances[part.resources])
+        if instance.kind == "responses_api_models":
+            return self._made(instance, spec={"type": "openai", "base_url": f"{part.url}/v1", "model": instance.name})
+        self.launch.notes.append(
+            f"{instance.name} runs at {part.url}: it is not started, and the head does not list it"
+        )
+        return None
+
+    def _agent(self, instance: Instance, part: AgentPart, resources: Instance) -> Server:
+        """An agent plays the environment of its resources, with that environment's kind of agent."""
+        behind = resources.part
+        remote = behind.url if isinstance(behind, RemotePart) else None
+        environment = getattr(behind, "environment", None) or str(FOREIGN)
+        settings = _settings(behind) if isinstance(behind, ResourcesPart) else {}
+        own = read_file(locate(environment)[0]).agent.get("type", "simple")
+        if own == part.type:
+            settings |= {f"agent.{key}": value for key, value in part.settings.items()}
+        else:
+            note = f"{instance.name}: {resources.name} is played by its own agent, {own}, not by {part.type}"
+            self.launch.notes.append(note)
+        fields = {"environment": environment, "settings": settings, "resources": remote, "model": part.model}
+        return self._made(instance, **fields)
+
+    def _made(self, instance: Instance, **fields: Any) -> Server:
+        names = {"name": instance.name, "kind": instance.kind, "implementation": instance.implementation}
+        port = instance.port if instance.port is not None else self._free_port(instance.host)
+        return Server.model_validate({**names, "host": instance.host, "port": port, **fields})
+
+    def _free_port(self, host: str) -> int:
+        """A port of the range that was asked for; 0, which is any, where none was."""
+        ports = self.launch.ports
+        for port in range(ports[0], ports[1] + 1) if ports is not None else ():
+            if port not in self._taken and _is_free(host, port):
+                self._taken.add(port)
+                return port
+        if ports is not None:
+            raise UserError(f"no port from {ports[0]} to {ports[1]} is free", "Choose others: ++port_range_low=PORT")
+        return 0
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as attempt:
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            attempt.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _settings(part: ResourcesPart) -> Tree:
+    return {f"resources.{key}": value for key, value in {**part.settings, **part.secret_settings}.items()}

@@ -1,0 +1,243 @@
+"""From a merged configuration to what is to be started: each of its servers in Ludus's words."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ludus.environment import Environment, agent_types, folders, read_file
+from ludus.errors import UserError, did_you_mean
+from ludus.runtime.imports import load_object
+from ludus_nemo_gym.config import Config
+from ludus_nemo_gym.launch import (
+    DEFAULT_HOST,
+    HEAD_PORT,
+    AgentPart,
+    Instance,
+    Launch,
+    ModelPart,
+    RemotePart,
+    ResourcesPart,
+)
+from ludus_nemo_gym.masking import is_secret_key
+from ludus_nemo_gym.models import model_part, unknown_model
+from ludus_nemo_gym.names import A_SERVER, ABOUT_THE_SERVER, AGENT_TYPES, AGENTS, MODELS, RESOURCES
+from ludus_nemo_gym.places import environment_folder, environment_names, foreign_code
+from ludus_nemo_gym.servers import Server
+from ludus_nemo_gym.trees import Tree
+
+
+def wire(config: Config) -> Launch:
+    """What a configuration asks to be started. Raises one line about what Ludus does not have."""
+    return _Wiring(config).launch()
+
+
+class _Wiring:
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.notes = list(config.notes)
+        self.secrets: dict[str, str] = {}
+        self.models: dict[str, ModelPart | RemotePart] = {}
+        self.resources: dict[str, ResourcesPart | RemotePart] = {}
+        self.host = _default_host(config.tree)
+
+    def launch(self) -> Launch:
+        """Models first, because resources may ask one; agents last, because they name both."""
+        servers = self.config.servers
+        if not servers:
+            hint = "Example: '+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]'"
+            raise UserError("the configuration names no server", hint)
+        instances = {
+            server.name: self._instance(server, build(server))
+            for kind, build in ((MODELS, self._model), (RESOURCES, self._resources), (AGENTS, self._agent))
+            for server in servers
+            if server.kind == kind
+        }
+        tree = self.config.tree
+        head = tree.get("head_server")
+        head = head if isinstance(head, dict) else {}
+        return Launch(
+            [instances[server.name] for server in servers],
+            str(head.get("host") or self.host),
+            HEAD_PORT if (port := _port(head, "port", "head_server.port", least=0)) is None else port,
+            _port_range(tree),
+            bool(tree.get("dry_run")),
+            self.notes,
+            self.secrets,
+        )
+
+    def _instance(self, server: Server, part: Any) -> Instance:
+        block = server.block
+        host, workers = str(block.get("host") or self.host), int(block.get("num_workers") or 1)
+        return Instance(server.name, server.kind, server.implementation, host, block.get("port"), workers, part)
+
+    def _model(self, server: Server) -> ModelPart | RemotePart:
+        found = self._at_a_url(server) or model_part(server.name, server.implementation, server.block)
+        found = found or self._elsewhere(server)
+        if found is None:
+            raise self._unknown(server) or unknown_model(server.name, server.implementation)
+        if isinstance(found, ModelPart):
+            if found.key is not None:
+                variable = f"LUDUS_KEY_{re.sub(r'[^A-Z0-9]', '_', server.name.upper())}"
+                while variable in self.secrets:
+                    variable += "_"
+                self.secrets[variable] = found.key
+                found.block["api_key_env"] = variable
+            self._note_unknown(server, found.unknown, [])
+        self.models[server.name] = found
+        return found
+
+    def _resources(self, server: Server) -> ResourcesPart | RemotePart:
+        folder = environment_folder(server.implementation)
+        found: ResourcesPart | RemotePart | None = self._at_a_url(server)
+        if isinstance(found, RemotePart) and folder is not None:
+            found.environment = _spec(server.implementation, folder)
+        elif found is None and folder is None:
+            found = self._elsewhere(server)
+            if found is None:
+                what = f"{server.name}: there is no resources server {server.implementation}"
+                hint = did_you_mean(server.implementation, environment_names())
+                raise self._unknown(server) or UserError(what, hint)
+        elif found is None and folder is not None:
+            if (code := foreign_code(RESOURCES, server.implementation)) is not None:
+                self.notes.append(f"{server.name} is Ludus's environment {server.implementation}, not {code}")
+            found = self._environment(server, folder)
+        assert found is not None
+        self.resources[server.name] = found
+        return found
+
+    def _environment(self, server: Server, folder: Path) -> ResourcesPart:
+        known = Environment.load(str(folder)).resources.Config.model_fields
+        part, unknown = ResourcesPart(_spec(server.implementation, folder)), []
+        for key, value in server.block.items():
+            if key in ABOUT_THE_SERVER:
+                continue
+            word = key.removesuffix("_model_server")
+            if word != key and word in known and isinstance(value, dict):
+                part.settings |= self._asked(server, key, word)
+            elif is_secret_key(key) and key in known:
+                part.secret_settings[key] = value
+            elif is_secret_key(key):
+                self.secrets |= {key.upper(): str(value)} if value is not None else {}
+            elif key not in known:
+                unknown.append(key)
+            elif key.endswith("_responses_create_params") and isinstance(value, dict):
+                part.settings[key] = {name: field for name, field in value.items() if name != "input"}
+            else:
+                part.settings[key] = value
+        self._note_unknown(server, unknown, list(known))
+        return part
+
+    def _asked(self, server: Server, field: str, word: str) -> Tree:
+        """The settings that make an environment ask one of the models: `judge` and `judge_settings`."""
+        name = self._referred(server, field, self.models)
+        model = self.models[name]
+        if isinstance(model, RemotePart):
+            return {word: f"{model.url}/v1#{name}"}
+        rest = {key: value for key, value in model.block.items() if key != "type"}
+        return {word: model.block["type"], f"{word}_settings": rest}
+
+    def _agent(self, server: Server) -> AgentPart | RemotePart:
+        kind = AGENT_TYPES.get(server.implementation, server.implementation)
+        reference = server.block.get("resources_server")
+        behind = self.resources.get(str(reference.get("name"))) if isinstance(reference, dict) else None
+        folder = _folder_of(behind)
+        usual = dict(read_file(folder).agent) if folder is not None else {}
+        own = str(usual.pop("type", "simple")) if folder is not None else ""
+        found = self._at_a_url(server)
+        if found is None and kind not in agent_types() and kind != own:
+            found = self._elsewhere(server)
+            if found is None:
+                what = f"{server.name}: there is no agent {server.implementation}"
+                raise self._unknown(server) or UserError(what, did_you_mean(server.implementation, AGENT_TYPES))
+        if found is not None:
+            return found
+        settings = self._agent_settings(server, load_object(agent_types().get(kind, kind), folder).Config.model_fields)
+        resources = self._referred(server, "resources_server", self.resources)
+        model = self._referred(server, "model_server", self.models)
+        return AgentPart(kind, {**usual, **settings} if kind == own else settings, resources, model)
+
+    def _agent_settings(self, server: Server, known: Iterable[str]) -> Tree:
+        if server.block.get("skip_verification") or self.config.tree.get("skip_verification"):
+            raise UserError(f"{server.name}: skip_verification would make up rewards", "Leave it out")
+        extra = ABOUT_THE_SERVER | {*known, "resources_server", "model_server", "skip_verification"}
+        self._note_unknown(server, [key for key in server.block if key not in extra], list(known))
+        return {key: value for key, value in server.block.items() if key in known and value is not None}
+
+    def _referred(self, server: Server, field: str, known: Iterable[str]) -> str:
+        """The name of the instance that a field of a server refers to, which must be there."""
+        reference = server.block.get(field)
+        name = reference.get("name") if isinstance(reference, dict) else None
+        if name is None:
+            path = f"{server.name}.{server.kind}.{server.implementation}.{field}.name"
+            raise UserError(f"{server.name} has no {field}", f"Set it with: '++{path}=INSTANCE'")
+        if name not in known:
+            raise UserError(f"{server.name}: {field}: there is no {name}", did_you_mean(str(name), known))
+        return str(name)
+
+    def _at_a_url(self, server: Server) -> RemotePart | None:
+        """A server that runs elsewhere already, because the configuration says at which address."""
+        url = server.block.get("url")
+        return RemotePart(str(url).rstrip("/")) if url else None
+
+    def _elsewhere(self, server: Server) -> RemotePart | None:
+        """A server that is not ours, where the configuration has its host and port."""
+        host, port = server.block.get("host"), server.block.get("port")
+        return RemotePart(f"http://{host}:{port}") if host and port else None
+
+    def _unknown(self, server: Server) -> UserError | None:
+        """The error for a server that is somebody else's code, which we do not run."""
+        code = foreign_code(server.kind, server.implementation)
+        if code is None:
+            return None
+        what = f"{server.name}: {code} is not Ludus's code, and Ludus does not start it"
+        path = f"{server.name}.{server.kind}.{server.implementation}"
+        return UserError(what, f"Start it yourself, then say where it is: '++{path}.url=http://HOST:PORT'")
+
+    def _note_unknown(self, server: Server, keys: list[str], known: list[str]) -> None:
+        for key in keys:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.85)
+            hint = f". Did you mean {near[0]}?" if near else ""
+            self.notes.append(f"{server.name}: {A_SERVER[server.kind]} setting {key} means nothing here{hint}")
+
+
+def _spec(name: str, folder: Path) -> str:
+    """How an environment is called: by its name where it is installed, by its folder otherwise."""
+    return name if folders().get(name) == folder else str(folder.resolve())
+
+
+def _folder_of(part: ResourcesPart | RemotePart | None) -> Path | None:
+    """The folder of an environment of ours that an agent plays."""
+    if part is None or part.environment is None:
+        return None
+    return Path(part.environment) if "/" in part.environment else environment_folder(part.environment)
+
+
+def _default_host(tree: Tree) -> str:
+    if tree.get("default_host"):
+        return str(tree["default_host"])
+    if not tree.get("use_absolute_ip"):
+        return DEFAULT_HOST
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError as error:
+        raise UserError("this machine does not know its own address", "Say it: ++default_host=ADDRESS") from error
+
+
+def _port_range(tree: Tree) -> tuple[int, int] | None:
+    """The ports that servers may take, where the configuration says so."""
+    low, high = (_port(tree, f"port_range_{end}", f"port_range_{end}") for end in ("low", "high"))
+    if low is None and high is None:
+        return None
+    return (low or 10001, high or 20000)
+
+
+def _port(tree: Tree, key: str, name: str, least: int = 1) -> int | None:
+    value = tree.get(key)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and least <= value < 65536):
+        return value
+    raise UserError(f"{name} {value!r:.40} is no port", f"Example: ++{name}=11000")

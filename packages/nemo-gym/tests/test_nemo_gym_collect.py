@@ -1,0 +1,302 @@
+"""`ng_collect_rollouts` has running servers play rows, and leaves the files that NeMo Gym's tools read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ludus_nemo_gym.commands import ng_collect_rollouts
+from ludus_nemo_gym.materialize import Expansion, materialized
+from ludus_nemo_gym.running import find_running, head_url
+from serving import COUNTER, COUNTER_ROW, served
+
+from ludus import UserError
+from ludus.http.app import App
+from ludus.http.listening import Listening, bind
+from ludus.http.messages import Incoming, Reply
+from ludus.runtime.encoding import encode
+
+AGENT = f"{COUNTER}_simple_agent"
+Row = dict[str, Any]
+
+
+class Theirs(App):
+    """An agent server that is not ours, with the head in front of it. `answers` makes the reply of a row."""
+
+    def __init__(self, answers: Callable[[Row, int], tuple[int, Any]]) -> None:
+        super().__init__()
+        self.answers = answers
+        self.asked: Counter[tuple[int, int]] = Counter()
+        self.rows: list[Row] = []
+        self.port = 0
+        self.routes |= {("GET", "/global_config_dict_yaml"): self.config, ("POST", "/run"): self.run}
+
+    async def config(self, incoming: Incoming) -> Reply:
+        block = f"{{host: 0.0.0.0, port: {self.port}}}"
+        return Reply.of(f"theirs:\n  responses_api_agents:\n    some_agent: {block}\npolicy_api_key: x\n")
+
+    async def run(self, incoming: Incoming) -> Reply:
+        row = incoming.json()
+        key = (row["_ng_task_index"], row["_ng_rollout_index"])
+        self.asked[key] += 1
+        self.rows.append(row)
+        status, told = self.answers(row, self.asked[key])
+        return Reply.of(told, status)
+
+
+@contextmanager
+def theirs(answers: Callable[[Row, int], tuple[int, Any]]) -> Iterator[Theirs]:
+    """That server, running on a thread of its own."""
+    import threading
+
+    app, loop = Theirs(answers), asyncio.new_event_loop()
+    listening = bind("theirs", "127.0.0.1", 0)
+    app.port = listening.getsockname()[1]
+    server = Listening(app, listening)
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.begin(), loop).result(10)
+        yield app
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def answered(row: Row, reward: float = 1.0, **fields: Any) -> Row:
+    text = {"type": "output_text", "text": "yes", "annotations": []}
+    message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
+    response = {"id": "r", "object": "response", "output": [message], "usage": {"input_tokens": 3, "output_tokens": 2}}
+    return {**row, "response": response, "reward": reward, **fields}
+
+
+def collect(folder: Path, port: int, *arguments: str, rows: list[Row] | None = None) -> int:
+    """Run the command in a folder and return its exit code."""
+    (folder / "in.jsonl").write_bytes(b"".join(encode(row) + b"\n" for row in rows or [COUNTER_ROW]))
+    named = [f"+input_jsonl_fpath={folder / 'in.jsonl'}", f"+output_jsonl_fpath={folder / 'out.jsonl'}"]
+    with pytest.raises(SystemExit) as ended:
+        ng_collect_rollouts([*named, f"++head_server.port={port}", *arguments])
+    return int(ended.value.code or 0)
+
+
+def lines(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def asks(count: int) -> list[Row]:
+    return [{"responses_create_params": {"input": f"question {number}"}} for number in range(count)]
+
+
+def test_our_servers_play_rows_and_the_files_have_their_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    other = {**COUNTER_ROW, "expected_count": 5}
+    with served(COUNTER) as serving:
+        port = int(serving.head_url.rpartition(":")[2])
+        arguments = [f"+agent_name={AGENT}", "+num_repeats=2", "+responses_create_params={temperature: 0.5}"]
+        assert collect(tmp_path, port, *arguments, rows=[COUNTER_ROW, other, COUNTER_ROW]) == 0
+    rows = lines(tmp_path / "out.jsonl")
+    keys = sorted((row["_ng_task_index"], row["_ng_rollout_index"]) for row in rows)
+    assert keys == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    assert {row["_ng_task_index"]: row["reward"] for row in rows} == {0: 1.0, 1: 0.0}
+    for row in rows:
+        assert row["agent_ref"] == {"type": "responses_api_agents", "name": AGENT}
+        assert row["responses_create_params"] == {"input": "add 3 to the counter", "temperature": 0.5}
+        assert [item["type"] for item in row["response"]["output"]] == [
+            "function_call",
+            "function_call_output",
+            "message",
+        ]
+        assert not {"rollout_id", "repeat", "attempt", "outcome", "timings", "model_calls", "rollout_seed"} & row.keys()
+    sent = lines(tmp_path / "out_materialized_inputs.jsonl")
+    assert [(row["_ng_task_index"], row["_ng_rollout_index"]) for row in sent] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+        (0, 2),
+        (0, 3),
+    ]
+    (metrics,) = json.loads((tmp_path / "out_aggregate_metrics.json").read_text())
+    assert metrics["agent_ref"] == {"name": AGENT}
+    assert metrics["agent_metrics"]["mean/reward"] == pytest.approx(4 / 6)
+    assert metrics["key_metrics"]["mean/reward"] == pytest.approx(4 / 6)
+    assert {group["_ng_task_index"]: group["mean/reward"] for group in metrics["group_level_metrics"]} == {0: 1, 1: 0}
+    assert not (tmp_path / "out_failures.jsonl").exists()
+    assert "mean reward: 0.667" in capsys.readouterr().out
+
+
+def test_a_server_that_is_not_ours_is_taken_at_its_word(tmp_path: Path):
+    def answer(row: Row, time: int) -> tuple[int, Any]:
+        return 200, answered(row, 0.5, accuracy=1, reward_components={"a": 0.5}, rollout_id="theirs")
+
+    with theirs(answer) as app:
+        assert collect(tmp_path, app.port, "+agent_name=theirs", "+limit=2", rows=asks(3)) == 0
+    rows = lines(tmp_path / "out.jsonl")
+    assert len(rows) == 2
+    for row in rows:
+        sent = next(each for each in app.rows if each["_ng_task_index"] == row["_ng_task_index"])
+        assert row == answered(sent, 0.5, accuracy=1, reward_components={"a": 0.5}, rollout_id="theirs")
+    (metrics,) = json.loads((tmp_path / "out_aggregate_metrics.json").read_text())
+    assert metrics["agent_metrics"]["mean/accuracy"] == 1.0
+    assert metrics["agent_metrics"]["mean/input_tokens"] == 3.0
+
+
+def test_what_fails_has_no_reward_and_is_tried_again_when_resumed(tmp_path: Path):
+    def answer(row: Row, time: int) -> tuple[int, Any]:
+        number = int(row["responses_create_params"]["input"].split()[1])
+        if number == 1 and time == 1:
+            return 500, "KeyError('x')"
+        if number == 2 and time == 1:
+            return 200, answered(row, 0.0, _ng_failure_class="judge_failed", _ng_failure_judge_error="it is down")
+        if number == 3:
+            return 200, answered(row, 0.0, _ng_failure_class="bad", _ng_failure_terminal=True)
+        return 200, answered(row)
+
+    with theirs(answer) as app:
+        collect(tmp_path, app.port, "+agent_name=theirs", rows=asks(5))
+        failed = {row["_ng_task_index"]: row for row in lines(tmp_path / "out_failures.jsonl")}
+        assert {key: row["_ng_failure_class"] for key, row in failed.items()} == {
+            1: "http_500",
+            2: "judge_failed",
+            3: "bad",
+        }
+        assert all(row["reward"] is None for row in failed.values())
+        assert failed[2]["_ng_failure_cause"] == "it is down"
+        assert "KeyError" in failed[1]["_ng_failure_cause"]
+        assert len(lines(tmp_path / "out.jsonl")) == 2
+        collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=asks(5))
+    assert app.asked == {(0, 0): 1, (1, 0): 2, (2, 0): 2, (3, 0): 1, (4, 0): 1}
+    rows = lines(tmp_path / "out.jsonl")
+    assert sorted(row["_ng_task_index"] for row in rows) == [0, 1, 2, 4]
+    assert {row.get("_ng_attempt_index") for row in rows} == {None, 1}
+    (metrics,) = json.loads((tmp_path / "out_aggregate_metrics.json").read_text())
+    assert metrics["agent_metrics"]["mean/reward"] == 1.0
+
+
+def test_a_row_is_given_up_after_as_many_attempts_as_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NEMO_GYM_MAX_ROLLOUT_ATTEMPTS", "2")
+    with theirs(lambda row, time: (500, "no")) as app:
+        for _ in range(4):
+            collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=asks(1))
+    assert app.asked == {(0, 0): 2}
+
+
+def test_a_torn_last_line_is_repaired_when_resumed(tmp_path: Path):
+    with theirs(lambda row, time: (200, answered(row))) as app:
+        collect(tmp_path, app.port, "+agent_name=theirs", rows=asks(3))
+        output = tmp_path / "out.jsonl"
+        output.write_bytes(output.read_bytes()[:-20])
+        assert collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=asks(3)) == 0
+    assert sorted(row["_ng_task_index"] for row in lines(output)) == [0, 1, 2]
+    assert sorted(app.asked.values()) == [1, 1, 2]
+
+
+def test_a_fresh_run_forgets_everything_an_earlier_one_left(tmp_path: Path):
+    with theirs(lambda row, time: (500, "no") if time == 1 else (200, answered(row))) as app:
+        assert collect(tmp_path, app.port, "+agent_name=theirs", rows=asks(2)) == 1
+        assert len(lines(tmp_path / "out_failures.jsonl")) == 2
+        assert collect(tmp_path, app.port, "+agent_name=theirs", rows=asks(2)) == 0
+    assert len(lines(tmp_path / "out.jsonl")) == 2
+    assert not (tmp_path / "out_failures.jsonl").exists()
+
+
+def test_other_rows_than_those_begun_with_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with theirs(lambda row, time: (200, answered(row))) as app:
+        collect(tmp_path, app.port, "+agent_name=theirs", rows=asks(2))
+        for count in (1, 3):
+            assert collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=asks(count)) == 2
+            assert "holds other rows than were named now" in capsys.readouterr().err
+    assert len(lines(tmp_path / "out.jsonl")) == 2
+
+
+def test_an_agent_may_ask_that_nothing_is_kept(tmp_path: Path):
+    with theirs(lambda row, time: (200, answered(row, _ng_no_persist=True))) as app:
+        collect(tmp_path, app.port, "+agent_name=theirs")
+    assert (tmp_path / "out.jsonl").read_bytes() == b""
+    assert not (tmp_path / "out_failures.jsonl").exists()
+
+
+@pytest.mark.parametrize("reply", [[], {"reward": 1.0}, {"response": {"output": []}}, {"reward": "1", "response": {}}])
+def test_an_answer_that_is_no_rollout_is_a_failure(tmp_path: Path, reply: Any):
+    with theirs(lambda row, time: (200, reply)) as app:
+        assert collect(tmp_path, app.port, "+agent_name=theirs") == 1
+    (failure,) = lines(tmp_path / "out_failures.jsonl")
+    assert failure["_ng_failure_class"] in ("bad_response", "bad_verdict")
+    assert failure["reward"] is None
+
+
+def test_a_row_goes_to_the_agent_it_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    named = {**asks(1)[0], "agent_ref": {"name": "theirs"}}
+    with theirs(lambda row, time: (200, answered(row))) as app:
+        assert collect(tmp_path, app.port, "+agent_name=nobody", rows=[named]) == 0
+        assert collect(tmp_path, app.port, rows=[named, *asks(1)]) == 2
+        assert "in.jsonl:2: the row names no agent" in capsys.readouterr().err
+        assert collect(tmp_path, app.port, "+agent_name=their") == 2
+        assert "no agent their is running. Did you mean theirs?" in capsys.readouterr().err
+    assert app.rows[0]["agent_ref"] == {"type": "responses_api_agents", "name": "theirs"}
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("+num_repeat=2", "there is no option num_repeat. Did you mean num_repeats?"),
+        ("+num_repeats=0", "num_repeats 0 is not a number from 1 on"),
+        ("+limit=none", "limit 'none' is not a number from 1 on"),
+        ("+responses_create_params=[1]", "responses_create_params must be a mapping"),
+        ("+prompt_config=a.yaml", "prompt_config is not supported"),
+        ("+output_jsonl_fpath=out", "output_jsonl_fpath out must end with .jsonl"),
+        ("+limit=2", "Start servers with: ng_run"),
+    ],
+)
+def test_mistakes_are_one_line_that_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], argument: str, said: str
+):
+    assert collect(tmp_path, 1, argument) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert said in told
+    assert told.count("\n") == 1
+
+
+def test_repeats_may_differ_by_agent_and_carry_a_seed(tmp_path: Path):
+    rows = [{**row, "agent_ref": {"name": name}} for row, name in zip(asks(2), "ab", strict=True)]
+    rows[1]["responses_create_params"]["metadata"] = {"extra_body": '{"top_k": 3}', "other": "x"}
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"\n".join(encode(row) for row in rows))
+    how = Expansion(repeats={"b": 2, "_default": 1}, add_seed=True)
+    made = list(materialized(path, how, {"a": "", "b": ""}))
+    assert [row["agent_ref"]["name"] for row in made] == ["a", "b", "b"]
+    bodies = [json.loads(row["responses_create_params"]["metadata"]["extra_body"]) for row in made]
+    assert bodies == [{"seed": 0}, {"top_k": 3, "seed": 0}, {"top_k": 3, "seed": 1}]
+    assert made[1]["responses_create_params"]["metadata"]["other"] == "x"
+
+
+def test_a_row_may_say_which_task_it_is(tmp_path: Path):
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"\n".join(encode({**row, "_ng_task_index": 7}) for row in asks(2)))
+    made = list(materialized(path, Expansion(agent="a"), {"a": ""}))
+    assert [(row["_ng_task_index"], row["_ng_rollout_index"]) for row in made] == [(7, 0), (7, 1)]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "{}", '{"responses_create_params": 1}'])
+def test_a_row_that_is_none_is_told_with_its_line(tmp_path: Path, line: str):
+    path = tmp_path / "in.jsonl"
+    path.write_text(f'{{"responses_create_params": {{"input": "x"}}}}\n{line}\n')
+    with pytest.raises(UserError, match=r"in.jsonl:2: "):
+        list(materialized(path, Expansion(agent="a"), {"a": ""}))
+
+
+async def test_the_head_tells_where_servers_are_whatever_it_calls_itself():
+    with served(COUNTER) as serving:
+        running = await find_running(serving.head_url)
+    assert set(running.agents) == {AGENT}
+    assert set(running.addresses["responses_api_models"]) == {"policy_model"}
+    assert head_url({"head_server": {"host": "0.0.0.0", "port": 5}}) == "http://127.0.0.1:5"
+    assert head_url({}) == "http://127.0.0.1:11000"

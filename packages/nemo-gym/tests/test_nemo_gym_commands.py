@@ -1,0 +1,240 @@
+"""The `ng_*` commands as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ludus_nemo_gym import commands
+from servers import Server
+
+KEY = "your-openai-api-key"
+PATHS = (
+    "resources_servers/example_single_tool_call/configs/example_single_tool_call.yaml,"
+    "responses_api_models/openai_model/configs/openai_model.yaml"
+)
+QUERY = {
+    "responses_create_params": {
+        "input": [
+            {"role": "developer", "content": "You are a helpful assistant."},
+            {"role": "user", "content": "What is the weather in Seattle?"},
+        ]
+    }
+}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def command(name: str, *arguments: str) -> list[str]:
+    """A command as its entry point runs it."""
+    module = "ludus_nemo_gym.client" if name == "main" else "ludus_nemo_gym.commands"
+    return [sys.executable, "-c", f"from {module} import {name}; {name}()", *arguments]
+
+
+def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    return subprocess.run(command(name, *arguments), capture_output=True, text=True, env=variables, timeout=60)
+
+
+def called(name: str, *arguments: str) -> int:
+    """The same in this process: quicker."""
+    with pytest.raises(SystemExit) as ended:
+        getattr(commands, name)(list(arguments))
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def env_yaml(server: Server) -> str:
+    """The quickstart's file, with a server of ours in the place of OpenAI's."""
+    text = f"policy_base_url: {server.url}\npolicy_api_key: {KEY}\npolicy_model_name: gpt-4.1-2025-04-14\n"
+    Path("env.yaml").write_text(text)
+    return text
+
+
+@pytest.fixture
+def started(env_yaml: str) -> Iterator[str]:
+    """`ng_run` as in the quickstart, on any free port; what tells other commands where that is."""
+    process = subprocess.Popen(
+        command("ng_run", f"+config_paths=[{PATHS}]", "++head_server.port=0"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    said = ""
+    deadline = time.monotonic() + 60
+    while "ready" not in said and process.poll() is None and time.monotonic() < deadline:
+        said += process.stdout.readline()
+    try:
+        assert "ready" in said, said
+        found = re.search(r"head +head +http://127.0.0.1:(\d+)", said)
+        assert found is not None, said
+        yield f"++head_server.port={found[1]}"
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, rest
+    assert KEY not in said + rest
+
+
+def test_the_quickstart_works_as_it_is_written(started: str, server: Server):
+    Path("weather_query.jsonl").write_text(json.dumps(QUERY) + "\n")
+    done = run(
+        "ng_collect_rollouts",
+        "+agent_name=example_single_tool_call_simple_agent",
+        "+input_jsonl_fpath=weather_query.jsonl",
+        "+output_jsonl_fpath=weather_rollouts.jsonl",
+        started,
+    )
+    assert done.returncode == 0, done.stderr
+    (rollout,) = [json.loads(line) for line in Path("weather_rollouts.jsonl").read_text().splitlines()]
+    assert rollout["reward"] == 1.0
+    assert rollout["responses_create_params"]["input"] == QUERY["responses_create_params"]["input"]
+    assert rollout["response"]["output"][-1]["role"] == "assistant"
+    assert f"authorization: bearer {KEY}" in server.headers[0].decode().lower()
+    assert server.bodies[0]["model"] == "gpt-4.1-2025-04-14"
+    status = run("ng_status", started, "--json")
+    assert status.returncode == 0, status.stderr
+    names = {each["name"] for each in json.loads(status.stdout)["servers"]}
+    assert names == {"example_single_tool_call", "example_single_tool_call_simple_agent", "policy_model"}
+    asked = run("main", started)
+    assert asked.returncode == 0, asked.stderr
+    assert json.loads(asked.stdout)[-1]["role"] == "assistant"
+
+
+def test_a_dry_run_says_what_it_would_start(env_yaml: str, capsys: pytest.CaptureFixture[str]):
+    assert called("ng_run", f"+config_paths=[{PATHS}]", "+dry_run=true") == 0
+    told = capsys.readouterr().out
+    assert re.search(r"policy_model +openai gpt-4.1-2025-04-14 +127.0.0.1:any port", told)
+    assert re.search(r"head +.*127.0.0.1:11000", told)
+    assert KEY not in told
+
+
+def test_without_values_it_says_which_and_what_to_type(capsys: pytest.CaptureFixture[str]):
+    assert called("ng_run", f"+config_paths=[{PATHS}]") == 2
+    told = capsys.readouterr().err
+    assert "'++policy_base_url=VALUE' '++policy_api_key=VALUE' '++policy_model_name=VALUE'" in told
+    assert "env.yaml" in told
+    assert told.count("\n") == 1
+
+
+def test_the_configuration_is_printed_without_secrets(env_yaml: str, capsys: pytest.CaptureFixture[str]):
+    import yaml
+
+    assert called("ng_dump_config", f"+config_paths=[{PATHS}]", f"+header='Bearer {KEY}'") == 0
+    told = capsys.readouterr().out
+    assert KEY not in told
+    tree = yaml.safe_load(told)
+    assert tree["header"] == "Bearer ***"
+    assert tree["policy_model"]["responses_api_models"]["openai_model"]["openai_api_key"] == "***"
+    assert tree["policy_model"]["responses_api_models"]["openai_model"]["openai_model"] == "gpt-4.1-2025-04-14"
+
+
+def test_a_configuration_that_is_not_complete_can_be_printed_too(capsys: pytest.CaptureFixture[str]):
+    assert called("ng_dump_config", f"+config_paths=[{PATHS}]") == 0
+    assert "openai_api_key: ${policy_api_key}" in capsys.readouterr().out
+
+
+def test_a_new_environment_is_made_tested_and_can_be_launched(capsys: pytest.CaptureFixture[str]):
+    assert called("ng_init_resources_server", "+entrypoint=resources_servers/corner_shop") == 0
+    assert Path("resources_servers/corner_shop/environment.yaml").is_file()
+    done = run("ng_test", "+entrypoint=resources_servers/corner_shop")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout
+    capsys.readouterr()
+    paths = "resources_servers/corner_shop/configs/corner_shop.yaml,responses_api_models/local/configs/local.yaml"
+    assert called("ng_run", f"+config_paths=[{paths}]", "+dry_run=true") == 0
+    assert "corner_shop_simple_agent" in capsys.readouterr().out
+
+
+def test_tests_that_fail_fail_the_command():
+    called("ng_init_resources_server", "+entrypoint=resources_servers/corner_shop")
+    Path("resources_servers/corner_shop/test_more.py").write_text("def test_it():\n    assert False\n")
+    assert run("ng_test", "+entrypoint=resources_servers/corner_shop").returncode == 1
+
+
+def test_rollouts_are_shown(capsys: pytest.CaptureFixture[str]):
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is cold."}]}
+    row = {**QUERY, "response": {"output": [message]}, "reward": 1.0, "_ng_task_index": 0, "_ng_rollout_index": 0}
+    Path("r.jsonl").write_text(json.dumps(row) + "\n")
+    assert called("ng_viewer", "+jsonl_fpath=r.jsonl") == 0
+    assert "What is the weather" in capsys.readouterr().out
+    assert called("ng_viewer", "+jsonl_fpath=r.jsonl", "+number=1") == 0
+    assert "It is cold." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ng_run",), "names no server"),
+        (("ng_run", "config.yaml"), "config.yaml must look like +key=value"),
+        (("ng_run", "+config_paths=[nothing.yaml]"), "there is no config nothing.yaml"),
+        (("ng_test",), "entrypoint is missing. Add +entrypoint=VALUE"),
+        (("ng_test", "+entrypoint=resources_servers/mcq"), "there is no environment mcq. Did you mean mcqa?"),
+        (("ng_test", "+entrypoint=../../"), "names no resources server"),
+        (("ng_init_resources_server", "+entrypoint=resources_servers/My-Game"), "cannot name an environment"),
+        (("ng_status", "++head_server.port=1"), "cannot reach http://127.0.0.1:1"),
+        (("ng_viewer", "+jsonl_fpath=none.jsonl"), "cannot read none.jsonl"),
+        (("ng_prepare_data", "+mode=example_validation"), "output_dirpath is missing"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+):
+    assert called(*arguments) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert said in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", sorted(commands.COMMANDS))
+@pytest.mark.parametrize("how", ["+help=true", "--help", "+h=true"])
+def test_every_command_explains_itself(name: str, how: str, capsys: pytest.CaptureFixture[str]):
+    assert called(name, how) == 0
+    told = capsys.readouterr().out
+    assert told.strip()
+    assert name in ("ng_help", "ng_version") or f"Example: {name} " in told
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]):
+    assert called("ng_help") == 0
+    told = capsys.readouterr().out
+    for name in commands.COMMANDS:
+        assert name in told
+    assert called("ng_version") == 0
+
+
+def test_nothing_outside_imports_this_package():
+    import ludus
+
+    root = Path(ludus.__file__).parent
+    found = [
+        str(path)
+        for path in root.rglob("*.py")
+        if "compat" not in path.relative_to(root).parts and re.search(r"\bludus\.compat\b", path.read_text())
+    ]
+    assert found == []
+
+
+def test_a_bug_is_told_as_one_and_shown_with_debug(monkeypatch: Any, capsys: pytest.CaptureFixture[str]):
+    def broken(*given: Any, **more: Any) -> Any:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(commands, "read_config", broken)
+    assert called("ng_dump_config") == 70
+    assert "RuntimeError: boom. This is a bug" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="boom"):
+        commands.ng_dump_config(["--debug"])

@@ -1,0 +1,54 @@
+"""What is printed of a configuration holds no secret, and hides nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ludus_nemo_gym.masking import is_secret_key, masked
+
+SECRETS = "policy_api_key openai_api_key hf_token mlflow_tracking_token password db_password client_secret apiKey"
+SECRETS += " AWS_SECRET_ACCESS_KEY authorization key token credentials x-api-key accessToken"
+OTHERS = "max_output_tokens tokenizer tokenizer_path token_id_capture return_token_id_information answer_key keys"
+OTHERS += " api_key_env eos_token stop_token key_metrics monkey secretary tokens"
+
+
+@pytest.mark.parametrize("key", SECRETS.split())
+def test_what_sounds_like_a_secret_is_one(key: str):
+    assert is_secret_key(key)
+    assert masked({"a": {key: "hunter2"}}) == {"a": {key: "***"}}
+
+
+@pytest.mark.parametrize("key", OTHERS.split())
+def test_what_only_resembles_one_is_shown(key: str):
+    assert masked({key: "value"}) == {key: "value"}
+
+
+def test_a_secret_is_masked_by_value_wherever_else_it_stands():
+    tree = {"policy_api_key": "sk-0123456789", "note": "with sk-0123456789 inside", "list": ["sk-0123456789"], "n": 1}
+    assert masked(tree) == {"policy_api_key": "***", "note": "with *** inside", "list": ["***"], "n": 1}
+    assert masked({"a": "Bearer abcdefghij"}, ["abcdefghij"]) == {"a": "Bearer ***"}
+
+
+def test_a_password_in_an_address_is_masked():
+    assert masked({"url": "https://me:hunter2@host/v1"}) == {"url": "https://me:***@host/v1"}
+
+
+def test_numbers_and_mappings_under_a_secrets_name_are_masked_too():
+    assert masked({"password": 1234, "credentials": {"user": "a"}}) == {"password": "***", "credentials": "***"}
+
+
+def test_what_only_says_where_a_secret_comes_from_is_shown():
+    tree = {"api_key": "${policy_api_key}", "token": "???", "password": None, "secret": ""}
+    assert masked(tree) == tree
+
+
+def test_a_default_inside_a_reference_is_not_shown():
+    assert masked({"api_key": "${oc.env:KEY,sk-0123}"}) == {"api_key": "***"}
+
+
+@given(st.recursive(st.text() | st.integers(), lambda inner: st.dictionaries(st.text(), inner) | st.lists(inner)))
+def test_a_secret_never_gets_through(tree: object):
+    secret = "sk-a-very-secret-key"
+    whole = masked({"tree": tree, "deep": [{"api_key": secret, "said": f"<{secret}>"}]})
+    assert secret not in repr(whole)

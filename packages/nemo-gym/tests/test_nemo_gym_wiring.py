@@ -1,0 +1,376 @@
+"""A configuration says what to start: in our words, without a secret in sight, and nothing that is not ours."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ludus_nemo_gym.config import read_config
+from ludus_nemo_gym.launch import AgentPart, Instance, Launch, ModelPart, RemotePart, ResourcesPart
+from ludus_nemo_gym.starting import FOREIGN, plan_of
+from ludus_nemo_gym.wiring import wire
+
+from ludus import UserError
+from ludus.environment import Environment, folders, read_file
+from ludus.models import open_model
+
+KEY = "sk-0123456789"
+POLICY = ["+policy_base_url=http://127.0.0.1:1/v1", f"+policy_api_key={KEY}", "+policy_model_name=m"]
+MCQA = "resources_servers/mcqa/configs/mcqa.yaml"
+OPENAI = "responses_api_models/openai_model/configs/openai_model.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def launched(*arguments: str, tree: dict[str, Any] | None = None) -> Launch:
+    return wire(read_config(arguments, initial=tree))
+
+
+def instance(launch: Launch, name: str) -> Instance:
+    return next(each for each in launch.servers if each.name == name)
+
+
+def model(implementation: str, **fields: Any) -> ModelPart:
+    tree = {"policy_model": {"responses_api_models": {implementation: fields}}}
+    part = instance(launched(tree=tree), "policy_model").part
+    assert isinstance(part, ModelPart)
+    return part
+
+
+@pytest.mark.parametrize("name", sorted(folders()))
+def test_every_environment_can_be_launched_with_its_own_agent(name: str):
+    launch = launched(f"+config_paths=[resources_servers/{name}/configs/{name}.yaml,{OPENAI}]", *POLICY)
+    agent = instance(launch, f"{name}_simple_agent").part
+    assert instance(launch, name).part == ResourcesPart(name, read_file(folders()[name]).settings)
+    assert isinstance(agent, AgentPart)
+    own = Environment.load(name).agent
+    assert agent.settings.items() <= own.config.model_dump().items()
+    assert (agent.resources, agent.model) == (name, "policy_model")
+    assert launch.notes == []
+    servers = {server.name: server for server in plan_of(launch).servers}
+    assert servers[f"{name}_simple_agent"].environment == servers[name].environment == name
+
+
+def test_the_quickstart_is_three_servers_and_a_head():
+    launch = launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY)
+    assert [each.name for each in launch.servers] == ["mcqa", "mcqa_simple_agent", "policy_model"]
+    assert (launch.head_host, launch.head_port) == ("127.0.0.1", 11000)
+    assert all((each.host, each.port, each.num_workers) == ("127.0.0.1", None, 1) for each in launch.servers)
+
+
+def test_addresses_workers_and_ports_are_taken_over():
+    block = "mcqa.resources_servers.mcqa"
+    launch = launched(
+        "+config_paths=[resources_servers/mcqa/configs/resources_only.yaml]",
+        "+default_host=127.0.0.2",
+        f"+{block}.port=4321",
+        f"+{block}.num_workers=3",
+        "+head_server={host: 127.0.0.3, port: 12345}",
+        "+port_range_low=5000",
+        "+port_range_high=5999",
+    )
+    mcqa = instance(launch, "mcqa")
+    assert (mcqa.host, mcqa.port, mcqa.num_workers) == ("127.0.0.2", 4321, 3)
+    assert (launch.head_host, launch.head_port, launch.ports) == ("127.0.0.3", 12345, (5000, 5999))
+    plan = plan_of(launch)
+    assert (plan.host, plan.head_port, plan.workers) == ("127.0.0.3", 12345, 3)
+    assert plan.servers[0].port == 4321
+
+
+def test_ports_of_a_range_are_all_different():
+    arguments = ["+port_range_low=21000", "+port_range_high=21999"]
+    plan = plan_of(launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, *arguments))
+    ports = [server.port for server in plan.servers]
+    assert len(set(ports)) == 3
+    assert all(21000 <= port <= 21999 for port in ports)
+
+
+@pytest.mark.parametrize("argument", ["+head_server.port=high", "+port_range_low=0", "+head_server.port=true"])
+def test_a_port_that_is_none_is_told(argument: str):
+    with pytest.raises(UserError, match="is no port"):
+        launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, argument)
+
+
+def test_a_key_is_named_by_a_variable_and_shown_nowhere():
+    launch = launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY)
+    part = instance(launch, "policy_model").part
+    assert isinstance(part, ModelPart)
+    assert part.block["api_key_env"] == "LUDUS_KEY_POLICY_MODEL"
+    assert launch.secrets == {"LUDUS_KEY_POLICY_MODEL": KEY}
+    assert KEY not in repr(launch)
+    assert KEY not in plan_of(launch).model_dump_json()
+
+
+def test_the_model_that_a_block_opens_has_the_key(monkeypatch: pytest.MonkeyPatch):
+    launch = launched(f"+config_paths=[{OPENAI}]", *POLICY)
+    for name, value in launch.secrets.items():
+        monkeypatch.setitem(os.environ, name, value)
+    part = instance(launch, "policy_model").part
+    assert isinstance(part, ModelPart)
+    opened: Any = open_model(part.block)
+    assert opened.name == "http://127.0.0.1:1/v1#m"
+    assert opened._authorisation() == {"Authorization": f"Bearer {KEY}"}
+
+
+def test_several_addresses_and_tokens_reach_the_model_for_training():
+    path = "responses_api_models/vllm_model/configs/vllm_model_for_training.yaml"
+    launch = launched(f"+config_paths=[{MCQA},{path}]", *POLICY, "+policy_base_url=[http://a/v1,http://b/v1]")
+    part = instance(launch, "policy_model").part
+    assert isinstance(part, ModelPart)
+    assert part.tokens
+    assert part.block == {
+        "type": "vllm",
+        "model": "m",
+        "base_url": ["http://a/v1", "http://b/v1"],
+        "reasoning": "reasoning_content",
+        "prefix": "message",
+        "api_key_env": "LUDUS_KEY_POLICY_MODEL",
+    }
+    assert plan_of(launch).tokens
+    open_model(part.block)
+
+
+def test_implementations_become_blocks():
+    url = "http://h/v1"
+    assert model("inference_provider", base_url=url, model="m").block == {
+        "type": "openai",
+        "model": "m",
+        "base_url": url,
+        "api": "chat",
+    }
+    azure = model("azure_openai_model", openai_base_url=url, openai_model="d", default_query={"api-version": "v"})
+    assert azure.block == {"type": "azure", "model": "d", "base_url": url, "api_version": "v"}
+    vllm = model("vllm_model", base_url=url, model="m", uses_reasoning_parser=False, sampling_overrides={"top_k": -1})
+    assert vllm.block["reasoning"] == "think"
+    assert vllm.block["extra_body"] == {"top_k": -1}
+    assert model("litellm_model", model="openai/m").block == {"type": "openai", "model": "m"}
+    assert model("litellm_model", model="mistral/m", base_url=url).block["model"] == "mistral/m"
+    assert model("scripted", script="a.yaml").block == {"type": "scripted", "script": "a.yaml"}
+    assert model("local").block == {"type": "local"}
+    assert model("sglang", base_url=url, model="m", temperature=0.5).block["temperature"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("implementation", "fields", "problem"),
+    [
+        ("litellm_model", {"model": "mistral/m"}, "is a provider that Ludus does not know"),
+        ("local_vllm_model", {"model": "m"}, "would start vLLM"),
+        ("openai_model", {"openai_base_url": "h/v1", "openai_model": "m"}, "'h/v1' is no address"),
+        ("openai_model", {"openai_base_url": "http://h"}, "policy_model names no model"),
+        ("opena_model", {}, r"no model server opena_model. Did you mean openai_model\?"),
+    ],
+)
+def test_a_model_that_cannot_be_is_told(implementation: str, fields: dict[str, Any], problem: str):
+    with pytest.raises(UserError, match=problem):
+        model(implementation, **fields)
+
+
+def test_settings_are_taken_over_and_those_that_mean_nothing_are_noted():
+    block = "mcqa.resources_servers.mcqa"
+    arguments = [f"+{block}.grading_mod=x", f"+{block}.grading_mode=lenient_boxed", f"+{block}.compat=true"]
+    launch = launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, *arguments)
+    part = instance(launch, "mcqa").part
+    assert isinstance(part, ResourcesPart)
+    assert part.settings == {"grading_mode": "lenient_boxed", "compat": True}
+    assert launch.notes == ["mcqa: resources server setting grading_mod means nothing here. Did you mean grading_mode?"]
+    served = {server.name: server.settings for server in plan_of(launch).servers}
+    settings = {"resources.grading_mode": "lenient_boxed", "resources.compat": True}
+    assert served["mcqa"] == settings
+    assert served["mcqa_simple_agent"] == {**settings, "agent.max_steps": 1}
+    Environment.load("mcqa").configure(served["mcqa_simple_agent"])
+
+
+def test_a_secret_of_an_environment_that_it_looks_up_itself_becomes_a_variable():
+    launch = launched(
+        f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, "+mcqa.resources_servers.mcqa.google_api_key=AIza1234"
+    )
+    assert launch.secrets["GOOGLE_API_KEY"] == "AIza1234"
+    assert "AIza1234" not in repr(launch)
+
+
+def test_a_judge_is_one_of_the_models():
+    path = "resources_servers/math_with_judge/configs/math_stack_overflow.yaml"
+    judge = {"responses_api_models": {"vllm_model": {"base_url": "http://j/v1", "api_key": KEY, "model": "j"}}}
+    name = "++math_with_judge.resources_servers.math_with_judge.judge_model_server.name=the_judge"
+    launch = launched(f"+config_paths=[{path},{OPENAI}]", *POLICY, name, tree={"the_judge": judge})
+    part = instance(launch, "math_with_judge").part
+    assert isinstance(part, ResourcesPart)
+    assert part.settings["should_use_judge"] is True
+    assert part.settings["judge"] == "vllm"
+    assert part.settings["judge_settings"] == {
+        "model": "j",
+        "base_url": "http://j/v1",
+        "api_key_env": "LUDUS_KEY_THE_JUDGE",
+    }
+    open_model(part.settings["judge"], part.settings["judge_settings"])
+
+
+THEIRS = """
+config_paths: [responses_api_models/vllm_model/configs/vllm_model.yaml]
+math_judged:
+  resources_servers:
+    math_with_judge:
+      entrypoint: app.py
+      judge_model_server: {type: responses_api_models, name: policy_model}
+      judge_responses_create_params: {input: [], temperature: 0}
+      should_use_judge: false
+      library_verifier_max_concurrency: 32
+      domain: math
+      verified: true
+math_judged_simple_agent:
+  responses_api_agents:
+    simple_agent:
+      entrypoint: app.py
+      resources_server: {type: resources_servers, name: math_judged}
+      model_server: {type: responses_api_models, name: policy_model}
+      datasets:
+      - {name: train, type: train, license: TBD, jsonl_fpath: data/train.jsonl, num_repeats: 1}
+"""
+
+
+def test_a_configuration_as_they_are_written_elsewhere_works(tmp_path: Path):
+    (tmp_path / "theirs.yaml").write_text(THEIRS)
+    launch = launched("+config_paths=[theirs.yaml]", *POLICY)
+    part = instance(launch, "math_judged").part
+    assert isinstance(part, ResourcesPart)
+    assert part.environment == "math_with_judge"
+    assert part.settings["judge_responses_create_params"] == {"temperature": 0}
+    assert launch.notes == ["math_judged: resources server setting library_verifier_max_concurrency means nothing here"]
+    for server in plan_of(launch).servers:
+        if server.environment is not None:
+            Environment.load(server.environment).configure(server.settings)
+
+
+def test_max_steps_is_the_environments_unless_the_configuration_says():
+    block = {"resources_server": {"type": "resources_servers", "name": "mcqa"}}
+    block["model_server"] = {"type": "responses_api_models", "name": "policy_model"}
+    tree = {
+        "plain": {"responses_api_agents": {"simple_agent": {**block, "max_steps": None}}},
+        "long": {"responses_api_agents": {"simple_agent": {**block, "max_steps": 9}}},
+        "once": {"responses_api_agents": {"tool_simulation_agent": block}},
+    }
+    launch = launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, tree=tree)
+    parts = {name: instance(launch, name).part for name in tree}
+    assert parts["plain"] == AgentPart("simple", {"max_steps": 1}, "mcqa", "policy_model")
+    assert parts["long"] == AgentPart("simple", {"max_steps": 9}, "mcqa", "policy_model")
+    assert parts["once"] == AgentPart("single_turn", {}, "mcqa", "policy_model")
+    plan_of(launch)
+    assert launch.notes == ["once: mcqa is played by its own agent, simple, not by single_turn"]
+
+
+def test_an_agent_without_resources_or_with_made_up_rewards_is_refused():
+    agent = "mcqa_simple_agent.responses_api_agents.simple_agent"
+    with pytest.raises(UserError, match="mcqa_simple_agent has no resources_server"):
+        launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, f"++{agent}.resources_server=null")
+    with pytest.raises(UserError, match="skip_verification would make up rewards"):
+        launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, f"++{agent}.skip_verification=true")
+
+
+def foreign(kind: str = "resources_servers", **fields: Any) -> dict[str, Any]:
+    return {"theirs": {kind: {"sudoku_xl": {"entrypoint": "app.py", **fields}}}}
+
+
+def test_a_server_that_nobody_has_is_told_with_what_there_is():
+    with pytest.raises(UserError, match=r"theirs: there is no resources server sudoku_xl. Known: .*mcqa"):
+        launched(tree=foreign())
+    with pytest.raises(UserError, match=r"theirs: there is no agent sudoku_xl. Known: .*simple_agent"):
+        launched(tree=foreign("responses_api_agents"))
+
+
+def test_foreign_code_is_not_started_but_may_run_elsewhere(tmp_path: Path):
+    code = tmp_path / "resources_servers" / "sudoku_xl" / "app.py"
+    code.parent.mkdir(parents=True)
+    code.write_text("raise SystemExit('this must not run')")
+    with pytest.raises(UserError, match=r"sudoku_xl/app.py is not Ludus's code.*'\+\+theirs.*url=http://HOST:PORT'"):
+        launched(tree=foreign())
+    for where in ({"url": "http://h:1/"}, {"host": "h", "port": 1}):
+        assert instance(launched(tree=foreign(**where)), "theirs").part == RemotePart("http://h:1")
+
+
+def test_our_agent_plays_on_a_foreign_server():
+    block = {"resources_server": {"type": "resources_servers", "name": "theirs"}, "max_steps": 3}
+    block["model_server"] = {"type": "responses_api_models", "name": "policy_model"}
+    agent = {"agent": {"responses_api_agents": {"simple_agent": block}}}
+    launch = launched(f"+config_paths=[{OPENAI}]", *POLICY, tree={**foreign(url="http://h:1"), **agent})
+    servers = {server.name: server for server in plan_of(launch).servers}
+    assert servers.keys() == {"agent", "policy_model"}
+    assert servers["agent"].resources == "http://h:1"
+    assert servers["agent"].environment == str(FOREIGN)
+    assert servers["agent"].settings == {"agent.max_steps": 3}
+    assert Environment.load(str(FOREIGN)).name == "foreign"
+
+
+def test_an_environment_of_ours_may_run_elsewhere_and_is_played_from_here():
+    launch = launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, "+mcqa.resources_servers.mcqa.url=http://h:1")
+    assert instance(launch, "mcqa").part == RemotePart("http://h:1", "mcqa")
+    servers = {server.name: server for server in plan_of(launch).servers}
+    assert "mcqa" not in servers
+    agent = servers["mcqa_simple_agent"]
+    assert (agent.environment, agent.resources) == ("mcqa", "http://h:1")
+    assert agent.settings == {"agent.max_steps": 1}
+
+
+@pytest.mark.parametrize("block", ["mcqa_simple_agent.responses_api_agents.simple_agent.resources_server"])
+def test_a_reference_without_a_type_must_lead_somewhere_too(block: str):
+    with pytest.raises(UserError, match=r"mcqa_simple_agent: resources_server: there is no nobody"):
+        launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, f"+{block}={{type: null, name: nobody}}")
+
+
+def test_a_judge_that_is_none_is_told():
+    judge = "+math_with_judge.resources_servers.math_with_judge.judge_model_server"
+    path = "resources_servers/math_with_judge/configs/math_with_judge.yaml"
+    with pytest.raises(UserError, match="math_with_judge: judge_model_server: there is no nobody"):
+        launched(f"+config_paths=[{path},{OPENAI}]", *POLICY, f"{judge}={{name: nobody}}")
+
+
+def test_a_foreign_model_is_asked_through_ours():
+    launch = launched(tree=foreign("responses_api_models", host="h", port=1))
+    (server,) = plan_of(launch).servers
+    assert server.spec == {"type": "openai", "base_url": "http://h:1/v1", "model": "theirs"}
+
+
+def test_our_environment_is_used_although_a_clone_is_here(tmp_path: Path):
+    folder = tmp_path / "resources_servers" / "mcqa"
+    (folder / "configs").mkdir(parents=True)
+    (folder / "app.py").write_text("raise SystemExit('this must not run')")
+    tree = {"mcqa": {"resources_servers": {"mcqa": {"entrypoint": "app.py", "domain": "knowledge"}}}}
+    (folder / "configs" / "mcqa.yaml").write_text(yaml.safe_dump(tree))
+    launch = launched(f"+config_paths=[{MCQA}]")
+    assert instance(launch, "mcqa").part == ResourcesPart("mcqa")
+    assert launch.notes == ["mcqa is Ludus's environment mcqa, not resources_servers/mcqa/app.py"]
+
+
+def test_a_configuration_without_servers_is_told():
+    with pytest.raises(UserError, match="names no server"):
+        launched("+limit=3")
+
+
+def test_what_nemo_rl_hands_over_is_enough():
+    initial = {
+        "config_paths": ["responses_api_models/vllm_model/configs/vllm_model_for_training.yaml", MCQA],
+        "policy_model_name": "m",
+        "policy_api_key": "dummy_key",
+        "policy_base_url": ["http://a/v1", "http://b/v1"],
+        "default_host": "127.0.0.1",
+        "port_range_low": 5000,
+        "port_range_high": 5999,
+        "global_aiohttp_connector_limit": 100,
+        "global_aiohttp_connector_limit_per_host": 10,
+        "ray_head_node_address": "10.0.0.1:6379",
+        "head_server": {"host": "0.0.0.0", "port": 6001},
+        "uv_venv_dir": "/somewhere",
+        "mcqa_simple_agent": {"responses_api_agents": {"simple_agent": {"max_steps": 2}}},
+    }
+    launch = launched(tree=initial)
+    assert (launch.head_host, launch.head_port) == ("0.0.0.0", 6001)
+    assert [each.name for each in launch.servers] == ["policy_model", "mcqa", "mcqa_simple_agent"]
+    agent = instance(launch, "mcqa_simple_agent").part
+    assert isinstance(agent, AgentPart)
+    assert agent.settings == {"max_steps": 2}
+    assert launch.notes == []

@@ -1,0 +1,1 @@
+"""Two collections and what their difference shows: the work of `ludus compare`."""

@@ -1,0 +1,176 @@
+"""Is B better than A? Paired statistics on the tasks that both have tried, and one sentence that overstates nothing.
+
+The unit is the task: what counts is the difference between B's and A's mean reward on it, so that neither repeats nor
+hard tasks are taken for evidence that they are not. A rollout without a reward is left out and counted, never a 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from statistics import NormalDist, fmean
+from typing import Any
+
+from ludus.collection.statistics import _T95
+from ludus.compare.scores import Scores, TaskScore
+
+RESAMPLES = 10_000
+
+#: Up to this many tasks are resampled one by one. Ten thousand times more tasks than this would take minutes, and the
+#: expansion that is used instead differs from resampling by less than the noise that 10,000 resamples have.
+RESAMPLED = 1000
+
+#: With fewer tasks no result can be significant: the most extreme of 2^5 signs has a chance of 1 in 16.
+FEWEST = 6
+POWER = 0.8
+SIGNIFICANT = 0.05
+
+_NORMAL = NormalDist()
+
+
+@dataclass
+class Comparison:
+    """What two collections show. `mean_a` and `mean_b` are means over the tasks that both have a reward for."""
+
+    tasks: int
+    mean_a: float
+    mean_b: float
+    interval: tuple[float, float] | None
+    detectable: float | None
+    mcnemar: dict[str, Any] | None
+    same_everywhere: bool
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def difference(self) -> float:
+        """How much more B earns than A."""
+        return self.mean_b - self.mean_a
+
+    def sentence(self) -> str:
+        """What can honestly be said."""
+        tasks, interval = f"{self.tasks:,} task{'' if self.tasks == 1 else 's'}", self.interval
+        if self.same_everywhere:
+            return f"No difference was found: A and B earn the same on each of {tasks}."
+        if interval is None or self.tasks < FEWEST:
+            return f"{tasks} cannot tell: B's mean reward minus A's is {say(self.difference)}, which may be chance."
+        low, high = interval
+        if low > 0:
+            return f"B is better than A by {self._amount(low, high, tasks)}{self._doubt(found=True)}."
+        if high < 0:
+            return f"A is better than B by {self._amount(-high, -low, tasks)}{self._doubt(found=True)}."
+        size = f"B minus A is {say(self.difference)}, 95 % {say(low)} to {say(high)}, {tasks}"
+        power = f"one of {say(self.detectable or 0.0)} or more would have been, with 80 % power"
+        return f"No difference was found ({size}); {power}{self._doubt(found=False)}."
+
+    def _amount(self, low: float, high: float, tasks: str) -> str:
+        if low == high:
+            return f"{say(low)} on each of {tasks}"
+        return f"{say(abs(self.difference))} (95 % {say(low)} to {say(high)}, {tasks})"
+
+    def _doubt(self, found: bool) -> str:
+        """What McNemar's test has to say where it comes to another result."""
+        if self.mcnemar is None or (self.mcnemar["p"] <= SIGNIFICANT) == found:
+            return ""
+        says = "does not confirm it" if found else "alone finds one"
+        return f"; McNemar's exact test {says} (p = {self.mcnemar['p']:.2g})"
+
+
+def compare(a: Scores, b: Scores) -> Comparison | None:
+    """Compare B with A on the tasks that both have a reward for; None where there are none."""
+    common = [name for name, score in a.tasks.items() if score.count and name in b.tasks and b.tasks[name].count]
+    if not common:
+        return None
+    pairs = [(a.tasks[name], b.tasks[name]) for name in common]
+    differences = [theirs.mean - ours.mean for ours, theirs in pairs]
+    return Comparison(
+        tasks=len(common),
+        mean_a=fmean(ours.mean for ours, _ in pairs),
+        mean_b=fmean(theirs.mean for _, theirs in pairs),
+        interval=interval_of_mean(differences),
+        detectable=detectable(differences),
+        mcnemar=majorities(pairs) if all(each.binary for pair in pairs for each in pair) else None,
+        same_everywhere=not any(differences),
+    )
+
+
+def interval_of_mean(values: Sequence[float], seed: int = 0) -> tuple[float, float] | None:
+    """The 95 % bootstrap interval of a mean, one value a task; None for fewer than two.
+
+    The percentile interval of 10,000 resamples is too narrow for few tasks. So its percentiles are those that make it
+    as wide as Student's t would: below 2.5 % and above 97.5 % (Hesterberg's expanded percentile interval). For many
+    tasks the percentiles come from the cumulants of the same bootstrap distribution, which are known exactly.
+    """
+    n = len(values)
+    if n < 2:
+        return None
+    tail = _NORMAL.cdf(-math.sqrt(n / (n - 1)) * _t95(n - 1))
+    if n > RESAMPLED:
+        return _expanded(values, tail), _expanded(values, 1 - tail)
+    draw = Random(seed).choices
+    means = sorted(sum(draw(values, k=n)) / n for _ in range(RESAMPLES))
+    cut = int(tail * RESAMPLES)
+    return means[cut], means[RESAMPLES - 1 - cut]
+
+
+def _expanded(values: Sequence[float], share: float) -> float:
+    """A percentile of the bootstrap distribution of the mean, by the Cornish-Fisher expansion."""
+    n, mean = len(values), fmean(values)
+    second, third, fourth = (fmean((value - mean) ** power for value in values) for power in (2, 3, 4))
+    if second == 0:
+        return mean
+    skew, kurtosis = third / math.sqrt(second**3 * n), (fourth / second**2 - 3) / n
+    z = _NORMAL.inv_cdf(share)
+    shift = skew * (z**2 - 1) / 6 + kurtosis * (z**3 - 3 * z) / 24 - skew**2 * (2 * z**3 - 5 * z) / 36
+    return mean + math.sqrt(second / n) * (z + shift)
+
+
+def detectable(differences: Sequence[float]) -> float | None:
+    """The smallest difference that as many tasks, as noisy as these, would show with 80 % power at the 5 % level."""
+    n = len(differences)
+    if n < FEWEST or not any(differences):
+        return None
+    mean = fmean(differences)
+    error = math.sqrt(math.fsum((each - mean) ** 2 for each in differences) / (n - 1) / n)
+    return (_t95(n - 1) + _NORMAL.inv_cdf(POWER)) * error or None
+
+
+def majorities(pairs: Sequence[tuple[TaskScore, TaskScore]]) -> dict[str, Any]:
+    """McNemar's exact test on whether the majority of a task's rollouts passed.
+
+    Repeats of a task are not independent, so they are not paired with each other. A task that is undecided on a side
+    (half of its rollouts passed) takes no part.
+    """
+    only_a = only_b = undecided = 0
+    for ours, theirs in pairs:
+        if ours.undecided or theirs.undecided:
+            undecided += 1
+        elif ours.passes != theirs.passes:
+            only_a += ours.passes
+            only_b += theirs.passes
+    return {"only_a": only_a, "only_b": only_b, "undecided": undecided, "p": mcnemar(only_a, only_b)}
+
+
+def mcnemar(only_a: int, only_b: int) -> float:
+    """The chance that tasks on which A and B disagree split at least as unevenly as they do, if neither were better."""
+    n, fewer = only_a + only_b, min(only_a, only_b)
+    if only_a == only_b:
+        return 1.0
+    term = math.exp(math.lgamma(n + 1) - math.lgamma(fewer + 1) - math.lgamma(n - fewer + 1) - n * math.log(2))
+    total = 0.0
+    for passed in range(fewer, -1, -1):
+        total += term
+        term *= passed / (n - passed + 1)
+        if term < total * 1e-17:
+            break
+    return min(1.0, 2 * total)
+
+
+def say(value: float) -> str:
+    """A reward with three decimals, or as many as show that it is not 0."""
+    return f"{value:.3f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1g}"
+
+
+def _t95(freedom: int) -> float:
+    return _T95[freedom - 1] if freedom <= len(_T95) else 1.96

@@ -1,0 +1,139 @@
+"""Sentences and words: as the tokenizers of the reference cut them, and calm where a text is hostile."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ludus.environments.instruction_following.instructions.sentences import punkt_sentences, rule_sentences
+from ludus.environments.instruction_following.instructions.words import tokens, words
+
+MARKS = [
+    ".",
+    "..",
+    "...",
+    "!",
+    "?",
+    '"',
+    "'",
+    "''",
+    "”",
+    ")",
+    "(",
+    " ",
+    "\n",
+    "--",
+    "-",
+    ",",
+    ":",
+    "Mr.",
+    "U.S.",
+    "p.m.",
+]
+MARKS += ["Ph.D.", "5", "A", "b.", "can't", "gonna", "Inc. ", "We ", "`", "\ufdd0", "\ufdd1", "\ud800"]
+hostile = st.one_of(st.text(), st.lists(st.sampled_from(MARKS), max_size=30).map("".join))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("", []),
+        ("  \n ", []),
+        ("One here. Two here! Three?", ["One here.", "Two here!", "Three?"]),
+        ("no mark at all", ["no mark at all"]),
+        ("Dr. Li met Mrs. Wu.", ["Dr. Li met Mrs. Wu."]),
+        ("It costs 3.50 now. Cheap.", ["It costs 3.50 now.", "Cheap."]),
+        ("She came at 5 p.m. It rained.", ["She came at 5 p.m.", "It rained."]),
+        ("The U.S. Navy came.", ["The U.S. Navy came."]),
+        ("J. Smith wrote it. Plan B. We wait.", ["J. Smith wrote it.", "Plan B.", "We wait."]),
+        ("Wait... what? Yes.", ["Wait... what?", "Yes."]),
+        ('He said "go." Then he went.', ['He said "go."', "Then he went."]),
+        ("(Really.) Yes.", ["(Really.)", "Yes."]),
+        ("What?! No.", ["What?!", "No."]),
+        ("Page 5. Then 6.", ["Page 5.", "Then 6."]),
+        ("Only 5. apples came.", ["Only 5. apples came."]),
+        ("one.two", ["one.two"]),
+        ("One here.\nTwo here.", ["One here.", "Two here."]),
+    ],
+)
+def test_punkt_ends_a_sentence_where_a_period_belongs_to_nothing_else(text: str, sentences: list[str]) -> None:
+    assert punkt_sentences(text) == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("", []),
+        ("Owls sleep. Owls dream!", ["Owls sleep.", "Owls dream!"]),
+        ("Mr. Li has a Ph.D. and 2.5 cats.", ["Mr. Li has a Ph.D. and 2.5 cats."]),
+        ("See ludus.org now. Go.", ["See ludus.org now.", "Go."]),
+        ("Acme Inc. sells e.g. tea.", ["Acme Inc. sells e.g. tea."]),
+        ("He left Acme Inc. He left the U.S.A. It rained.", ["He left Acme Inc", "He left the U.S.A.", "It rained."]),
+        ("Well... no", ["Well...", "no"]),
+        ("No!!", ["No!", "!"]),
+        ('He said "go." Then "why?" Yes', ['He said "go".', 'Then "why"?', "Yes"]),
+        ("Version 1.2.3 came.", ["Version 1.2.", "3 came."]),
+        ("One\nline", ["One line"]),
+    ],
+)
+def test_rules_end_a_sentence_at_every_mark_they_do_not_know(text: str, sentences: list[str]) -> None:
+    assert rule_sentences(text) == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        ("She can't wait, can she?", ["She", "ca", "n't", "wait", ",", "can", "she", "?"]),
+        ("It's Jo's, they'll say 'yes'.", ["It", "'s", "Jo", "'s", ",", "they", "'ll", "say", "'", "yes", "'", "."]),
+        ('He said "go".', ["He", "said", "``", "go", "''", "."]),
+        ("U.S.A. wins 1,000 (or 3:1)...", ["U.S.A.", "wins", "1,000", "(", "or", "3:1", ")", "..."]),
+        ("I cannot -- gonna std::x", ["I", "can", "not", "--", "gon", "na", "std", ":", ":x"]),
+        ("one.two end.", ["one.two", "end", "."]),
+        ("don\u2019t \u2014 50% #1", ["don", "\u2019", "t", "\u2014", "50", "%", "#", "1"]),
+    ],
+)
+def test_tokens_are_those_of_the_treebank(text: str, expected: list[str]) -> None:
+    assert tokens(text) == expected
+
+
+def test_words_are_whole_and_have_no_marks() -> None:
+    text = "«She» can\u2019t wait; a well-known U.S. firm pays 1,000.50 -- or -5... to 'em/us!"
+    expected = [
+        "She",
+        "can\u2019t",
+        "wait",
+        "a",
+        "well-known",
+        "U.S",
+        "firm",
+        "pays",
+        "1,000.50",
+        "or",
+        "5",
+        "to",
+        "em/us",
+    ]
+    assert words(text) == expected
+
+
+@given(hostile)
+def test_nothing_raises_and_nothing_but_blanks_gets_lost(text: str) -> None:
+    assert "".join("".join(punkt_sentences(text)).split()) == "".join(text.split())
+    rule_sentences(text)
+    assert all(token and not token.isspace() for token in tokens(text))
+    assert all(word in text for word in words(text))
+
+
+@pytest.mark.parametrize(
+    "piece", ['"', "'", "a'", "a.", ". ", "?", "...", "--", "::", "a ", " ", "\n", "U.S. ", "`", "a-"]
+)
+def test_long_hostile_texts_take_linear_time(piece: str) -> None:
+    text = piece * (100_000 // len(piece))
+    for function in (punkt_sentences, rule_sentences, tokens, words):
+        began = time.process_time()
+        function(text)
+        assert time.process_time() - began < 1.0, function.__name__

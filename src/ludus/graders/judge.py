@@ -1,0 +1,253 @@
+"""A model that says whether two answers mean the same.
+
+A judge that could not be reached has said nothing: whatever goes wrong on the way is a `Failure` of kind `judge`, and
+the rollout has no reward. A reply that came, and holds no verdict, is a verdict that the answers differ.
+
+The answer under judgement was written by a model that is rewarded for persuading. It stands between marks that it
+cannot know, and what could be taken for a verdict, or for the end of a message, is broken up in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+
+from ludus.errors import Failure
+from ludus.model import Model, Request
+from ludus.models import open_model
+from ludus.models.scripted import ScriptedModel
+from ludus.resources import ResourcesConfig
+from ludus.response import Item, Response, is_message
+from ludus.usage import add_usage
+
+_FIELD = re.compile(
+    r"\{\{|\}\}|\{(question|expected_answer|generated_answer|equal_label|not_equal_label|mark)\}", re.ASCII
+)
+_CONTROL_TOKEN = re.compile(r"<(?=[|\uff5c])")
+
+
+class JudgeModelConfig(ResourcesConfig):
+    """Settings of an environment that can ask a model to judge."""
+
+    #: The model that judges, as on the command line: `URL#NAME`, `openai:NAME`, `local`, `scripted:FILE`.
+    judge: str | None = None
+
+    #: Settings of that model, such as `{retries: 8}`.
+    judge_settings: dict[str, Any] = {}
+
+    #: What each request to it holds besides the prompt, such as `{temperature: 0}`.
+    judge_responses_create_params: dict[str, Any] = {}
+
+    #: How many requests it gets at a time; null for any number.
+    judge_endpoint_max_concurrency: PositiveInt | None = 64
+
+    #: How long one request may take.
+    judge_timeout_seconds: PositiveFloat = 120.0
+
+
+class JudgeConfig(JudgeModelConfig):
+    """Settings of an environment that can ask a judge whether two answers are equal."""
+
+    #: How often it is asked, until more than half of the votes are for equal or that cannot happen any more.
+    judge_votes: PositiveInt = 1
+
+    #: How many of its verdicts are kept for answers that come again; 0 for none.
+    judge_cache_size: NonNegativeInt = 4096
+
+
+@dataclass(frozen=True)
+class Rubric:
+    """How a judge is asked and how its reply is read.
+
+    The template may hold `{question}`, `{expected_answer}`, `{generated_answer}`, the two labels (`{equal_label}`,
+    `{not_equal_label}`) and `{mark}`, a word that is new with every prompt and cannot be guessed; `{{` is a brace.
+    """
+
+    template: str
+    system: str | None = None
+    equal: str = "[[A=B]]"
+    not_equal: str = "[[A!=B]]"
+    guarded: bool = True
+
+    def ask(self, question: str, expected: str, answer: str, *, swapped: bool = False) -> list[Item]:
+        """The prompt, as items. `swapped` exchanges the places of the expected answer and the given one."""
+        if self.guarded:
+            answer = self.guard(answer)
+        first, second = (answer, expected) if swapped else (expected, answer)
+        fields = {
+            "question": question,
+            "expected_answer": first,
+            "generated_answer": second,
+            "equal_label": self.equal,
+            "not_equal_label": self.not_equal,
+            "mark": blake2b("\0".join((question, first, second)).encode("utf-8", "replace"), digest_size=6).hexdigest(),
+        }
+        text = _FIELD.sub(lambda found: fields[found[1]] if found[1] else found[0][0], self.template)
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": text}]
+
+    def guard(self, answer: str) -> str:
+        """The answer without anything that would read as a verdict when the judge quotes it, or as a control token."""
+        for label in sorted((self.equal, self.not_equal), key=len, reverse=True):
+            if len(label) > 1:
+                answer = answer.replace(label, f"{label[0]} {label[1:]}")
+        return _CONTROL_TOKEN.sub("< ", answer)
+
+    def label(self, response: Response) -> str | None:
+        """The verdict of a reply: the label that comes first in the last part of a message that ends the reply."""
+        last = response.output[-1] if response.output else None
+        content = last.get("content") if last is not None and is_message(last) else None
+        if isinstance(content, list) and content and isinstance(content[-1], dict):
+            content = content[-1].get("text")
+        if not isinstance(content, str):
+            return None
+        found = [(content.find(label), -len(label), label) for label in (self.equal, self.not_equal)]
+        return min((each for each in found if each[0] >= 0), default=(0, 0, None))[2]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a judge made of two answers: a verdict, and each request with its reply."""
+
+    equal: bool
+    records: list[dict[str, Any]]
+
+
+class Judge:
+    """A model with manners: asked a few at a time, under a deadline, and not twice about the same answer.
+
+    judge = Judge(model)
+    evaluation = await judge.compare(rubric, "Which planet is largest?", "Jupiter", "It is Jupiter.")
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        params: dict[str, Any] | None = None,
+        concurrency: int | None = 64,
+        timeout: float = 120.0,
+        votes: int = 1,
+        cache_size: int = 4096,
+    ) -> None:
+        self.model = model
+        self.params = params or {}
+        self.timeout = timeout
+        self.votes = votes
+        self.usage: dict[str, Any] = {}
+        self._slots = asyncio.Semaphore(concurrency) if concurrency else nullcontext()
+        self._cache: OrderedDict[Any, dict[str, Any]] = OrderedDict()
+        self._cache_size = cache_size
+
+    async def compare(
+        self, rubric: Rubric, question: str, expected: str, answer: str, *, swapped: bool = False, again: bool = False
+    ) -> Evaluation:
+        """Ask whether two answers mean the same. `again` asks anew although the same may have been asked before."""
+        prompt = rubric.ask(question, expected, answer, swapped=swapped)
+        key = (rubric, prompt[-1]["content"], swapped, again)
+        records: list[dict[str, Any]] = []
+        equal = 0
+        while 2 * equal <= self.votes and 2 * (len(records) - equal) < self.votes:
+            record = await self._record(rubric, prompt, (*key, len(records)))
+            equal += record["verdict_label"] == rubric.equal
+            records.append(record)
+        return Evaluation(2 * equal > self.votes, records)
+
+    async def both_ways(self, rubric: Rubric, question: str, expected: str, answer: str) -> Evaluation:
+        """Ask twice, the second time with the answers exchanged, unless the first already finds that they differ."""
+        first = await self.compare(rubric, question, expected, answer)
+        if not first.equal:
+            return first
+        second = await self.compare(rubric, question, expected, answer, swapped=True)
+        return Evaluation(second.equal, first.records + second.records)
+
+    async def _record(self, rubric: Rubric, prompt: list[Item], key: Any) -> dict[str, Any]:
+        if key in self._cache:
+            self._cache.move_to_end(key)
+            return {**self._cache[key], "cached": True}
+        request = {**self.params, "input": prompt}
+        response = await self.reply(Request(prompt, params=self.params))
+        label = rubric.label(response)
+        if label is None and response.incomplete_reason and rubric.guarded:
+            raise Failure("judge", f"its reply was cut off before a verdict: {response.incomplete_reason}")
+        add_usage(self.usage, response.usage)
+        record = {"responses_create_params": request, "response": response.data, "verdict_label": label}
+        self._cache[key] = record
+        if len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
+        return record
+
+    async def reply(self, request: Request) -> Response:
+        """What the model answers to any request, or a failure of kind `judge`."""
+        async with self._slots:
+            try:
+                async with asyncio.timeout(self.timeout):
+                    response = await self.model.respond(request)
+                response = Response.checked(response.data)
+            except TimeoutError as error:
+                raise Failure("judge", f"no reply after {self.timeout:g} s") from error
+            except Failure as error:
+                raise Failure("judge", f"{error.kind}: {error.cause}") from error
+            except Exception as error:
+                raise Failure("judge", f"{type(error).__name__}: {error}") from error
+        if response.status == "failed":
+            raise Failure("judge", f"it failed: {str(response.data.get('error'))[:300]}")
+        return response
+
+
+@asynccontextmanager
+async def open_judge(config: JudgeModelConfig) -> AsyncIterator[Judge | None]:
+    """The judge that an environment's settings name, started and stopped around the context; None where they do not."""
+    if config.judge is None:
+        yield None
+        return
+    votes: dict[str, int] = {}
+    if isinstance(config, JudgeConfig):
+        votes = {"votes": config.judge_votes, "cache_size": config.judge_cache_size}
+    async with open_model(config.judge, config.judge_settings) as model:
+        yield Judge(
+            model,
+            params=config.judge_responses_create_params,
+            concurrency=config.judge_endpoint_max_concurrency,
+            timeout=config.judge_timeout_seconds,
+            **votes,
+        )
+
+
+def require_judge(judge: Judge | None) -> Judge:
+    """The judge, or a failure that says how to name one."""
+    if judge is None:
+        raise Failure("no_judge", "these rows need a judge. Name a model with: --set resources.judge=SPEC")
+    return judge
+
+
+def recorded_judge(replies: list[dict[str, Any]]) -> Judge:
+    """A judge that gives recorded replies in order; `{"http_status": 500}` stands for a request that failed."""
+    rest = iter(replies)
+
+    def answer(request: Request) -> Response:
+        reply = next(rest, None)
+        if reply is None:
+            raise Failure("exhausted", "no reply is left")
+        if "http_status" in reply:
+            raise Failure(f"http_{reply['http_status']}", "so it was recorded")
+        return Response(reply)
+
+    return Judge(ScriptedModel(answer, "recorded"))
+
+
+def judge_usage(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """The tokens that evaluations cost, without those that were remembered."""
+    total: dict[str, Any] = {}
+    for record in records:
+        if not record.get("cached"):
+            add_usage(total, record["response"].get("usage") or {})
+    return total

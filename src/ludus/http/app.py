@@ -1,0 +1,231 @@
+"""One small ASGI application that all servers are made of: a table of routes, and one boundary around them.
+
+The boundary is where a body is bounded in size and in time, a token is demanded, work at once is capped, and whatever
+a handler raises becomes JSON. A handler takes an `Incoming` and gives back a `Reply`; it knows nothing of ASGI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+from urllib.parse import unquote
+
+from ludus.errors import Failure, UserError
+from ludus.http.messages import Incoming, Receive, Refusal, Reply, Scope, Send
+from ludus.runtime.boundary import is_cancelled
+from ludus.runtime.encoding import encode
+from ludus.runtime.keys import public, without_keys
+from ludus.serve import deadlines
+
+log = logging.getLogger("ludus.serve")
+
+#: Which rollout a request belongs to, as a first part of its path.
+ROLLOUT_PREFIX = "/ng-rollout/"
+CAPTURE = "/training-token-capture/"
+
+#: The status that tells a client what kind of failure it was: 5xx is the world's fault, and can be tried again.
+STATUS_OF = {"timeout": 504, "refused": 502, "disconnected": 502, "judge": 503, "no_judge": 503, "http_429": 429}
+STATUS_OF |= {"out_of_turn": 409, "not_played": 422}  # of a game: the client's mistakes
+BAD_REQUEST = {"bad_request", "bad_row"}
+
+
+@dataclass(slots=True)
+class Guard:
+    """What a server puts up with. `token` is demanded of every request when it is set."""
+
+    token: str | None = None
+    body_bytes: int = 64 << 20
+    body_seconds: float = 30.0
+    at_once: int = 16384
+
+
+Handler = Callable[[Incoming], Awaitable[Reply]]
+
+
+class App:
+    """An ASGI application out of handlers. `other` gets the POSTs that no route names (a server's tools)."""
+
+    def __init__(self, guard: Guard | None = None) -> None:
+        self.guard = guard or Guard()
+        self.routes: dict[tuple[str, str], Handler] = {("GET", "/"): _alive, ("GET", "/health"): self.health}
+        self.routes["GET", "/metrics"] = self._metrics
+        self.other: Handler | None = None
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.seconds = 0.0
+        self.busy = 0
+        self.worker: int | None = None  #: whose figures these are, where there are several
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"this server speaks HTTP only, not {scope['type']}")
+        began = perf_counter()
+        self.busy += 1
+        incoming = Incoming(scope, receive, scope["method"], scope["path"])
+        route = "refused"
+        try:
+            if incoming.path.startswith(ROLLOUT_PREFIX):
+                _strip(incoming)
+            handler = self.routes.get((incoming.method, incoming.path))
+            route = incoming.path if handler is not None else "other"
+            reply = await self._answer(incoming, handler or self._other(incoming))
+        except asyncio.CancelledError as error:
+            reply = self._failed(_stopping() or Failure.of(error, "agent"), incoming)
+        except Exception as error:
+            reply = self._failed(error, incoming)
+        finally:
+            self.busy -= 1
+        self.requests[route, reply.status] += 1
+        await _send(reply, send)
+        self.seconds += perf_counter() - began
+
+    async def _answer(self, incoming: Incoming, handler: Handler) -> Reply:
+        guard = self.guard
+        if guard.token is not None and incoming.path not in ("/", "/health"):
+            self.authorise(incoming, guard.token)
+        if self.busy > guard.at_once:
+            raise self.too_busy()
+        if incoming.method == "POST":
+            incoming.body = await _read(incoming, guard)
+        return await handler(incoming)
+
+    def _other(self, incoming: Incoming) -> Handler:
+        if self.other is not None and incoming.method == "POST":
+            return self.other
+        allowed = ", ".join(method for method, path in self.routes if path == incoming.path)
+        if not allowed:
+            raise Refusal(404, "Not Found")
+        refusal = Refusal(405, "Method Not Allowed")
+        refusal.headers.append((b"allow", allowed.encode()))
+        raise refusal
+
+    def authorise(self, incoming: Incoming, token: str) -> None:
+        """Refuse a request that does not show the token."""
+        given = incoming.header(b"authorization") or ""
+        given = given[7:] if given[:7].lower() == "bearer " else incoming.header(b"x-api-key") or ""
+        if not hmac.compare_digest(given.encode("latin-1", "replace"), token.encode()):  # a header's own bytes
+            raise Refusal(401, "this server wants a token: Authorization: Bearer TOKEN")
+
+    def too_busy(self) -> Refusal:
+        """What a client is told that comes when there is enough to do."""
+        return Refusal(503, f"{self.guard.at_once} requests are being answered already: come back later")
+
+    async def refuse(self, refused: Refusal, send: Send) -> None:
+        """Send a refusal."""
+        await _send(Reply(encode(refused.content), refused.status, headers=refused.headers), send)
+
+    def _failed(self, error: Exception, incoming: Incoming) -> Reply:
+        if isinstance(error, Refusal):
+            return Reply(encode(error.content), error.status, headers=error.headers)
+        failure = error if isinstance(error, Failure) else Failure.of(error, "agent")
+        status = 400 if isinstance(error, UserError) or failure.kind in BAD_REQUEST else status_of(failure)
+        if failure.kind == "crash" and not isinstance(error, UserError):
+            told = without_keys("".join(traceback.format_exception(error)))
+            log.error("%s %s failed\n%s", incoming.method, incoming.path, told)
+        detail = str(error) if isinstance(error, UserError) else failure.cause
+        content = {"detail": public(detail), "stage": failure.stage, "kind": failure.kind}
+        return Reply(encode(content), status)
+
+    async def health(self, incoming: Incoming) -> Reply:
+        """That it is up, and how busy it is."""
+        return Reply.of({"status": "ok", **self._whose(), **self.state()})
+
+    def state(self) -> dict[str, float]:
+        """Numbers that say how the server is doing; they are the gauges of `/metrics`."""
+        return {"requests_in_flight": self.busy}
+
+    def _whose(self) -> dict[str, Any]:
+        return {} if self.worker is None else {"worker": self.worker}
+
+    async def _metrics(self, incoming: Incoming) -> Reply:
+        worker = self._whose()
+        lines = [_sample(name, value, "gauge", **worker) for name, value in self.state().items()]
+        lines.append("# TYPE ludus_requests_total counter")
+        lines += [
+            _sample("requests_total", count, route=route, status=status, **worker)
+            for (route, status), count in sorted(self.requests.items())
+        ]
+        lines.append(_sample("request_seconds_total", round(self.seconds, 6), "counter", **worker))
+        return Reply(("\n".join(lines) + "\n").encode(), kind=b"text/plain; version=0.0.4; charset=utf-8")
+
+
+def _sample(name: str, value: float, kind: str = "", **labels: Any) -> str:
+    """One figure as Prometheus reads it, after a line that says what it is where that is given."""
+    said = ",".join(f'{label}="{text}"' for label, text in labels.items())
+    told = f"# TYPE ludus_{name} {kind}\n" if kind else ""
+    return f"{told}ludus_{name}{{{said}}} {value}" if said else f"{told}ludus_{name} {value}"
+
+
+def _stopping() -> Refusal | None:
+    """What a request is told that was cancelled, which a server does only when it stops."""
+    return Refusal(503, "the server is stopping", kind="disconnected") if is_cancelled() else None
+
+
+def status_of(failure: Failure) -> int:
+    """The HTTP status for a failure."""
+    return STATUS_OF.get(failure.kind, 500)
+
+
+async def _alive(incoming: Incoming) -> Reply:
+    return Reply(b'{"status":"ok"}')
+
+
+def _strip(incoming: Incoming) -> None:
+    """Take `/ng-rollout/ID` off a path, and remember the id."""
+    name, slash, rest = incoming.path[len(ROLLOUT_PREFIX) :].partition("/")
+    if not name or not slash:
+        raise Refusal(404, "Not Found")
+    incoming.rollout, incoming.path = unquote(name), slash + rest
+    if incoming.path.startswith(CAPTURE):
+        incoming.path = incoming.path[len(CAPTURE) - 1 :]
+        incoming.wants_tokens = True
+
+
+async def _read(incoming: Incoming, guard: Guard) -> bytes:
+    """The whole body, unless it is too large or too slow."""
+    length = incoming.header(b"content-length")
+    if length is not None and length.isdigit() and int(length) > guard.body_bytes:
+        raise Refusal(413, f"the body is larger than {guard.body_bytes} bytes")
+    try:
+        return await deadlines.within(guard.body_seconds, _pieces(incoming, guard))
+    except TimeoutError:
+        raise Refusal(408, f"the body did not arrive within {guard.body_seconds:g} s") from None
+
+
+async def _pieces(incoming: Incoming, guard: Guard) -> bytes:
+    pieces, size, more = list[bytes](), 0, True
+    while more:
+        message = await incoming.receive()
+        pieces.append(_piece(message))
+        size += len(pieces[-1])
+        if size > guard.body_bytes:
+            raise Refusal(413, f"the body is larger than {guard.body_bytes} bytes")
+        more = bool(message.get("more_body"))
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _piece(message: MutableMapping[str, Any]) -> bytes:
+    if message["type"] == "http.disconnect":
+        raise Refusal(499, "the client left")
+    body: bytes = message.get("body", b"")
+    return body
+
+
+async def _send(reply: Reply, send: Send) -> None:
+    headers = [(b"content-type", reply.kind), *reply.headers]
+    if reply.pieces is None:
+        headers.append((b"content-length", str(len(reply.body)).encode()))
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": reply.body})
+        return
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    async for piece in reply.pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,35 @@
+"""A request to a server of this process, without a socket: the same boundary, the same answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+from ludus.http.app import App
+from ludus.http.messages import Headers
+
+
+async def ask(
+    app: App, path: str, body: bytes = b"", *, method: str = "POST", token: str | None = None
+) -> tuple[int, bytes]:
+    """Have an application answer, and give back the status and the body.
+
+    status, body = await ask(app, "/run", encode(row))
+    """
+    asked = [{"type": "http.request", "body": body, "more_body": False}]
+    sent: list[MutableMapping[str, Any]] = []
+    headers: Headers = [(b"content-type", b"application/json")]
+    if token is not None:
+        headers.append((b"authorization", f"Bearer {token}".encode()))
+
+    async def receive() -> MutableMapping[str, Any]:
+        if not asked:
+            await asyncio.Event().wait()  # whoever asks from here does not leave: a caller who gives up cancels this
+        return asked.pop()
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "method": method, "path": path, "headers": headers}, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])

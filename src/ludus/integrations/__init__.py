@@ -1,0 +1,1 @@
+"""Other frameworks and protocols: MCP, OpenEnv, verifiers."""

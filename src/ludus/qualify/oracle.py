@@ -1,0 +1,159 @@
+"""What qualification knows about an environment: how its answers are written and which one is right.
+
+Much of it can be read off a row. The rest is said by `qualify.py` in the environment's folder, which may hold any of
+these; a function that cannot tell for a task returns None:
+
+    settings = {"resources.KEY": VALUE}      how the environment is set up for this, a scripted judge for example
+    expected_exploits = {"tool_spam": (1.0, "why this is no hole")}     how much a bad policy may earn, and why
+    gold(task) -> str                        the right answer as a text
+    answer(task, text) -> script             how a final answer is written so that the verifier finds it
+    oracle(task) -> script                   a whole rollout that deserves the full reward
+    options(task) -> list[str]               what can be chosen from
+    chance(task) -> float                    what guessing earns
+    exploits(task) -> {name: script}         more bad policies
+    preserving(task) -> {name: script}       other ways to write the right answer
+    breaking(task) -> {name: script}         wrong answers that look like the right one
+    rivals(task) -> list[str]                answers to be judged together with, where groups are judged
+
+A script is a text, a turn or a list of turns, as `ScriptedModel` plays them.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from ludus.environment import Environment
+from ludus.errors import UserError, did_you_mean
+from ludus.qualify.attempts import Script
+from ludus.qualify.variants import breaking, preserving
+from ludus.response import texts_of
+from ludus.runtime.imports import load_file
+from ludus.task import Task
+
+FILE = "qualify.py"
+CONSTANTS = {"settings", "expected_exploits"}
+FUNCTIONS = {"gold", "answer", "oracle", "options", "chance", "exploits", "preserving", "breaking", "rivals"}
+_GOLD_FIELDS = ("expected_answer", "answer", "gold_answer", "ground_truth", "target", "solution")
+_OPTION_FIELDS = ("options", "choices")
+
+
+class Oracle:
+    """Everything that is known about an environment, from its folder or else from its rows.
+
+    oracle = Oracle.of(environment)
+    oracle.script(task)   # what deserves the full reward, or None where nobody knows
+    """
+
+    def __init__(self, hooks: dict[str, Any]) -> None:
+        self._hooks = hooks
+        self.settings: dict[str, Any] = dict(hooks.get("settings") or {})
+        self.expected: dict[str, tuple[float, str]] = dict(hooks.get("expected_exploits") or {})
+
+    @classmethod
+    def of(cls, environment: Environment) -> Oracle:
+        """Read the environment's `qualify.py` if it has one."""
+        path = environment.folder / FILE if environment.folder is not None else None
+        return cls(_public(load_file(path), str(path)) if path is not None and path.is_file() else {})
+
+    def gold(self, task: Task) -> str | None:
+        """The right answer as a text."""
+        if "gold" in self._hooks:
+            return _text(self._hooks["gold"](task))
+        found = (_text(getattr(task, field, None)) for field in _GOLD_FIELDS)
+        return next((text for text in found if text), None)
+
+    def answer(self, task: Task, text: str) -> Script:
+        """A final answer as the task asks for it; where the prompt names no form, the text alone."""
+        written = self._hooks["answer"](task, text) if "answer" in self._hooks else None
+        return as_asked(task, text) if written is None else written
+
+    def script(self, task: Task) -> Script | None:
+        """A rollout that deserves the full reward, or None where nobody knows one."""
+        if "oracle" in self._hooks:
+            script: Script | None = self._hooks["oracle"](task)
+            return script
+        gold = self.gold(task)
+        return None if gold is None else self.answer(task, gold)
+
+    def options(self, task: Task) -> list[str]:
+        """What can be chosen from, as it is written in an answer: letters where the options have them."""
+        if "options" in self._hooks:
+            return [str(option) for option in self._hooks["options"](task) or ()]
+        given = next((value for field in _OPTION_FIELDS if (value := getattr(task, field, None))), None)
+        if isinstance(given, dict):
+            return [str(key) for key in given]
+        if not isinstance(given, list):
+            return []
+        return [str(name) for option in given for name in (option if isinstance(option, dict) else [option])]
+
+    def chance(self, task: Task) -> float:
+        """What guessing earns: one in as many as there are options."""
+        if "chance" in self._hooks:
+            return float(self._hooks["chance"](task) or 0.0)
+        options = self.options(task)
+        return 1 / len(options) if options else 0.0
+
+    def exploits(self, task: Task) -> dict[str, Script]:
+        """Bad policies of the environment's own."""
+        return self._scripts("exploits", task) or {}
+
+    @property
+    def has_rivals(self) -> bool:
+        """Whether the environment says which answers others are compared with."""
+        return "rivals" in self._hooks
+
+    def rivals(self, task: Task) -> list[str]:
+        """The answers that an answer is judged together with."""
+        return list(self._hooks["rivals"](task)) if self.has_rivals else []
+
+    def preserving(self, task: Task) -> dict[str, Script]:
+        """Other ways to write the right answer."""
+        return self._variants("preserving", task, preserving)
+
+    def breaking(self, task: Task) -> dict[str, Script]:
+        """Wrong answers that look like the right one."""
+        return self._variants("breaking", task, breaking)
+
+    def _variants(self, name: str, task: Task, of_gold: Any) -> dict[str, Script]:
+        own = self._scripts(name, task)
+        if own is not None:
+            return own
+        gold = self.gold(task)
+        if gold is None or "oracle" in self._hooks:
+            return {}
+        variants: dict[str, str] = of_gold(gold, self.options(task))
+        return {name: self.answer(task, text) for name, text in variants.items()}
+
+    def _scripts(self, name: str, task: Task) -> dict[str, Script] | None:
+        return dict(self._hooks[name](task) or {}) if name in self._hooks else None
+
+
+def as_asked(task: Task, text: str) -> str:
+    """A text in the form that the prompt asks for: in a box, between tags, after "Answer:", or alone."""
+    prompt = prompt_of(task)
+    if "\\boxed" in prompt:
+        return rf"\boxed{{{text}}}"
+    if "<answer>" in prompt:
+        return f"<answer>{text}</answer>"
+    return f"Answer: {text}" if "answer:" in prompt.lower() else text
+
+
+def prompt_of(task: Task) -> str:
+    """Everything that the task says, as one text."""
+    return "\n".join(filter(None, map(texts_of, task.input)))
+
+
+def _public(module: ModuleType, path: str) -> dict[str, Any]:
+    """The names that a `qualify.py` defines itself. A function of another name is most likely a misspelt one."""
+    hooks = {name: value for name, value in vars(module).items() if name in CONSTANTS | FUNCTIONS}
+    for name, value in vars(module).items():
+        own = getattr(value, "__module__", None) == module.__name__ and callable(value)
+        if own and not name.startswith("_") and name not in FUNCTIONS:
+            hint = did_you_mean(name, CONSTANTS | FUNCTIONS)
+            raise UserError(f"{path}: {name} is nothing that qualification asks for", f"{hint} Helpers begin with _")
+    return hooks
+
+
+def _text(value: Any) -> str | None:
+    return str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value != "" else None

@@ -1,0 +1,43 @@
+"""Environments that judge groups, tried like the others: each answer is judged among the same few rivals.
+
+Which answers are rivals is said by `rivals(task)` in the folder's `qualify.py`; without it each answer is judged alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ludus.environment import Environment
+from ludus.outcome import Verdict
+from ludus.qualify.checks import Check
+from ludus.qualify.oracle import Oracle
+from ludus.resources import Resources
+from ludus.response import Response, message
+from ludus.runtime.threads import awaited
+
+
+def among_rivals(environment: Environment, oracle: Oracle) -> Environment:
+    """The environment as one that judges each answer by itself, together with its rivals."""
+    base = environment.resources
+    if not base.by_group:
+        return environment
+
+    async def verify(self: Resources, task: Any, response: Response) -> Verdict:
+        rivals = [Response.of(message(text)) for text in oracle.rivals(task)]
+        found = await awaited(base.verify_group, self, task, [response, *rivals])
+        return Verdict.of(found[0])
+
+    members = {"verify": verify, "verify_group": Resources.verify_group, "__module__": base.__module__}
+    return replace(environment, resources=type(base.__name__, (base,), members))
+
+
+def rivals_check(environment: Environment, oracle: Oracle) -> list[Check]:
+    """Say what the answers were compared with, where that matters."""
+    if not environment.resources.by_group:
+        return []
+    if not oracle.has_rivals:
+        return [
+            Check("rivals", "skipped", "each answer was judged alone: write rivals(task) in the folder's qualify.py")
+        ]
+    return [Check("rivals", "ok", "each answer was judged among those of rivals(task)")]

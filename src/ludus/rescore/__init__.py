@@ -1,0 +1,1 @@
+"""Scoring stored rollouts again: the work of `ludus verify`."""

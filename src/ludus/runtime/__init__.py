@@ -1,0 +1,1 @@
+"""How code is run: deadlines, threads, processes, JSON, keys and settings."""

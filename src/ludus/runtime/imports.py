@@ -1,0 +1,138 @@
+"""Code that an author wrote: loaded by the name it has in a file of settings, and told in one line where it is wrong.
+
+What such code raises is its author's to fix, and no fault of ours: the line says the file, the place in it and the
+error, and `--debug` shows the rest.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.errors import PydanticUserError
+
+from ludus.errors import UserError, did_you_mean
+
+BUILT_IN = Path(__file__).parents[1] / "environments"
+
+
+def load_object(reference: str, folder: Path | None, base: type | None = None) -> Any:
+    """A class or a function named as `file.py:NAME` (beside `environment.yaml`) or `package.module:NAME`."""
+    module_name, _, name = reference.partition(":")
+    if not name:
+        raise UserError(f"{reference} must look like resources.py:Class or package.module:Class")
+    if module_name.endswith(".py"):
+        module = load_file((folder or Path()) / module_name)
+    else:
+        try:
+            module = import_named(module_name)
+        except ModuleNotFoundError as error:
+            raise UserError(f"cannot import {module_name}: {error}") from error
+    found = getattr(module, name, None)
+    if found is None:
+        names = [key for key, value in vars(module).items() if callable(value)]
+        raise UserError(f"{module_name} has no {name}", did_you_mean(name, names))
+    if base is not None and not (isinstance(found, type) and issubclass(found, base)):
+        raise UserError(f"{reference} is not a subclass of {base.__name__}")
+    return found
+
+
+def import_named(name: str) -> ModuleType:
+    """Import a module. What its code raises is told in one line; that there is none is a ModuleNotFoundError."""
+    try:
+        return importlib.import_module(name)
+    except (ModuleNotFoundError, UserError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise _broken(error, name) from error
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import a file as a module: by its package name where it is one of ours, under a name of its own elsewhere."""
+    path = path.resolve()
+    if path.parent.parent == BUILT_IN:
+        return importlib.import_module(f"ludus.environments.{path.parent.name}.{path.stem}")
+    name = f"ludus_environment_{blake2b(os.fsencode(path), digest_size=6).hexdigest()}_{path.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UserError(f"there is no file {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise _broken(error, str(path)) from error
+    return module
+
+
+def declared(owner: type, name: str, usual: type[BaseModel], least: type[BaseModel] | None = None) -> Any:
+    """The `Task` or the `Config` of a class, once it is known to be one that rows or settings can be checked with.
+
+    Where the `usual` base is not needed, `least` is what will do.
+    """
+    found = getattr(owner, name)
+    if not (isinstance(found, type) and issubclass(found, least or usual)):
+        hint, wanted = f"Write class {name}(ludus.{usual.__name__})", usual.__name__
+        raise UserError(f"{place_of(found, owner)}: {owner.__name__}.{name} is not a subclass of {wanted}", hint)
+    try:
+        found.model_rebuild()  # does nothing, unless an annotation could not be read where the class was defined
+    except (NameError, PydanticUserError) as error:
+        what, hint = str(error).splitlines()[0].rstrip("."), "Import it" if isinstance(error, NameError) else ""
+        raise UserError(f"{place_of(found, owner)}: {owner.__name__}.{name}: {what}", hint) from error
+    return found
+
+
+def place_of(*things: Any) -> str:
+    """Where the first of these that has a place in a file is defined."""
+    for thing in things:
+        try:
+            return f"{inspect.getsourcefile(thing)}:{inspect.getsourcelines(thing)[1]}"
+        except (OSError, TypeError):  # made by a call, or typed into a prompt
+            continue
+    return str(getattr(things[-1], "__module__", ""))
+
+
+def blame(error: BaseException, code: Callable[..., Any]) -> UserError:
+    """The error for a function or a class whose code raised, with the line of it that this came from."""
+    file = _file_of(code)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return _line(error, f"{file}:{lines[-1]}" if lines else place_of(code))
+
+
+def describe(error: BaseException) -> str:
+    """An error's type and text in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _broken(error: BaseException, module: str) -> UserError:
+    """The error for a module whose code cannot be run, with the line of it that this came from."""
+    frames, place = traceback.extract_tb(error.__traceback__), module
+    if isinstance(error, SyntaxError):
+        place = f"{error.filename}:{error.lineno}"
+    elif file := next((frame.filename for frame in frames if frame.name == "<module>"), None):
+        place = f"{file}:{[frame.lineno for frame in frames if frame.filename == file][-1]}"
+    return _line(error, place)
+
+
+def _line(error: BaseException, place: str) -> UserError:
+    return UserError(f"{place}: {describe(error)}", "Add --debug to see more")
+
+
+def _file_of(code: Any) -> str | None:
+    try:
+        return inspect.getsourcefile(code)
+    except TypeError:
+        return None

@@ -1,0 +1,286 @@
+"""Work that must not run on the event loop, and must be possible to stop: calls in warm child processes.
+
+A thread cannot be killed, and C code (a regular expression, a power of large numbers) can hold the interpreter's lock
+for hours. So work on what a model wrote runs in a child process: it is killed and replaced when it takes too long or
+when nobody waits for it any more, and when it dies it takes only its own call with it. Children are started when they
+are first needed, import what a function needs once, and end with the pool, or with this process, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from weakref import WeakKeyDictionary
+
+from ludus.errors import Failure
+from ludus.runtime.processes_child import HEADER
+from ludus.runtime.threads import in_thread
+
+T = TypeVar("T")
+Target = tuple[str, str | None, str]
+
+_CHILD = Path(__file__).with_name("processes_child.py")
+_IMPORT_SECONDS = 120.0
+_GIGABYTE = 1 << 30
+
+
+class OutOfTime(TimeoutError):
+    """A call spent the processor time that it was given. Unlike other timeouts this does not depend on the load."""
+
+
+class ProcessPool:
+    """A fixed number of child processes that run functions, one call each at a time, first come first served.
+
+    async with ProcessPool() as pool:
+        found = await pool.run(count_primes, 10_000, timeout=5.0)
+
+    `workers` is the number of processors unless given. A child that asks for more than `memory` bytes gets a
+    `MemoryError`, where the system can tell.
+    """
+
+    def __init__(self, workers: int | None = None, *, memory: int | None = 4 * _GIGABYTE) -> None:
+        self.workers = workers or _processors()
+        self._memory = memory
+        self._slots = asyncio.Semaphore(self.workers)
+        self._idle: list[_Child] = []
+        self._busy: set[_Child] = set()
+        self._dying: list[subprocess.Popen[bytes]] = []
+        self._closed = False
+
+    async def run(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        timeout: float = 60.0,  # noqa: ASYNC109
+        cpu_seconds: float | None = None,
+    ) -> T:
+        """Call a function of a module in a child, and return what it returns or raise what it raises.
+
+        Waiting for a free child and importing the module do not count; after `timeout` seconds of the call itself the
+        child is killed and a `TimeoutError` raised, after `cpu_seconds` of processor time an `OutOfTime`. A child that
+        dies is a `Failure` of kind `crash`.
+        """
+        target = _target(function)
+        async with self._slots:
+            if self._closed:
+                raise RuntimeError("the process pool is closed")
+            child = self._ready()
+            self._busy.add(child)
+            try:
+                if target not in child.loaded:
+                    what = f"the import of {target[0]}"
+                    _opened(await child.ask(what, (target, None, 0.0), _IMPORT_SECONDS))
+                    child.loaded.add(target)
+                request = (target, pickle.dumps(args, pickle.HIGHEST_PROTOCOL), cpu_seconds or 0.0)
+                reply = await child.ask(target[2], request, timeout)
+            except EOFError:
+                raise await self._died(child, target[2], cpu_seconds) from None
+            finally:
+                self._busy.discard(child)
+                if child.reply is None and not self._closed:
+                    self._idle.append(child)
+                else:
+                    self._end(child)
+        return _opened(reply)  # type: ignore[no-any-return]
+
+    async def close(self) -> None:
+        """End all children. Calls that still run fail."""
+        self._closed = True
+        for child in [*self._idle, *self._busy]:
+            self._end(child)
+        self._idle.clear()
+        while self._dying:
+            await in_thread(self._dying.pop().wait)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def _ready(self) -> _Child:
+        """An idle child that has not died meanwhile, or a new one."""
+        while self._idle:
+            child = self._idle.pop()
+            if not child.gone:
+                return child
+            self._end(child)
+        self._dying = [process for process in self._dying if process.poll() is None]
+        child = _Child()
+        child.send((sys.path, self._memory))
+        return child
+
+    def _end(self, child: _Child) -> None:
+        child.kill()
+        self._dying.append(child.process)
+
+    async def _died(self, child: _Child, name: str, cpu_seconds: float | None) -> Exception:
+        child.kill()
+        code = await in_thread(child.process.wait)
+        if self._closed:
+            return Failure("crash", f"the process pool was closed while {name} ran")
+        if code == -signal.SIGPROF and cpu_seconds:
+            return OutOfTime(f"{name} was stopped after {cpu_seconds:g} s of processor time")
+        how = f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"exit code {code}"
+        return Failure("crash", f"the process that ran {name} ended with {how}")
+
+
+class _Child:
+    """One child process and this end of the socket to it. `reply` is there while an answer is awaited."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.socket, theirs = socket.socketpair()
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", str(_CHILD)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except BaseException:
+            self.socket.close()
+            raise
+        finally:
+            theirs.close()
+        self.socket.setblocking(False)
+        self.loop.add_reader(self.socket, self._readable)
+        self.gone = False
+        self.loaded: set[Target] = set()
+        self.reply: asyncio.Future[bytearray] | None = None
+        self._unsent = bytearray()
+        self._received = bytearray()
+
+    async def ask(self, what: str, request: Any, seconds: float) -> bytearray:
+        """Send a request and wait for the answer, which is left pickled. Raises `EOFError` when the child is gone."""
+        reply: asyncio.Future[bytearray] = self.loop.create_future()
+        self.reply = reply
+        self.send(request)
+        timer = self.loop.call_later(seconds, _expire, reply, f"{what} was stopped after {seconds:g} s")
+        try:
+            answer = await reply
+        finally:
+            timer.cancel()
+        self.reply = None
+        return answer
+
+    def send(self, message: Any) -> None:
+        """Send a message as far as the socket takes it, and the rest when it takes more."""
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        self._unsent += len(data).to_bytes(HEADER, "big") + data
+        self._writable()
+
+    def kill(self) -> None:
+        """End the process, with whatever it started, and forget the socket."""
+        if self.socket.fileno() >= 0:
+            self.loop.remove_reader(self.socket)
+            self.loop.remove_writer(self.socket)
+            self.socket.close()
+        if self.process.returncode is None:  # not buried yet, so the number is still its own
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        if self.reply is not None and not self.reply.done():
+            self.reply.set_exception(EOFError())
+
+    def _writable(self) -> None:
+        try:
+            sent = self.socket.send(self._unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._lost()
+            return
+        del self._unsent[:sent]
+        if self._unsent:
+            self.loop.add_writer(self.socket, self._writable)
+        else:
+            self.loop.remove_writer(self.socket)
+
+    def _readable(self) -> None:
+        try:
+            data = self.socket.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lost()
+            return
+        self._received += data
+        length = HEADER + int.from_bytes(self._received[:HEADER], "big")
+        if len(self._received) >= max(length, HEADER + 1):
+            answer, self._received = self._received[HEADER:], bytearray()
+            if self.reply is not None and not self.reply.done():
+                self.reply.set_result(answer)
+
+    def _lost(self) -> None:
+        self.gone = True
+        self.loop.remove_reader(self.socket)
+        self.loop.remove_writer(self.socket)
+        if self.reply is not None and not self.reply.done():
+            self.reply.set_exception(EOFError())
+
+
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[ProcessPool, int]] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def shared_pool() -> AsyncIterator[ProcessPool]:
+    """The one pool of this event loop: made by whoever comes first, closed when the last one leaves."""
+    loop = asyncio.get_running_loop()
+    pool, users = _pools.get(loop) or (ProcessPool(), 0)
+    _pools[loop] = (pool, users + 1)
+    try:
+        yield pool
+    finally:
+        pool, users = _pools[loop]
+        if users > 1:
+            _pools[loop] = (pool, users - 1)
+        else:
+            del _pools[loop]
+            await pool.close()
+
+
+async def in_process(
+    function: Callable[..., T],
+    *args: Any,
+    timeout: float = 60.0,  # noqa: ASYNC109
+    cpu_seconds: float | None = None,
+) -> T:
+    """`ProcessPool.run` in the shared pool, which stays warm for as long as anybody holds it."""
+    async with shared_pool() as pool:
+        return await pool.run(function, *args, timeout=timeout, cpu_seconds=cpu_seconds)
+
+
+def _target(function: Callable[..., Any]) -> Target:
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if not module or module == "__main__" or not name or "<" in name:
+        what = f"{module}.{name}" if module and name else repr(function)
+        raise TypeError(f"{what} cannot run in another process: define it at the top of an importable module")
+    return module, getattr(sys.modules.get(module), "__file__", None), name
+
+
+def _opened(reply: bytearray) -> Any:
+    worked, value = pickle.loads(reply)
+    if worked:
+        return value
+    raise value
+
+
+def _expire(reply: asyncio.Future[bytearray], message: str) -> None:
+    if not reply.done():
+        reply.set_exception(TimeoutError(message))
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,199 @@
+"""Stored rows: the task that a row holds, and the row that a new verdict makes of it.
+
+A row is a rollout that we wrote, or any object with a task's fields and a `response`. It comes from a file that others
+may have touched, so whatever is wrong with it is a `Failure` of kind `bad_row` and never an exception of another sort.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import orjson
+
+from ludus.errors import Failure, Stage
+from ludus.outcome import Outcome, Verdict
+from ludus.record import FAILURE, ORIGIN, RECORD, Row, hidden_fields, is_record, origin_of, task_row
+from ludus.response import Response, message
+from ludus.runtime.encoding import encode
+from ludus.task import derive_seed, digest
+
+#: Fields of the record that a verdict has no part in.
+_KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls", *ORIGIN)
+
+_LONG = re.compile(rb"\d{19}")
+
+
+def parse(line: bytes) -> Row:
+    """The row of a line."""
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        row = _leniently(line)
+        if row is None:
+            raise bad_row(f"not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise bad_row("not a JSON object")
+    return row
+
+
+def _leniently(line: bytes) -> Any:
+    """What Python's own parser takes and orjson does not: NaN, half a character, a mark at the beginning of a file."""
+    try:
+        return json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def bad_row(cause: str, stage: Stage = "open") -> Failure:
+    """The failure of a row that cannot be scored as it stands."""
+    return Failure("bad_row", cause, stage=stage)
+
+
+class Stored:
+    """One row: what it says of the task, of the answer and of the verdict it got before."""
+
+    __slots__ = ("is_record", "number", "row", "task")
+
+    def __init__(self, row: Row, number: int) -> None:
+        self.row = row
+        self.number = number
+        self.is_record = is_record(row)
+        self.task = task_row(row, self.is_record)
+
+    @property
+    def reward(self) -> float | None:
+        """The reward that the row came with, or None."""
+        reward = self.row.get("reward")
+        return float(reward) if isinstance(reward, (int, float)) and self.row.get("outcome") != "failed" else None
+
+    @property
+    def name(self) -> str:
+        """The rollout's id."""
+        return str(self.row["rollout_id"] if self.is_record else self.head["rollout_id"])
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether its reward was not fit to train on."""
+        return bool(self.row.get("outcome") == "masked")
+
+    @property
+    def head(self) -> Row:
+        """The fields that name a rollout. One without a name is named after its task and its line."""
+        row = self.row
+        if not self.is_record:
+            task_id = self._task_id()
+            name = f"{task_id}-{self.number}"
+            return {"rollout_id": name, "task_id": task_id, "repeat": self.number, "attempt": 1}
+        repeat, attempt = row.get("repeat"), row.get("attempt")
+        return {
+            "rollout_id": row["rollout_id"],
+            "task_id": row["task_id"],
+            "repeat": repeat if isinstance(repeat, int) else 0,
+            "attempt": attempt if isinstance(attempt, int) else 1,
+        }
+
+    @property
+    def seed(self) -> int:
+        """What its session drew random numbers from."""
+        origin = origin_of(self.row) if "session_seed" in self.row else None
+        seed = origin["session_seed"] if origin is not None else self.row.get("rollout_seed")
+        return seed if isinstance(seed, int) else derive_seed(0, self.head["task_id"], self.head["repeat"])
+
+    def response(self) -> Response:
+        """What the model answered; a text stands for a response that is one message."""
+        given = self.row.get("response")
+        if given is None:
+            raise bad_row("the row has no response", "verify")
+        if isinstance(given, str):
+            return Response.of(message(given))
+        try:
+            return Response.checked(given)
+        except Failure as error:
+            raise bad_row(f"response: {error.cause}", "verify") from None
+
+    def line(self, line: bytes, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
+        """What to write of a verdict: `line`, which is what it was, wherever that says the same."""
+        if not self._says(verdict, drift):
+            return self.exact(line).scored(environment, verdict, receipt, drift)
+        before = self.row["receipt"]
+        if before == receipt:
+            return line
+        if isinstance(before, str) and line.count(quoted := f'"{before}"'.encode()) == 1:
+            return line.replace(quoted, f'"{receipt}"'.encode())
+        self.row["receipt"] = receipt
+        return encode(self.row) + b"\n"
+
+    def exact(self, line: bytes) -> Stored:
+        """This row as it is to be written again: orjson reads integers of more than 64 bits as something near them."""
+        row = _leniently(line) if _LONG.search(line) else None
+        return Stored(row, self.number) if isinstance(row, dict) else self
+
+    def _says(self, verdict: Verdict, drift: Row | None) -> bool:
+        """Whether the row is a whole record of this verdict, so that nothing but its receipt may have to change."""
+        row, values = self.row, verdict.values
+        get = row.get
+        return (
+            get("reward") == verdict.reward
+            and get("outcome") == ("masked" if verdict.mask else "completed")
+            and get("verdict_fields", []) == list(values)
+            and values.items() <= row.items()
+            and get("mask") == (verdict.mask or None)
+            and get("reward_components", {}) == verdict.components
+            and get("turn_rewards", []) == verdict.turn_rewards
+            and get("replay_drift") == drift
+            and self.is_record
+            and "receipt" in row
+        )
+
+    def scored(self, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
+        """The line of a row that was judged, in the format of `rollouts.jsonl`."""
+        parts = {
+            "verdict_fields": list(verdict.values),
+            "reward_components": verdict.components,
+            "turn_rewards": verdict.turn_rewards,
+            "mask": verdict.mask,
+            "replay_drift": drift,
+            "task_fields": hidden_fields(self.task, verdict.values, self.head["task_id"]),
+        }
+        found = {"reward": verdict.reward, "receipt": receipt, **{key: part for key, part in parts.items() if part}}
+        outcome = Outcome.MASKED if verdict.mask else Outcome.COMPLETED
+        return self._line(environment, {**verdict.values, **self.head, "outcome": outcome, **found})
+
+    def failed(self, environment: str, failure: Failure) -> bytes:
+        """The line of a row that could not be judged: without a reward, and with everything that a next try needs."""
+        found: Row = {"stage": failure.stage, "kind": failure.kind, "cause": failure.cause, "where": failure.where}
+        if failure.kind == "bad_row":
+            found["line"] = self.number
+        if hidden := hidden_fields(self.task, FAILURE, self.head["task_id"]):
+            found["task_fields"] = hidden
+        try:
+            return self._line(environment, {**self.head, "outcome": Outcome.FAILED, **found})
+        except RecursionError:
+            return unreadable(failure, self.number)
+
+    def _task_id(self) -> str:
+        named = self.task.get("task_id")
+        try:
+            return str(named) if isinstance(named, (str, int)) else digest(self.task)
+        except TypeError:  # nested too deeply to be written
+            return f"line-{self.number}"
+
+    def _line(self, environment: str, found: Row) -> bytes:
+        """A record: its names first, where a reader looks for them, then what can be seen of the task, and the rest."""
+        row, task = self.row, self.task
+        reference = {"type": "responses_api_agents", "name": environment}
+        names = {**self.head, "outcome": found["outcome"], "agent_ref": reference}
+        shown = {key: task[key] for key in task if key not in RECORD}
+        kept = {key: row[key] for key in _KEPT if key in row}
+        if isinstance(kept.get("response"), str):
+            kept["response"] = Response.of(message(kept["response"])).data
+        return encode({**names, **shown, **found, **kept}) + b"\n"
+
+
+def unreadable(failure: Failure, number: int, line: bytes = b"") -> bytes:
+    """The line that answers one that holds no row, and keeps what it holds."""
+    name, text = f"line-{number}", line.decode("utf-8", "replace").rstrip("\r\n")
+    row = {"rollout_id": name, "task_id": name, "outcome": "failed", **({"text": text} if text else {})}
+    return Stored(row, number).failed("", failure)

@@ -1,0 +1,234 @@
+"""Any program as an agent: real processes with real SDKs, and what becomes of the rollout when they misbehave."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import ludus
+from ludus import Environment
+from ludus.errors import UserError
+from ludus.model import Model, Request
+from ludus.models import open_model
+from ludus.outcome import Outcome
+from ludus.response import Response, function_call, message
+from ludus.rollout import Rollout
+from ludus.tokens import Tokens
+
+ROWS = [{"responses_create_params": {"input": "add 3"}, "initial_count": 1, "expected_count": 4}]
+
+RESPONSES = """
+import json, os, sys, urllib.request
+from openai import OpenAI
+asked = json.load(sys.stdin)
+client, items = OpenAI(max_retries=0), asked["input"]
+def tool(call):
+    url = os.environ["LUDUS_TOOLS_URL"] + "/" + call.name
+    key = {"Authorization": "Bearer " + os.environ["LUDUS_TOOLS_KEY"]}
+    return urllib.request.urlopen(urllib.request.Request(url, call.arguments.encode(), key)).read().decode()
+while True:
+    answer = client.responses.create(model="any", input=items, tools=asked["tools"])
+    items += [item.model_dump(exclude_none=True) for item in answer.output]
+    calls = [item for item in answer.output if item.type == "function_call"]
+    if not calls:
+        break
+    items += [{"type": "function_call_output", "call_id": call.call_id, "output": tool(call)} for call in calls]
+"""
+
+CHAT = """
+import json, sys
+from openai import OpenAI
+asked = json.load(sys.stdin)
+client = OpenAI(max_retries=0)
+said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": asked["input"][0]["content"]}]
+stream = client.chat.completions.create(model="any", messages=said, stream=True)
+text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+said += [{"role": "assistant", "content": text}, {"role": "user", "content": "Are you sure?"}]
+client.chat.completions.create(model="any", messages=said)
+"""
+
+CLAUDE = """
+import json, sys
+from anthropic import Anthropic
+asked = json.load(sys.stdin)
+said = [{"role": "user", "content": asked["input"][0]["content"]}]
+Anthropic(max_retries=0).messages.create(model="any", max_tokens=50, messages=said)
+"""
+
+
+class Counting(Model):
+    """Adds 3 where it has tools, and otherwise counts how often it was asked; with the tokens of each call."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+
+    async def respond(self, request: Request) -> Response:
+        self.asked.append(request)
+        size = 10 * len(self.asked)
+        tokens = Tokens(list(range(size)), [size], [-0.5])
+        if request.params.get("tools") and not any("output" in item for item in request.input):
+            return Response.of(function_call("increment_counter", {"count": 3}, call_id="c1"), tokens=tokens)
+        return Response.of(message(f"answer {len(self.asked)}"), tokens=tokens)
+
+
+def collected(source: str, tmp_path: Path, model: Model | None = None, **settings: Any) -> Rollout:
+    program = tmp_path / "program.py"
+    program.write_text(source)
+    environment = Environment.load("example_session_state_mgmt")
+    from ludus.agents.command import CommandAgent
+
+    environment.agent = CommandAgent(CommandAgent.Config(command=[sys.executable, str(program)], **settings))
+    (rollout,) = ludus.collect(environment, model=model or Counting(), input=ROWS).rollouts
+    return rollout
+
+
+def test_a_program_with_the_openai_sdk_earns_its_reward_with_the_tasks_tools(tmp_path: Path):
+    rollout = collected(RESPONSES, tmp_path)
+    assert (rollout.reward, rollout.stop_reason) == (1.0, "completed")
+    assert rollout.response is not None
+    assert [item["type"] for item in rollout.response.output] == ["function_call", "function_call_output", "message"]
+    assert [call["generated_ids"] for call in rollout.calls] == [[10], [20]]
+
+
+def test_a_chat_program_that_streams_is_rebuilt_with_what_it_added(tmp_path: Path):
+    rollout = collected(CHAT, tmp_path)
+    assert rollout.response is not None
+    said = [(item["role"], item["content"]) for item in rollout.response.output if item["role"] != "assistant"]
+    assert said == [("system", "Be brief."), ("user", "add 3"), ("user", "Are you sure?")]
+    assert rollout.response.output_text == "answer 1answer 2"
+    assert rollout.reward == 0.0
+
+
+def test_a_program_with_the_anthropic_sdk_is_rebuilt_too(tmp_path: Path):
+    rollout = collected(CLAUDE, tmp_path)
+    assert rollout.response is not None
+    assert rollout.response.output_text == "answer 1"
+
+
+def test_a_call_that_is_made_again_is_answered_once(tmp_path: Path):
+    source = CHAT.replace("max_retries=0", "max_retries=3, timeout=0.3")
+    source = source.replace("stream=True", "").replace(
+        'text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)',
+        "text = stream.choices[0].message.content",
+    )
+
+    class Slow(Counting):
+        async def respond(self, request: Request) -> Response:
+            import asyncio
+
+            if not self.asked:
+                await asyncio.sleep(0.6)
+            return await super().respond(request)
+
+    model = Slow()
+    rollout = collected(source, tmp_path, model)
+    assert len(model.asked) == 2
+    assert rollout.response is not None
+    assert rollout.response.output_text == "answer 1answer 2"
+
+
+PARALLEL = """
+import asyncio
+from openai import AsyncOpenAI
+
+async def main():
+    async with AsyncOpenAI(max_retries=5, timeout=0.5) as client:
+        async def ask(text):
+            return await client.chat.completions.create(model="any", messages=[{"role": "user", "content": text}])
+        await asyncio.gather(ask("A"), ask("B"), ask("B"))
+
+asyncio.run(main())
+"""
+
+
+def test_calls_made_at_the_same_time_and_again_are_answered_once_each(tmp_path: Path):
+    class Slow(Counting):
+        async def respond(self, request: Request) -> Response:
+            import asyncio
+
+            await asyncio.sleep(0.6)
+            return await super().respond(request)
+
+    model = Slow()
+    rollout = collected(PARALLEL, tmp_path, model)
+    assert len(model.asked) == len(rollout.calls) == 3, "two of them were the same, and meant"
+
+
+def test_asking_the_same_again_on_purpose_is_a_call_of_its_own(tmp_path: Path):
+    source = CLAUDE + "\nAnthropic(max_retries=0).messages.create(model='any', max_tokens=50, messages=said)\n"
+    assert len(collected(source, tmp_path).calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "cause"),
+    [
+        ("import sys; sys.exit('I give up')", "exit", "I give up"),
+        ("pass", "no_calls", "never asked"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "exit", "status -9"),
+    ],
+)
+def test_a_program_that_fails_fails_its_rollout_with_a_kind(tmp_path: Path, source: str, kind: str, cause: str):
+    rollout = collected(source, tmp_path)
+    assert rollout.outcome is Outcome.FAILED
+    assert rollout.error is not None
+    assert (rollout.error.stage, rollout.error.kind) == ("agent", kind)
+    assert cause in rollout.error.cause
+
+
+def test_a_dead_model_is_the_cause_and_not_the_programs_traceback(tmp_path: Path):
+    with pytest.raises(UserError, match="cannot reach http://127.0.0.1:9"):  # hopeless, so the collection gives up
+        collected(CLAUDE, tmp_path, open_model("http://127.0.0.1:9#nobody", {"retries": 0}))
+
+
+def test_a_program_that_cannot_be_started_is_one_line(tmp_path: Path):
+    environment = Environment.load("example_session_state_mgmt")
+    from ludus.agents.command import CommandAgent
+
+    environment.agent = CommandAgent(CommandAgent.Config(command=["no-such-program"]))
+    (rollout,) = ludus.collect(environment, model=Counting(), input=ROWS).rollouts
+    assert rollout.error is not None
+    assert "cannot start no-such-program" in rollout.error.cause
+
+
+def test_the_steps_are_limited(tmp_path: Path):
+    source = CLAUDE + (
+        "\ntry:\n    Anthropic(max_retries=0).messages.create(model='any', max_tokens=50, messages=said)\n"
+        "except Exception: pass\n"
+    )
+    rollout = collected(source, tmp_path, max_steps=1)
+    assert rollout.stop_reason == "max_steps"
+    assert len(rollout.calls) == 1
+
+
+def test_a_program_sees_no_secret_of_ours_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MY_PRIVATE_KEY", "sk-private")
+    monkeypatch.setenv("MY_SETTING", "blue")
+    seen = tmp_path / "seen"
+    source = (
+        f"import os, json, subprocess, pathlib\n"
+        f"child = subprocess.Popen(['sleep', '600'])\n"
+        f"pathlib.Path({str(seen)!r}).write_text(json.dumps([dict(os.environ), os.getcwd(), child.pid]))\n" + CLAUDE
+    )
+    rollout = collected(source, tmp_path, pass_env=["MY_SETTING"])
+    assert rollout.error is None
+    import json
+
+    environment, folder, child = json.loads(seen.read_text())
+    assert "MY_PRIVATE_KEY" not in environment
+    assert environment["MY_SETTING"] == "blue"
+    assert not Path(folder).exists()
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    assert environment["OPENAI_API_KEY"] not in str(rollout.to_row())
+
+
+def test_a_key_is_good_for_its_own_rollout_only(tmp_path: Path):
+    source = CLAUDE.replace("Anthropic(", "Anthropic(api_key='made-up', ")
+    rollout = collected(source, tmp_path)
+    assert rollout.error is not None
+    assert "401" in rollout.error.cause

@@ -1,0 +1,117 @@
+"""Collections at the same time, or one after the other, in one process: none disturbs the next."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from typing import Any
+
+import pytest
+
+import ludus
+from ludus import Environment, Rollout, ScriptedModel
+from ludus.models import open_model
+from ludus.runtime.running import rare_collections
+
+
+async def all_of(environment: Any, **options: Any) -> list[Rollout]:
+    return [rollout async for rollout in ludus.stream(environment, **options)]
+
+
+async def test_two_collections_may_share_a_model(counter, rows, server):
+    model = open_model(f"{server.url}#m", {})
+    short, long = await asyncio.gather(
+        all_of(counter, model=model, input=rows(2), concurrency=1),
+        all_of(counter, model=model, input=rows(40), concurrency=2),
+    )
+    assert [rollout.error for rollout in short + long] == [None] * 42
+    again = await all_of(counter, model=model, input=rows(2))
+    assert [rollout.error for rollout in again] == [None] * 2, "it starts again after the last has left"
+
+
+class Weights(ScriptedModel):
+    """Says when it is loaded and let go."""
+
+    def __init__(self, problems: int = 0) -> None:
+        super().__init__(["done"], name="m")
+        self.problems = problems
+        self.log: list[str] = []
+
+    async def start(self) -> None:
+        await asyncio.sleep(0)
+        if self.problems:
+            self.problems -= 1
+            raise OSError("no such file")
+        self.log.append("start")
+
+    async def stop(self) -> None:
+        self.log.append("stop")
+
+
+async def test_a_model_is_started_by_the_first_who_uses_it_and_stopped_by_the_last():
+    model, leave = Weights(), asyncio.Event()
+
+    async def use() -> None:
+        async with model:
+            assert model.log == ["start"]
+            await leave.wait()
+
+    users = [asyncio.create_task(use()) for _ in range(3)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    users[0].cancel()
+    await asyncio.gather(users[0], return_exceptions=True)
+    assert model.log == ["start"]
+    leave.set()
+    await asyncio.gather(*users[1:])
+    assert model.log == ["start", "stop"]
+
+
+async def test_a_model_that_cannot_start_may_be_started_by_the_next():
+    model = Weights(problems=1)
+
+    async def use() -> None:
+        async with model:
+            pass
+
+    first, second = await asyncio.gather(use(), use(), return_exceptions=True)
+    assert isinstance(first, OSError)
+    assert second is None
+    assert model.log == ["start", "stop"]
+
+
+def test_a_model_that_was_left_open_on_a_loop_that_is_gone_is_started_on_the_next():
+    model = Weights()
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(model.__aenter__())
+    loop.close()
+
+    async def use() -> None:
+        async with model:
+            pass
+
+    asyncio.run(use())
+    assert model.log == ["start", "start", "stop"]
+
+
+def test_overlapping_collections_leave_the_garbage_collector_as_it_was():
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    first, second = rare_collections(), rare_collections()
+    with first:
+        second.__enter__()
+        assert gc.get_threshold() != before
+    assert gc.get_threshold() != before, "the second still runs"
+    thread = threading.Thread(target=second.__exit__, args=(None, None, None))
+    thread.start()
+    thread.join()
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == frozen
+
+
+@pytest.mark.parametrize("settings", [{"agent.max_steps": 1}, {"limits.rollout": 7}, {"resources.compat": True}])
+def test_settings_are_for_one_collection_and_not_for_the_environment_that_was_passed(counter, rows, settings):
+    environment = Environment.load(counter)
+    before = environment.agent.config, environment.limits, environment.config
+    ludus.collect(environment, model=ScriptedModel(["done"]), input=rows(1), settings=settings)
+    assert (environment.agent.config, environment.limits, environment.config) == before

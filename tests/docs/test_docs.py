@@ -1,0 +1,79 @@
+"""The README and the docs do what they say: their code runs, their commands work, their links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_python_of_the_readme_runs_and_prints_what_its_comments_say(tmp_path):
+    code = "\n".join(blocks(README, "python"))
+    expected = re.findall(r"(?:print\(.*\)|asyncio\.run\(.*\))  # (.+)", code)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == expected
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_work_for_a_new_user_in_an_empty_folder(tmp_path):
+    pytest.importorskip("xllamacpp", reason="the README's commands use the embedded model")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for line in blocks(README, "sh")[0].splitlines():
+        words = shlex.split(line, comments=True)
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, input="done\n")
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert (tmp_path / "runs" / "first" / "rollouts.jsonl").stat().st_size > 0
+
+
+def test_the_python_of_the_docs_at_least_runs():
+    for page in PAGES[1:]:
+        for code in blocks(page.read_text(), "python"):
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+            assert done.returncode == 0, f"{page}: {done.stderr}"
+
+
+def test_the_yaml_of_the_docs_is_what_the_code_reads():
+    from ludus.environment import EnvironmentFile
+    from ludus.models import open_model
+
+    (environment,) = blocks((ROOT / "docs" / "environments.md").read_text(), "yaml")
+    assert EnvironmentFile.model_validate(yaml.safe_load(environment)).name == "counter"
+    (model,) = blocks((ROOT / "docs" / "models.md").read_text(), "yaml")
+    assert open_model(yaml.safe_load(model)).name == "http://127.0.0.1:8000/v1#my-model"
+
+
+def test_every_link_leads_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_readme_lists_every_environment():
+    from ludus.environment import folders
+
+    for name in folders():
+        assert f"(src/ludus/environments/{name})" in README, name
+
+
+def test_every_environment_has_a_readme_with_its_licence():
+    from ludus.environment import folders
+
+    for name, folder in folders().items():
+        text = (folder / "README.md").read_text()
+        assert "Apache-2.0" in text, name
+        assert "rovenance" in text, name

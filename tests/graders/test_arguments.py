@@ -1,0 +1,106 @@
+"""Arguments: what counts as the same, and what only looks like it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ludus.graders.arguments import Comparison
+
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=9)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+    max_leaves=8,
+)
+RIGHT, LITERAL = Comparison(), Comparison(literal=True)
+
+
+@settings(max_examples=50)
+@given(values)
+def test_every_value_equals_itself(value: Any) -> None:
+    assert RIGHT.difference(value, value) is None
+
+
+@settings(max_examples=50)
+@given(values, values, st.floats(0, 1))
+def test_nothing_makes_it_raise(expected: Any, actual: Any, overlap: float) -> None:
+    for literal in (False, True):
+        found = Comparison(overlap, literal=literal).difference(expected, actual)
+        assert found in (None, "type", "keys", "length", "value")
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "difference"),
+    [
+        (2, 2, None),
+        (2, 3, "value"),
+        (2, "2", "type"),
+        (2.0, 2.0000001, None),
+        (2.0, 2.1, "value"),
+        (None, None, None),
+        (None, "", "type"),
+        (True, False, "value"),
+        (True, 1, "type"),
+        ([], {}, "type"),
+        ([1, 2], [1, 2], None),
+        ([1, 2], [2, 1], "value"),
+        ([1, 2], [1], "length"),
+        ({"a": 1}, {"a": 1}, None),
+        ({"a": 1}, {"a": 1, "b": 2}, "keys"),
+        ({"a": 1}, {}, "keys"),
+        ({"a": {"b": [1]}}, {"a": {"b": ["1"]}}, "type"),
+        ("", "", None),
+        ("Oslo", "Oslo", None),
+        ("Oslo", "oslo", "value"),
+        ("Oslo", "Oslo city", "value"),
+        ("flights to Oslo", "FLIGHTS TO OSLO", None),
+        ("flights to Oslo", "to Oslo flights", None),
+        ("a quiet room with a view", "please find some quiet", None),
+        ("a quiet room with a view", "something else entirely", "value"),
+        (float("nan"), float("nan"), "value"),
+        (2.0, 2, "type"),
+        (2, 2.0, "type"),
+        (10**400, 1.5, "type"),
+    ],
+)
+@pytest.mark.parametrize("comparison", [RIGHT, LITERAL])
+def test_values_are_compared_as_they_are_meant(
+    expected: Any, actual: Any, difference: str | None, comparison: Comparison
+) -> None:
+    assert comparison.difference(expected, actual) == difference
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "right", "literal"),
+    [
+        (1, True, "type", None),
+        (float("inf"), float("inf"), None, "value"),
+        ("archive the old report", "archive the new report", "value", None),
+        ("archive the old report", "archive the old reports.", None, None),
+        ("invoice 17 of May", "invoice 18 of May", "value", None),
+        ("SELECT id FROM orders WHERE paid", "DROP TABLE orders WHERE paid", "value", None),
+        ("SELECT id FROM orders WHERE paid", "select id, name from orders where paid = 1", None, None),
+    ],
+)
+def test_where_the_two_ways_differ(expected: Any, actual: Any, right: str | None, literal: str | None) -> None:
+    assert RIGHT.difference(expected, actual) == right
+    assert LITERAL.difference(expected, actual) == literal
+
+
+def test_equal_words_match_whatever_the_threshold_except_literally() -> None:
+    assert Comparison(0.9).difference("one two", "two one") is None
+    assert Comparison(0.9, literal=True).difference("one two", "one two") == "value"
+    assert Comparison(0.5, literal=True).difference("one two", "one two") is None
+    assert Comparison(0.0).difference("one two", "three four five") is None
+
+
+def test_hostile_text_is_compared_in_time_in_proportion_to_its_length() -> None:
+    began = time.process_time()
+    for text in ("a " * 200_000, "select " * 100_000, "update " + "set" * 100_000, "é" * 400_000):
+        RIGHT.difference("select a from b", text)
+        RIGHT.difference(text, text + " b")
+    assert time.process_time() - began < 5

@@ -1,0 +1,154 @@
+"""Five formats: read exactly where a text is well formed, and refused calmly where it is hostile."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ludus.graders.formats import MAX_CHARACTERS, Format, FormatError, parse
+
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+#: Text in which the marks that the parsers look for are frequent.
+marks = [
+    *"[]{}<>/=:,;-?&*!#|'\"\n .0a",
+    "- ",
+    "a: ",
+    "a.",
+    "<a>",
+    "</a>",
+    "<!--",
+    "]]>",
+    "&a ",
+    "*a ",
+    "!!python/",
+    "\ud800",
+]
+hostile = st.one_of(st.text(), st.lists(st.sampled_from(marks)).map("".join))
+
+
+@settings(max_examples=200, deadline=None)
+@given(hostile, st.sampled_from(FORMATS))
+def test_no_text_makes_a_parser_raise_anything_but_its_error(text: str, format: Format) -> None:
+    problem = ""
+    try:
+        parse(text, format)
+    except FormatError as error:
+        problem = str(error)
+    assert len(problem) < 300
+
+
+@given(st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), st.text()), st.lists, max_leaves=8))
+def test_json_comes_back_as_it_went_in(value: Any) -> None:
+    assert parse(json.dumps(value), "json") == value
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "value"),
+    [
+        ("a: [1, 2.5, x]\nb: {c: no}\n", "yaml", {"a": [1, 2.5, "x"], "b": {"c": False}}),
+        ("base: &b {k: 1}\nmore: {<<: *b, l: 2}\n", "yaml", {"base": {"k": 1}, "more": {"k": 1, "l": 2}}),
+        ("[t]\nx = 1\ny = [true, 'a']\n", "toml", {"t": {"x": 1, "y": [True, "a"]}}),
+        ('n,m\n1,x\n\n2,"y,z"\n', "csv", [{"n": "1", "m": "x"}, {"n": "2", "m": "y,z"}]),
+        ("n,m\n1\n1,2,3\n", "csv", [{"n": "1", "m": None}, {"n": "1", "m": "2", None: ["3"]}]),
+        ("n,m", "csv", []),
+        ("<r/>", "xml", {"r": None}),
+        ("<r>  </r>", "xml", {"r": None}),
+        ("<r> a &amp; b </r>", "xml", {"r": "a & b"}),
+        ("<r><i>1</i><i/><i>3</i></r>", "xml", {"r": {"i": ["1", None, "3"]}}),
+        ('<r k="1">t<i>u</i></r>', "xml", {"r": {"@k": "1", "i": "u", "#text": "t"}}),
+        ("<?xml version='1.0'?><!-- c --><r><![CDATA[<x>]]></r>", "xml", {"r": "<x>"}),
+    ],
+)
+def test_a_well_formed_text_is_read(text: str, format: Format, value: Any) -> None:
+    assert parse(text, format) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "problem"),
+    [
+        ("```json\n{}\n```", "json", "JSONDecodeError"),
+        ("Here it is: {}", "json", "JSONDecodeError"),
+        ("[" * 100_000, "json", "RecursionError"),
+        ("1" * 5_000, "json", "ValueError"),
+        ("a: 1\n---\na: 2\n", "yaml", "expected a single document"),
+        ("!!python/object/apply:os.system [ls]", "yaml", "could not determine a constructor"),
+        ("a: b: c", "yaml", "mapping values are not allowed here"),
+        ("a = 1\na = 2", "toml", "TOMLDecodeError"),
+        ('n\n"' + "x" * 200_000, "csv", "field larger than field limit"),
+        ("<r>", "xml", "no element found"),
+        ("<r/><r/>", "xml", "junk after document element"),
+        ('<!DOCTYPE r [<!ENTITY e "x">]><r>&e;</r>', "xml", "entities"),
+        ('<!DOCTYPE r [<!ENTITY e SYSTEM "file:///etc/hostname">]><r>&e;</r>', "xml", "entities"),
+        ("", "xml", "no element found"),
+        ("[]" + " " * MAX_CHARACTERS, "json", "TooLong"),
+    ],
+)
+def test_what_is_not_in_its_format_is_said_to_be_so(text: str, format: Format, problem: str) -> None:
+    with pytest.raises(FormatError, match=problem):
+        parse(text, format)
+
+
+def bomb(levels: int) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [
+        (bomb(9), "yaml"),
+        ("&a [*a]", "yaml"),
+        ("&a {k: *a}", "yaml"),
+        ("[" * 50_000, "yaml"),
+        ("- " * 50_000 + "a", "yaml"),
+        ("? " * 50_000 + "a", "yaml"),
+        ("{a: " * 50_000, "yaml"),
+        ("".join(f"{' ' * n}a:\n" for n in range(600)), "yaml"),
+        ("<a>" * 50_000, "xml"),
+        (".".join("a" * 50_000) + " = 1", "toml"),
+        ("[" + ".".join("a" * 5_000) + "]\n" + "b = 1\n" * 5_000, "toml"),
+        ("a = " + "[" * 50_000, "toml"),
+        ("," * 50_000 + "\n" + "x\n" * 50_000, "csv"),
+    ],
+)
+def test_a_small_text_of_great_size_is_refused(text: str, format: Format) -> None:
+    began = time.process_time()
+    with pytest.raises(FormatError):
+        parse(text, format)
+    assert time.process_time() - began < 5  # what is not refused in time takes hours, gigabytes or the process
+
+
+@pytest.mark.parametrize(
+    ("unit", "format"),
+    [
+        ("[1, ", "json"),
+        ('"', "json"),
+        ("a: {", "yaml"),
+        ("- a\n", "yaml"),
+        ("k: |\n  text\n", "yaml"),
+        ("# c\n", "yaml"),
+        ("<a x='1'>", "xml"),
+        ("&amp;", "xml"),
+        ("a.b = 1\n", "toml"),
+        ("'", "toml"),
+        ("a . ", "toml"),
+        ('"a" ', "toml"),
+        ('",', "csv"),
+        ("\n", "csv"),
+    ],
+)
+def test_hostile_text_is_read_in_time_in_proportion_to_its_length(unit: str, format: Format) -> None:
+    text = unit * (100_000 // len(unit))
+    began = time.process_time()
+    try:
+        parse(text, format)
+    except FormatError:
+        pass
+    assert time.process_time() - began < 5  # what is quadratic here takes minutes

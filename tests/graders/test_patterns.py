@@ -1,0 +1,69 @@
+"""Patterns from datasets: found like `re` finds them, and stopped where `re` would not stop."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ludus import Failure
+from ludus.graders.patterns import PatternError, Patterns
+
+
+async def test_the_last_match_is_found_with_its_groups() -> None:
+    async with Patterns() as patterns:
+        assert await patterns.last_match(r"x(\d)", "x1 x2") == [(3, 5), (4, 5)]
+        assert await patterns.last_match(r"X(\d)", "x1", re.IGNORECASE) == [(0, 2), (1, 2)]
+        assert await patterns.last_match(r"(a)|(b)", "b") == [(0, 1), (-1, -1), (0, 1)]
+        assert await patterns.last_match(r"z", "x1") is None
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.text(), min_size=1, max_size=5))
+def test_any_text_can_be_searched(texts: list[str]) -> None:
+    async def search() -> None:
+        async with Patterns() as patterns:
+            for text in [*texts, "\ud800"]:
+                assert await patterns.last_match(".", text, re.DOTALL) == (
+                    [(len(text) - 1, len(text))] if text else None
+                )
+
+    asyncio.run(search())
+
+
+async def test_what_is_no_pattern_is_said_to_be_none() -> None:
+    async with Patterns() as patterns:
+        with pytest.raises(PatternError, match="unterminated"):
+            await patterns.last_match("(", "text")
+
+
+async def test_an_endless_search_is_stopped_and_the_loop_keeps_turning() -> None:
+    async with Patterns(children=1, seconds=0.2) as patterns:
+        search = asyncio.create_task(patterns.last_match("(a+)+$", "a" * 60 + "b"))
+        began, longest = time.perf_counter(), 0.0
+        while not search.done():
+            before = time.perf_counter()
+            await asyncio.sleep(0.005)
+            longest = max(longest, time.perf_counter() - before)
+        with pytest.raises(Failure, match=r"stopped after 0\.2 s") as raised:
+            await search
+        assert raised.value.kind == "timeout"
+        assert longest < (time.perf_counter() - began) / 2
+        assert await patterns.last_match("b", "ab") == [(1, 2)]
+
+
+async def test_a_cancelled_search_leaves_nothing_for_the_next_one_to_trip_over() -> None:
+    async with Patterns(children=1) as patterns:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(patterns.last_match("(a+)+$", "a" * 60 + "b"), 0.1)
+        assert await patterns.last_match("b", "ab") == [(1, 2)]
+
+
+async def test_more_searches_than_children_wait_their_turn() -> None:
+    async with Patterns(children=2) as patterns:
+        found = await asyncio.gather(*(patterns.last_match(str(n), f"<{n}>") for n in range(50)))
+    assert all(spans is not None and spans[0][0] == 1 for spans in found)

@@ -1,0 +1,302 @@
+"""What a bad MCP server can do to a rollout: nothing but readable outputs and typed failures."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import Server
+
+pytest.importorskip("mcp", reason="pip install 'ludus-gym[mcp]'")
+
+from mcp_sessions import ROW, STDIO, Sum, opened, outputs, play, served
+
+import ludus
+from ludus import Response, ScriptedModel, UserError
+from ludus.errors import Failure
+from ludus.integrations.mcp_session import Session
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server that no test kills."""
+    with served() as (address, _):
+        yield address
+
+
+#: Writes its process id where it is told, then behaves as the rest of the program says.
+PROGRAM = "import os, pathlib, signal, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); "
+
+
+def program(place: Path, rest: str) -> dict[str, Any]:
+    return {"command": [sys.executable, "-c", PROGRAM + rest, str(place)]}
+
+
+def is_alive(place: Path) -> bool:
+    try:
+        os.kill(int(place.read_text()), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def started(place: Path) -> None:
+    """Wait for a program to say who it is."""
+    for _ in range(1000):
+        if has_started(place):
+            return
+        await asyncio.sleep(0.01)
+
+
+def has_started(place: Path) -> bool:
+    return place.exists() and place.read_text() != ""
+
+
+def ended(rollout: ludus.Rollout) -> tuple[str | None, str]:
+    assert rollout.error is not None
+    assert rollout.reward is None
+    return rollout.error.stage, rollout.error.kind
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http", "json"])
+def test_a_server_killed_between_two_calls_fails_the_rollout_in_its_tool_stage(transport: str, tmp_path: Path) -> None:
+    def model(request: ludus.Request) -> Any:
+        if request.turn == 0:
+            return {"call": "process_id"}
+        os.kill(int(request.input[-1]["output"]), signal.SIGKILL)
+        return {"call": "add", "arguments": {"a": 2, "b": 3}}
+
+    with contextlib.ExitStack() as stack:
+        if transport == "stdio":
+            settings: dict[str, Any] = STDIO
+        else:
+            settings = {"url": stack.enter_context(served(*(["--json"] if transport == "json" else [])))[0]}
+        given = {f"resources.{key}": value for key, value in settings.items()}
+        with contextlib.suppress(UserError):  # a single rollout that was refused is a run of which nothing can come
+            ludus.collect(Sum, model=ScriptedModel(model), input=[ROW], settings=given, output=tmp_path / "out")
+    (failed,) = map(json.loads, (tmp_path / "out" / "failures.jsonl").read_text().splitlines())
+    assert failed["stage"] == "tool"
+    assert failed["kind"] in ("disconnected", "refused")
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http", "json"])
+def test_a_server_that_dies_in_a_call_fails_the_rollout_with_its_last_words(transport: str) -> None:
+    turns = [{"call": "die", "arguments": {"words": "out of memory"}}, "5"]
+    if transport == "stdio":
+        rollout = play(STDIO, *turns)
+        assert "out of memory" in str(rollout.error)
+    else:
+        with served(*(["--json"] if transport == "json" else [])) as (url, _):
+            rollout = play({"url": url}, *turns)
+    assert ended(rollout) == ("tool", "disconnected")
+
+
+def test_a_server_that_is_gone_when_the_verifier_asks_it_fails_the_verification() -> None:
+    class Late(Sum):
+        async def verify(self, task: Any, response: Response) -> float:
+            await self.call_server("die", {"words": ""})
+            return 1.0
+
+    given = {"resources.command": STDIO["command"]}
+    [rollout] = ludus.collect(Late, model=ScriptedModel(["5"]), input=[ROW], settings=given).rollouts
+    assert ended(rollout) == ("verify", "disconnected")
+
+
+@pytest.mark.parametrize(
+    ("rest", "words"),
+    [
+        ("sys.exit('no licence')", "no licence"),
+        ("print('hello?', flush=True); sys.exit(3)", "gone"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "gone"),
+    ],
+)
+def test_a_program_that_dies_when_it_is_opened_fails_the_opening(tmp_path: Path, rest: str, words: str) -> None:
+    rollout = play(program(tmp_path / "pid", rest), "5")
+    assert ended(rollout) == ("open", "disconnected")
+    assert words in str(rollout.error)
+
+
+def test_a_server_of_which_nothing_can_come_stops_the_run_and_says_so(server: Server) -> None:
+    server.routes, server.faults = {"/v1/mcp"}, ["401"]
+    with pytest.raises(UserError, match="/no/such/program: cannot be started: No such file"):
+        play({"command": ["/no/such/program"]}, "5")
+    with pytest.raises(UserError, match="127.0.0.1:1/mcp: cannot be reached"):
+        play({"url": "http://127.0.0.1:1/mcp"}, "5")
+    with pytest.raises(UserError, match="answered 401.*Check the key"):
+        play({"url": f"{server.url}/mcp"}, "5")
+
+
+def test_a_program_that_never_answers_fails_the_opening_in_time_and_is_ended(tmp_path: Path) -> None:
+    rollout = play(program(tmp_path / "pid", "time.sleep(3600)"), "5", open=1.0)
+    assert ended(rollout) == ("open", "timeout")
+    assert not is_alive(tmp_path / "pid")
+
+
+@pytest.mark.slow
+def test_a_program_that_will_not_end_is_killed(tmp_path: Path) -> None:
+    stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
+    rollout = play(program(tmp_path / "pid", stubborn), "5", open=1.0)
+    assert ended(rollout) == ("open", "timeout")
+    assert not is_alive(tmp_path / "pid")
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("hang", "timeout"),
+        ("close", "disconnected"),
+        ("reset", "disconnected"),
+        ("garbage", "bad_response"),
+        ("503", "http_503"),
+        ("429", "http_429"),
+        ("500", "http_500"),
+    ],
+)
+def test_every_fault_of_an_http_server_is_a_typed_failure_of_the_opening(
+    server: Server, fault: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY_OF_THE_TEST", "s3cret-value")
+    server.routes, server.faults = {"/v1/mcp"}, [fault] * 4
+    settings = {"url": f"{server.url}/mcp", "headers": {"Authorization": "Bearer ${KEY_OF_THE_TEST}"}}
+    rollout = play(settings, "5", open=1.0)
+    assert ended(rollout) == ("open", kind)
+    assert b"Bearer s3cret-value" in server.headers[0]
+    assert "s3cret" not in str(rollout.error)
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_a_call_without_an_answer_fails_the_rollout_in_time(transport: str, url: str) -> None:
+    turns = [{"call": "sleep_then_say", "arguments": {"seconds": 3600, "text": ""}}, "5"]
+    rollout = play(STDIO if transport == "stdio" else {"url": url}, *turns, tool=0.5)
+    assert ended(rollout) == ("tool", "timeout")
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http", "json"])
+async def test_a_late_answer_reaches_neither_the_next_call_nor_another_session(transport: str) -> None:
+    with contextlib.ExitStack() as stack:
+        if transport == "stdio":
+            settings: dict[str, Any] = STDIO
+        else:
+            settings = {"url": stack.enter_context(served(*(["--json"] if transport == "json" else [])))[0]}
+        async with opened(settings) as one, opened(settings) as other:
+            for number in range(5):
+                late = json.dumps({"seconds": 0.05, "text": f"late {number}"})
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.01 * number):
+                        await one.call("sleep_then_say", late)
+                on_time = json.dumps({"seconds": 0.02, "text": f"on time {number}"})
+                answers = await asyncio.gather(*(each.call("sleep_then_say", on_time) for each in (one, other)))
+                assert answers == [f"on time {number}"] * 2
+
+
+async def test_the_server_is_told_that_nobody_waits_any_more(url: str) -> None:
+    async with opened({"url": url}) as session:
+        before = await session.call("count_cancelled", "{}")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await session.call("sleep_then_say", '{"seconds": 3600, "text": ""}')
+        for _ in range(200):
+            if await session.call("count_cancelled", "{}") != before:
+                return
+            await asyncio.sleep(0.05)
+    pytest.fail("the server works on")
+
+
+async def test_a_cancelled_rollout_takes_its_child_process_with_it(tmp_path: Path) -> None:
+    place = tmp_path / "pid"
+    waiting = asyncio.create_task(_hold_open(program(place, "sys.stdin.read()")))
+    await started(place)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not is_alive(place)
+
+
+async def _hold_open(settings: dict[str, Any]) -> None:
+    async with opened(settings):
+        await asyncio.sleep(3600)
+
+
+async def test_a_closing_that_is_cancelled_still_ends_the_child_process(tmp_path: Path) -> None:
+    place = tmp_path / "pid"
+    config = Sum.Config(**program(place, "sys.stdin.read(); time.sleep(1)"))
+    async with Sum.share(config) as server:
+        session = Session(server)
+        opening = asyncio.create_task(session.start())
+        await started(place)
+        opening.cancel()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await session.stop()
+        assert is_alive(place)
+        await session.stop()
+        assert not is_alive(place)
+
+
+def test_an_error_of_the_protocol_is_told_to_the_model(url: str) -> None:
+    codes = [-32000, -32001, -32602, -32603, 7]
+    calls = [{"name": "protocol_error", "arguments": {"code": code, "message": "over quota"}} for code in codes]
+    rollout = play({"url": url}, {"calls": calls}, "5")
+    assert rollout.reward == 1.0
+    assert outputs(rollout) == ['{"error":"over quota"}'] * len(codes)
+
+
+async def test_a_server_that_knows_no_sessions_is_spoken_to_without_one() -> None:
+    with served("--no-sessions") as (url, _):
+        async with opened({"url": url}) as session:
+            assert await session.call("add", '{"a": 2, "b": 3}') == "5"
+            assert await session.call("header", '{"name": "mcp-session-id"}') == "none"
+
+
+async def test_a_session_that_the_server_forgot_fails_the_rollout(url: str) -> None:
+    import httpx2
+
+    async with opened({"url": url}) as session:
+        known = (await session.call_server("header", {"name": "mcp-session-id"})).content[0].text
+        async with httpx2.AsyncClient() as client:
+            await client.delete(url, headers={"mcp-session-id": known})
+        with pytest.raises(Failure) as raised:
+            await session.call("add", '{"a": 2, "b": 3}')
+    assert raised.value.kind == "disconnected"
+
+
+async def test_a_closed_session_and_one_that_was_never_opened_fail_calls(url: str) -> None:
+    async with opened({"url": url}) as session:
+        pass
+    with pytest.raises(Failure, match="closed"):
+        await session.call("add", "{}")
+    await session.close()
+    unopened = Sum(session.config, session.shared)
+    await unopened.close()
+    with pytest.raises(Failure, match="no session has a tool"):
+        await unopened.call_server("add", {})
+
+
+async def test_many_sessions_that_end_badly_leave_no_task_behind() -> None:
+    before = len(asyncio.all_tasks())
+    with served() as (url, pid):
+        sessions = [Sum(Sum.Config(url=url), shared) for shared in [server_at(url)] * 10]
+        await asyncio.gather(*(session.open(Sum.Task.model_validate(ROW)) for session in sessions))
+        calls = [session.call("sleep_then_say", '{"seconds": 60, "text": ""}') for session in sessions]
+        waiting = asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.sleep(0.3)
+        os.kill(pid, signal.SIGKILL)
+        failures = await waiting
+        await asyncio.gather(*(session.close() for session in sessions))
+    assert all(isinstance(failure, Failure) for failure in failures)
+    assert {failure.kind for failure in failures} <= {"disconnected", "refused"}
+    assert len(asyncio.all_tasks()) == before
+
+
+def server_at(url: str) -> Any:
+    from ludus.integrations.mcp import server_of
+
+    return server_of(Sum.Config(url=url))

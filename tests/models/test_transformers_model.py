@@ -1,0 +1,208 @@
+"""Generation with a live model of `transformers`: exact ids and log probabilities, and batches that nobody notices."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from tiny_transformers import llama, parrot, plain_logprobs, tokenizer, torch
+
+from ludus import Response
+from ludus.errors import Failure
+from ludus.model import Request
+from ludus.models.transformers import TransformersModel
+from ludus.response import Item
+
+ADD: Item = {
+    "type": "function",
+    "name": "increment_counter",
+    "description": "Add to the counter.",
+    "parameters": {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]},
+}
+QUESTIONS = [
+    Request("the answer", temperature=0, max_output_tokens=20),
+    Request("the question of the user is longer than the others " * 3, temperature=0.7, seed=1, max_output_tokens=12),
+    Request("tool", temperature=1.5, top_p=0.8, seed=2, max_output_tokens=30),
+    Request("name the counter", temperature=0, max_output_tokens=5),
+    Request("io ou", temperature=1, seed=3, max_output_tokens=25),
+    Request("aa ae", temperature=0, stop=["e", "o"], max_output_tokens=40),
+]
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[TransformersModel]:
+    async with TransformersModel(llama(), tokenizer(), policy_version="step-0") as model:
+        yield model
+
+
+async def until(ready: Callable[[], bool]) -> None:
+    for _ in range(10_000):
+        if ready():
+            return
+        await asyncio.sleep(0.001)
+    raise TimeoutError
+
+
+class TestAnswers:
+    """What one request gets."""
+
+    async def test_logprobs_are_those_of_a_plain_forward_pass(self, model: TransformersModel) -> None:
+        answers = await asyncio.gather(*map(model.respond, QUESTIONS))
+        for answer in answers:
+            tokens = answer.tokens
+            assert tokens is not None
+            assert tokens.logprobs == pytest.approx(plain_logprobs(model._model, tokens), abs=1e-4)
+            assert tokens.policy_version == "step-0"
+            assert answer.usage["output_tokens"] == len(tokens.generated_ids) > 0
+            assert answer.usage["input_tokens"] == len(tokens.prompt_ids)
+
+    async def test_greedy_is_what_the_library_itself_would_write(self, model: TransformersModel) -> None:
+        tokens = (await model.respond(QUESTIONS[0])).tokens
+        assert tokens is not None
+        ids = torch.tensor([list(tokens.prompt_ids)])
+        settings: dict[str, Any] = {"do_sample": False, "max_new_tokens": 20, "pad_token_id": 0}
+        whole = model._model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
+        assert tokens.generated_ids == whole[0, ids.shape[1] :].tolist()
+
+    async def test_the_token_limit_makes_an_answer_incomplete(self, model: TransformersModel) -> None:
+        answer = await model.respond(Request("the", max_output_tokens=3, seed=1))
+        assert answer.incomplete_reason == "max_output_tokens"
+        assert answer.usage["output_tokens"] == 3
+        assert answer.output[-1]["status"] == "incomplete"
+
+    async def test_an_answer_that_ends_by_itself_has_its_end_token(self) -> None:
+        model = await parrot("the answer<|im_end|>")
+        answer = await model.respond(Request("the question"))
+        await model.stop()
+        assert (answer.status, answer.output_text) == ("completed", "the answer")
+        assert answer.tokens is not None
+        assert answer.tokens.generated_ids[-1] == tokenizer().eos_token_id
+
+    async def test_a_stop_string_ends_the_text_but_not_the_tokens(self, model: TransformersModel) -> None:
+        whole = await model.respond(Request("the", temperature=0, max_output_tokens=40))
+        stop = whole.output_text[10:13]
+        cut = await model.respond(Request("the", temperature=0, max_output_tokens=40, stop=stop))
+        assert cut.status == "completed"
+        assert cut.output_text == whole.output_text[: whole.output_text.index(stop)]
+        assert whole.tokens is not None
+        assert cut.tokens is not None
+        written = len(cut.tokens.generated_ids)
+        assert cut.tokens.generated_ids == whole.tokens.generated_ids[:written]
+        assert stop in tokenizer().decode(cut.tokens.generated_ids)
+        assert stop not in tokenizer().decode(cut.tokens.generated_ids[:-1])
+
+    async def test_a_prompt_beyond_the_context_is_incomplete_and_empty(self, model: TransformersModel) -> None:
+        answer = await model.respond(Request("b" * 600))
+        assert (answer.output, answer.incomplete_reason) == ([], "max_output_tokens")
+        almost = await model.respond(Request("b" * 480, max_output_tokens=99, seed=1))
+        assert almost.usage["total_tokens"] == 512
+
+    async def test_calls_are_read_and_one_is_enough_where_the_row_says_so(self) -> None:
+        call = '<tool_call>{"name": "increment_counter", "arguments": {"count": 4}}</tool_call>'
+        model = await parrot(f"aa {call} {call}<|im_end|>", f"aa {call} {call}<|im_end|>")
+        both = await model.respond(Request("the", tools=[ADD]))
+        one = await model.respond(Request("the", tools=[ADD], parallel_tool_calls=False))
+        await model.stop()
+        assert [item["type"] for item in both.output] == ["message", "function_call", "function_call"]
+        assert [item["type"] for item in one.output] == ["message", "function_call"]
+
+    async def test_what_cannot_be_done_is_said(self, model: TransformersModel) -> None:
+        image = {"role": "user", "content": [{"type": "input_image", "image_url": "cat.png"}]}
+        bad = model.respond(Request([image]))
+        good = model.respond(Request("the", max_output_tokens=2))
+        failed, answered = await asyncio.gather(bad, good, return_exceptions=True)
+        assert isinstance(failed, Failure)
+        assert failed.kind == "unsupported"
+        assert isinstance(answered, Response)
+        with pytest.raises(Failure, match="increment_counter"):
+            await model.respond(Request("the", tools=[ADD], tool_choice="required"))
+
+
+class TestTogether:
+    """Several requests, and the end of them."""
+
+    async def test_a_batch_gives_what_each_request_would_get_alone(self, model: TransformersModel) -> None:
+        together = await asyncio.gather(*map(model.respond, QUESTIONS))
+        assert model.stats()["batches"] == 1
+        for question, answer in zip(QUESTIONS, together, strict=True):
+            alone = await model.respond(question)
+            assert alone.tokens is not None
+            assert answer.tokens is not None
+            assert answer.tokens.generated_ids == alone.tokens.generated_ids
+            assert answer.tokens.logprobs == pytest.approx(alone.tokens.logprobs, abs=1e-4)
+
+    async def test_seeds_are_reproducible_and_turns_differ(self, model: TransformersModel) -> None:
+        async def text(**fields: Any) -> str:
+            return (await model.respond(Request("the", max_output_tokens=12, **fields))).output_text
+
+        first = await text(seed=1)
+        assert first == await text(seed=1) == await text(seed=2, params={"seed": 1})
+        assert len({first, await text(seed=2), await text(seed=1, turn=1)}) == 3
+
+    async def test_more_requests_than_fit_a_batch_are_all_answered(self) -> None:
+        async with TransformersModel(llama(), tokenizer(), config=TransformersModel.Config(max_batch=6)) as model:
+            asked = (Request("b" * n, max_output_tokens=n, seed=n) for n in range(1, 17))
+            answers = await asyncio.gather(*map(model.respond, asked))
+        assert [answer.usage["output_tokens"] for answer in answers] == list(range(1, 17))
+        assert model.stats() == {**model.stats(), "batches": 3, "requests": 16, "output_tokens": 136}
+
+    async def test_a_short_answer_does_not_wait_for_a_long_one(self, model: TransformersModel) -> None:
+        long = asyncio.create_task(model.respond(Request("the", max_output_tokens=400, seed=1)))
+        await model.respond(Request("the", max_output_tokens=2, seed=1))
+        assert not long.done()
+        assert model.stats()["batches"] == 1, "both are in the same batch"
+        await long
+
+    async def test_the_event_loop_ticks_on_while_a_batch_runs(self, model: TransformersModel) -> None:
+        asked = asyncio.gather(*(model.respond(Request("the", max_output_tokens=300, seed=n)) for n in range(16)))
+        longest, last = 0.0, (began := time.monotonic())
+        while not asked.done():
+            await asyncio.sleep(0.001)
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+        assert longest < (last - began) / 2
+
+    async def test_a_cancelled_request_leaves_the_batch_and_the_others_go_on(self) -> None:
+        model = await parrot("b" * 400, "b" * 400)
+        weights = model._model
+
+        async def ask(*limits: int) -> list[asyncio.Task[Response]]:
+            weights.steps = 0
+            asked = [asyncio.create_task(model.respond(Request("the", max_output_tokens=limit))) for limit in limits]
+            await until(lambda: weights.steps >= 3)
+            return asked
+
+        (alone,) = await ask(400)
+        alone.cancel()
+        async with asyncio.timeout(20), model.paused():
+            assert 3 <= weights.steps < 300
+        gone, stays = await ask(399, 60)
+        gone.cancel()
+        assert (await stays).usage["output_tokens"] == 60
+        async with asyncio.timeout(20), model.paused():
+            assert 60 <= weights.steps < 300, "the batch ended with the last request that somebody waited for"
+        await model.stop()
+
+    async def test_a_stopped_model_fails_what_still_runs_and_starts_again(self) -> None:
+        model = await parrot("b" * 400, "b", max_batch=1)
+        asked = [asyncio.create_task(model.respond(Request("the", max_output_tokens=400))) for _ in range(2)]
+        await until(lambda: model._model.steps >= 3)
+        await model.stop()
+        for task in asked:
+            with pytest.raises(Failure, match="stopped") as failure:
+                await task
+            assert failure.value.kind == "refused"
+        with pytest.raises(RuntimeError, match="start"):
+            await model.respond(Request("the"))
+        async with model:
+            assert (await model.respond(Request("the", max_output_tokens=1))).usage["output_tokens"] == 1
+
+    async def test_a_crash_fails_each_request_of_the_batch_and_not_the_model(self, model: TransformersModel) -> None:
+        forward, model._model.forward = model._model.forward, None
+        failed = await asyncio.gather(*map(model.respond, QUESTIONS[:2]), return_exceptions=True)
+        assert [type(error) for error in failed] == [Failure, Failure]
+        model._model.forward = forward
+        assert (await model.respond(Request("the", max_output_tokens=1))).usage["output_tokens"] == 1

@@ -1,0 +1,224 @@
+"""Work in child processes: what comes back, what is stopped, and what is left behind, which is nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import math
+import operator
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ludus import Failure
+from ludus.runtime.processes import OutOfTime, ProcessPool, in_process, shared_pool
+
+#: Backtracks for years, inside C code that neither a thread nor a signal handler gets a word into.
+ENDLESS = ("(a+)+$", "a" * 60 + "b")
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def gone(pids: set[int], seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def author_module(folder: Path, source: str) -> Any:
+    """A module that only its own process knows, as the file of an environment is one."""
+    path = folder / "checks.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location("checks_of_an_author", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["checks_of_an_author"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_results_and_exceptions_come_back() -> None:
+    async with ProcessPool(1) as pool:
+        assert await pool.run(operator.add, [1], ["\ud800"]) == [1, "\ud800"]
+        assert len(await pool.run(operator.mul, "x", 5_000_000)) == 5_000_000
+        assert await pool.run(len, "y" * 5_000_000) == 5_000_000
+        with pytest.raises(ValueError, match="factorial") as raised:
+            await pool.run(math.factorial, -1)
+        assert "In a child process" in raised.value.__notes__[0]
+        pids = {await pool.run(os.getpid) for _ in range(5)}
+        assert len(pids) == 1
+        assert os.getpid() not in pids
+
+
+async def test_functions_of_an_authors_own_file_run_too(tmp_path: Path) -> None:
+    module = author_module(
+        tmp_path,
+        "class Odd(Exception):\n    def __init__(self, a, b): super().__init__(a)\n"
+        "def double(x): return 2 * x\n"
+        "def unlike(): raise Odd(1, 2)\n"
+        "def leave(): raise SystemExit(3)\n"
+        "def noisy():\n    print('x' * 10**6, flush=True)\n    import sys, os\n"
+        "    sys.stderr.write('x'); os.write(1, b'x' * 10**6); os.write(2, b'x'); return input\n"
+        "def read(): return __import__('sys').stdin.read()\n",
+    )
+    async with ProcessPool(1) as pool:
+        assert await pool.run(module.double, 4) == 8
+        assert await pool.run(module.noisy) is input
+        assert await pool.run(module.read) == ""
+        for function, message in [(module.unlike, "Odd: 1"), (module.leave, "SystemExit: 3")]:
+            with pytest.raises(RuntimeError, match=message):
+                await pool.run(function)
+        assert await pool.run(module.double, 5) == 10
+
+
+async def test_what_no_child_could_find_is_refused_with_a_reason() -> None:
+    async with ProcessPool(1) as pool:
+        with pytest.raises(TypeError, match="define it at the top of an importable module"):
+            await pool.run(lambda: 1)
+    assert not children()
+
+
+async def test_a_call_that_hangs_is_stopped_and_its_child_replaced() -> None:
+    async with ProcessPool(1) as pool:
+        before = await pool.run(os.getpid)
+        cases: list[tuple[Any, Any]] = [(time.sleep, (60,)), (re.match, ENDLESS)]
+        for function, args in cases:
+            with pytest.raises(TimeoutError, match=rf"{function.__name__} was stopped after 0.2 s"):
+                await pool.run(function, *args, timeout=0.2)
+        assert await pool.run(os.getpid) != before
+
+
+async def test_a_call_that_burns_its_processor_time_is_told_from_one_that_waits() -> None:
+    async with ProcessPool(1) as pool:
+        with pytest.raises(OutOfTime, match="match was stopped after 0.2 s of processor time"):
+            await pool.run(re.match, *ENDLESS, cpu_seconds=0.2)
+        await pool.run(time.sleep, 0.3, cpu_seconds=0.2)
+        assert await pool.run(operator.add, 1, 2) == 3
+
+
+async def test_a_cancelled_call_ends_its_child() -> None:
+    async with ProcessPool(1) as pool:
+        pid = await pool.run(os.getpid)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(pool.run(re.match, *ENDLESS), 0.2)
+        assert gone({pid})
+        assert await pool.run(operator.add, 1, 2) == 3
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "how"),
+    [
+        (os._exit, (3,), "exit code 3"),
+        (signal.raise_signal, (signal.SIGSEGV,), "signal 11"),
+        (os.closerange, (3, 64), "signal 9"),
+    ],
+)
+async def test_a_child_that_dies_fails_its_own_call_only(function: Any, args: Any, how: str) -> None:
+    async with ProcessPool(2) as pool:
+        other = asyncio.create_task(pool.run(time.sleep, 0.5))
+        await asyncio.sleep(0.1)
+        with pytest.raises(Failure, match=how) as raised:
+            await pool.run(function, *args)
+        assert raised.value.kind == "crash"
+        await other
+        assert await pool.run(operator.add, 1, 2) == 3
+
+
+async def test_a_child_that_died_while_it_was_idle_is_not_asked() -> None:
+    async with ProcessPool(1) as pool:
+        os.kill(await pool.run(os.getpid), signal.SIGKILL)
+        await asyncio.sleep(0.1)
+        assert await pool.run(operator.add, 1, 2) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a process allocates")
+async def test_a_child_cannot_take_all_memory() -> None:
+    async with ProcessPool(1, memory=256 << 20) as pool:
+        with pytest.raises(MemoryError):
+            await pool.run(operator.mul, "x", 1 << 30)
+        assert await pool.run(operator.add, 1, 2) == 3
+
+
+async def test_waiting_for_a_child_is_first_come_first_served_and_costs_no_time_of_the_call() -> None:
+    done: list[int] = []
+
+    async def call(number: int) -> None:
+        await pool.run(time.sleep, 0.05, timeout=0.4)
+        done.append(number)
+
+    async with ProcessPool(1) as pool:
+        await asyncio.gather(*(call(number) for number in range(20)))
+    assert done == list(range(20))
+
+
+async def test_the_loop_keeps_turning_while_64_hostile_calls_run() -> None:
+    turns = 0
+    async with ProcessPool() as pool:
+        calls = [asyncio.create_task(pool.run(re.match, *ENDLESS, timeout=5.0)) for _ in range(64)]
+        end = time.perf_counter() + 2.0
+        while time.perf_counter() < end:
+            await asyncio.sleep(0.005)
+            turns += 1
+        busy = children()
+        assert len(busy) == pool.workers
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+    assert turns > 20  # one call on the loop would have held it for all of the time
+    assert gone(busy)
+
+
+async def test_closing_ends_what_still_runs() -> None:
+    pool = ProcessPool(2)
+    call = asyncio.create_task(pool.run(time.sleep, 60))
+    await asyncio.sleep(0.2)
+    assert children()
+    await pool.close()
+    assert not children()
+    with pytest.raises(Failure, match="closed while sleep ran"):
+        await call
+    with pytest.raises(RuntimeError, match="is closed"):
+        await pool.run(os.getpid)
+
+
+@pytest.mark.parametrize("work", ["time.sleep, 600", f"re.match, *{ENDLESS}", "os.getpid"])
+def test_a_parent_killed_with_9_leaves_nothing_behind(work: str) -> None:
+    program = (
+        "import asyncio, os, re, time\nfrom ludus.runtime.processes import ProcessPool\n"
+        "async def main():\n    async with ProcessPool(2) as pool:\n"
+        "        await pool.run(os.getpid)\n        print('ready', flush=True)\n"
+        f"        await asyncio.gather(*(pool.run({work}) for _ in range(2)))\n        await asyncio.sleep(600)\n"
+        "asyncio.run(main())"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    with parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ready\n"
+        time.sleep(0.3)
+        pids = {child.pid for child in psutil.Process(parent.pid).children()}
+        assert pids
+        parent.kill()
+    assert gone(pids)
+
+
+async def test_the_shared_pool_is_one_and_closes_with_its_last_user() -> None:
+    async with shared_pool() as pool:
+        pid = await in_process(os.getpid)
+        assert await pool.run(os.getpid) == pid
+        assert await in_process(os.getpid) == pid
+    assert not children()
+    assert await in_process(operator.add, 1, 2) == 3
+    assert not children()

@@ -1,0 +1,198 @@
+"""Whatever is posted to a model server, in any of its three dialects, is answered or refused, and never breaks it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+from dialects import TOKENS, Json, broken, conversations
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_messages_conversion import BODY as MESSAGES
+
+from ludus.dialects.chat import to_chat, to_messages
+from ludus.errors import Failure
+from ludus.http.app import Guard
+from ludus.http.in_process import ask
+from ludus.model import Model, Request
+from ludus.response import Response, function_call, message, reasoning
+from ludus.serve.models import ModelApp
+from ludus.tokens import Tokens
+
+RESPONSES, CHAT, ANTHROPIC = ROUTES = ("/v1/responses", "/v1/chat/completions", "/v1/messages")
+FUZZ = settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+class Answering(Model):
+    """Writes each request as the client of an endpoint would, and answers with one item of every kind."""
+
+    name = "answering"
+
+    async def respond(self, request: Request) -> Response:
+        orjson.dumps(to_chat(request, {"model": "m"}))
+        orjson.dumps(request.input.encoded())
+        usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
+        items = (reasoning("hm"), message("Hello."), function_call("look", {"at": "it"}, call_id="call_1"))
+        return Response.of(*items, usage=usage, tokens=Tokens([1, 2, 3], [4, 5], [-0.1, -0.2]))
+
+
+class Failing(Model):
+    """Fails as endpoints do."""
+
+    name = "failing"
+
+    async def respond(self, request: Request) -> Response:
+        raise Failure("http_500", "it is down")
+
+
+class Said(Model):
+    """Answers with what it was given, as far as that is an answer at all."""
+
+    name = "said"
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    async def respond(self, request: Request) -> Response:
+        return Response.checked(self.data, Tokens([1], [2], [-0.1]))
+
+
+TOOL = {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}, "strict": True}
+ASKED: Json = {
+    "model": "m",
+    "instructions": "Be brief.",
+    "tools": [{"type": "function", **TOOL}],
+    "tool_choice": {"type": "function", "name": "look"},
+    "parallel_tool_calls": False,
+    "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}, "verbosity": "low"},
+    "reasoning": {"effort": "low"},
+    "include": ["message.output_text.logprobs"],
+    "top_logprobs": 2,
+    "max_output_tokens": 5,
+    "temperature": 0.5,
+    "metadata": {"a": "b"},
+    "stream_options": {"include_usage": True},
+    "ludus": {"session": "s", "seed": 3, "turn": 1},
+}
+SAID: Json = {
+    "model": "m",
+    "tools": [{"type": "function", "function": TOOL}],
+    "tool_choice": {"type": "function", "function": {"name": "look"}},
+    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
+    "stream_options": {"include_usage": True},
+    "reasoning_effort": "low",
+    "reasoning": {"effort": "low"},
+    "max_tokens": 5,
+    "max_completion_tokens": 6,
+    "logprobs": True,
+    "n": 1,
+    "stop": ["END"],
+    "functions": None,
+}
+
+
+@st.composite
+def bodies(draw: Any, path: str) -> Json:
+    """Requests that are in order: a conversation, some of the fields that the dialect knows, streamed or not."""
+    if path == ANTHROPIC:
+        body = {"messages": MESSAGES["messages"][: draw(st.integers(1, 3))]}
+    elif path == CHAT:
+        body = {"messages": to_messages(draw(conversations())) or [{"role": "user", "content": "hi"}]}
+    else:
+        body = {"input": draw(st.text() | conversations())}
+    fields = {RESPONSES: ASKED, CHAT: SAID, ANTHROPIC: MESSAGES}[path]
+    for key in draw(st.lists(st.sampled_from(sorted(fields)), unique=True)):
+        body.setdefault(key, fields[key])
+    return {**body, "stream": draw(st.booleans())}
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as made:
+        yield made
+
+
+def status_of(runner: asyncio.Runner, path: str, body: bytes, model: Model | None = None) -> int:
+    """The status of an answer, once its body was found to be what it should be."""
+    status, answer = runner.run(ask(ModelApp(model or Answering()), path, body))
+    if status != 200:
+        assert json.loads(answer)["detail"]
+    elif not answer.startswith((b"data: ", b"event: ")):
+        assert json.loads(answer)["id"]
+    return status
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_a_request_in_order_is_answered(runner: asyncio.Runner, path: str):
+    @FUZZ
+    @given(bodies(path))
+    def answers(body: Json) -> None:
+        assert status_of(runner, path, json.dumps(body).encode()) == 200
+        assert status_of(runner, path, json.dumps(body).encode(), Failing()) == 500  # only where the model failed
+
+    answers()
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_a_request_with_junk_in_it_is_answered_or_refused(runner: asyncio.Runner, path: str):
+    @FUZZ
+    @given(bodies(path).flatmap(broken))
+    def answers(body: Any) -> None:
+        assert status_of(runner, path, json.dumps(body).encode()) in (200, 400, 422)
+
+    answers()
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_what_a_model_answers_wrong_is_not_the_clients_mistake(runner: asyncio.Runner, path: str, stream: bool):
+    usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5, "input_tokens_details": {"cached_tokens": 1}}
+    items = (reasoning("hm"), message("Hello."), function_call("look", {"at": "it"}, call_id="call_1"))
+    asked = {"input": "hi", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
+
+    @FUZZ
+    @given(broken(Response.of(*items, usage=usage, incomplete_details=None, error=None).data))
+    def answers(data: Any) -> None:
+        assert status_of(runner, path, json.dumps(asked).encode(), Said(data)) in (200, 500)
+
+    answers()
+
+
+@pytest.mark.parametrize("missing", sorted(TOKENS))
+def test_half_a_bundle_of_token_ids_is_refused(runner: asyncio.Runner, missing: str):
+    said = {"role": "assistant", "content": "hi", **{key: TOKENS[key] for key in TOKENS if key != missing}}
+    assert status_of(runner, RESPONSES, json.dumps({"input": [said]}).encode()) == 422
+    assert status_of(runner, CHAT, json.dumps({"messages": [said]}).encode()) == 422
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_bytes_that_are_no_request_are_refused(runner: asyncio.Runner, path: str):
+    @FUZZ
+    @given(st.binary() | bodies(path).map(lambda body: json.dumps(body).encode()[:-1]))
+    def answers(body: bytes) -> None:
+        assert status_of(runner, path, body) in (400, 422)
+
+    answers()
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("depth", [150, 250, 1_000, 100_000])
+def test_nesting_without_end_is_refused(runner: asyncio.Runner, path: str, depth: int):
+    start = '{"input":"hi","messages":[{"role":"user","content":"hi"}]'
+    found = set()
+    for opening, closing in (("[", "]"), ('{"a":', "}")):
+        nested = opening * depth + "1" + closing * depth
+        for field in ("input", "messages", "tools", "metadata", "tool_choice", "anything"):
+            found.add(status_of(runner, path, f'{start},"{field}":{nested}}}'.encode()))
+        said = f'{{"input":[{{"role":"user","content":{nested}}}],"messages":[{{"role":"user","content":{nested}}}]}}'
+        found.add(status_of(runner, path, said.encode()))
+    assert found <= ({200, 400, 422} if depth < 200 else {400, 422})
+
+
+def test_a_body_beyond_the_limit_is_refused(runner: asyncio.Runner):
+    app = ModelApp(Answering(), guard=Guard(body_bytes=100))
+    assert runner.run(ask(app, RESPONSES, b'{"input": "' + b"a" * 200 + b'"}'))[0] == 413

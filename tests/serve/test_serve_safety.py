@@ -1,0 +1,232 @@
+"""Servers that can be left running: tokens, bounds, and nothing of the host in what a client or a model sees."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from serving import COUNTER, COUNTER_ROW, Web, served, url_of
+
+from ludus.errors import UserError
+from ludus.http import listening
+from ludus.remote.http import connect
+from ludus.serve.plan import Plan
+from ludus.serve.serving import Serving
+
+TOKEN = "a-token-for-tests-only"
+
+
+@pytest.fixture
+def leaky(tmp_path: Path) -> Path:
+    """An environment whose code fails with the paths and the keys of this machine in its messages."""
+    (tmp_path / "environment.yaml").write_text("name: leaky\nresources: resources.py:Leaky\n")
+    (tmp_path / "resources.py").write_text(
+        "import os\n"
+        "from pathlib import Path\n"
+        "from ludus import Resources, tool\n"
+        "from ludus.runtime.keys import secret\n"
+        "class Leaky(Resources):\n"
+        "    @tool\n"
+        "    async def read(self) -> str:\n"
+        '        """Read a file."""\n'
+        "        return (Path.home() / 'nothing' / secret('LEAKY_KEY')).read_text()\n"
+        "    async def verify(self, task, response):\n"
+        "        raise RuntimeError(f'no {Path.home()}/judge.txt with {secret(\"LEAKY_KEY\")}')\n"
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    """An environment whose verdict takes a minute. It leaves a file when a session is opened, judged and closed."""
+    (tmp_path / "environment.yaml").write_text("name: slow\nresources: resources.py:Slow\n")
+    (tmp_path / "resources.py").write_text(
+        "import asyncio\n"
+        "from pathlib import Path\n"
+        "from ludus import Resources\n"
+        "class Slow(Resources):\n"
+        "    async def open(self, task):\n"
+        f"        Path({str(tmp_path)!r}, 'opened').touch()\n"
+        "    async def verify(self, task, response):\n"
+        f"        Path({str(tmp_path)!r}, 'asked').touch()\n"
+        "        await asyncio.sleep(60)\n"
+        "        return 1.0\n"
+        "    async def close(self):\n"
+        f"        Path({str(tmp_path)!r}, 'closed').touch()\n"
+    )
+    return tmp_path
+
+
+def test_beyond_loopback_a_token_is_demanded_before_anything_listens(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("LUDUS_TOKEN", raising=False)
+    with pytest.raises(UserError, match=r"listening on 0\.0\.0\.0 needs a token\. Set LUDUS_TOKEN"):
+        Serving(Plan.of([COUNTER], "local", host="0.0.0.0")).bind()
+
+
+def test_with_a_token_every_route_but_health_wants_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LUDUS_TOKEN", TOKEN)
+    with served(COUNTER) as serving:
+        for server in serving.plan.servers:
+            assert Web(server.url).get("/health").status == 200
+            assert Web(server.url, token="wrong").get("/metrics").status == 401
+            assert Web(server.url, token=TOKEN).get("/metrics").status == 200
+        assert Web(serving.head_url).get("/server_instances").status == 401
+        told = Web(serving.head_url, token=TOKEN).get("/global_config_dict_yaml")
+        assert told.status == 200
+        assert TOKEN not in told.text
+        run = Web(url_of(serving, f"{COUNTER}_simple_agent"), token=TOKEN).post("/run", COUNTER_ROW)
+        assert run.json()["reward"] == 1.0
+
+
+def test_bodies_are_bounded():
+    with served(COUNTER, resources_only=True, body_bytes=1000) as serving:
+        web = Web(url_of(serving, COUNTER))
+        assert web.post("/seed_session", b"x" * 1001).status == 413
+        assert web.post("/seed_session", COUNTER_ROW).status == 200
+        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=20) as connection:
+            connection.sendall(b"POST /verify HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+            connection.sendall(b"258\r\n" + b"y" * 600 + b"\r\n258\r\n" + b"y" * 600 + b"\r\n")
+            assert b"413" in connection.recv(1000).split(b"\r\n")[0]
+
+
+def test_a_client_that_sends_its_request_drop_by_drop_is_cut_off(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
+    with served(COUNTER, resources_only=True) as serving:
+        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=20) as connection:
+            connection.sendall(b"POST /verify HTTP/1.1\r\nhost: x\r\n")
+            assert connection.recv(1000) == b""
+        monkeypatch.setattr(serving._site.apps[COUNTER].guard, "body_seconds", 0.3)  # type: ignore[union-attr]
+        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=20) as connection:
+            connection.sendall(b"POST /verify HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+            assert b"408" in connection.recv(1000).split(b"\r\n")[0]
+        assert Web(url_of(serving, COUNTER)).get("/health").status == 200
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"POST /verify HTTP/1.1\r\nhost: x\r\n",
+        b"GET /health HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
+        b"POST /verify HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
+    ],
+    ids=["head", "body of a GET", "body of a POST"],
+)
+def test_so_is_one_whose_first_request_was_in_time(monkeypatch: pytest.MonkeyPatch, rest: bytes):
+    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(listening, "REQUEST_SECONDS", 0.6)
+    with served(COUNTER, resources_only=True) as serving:
+        monkeypatch.setattr(serving._site.apps[COUNTER].guard, "body_seconds", 0.3)  # type: ignore[union-attr]
+        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=20) as connection:
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert b" 200 " in connection.recv(1000)
+            connection.sendall(rest)
+            while connection.recv(1000):
+                pass
+
+
+def test_a_rollout_that_a_stopping_server_cuts_short_is_told_so(monkeypatch: pytest.MonkeyPatch, slow: Path):
+    monkeypatch.setattr(listening, "STOP_SECONDS", 1)
+    with ThreadPoolExecutor() as pool:
+        with served(str(slow)) as serving:
+            agent = next(server for server in serving.plan.servers if server.kind == "responses_api_agents")
+            told = pool.submit(Web(agent.url).post, "/run", {"responses_create_params": {"input": "x"}})
+            _until((slow / "asked").exists)
+        reply = told.result(20)
+    assert (reply.status, reply.json()["kind"]) == (503, "disconnected")
+    assert (slow / "closed").exists()
+
+
+def test_mcp_requests_count_among_those_at_once(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("mcp")
+    with served(COUNTER, resources_only=True, mcp=True) as serving:
+        monkeypatch.setattr(serving.apps[COUNTER].guard, "at_once", 0)
+        assert Web(url_of(serving, COUNTER)).post("/mcp", {}).status == 503
+
+
+def test_on_ipv6_the_head_tells_an_address_that_works():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with served(COUNTER, resources_only=True, host="::1") as serving:
+        assert asyncio.run(_get(serving.head_url, "/health")) == 200
+
+
+def test_a_token_may_hold_any_letters(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LUDUS_TOKEN", "pässwörd-tökén")
+    with served(COUNTER, resources_only=True) as serving:
+        found = asyncio.run(_get(url_of(serving, COUNTER), "/metrics"))
+    assert found == 200
+
+
+async def _get(url: str, path: str) -> int:
+    async with connect(url, "LUDUS_TOKEN") as client:
+        return (await client.get(path)).status
+
+
+def test_what_goes_wrong_here_tells_nothing_of_this_machine(
+    leaky: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setenv("LEAKY_KEY", "sk-very-secret-value")
+    with served(str(leaky), resources_only=True) as serving:
+        web = Web(serving.plan.servers[0].url)
+        tool = web.post("/read", {})
+        judged = web.post("/verify", {"responses_create_params": {"input": "x"}, "response": {"output": []}})
+    assert judged.status == 500
+    for told in (tool.text, judged.text):
+        assert "sk-very-secret-value" not in told
+        assert str(Path.home()) + "/" not in told
+    assert "reward" not in judged.json()
+    assert "RuntimeError" in caplog.text  # whoever runs the server can see what happened
+    assert "sk-very-secret-value" not in caplog.text
+
+
+@pytest.mark.parametrize("end", ["sys.exit(0)", "raise asyncio.CancelledError"])
+def test_code_that_exits_ends_its_own_request_and_not_the_server(tmp_path: Path, end: str):
+    (tmp_path / "environment.yaml").write_text("name: leaving\nresources: resources.py:Leaving\n")
+    (tmp_path / "resources.py").write_text(
+        "import asyncio, sys\nfrom ludus import Resources\nclass Leaving(Resources):\n"
+        f"    async def open(self, task):\n        if task.where == 'open':\n            {end}\n"
+        f"    async def verify(self, task, response):\n        {end}\n"
+    )
+    row = {"responses_create_params": {"input": "x"}}
+    with served(str(tmp_path), resources_only=True) as serving:
+        web = Web(serving.plan.servers[0].url)
+        opened = web.post("/seed_session", {**row, "where": "open"})
+        judged = web.post("/verify", {**row, "where": "verify", "response": {"output": []}})
+        assert web.get("/health").status == 200
+    for reply, stage in ((opened, "open"), (judged, "verify")):
+        assert (reply.status, reply.json()["stage"], reply.json()["kind"]) == (500, stage, "crash")
+
+
+def test_a_client_that_leaves_takes_its_rollout_with_it(slow: Path):
+    with served(str(slow)) as serving:
+        agent = next(server for server in serving.plan.servers if server.kind == "responses_api_agents")
+        body = b'{"responses_create_params":{"input":"x"}}'
+        with socket.create_connection(_address(agent.url), timeout=20) as connection:
+            connection.sendall(b"POST /run HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+            _until((slow / "opened").exists)
+        _until((slow / "closed").exists)
+
+
+def _until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _address(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or 0
+
+
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LUDUS_TOKEN", raising=False)

@@ -1,0 +1,258 @@
+"""Finding, loading and configuring environments."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from ludus import Environment, ScriptedModel, UserError
+from ludus.environment import folders
+from ludus.models import open_model
+from ludus.runtime.settings import parse_assignments
+
+
+def make(folder, yaml="name: mine\nresources: resources.py:Mine\n", code=None):
+    folder.mkdir(exist_ok=True)
+    (folder / "environment.yaml").write_text(yaml)
+    (folder / "resources.py").write_text(
+        code or "from ludus import Resources\n\nclass Mine(Resources):\n    def verify(self, task, response): ...\n"
+    )
+    return folder
+
+
+def test_every_built_in_environment_loads_and_has_rows_that_validate():
+    for name in folders():
+        environment = Environment.load(name)
+        assert environment.name == name
+        assert environment.description
+        assert environment.value
+        from ludus.collection.rows import Rows
+
+        assert Rows(environment.dataset(), environment.task).survey().rows >= 5
+
+
+def test_a_folder_of_ones_own_works_by_path(tmp_path):
+    folder = make(tmp_path / "mine")
+    assert Environment.load(folder).resources.__name__ == "Mine"
+    assert Environment.load(str(folder / "environment.yaml")).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("yaml", "code", "says"),
+    [
+        ("name: [", None, "is not valid YAML"),
+        ("name: 2020-13-45", None, "is not valid YAML: month must be in 1..12"),
+        ("- a", None, "must hold a mapping"),
+        ("name: x", None, "resources: Field required"),
+        (
+            "name: x\nresources: resources.py:Mine\ncolour: red",
+            None,
+            "environment.yaml has no key colour. Known: agent, ",
+        ),
+        ("name: x\nresources: resources.py:Mine\ndomian: x", None, "has no key domian. Did you mean domain?"),
+        (
+            "name: x\nresources: resources.py:Mine\ndatasets: [{name: a, path: b, licence: c}]",
+            None,
+            "environment.yaml has no key datasets.0.licence. Did you mean license?",
+        ),
+        (
+            "name: x\nresources: resources.py:Mine\nsettings: {}",
+            "import ludus\nclass Mine(ludus.Resources):\n    class Config(ludus.ResourcesConfig):\n        x: int",
+            r"environment.yaml: settings.x: Field required$",
+        ),
+        ("name: " + "[" * 5000, None, "environment.yaml is nested too deep"),
+        ("name: x\nresources: resources.py:Mien", None, "resources.py has no Mien. Did you mean Mine?"),
+        ("name: x\nresources: nowhere.py:Mine", None, "there is no file"),
+        ("name: x\nresources: resources", None, "must look like"),
+        (
+            "name: x\nresources: resources.py:Mine\nagent: {type: simpel}",
+            None,
+            "environment.yaml: agent: unknown agent simpel. Did you mean simple?",
+        ),
+        (
+            "name: x\nresources: resources.py:Mine\nagent: {max_step: 3}",
+            None,
+            "environment.yaml: agent has no setting max_step. Did you mean max_steps?",
+        ),
+        (
+            "name: x\nresources: resources.py:Mine\nagent: {max_steps: eight}",
+            None,
+            "environment.yaml: agent.max_steps='eight'",
+        ),
+        (
+            "name: x\nresources: resources.py:Mine\nagent: {type: 'resources.py:Mine'}",
+            None,
+            "environment.yaml: agent: resources.py:Mine is not a subclass of Agent",
+        ),
+        ("name: x\nresources: resources.py:Mine\nlimits: {tool: -1}", None, "limits.tool=-1"),
+        ("name: x\nresources: resources.py:Mine", "def broken(:", r"resources.py:1: SyntaxError"),
+        ("name: x\nresources: resources.py:Mine", "x = 1\ny = x / 0", r"resources.py:2: ZeroDivisionError"),
+        ("name: x\nresources: resources.py:Mine", "import sys\nsys.exit()", r"resources.py:2: SystemExit"),
+        ("name: x\nresources: resources.py:Mine", "class Mine: pass", "is not a subclass of Resources"),
+    ],
+)
+def test_a_mistake_in_an_environment_is_one_line_that_names_it(tmp_path, yaml, code, says):
+    with pytest.raises(UserError, match=says) as caught:
+        Environment.load(make(tmp_path / "mine", yaml, code))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_utf_8_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "mine")
+    for name in ("mine/environment.yaml", "model.yaml", "script.yaml"):
+        (tmp_path / name).write_bytes("name: caf\xe9".encode("latin-1"))
+    for name, load in (
+        ("mine/environment.yaml", lambda: Environment.load("./mine")),
+        ("model.yaml", lambda: open_model("model.yaml")),
+        ("script.yaml", lambda: open_model("scripted:script.yaml")),
+    ):
+        with pytest.raises(UserError, match=rf"{name} is not UTF-8: .* at byte 9\. Save it as UTF-8"):
+            load()
+
+
+def test_an_unknown_environment_gets_a_suggestion(tmp_path):
+    with pytest.raises(UserError, match="unknown environment mqca. Did you mean mcqa?"):
+        Environment.load("mqca")
+    with pytest.raises(UserError, match="has no environment.yaml"):
+        Environment.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("which", "says"),
+    [
+        ("~nobody_of_that_name/x", "cannot read ~nobody_of_that_name/x: there is no such user. Write the whole path"),
+        ("~nobody_of_that_name/x:y", "cannot read ~nobody_of_that_name/x:y: there is no such user"),
+        ("x" * 5000, "(cannot read|unknown environment) x{80}[:.] "),
+        ("x:" + "y" * 5000, r"unknown environment x\."),
+    ],
+)
+def test_a_name_that_can_be_no_path_is_one_line(which, says):
+    with pytest.raises(UserError, match=f"^{says}"):
+        Environment.load(which)
+
+
+def test_an_environment_may_lie_below_a_folder_whose_name_is_not_utf_8(tmp_path):
+    place = tmp_path / os.fsdecode(b"caf\xe9")
+    try:
+        place.mkdir()
+    except OSError:
+        pytest.skip("this file system takes names in UTF-8 only")
+    assert Environment.load(make(place / "mine")).resources.__name__ == "Mine"
+
+
+def test_a_copy_is_configured_without_touching_the_original():
+    original = Environment.load("mcqa")
+    copy, steps = original.copy(), original.agent.config.max_steps
+    copy.configure({"agent.max_steps": steps + 1, "resources.compat": True, "limits.tool": 1, "data.n": 3})
+    assert copy.agent.config.max_steps == steps + 1
+    assert original.agent.config.max_steps == steps
+    assert not original.config.compat
+    assert original.limits.tool != 1
+    assert original.data == {}
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("agent.max_step=3", "agent has no setting max_step. Did you mean max_steps?"),
+        ("agent.max_steps=-3", "agent.max_steps=-3: Input should be greater than 0"),
+        ("agent.max_steps=many", "agent.max_steps='many'"),
+        ("resources.colour=red", "resources has no setting colour"),
+        ("agnet.max_steps=3", "unknown setting agnet.max_steps. Did you mean agent?"),
+        ("limits.modle=3", "limits has no setting modle. Did you mean model?"),
+        ("model=3", "setting model names no key. Write model.KEY=VALUE"),
+        ("agent=3", "setting agent names no key. Write agent.KEY=VALUE"),
+        ("agent.=3", "setting agent names no key. Write agent.KEY=VALUE"),
+        ("model.temperature=3", "unknown setting model.temperature: no model is asked here"),
+        ("resources.grading_mode=x", "^resources.grading_mode='x': Input should be 'strict_single_letter_boxed', "),
+    ],
+)
+def test_a_wrong_setting_is_one_line_with_a_suggestion(setting, says):
+    with pytest.raises(UserError, match=says):
+        Environment.load("mcqa").configure(parse_assignments([setting]))
+
+
+def test_settings_are_read_as_they_look():
+    found = parse_assignments(["a.b=4", "a.c=true", "a.d=[x, 2]", "a.e=plain text", "a.f=x: {", "a.g=2020-13-45"])
+    assert found == {"a.b": 4, "a.c": True, "a.d": ["x", 2], "a.e": "plain text", "a.f": "x: {", "a.g": "2020-13-45"}
+    with pytest.raises(UserError, match="must look like part.key=value"):
+        parse_assignments(["nothing"])
+    with pytest.raises(UserError, match="--set a.b: .* is nested too deep"):
+        parse_assignments(["a.b=" + "[" * 5000])
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("lokal", "unknown model lokal. Did you mean local?"),
+        ("openai:", "names no model"),
+        ("http://127.0.0.1:1/v1", "names no model. Write it as http://127.0.0.1:1/v1#NAME"),
+        ("http:///v1#m", "http:///v1 is not the URL of a model: it names no server. Write it as http://HOST:PORT/v1"),
+        ("http://h:99999/v1#m", "is not the URL of a model: Port out of range"),
+        ("http://h:x/v1#m", "is not the URL of a model: Port could not be cast"),
+        ("vllm:http://[::1/v1#m", "is not the URL of a model: Invalid IPv6 URL"),
+        ("http://a..b/v1#m", "is not the URL of a model: .*label empty"),
+        ("remote:localhost:8003", "is not the URL of a model: it does not begin with http:// or https://"),
+        ("scripted:", "names no script"),
+        ("scripted:nowhere.yaml", "cannot read script nowhere.yaml: No such file"),
+        ("scripted:no_such_module:f", "cannot load scripted:no_such_module:f"),
+        ("local:/nowhere.gguf", "/nowhere.gguf"),
+    ],
+)
+def test_a_wrong_model_is_one_line(spec, says):
+    with pytest.raises(UserError, match=says):
+        open_model(spec)
+
+
+def test_openai_needs_a_key(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(UserError, match="needs a key. Set OPENAI_API_KEY"):
+        open_model("openai:gpt-4.1-mini")
+
+
+def test_a_setting_that_takes_several_kinds_is_named_without_them():
+    with pytest.raises(UserError, match=r"^model.base_url=3: .*valid string or .*valid list$"):
+        open_model({"type": "openai", "model": "m"}, {"base_url": 3})
+    with pytest.raises(UserError, match=r"^model.retries.busy='x': "):
+        open_model({"type": "openai", "model": "m"}, {"retries": {"busy": "x"}})
+
+
+def test_a_model_object_has_its_settings_already():
+    with pytest.raises(UserError, match="model.temperature cannot be set: a model that is given as an object"):
+        open_model(ScriptedModel(["Yes."]), {"temperature": 3})
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "spec", "says"),
+    [
+        ("no_syntax.py", "def respond(:", "no_syntax", r"no_syntax.py:1: SyntaxError: .*\. Add --debug to see more"),
+        ("raises.py", "import json\ndef f():\n    json.loads('x')\nf()", "raises", "raises.py:3: JSONDecodeError: "),
+        ("leaves.py", "import sys\nsys.exit(3)", "leaves", "leaves.py:2: SystemExit: 3"),
+        ("holds.py", "x = 3", "holds:x", "cannot load scripted:holds:x: x is not a function. Write it as"),
+        ("holds.py", "x = 3", "holds", "has no attribute 'respond'. Write it as"),
+        ("nothing.py", "", ":f", "scripted names no script"),
+        ("torn.jsonl", '"a"\n{"text": "b', "torn.jsonl", "script torn.jsonl:2: not JSON: "),
+        ("rule.yaml", "- turns:", "rule.yaml", "the turns of a rule are no list of turns: None"),
+        ("rule.yaml", "- turns: []", "rule.yaml", "the turns of a rule are no list of turns: \\[\\]"),
+    ],
+)
+def test_a_mistake_in_a_script_is_one_line(tmp_path, monkeypatch, file, content, spec, says):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, file.removesuffix(".py"), raising=False)
+    (tmp_path / file).write_text(content)
+    with pytest.raises(UserError, match=says) as caught:
+        open_model(f"scripted:{spec}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_package_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "ludus_broken_package.py").write_text("x = 1\nfrom json import nothing\n")
+    folder = make(tmp_path / "mine", "name: x\nresources: ludus_broken_package:Mine")
+    with pytest.raises(UserError, match=r"resources: .*ludus_broken_package.py:2: ImportError: cannot import name"):
+        Environment.load(folder)
