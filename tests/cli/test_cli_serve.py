@@ -17,7 +17,7 @@ import psutil
 import pytest
 from serving import COUNTER, COUNTER_ROW, Web
 
-TESTS = str(Path(__file__).parent)
+TESTS = str(Path(__file__).parents[1])
 COMMAND = [sys.executable, "-m", "ludus", "serve", COUNTER, "--model", "scripted:serving:count_to_three"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from dialects import TOKENS, broken, normal, refusing, turns, words
+from conversations import TOKENS, broken, normal, refusing, turns, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dialects import (
+from conversations import (
     TOKENS,
     broken,
     calls,

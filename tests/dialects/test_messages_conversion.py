@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from dialects import TOKENS, broken, json_objects, names, normal, refusing, words
+from conversations import TOKENS, broken, json_objects, names, normal, refusing, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

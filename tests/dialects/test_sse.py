@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from dialects import TOKENS, broken, refusing, texts
+from conversations import TOKENS, broken, refusing, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_chat_answers import CITATION, DETAILS, FULL, LOGPROBS, STYLES, responses

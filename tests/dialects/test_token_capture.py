@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dialects import TOKENS, broken, refusing
+from conversations import TOKENS, broken, refusing
 from hypothesis import given, settings
 
 from ludus.dialects.chat import from_chat

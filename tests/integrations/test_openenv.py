@@ -31,7 +31,7 @@ TEXT = {"properties": {"metadata": {"type": "object"}, "text": {"type": "string"
 @contextmanager
 def started(*arguments: str) -> Iterator[str]:
     """A real server in a process of its own."""
-    command = [sys.executable, str(Path(__file__).parent / "openenv_server.py"), *arguments]
+    command = [sys.executable, str(Path(__file__).parents[1] / "openenv_server.py"), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:

@@ -15,7 +15,7 @@ from ludus import Environment, ScriptedModel, UserError
 from ludus.integrations.verifiers_tasks import Source, begin, rebuild, rows, write_down
 from ludus.response import function_call, function_call_output, message, reasoning
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)

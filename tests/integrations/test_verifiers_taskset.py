@@ -20,7 +20,7 @@ from serving import COUNTER, COUNTER_ROW, Web, served, url_of
 from ludus.environment import Environment
 from ludus.serve.serving import Serving
 
-INTEROP = Path(os.environ.get("LUDUS_INTEROP_VENV") or Path(__file__).parent.parent / ".venv-interop").absolute()
+INTEROP = Path(os.environ.get("LUDUS_INTEROP_VENV") or Path(__file__).parents[2] / ".venv-interop").absolute()
 SECONDS = 240
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from dialects import TOKENS, Json, broken, conversations
+from conversations import TOKENS, Json, broken, conversations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_messages_conversion import BODY as MESSAGES

@@ -22,7 +22,7 @@ from ludus.serve.serving import Serving
 @pytest.fixture(scope="module")
 def serving() -> Iterator[Serving]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where the workers find the scripted model
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # where the workers find the scripted model
         with served(COUNTER, workers=2) as running:
             yield running
 

@@ -26,7 +26,7 @@ from serving import COUNTER, COUNTER_ROW, Web, served
 from ludus.errors import UserError
 from ludus.serve.serving import Serving
 
-SOURCE = Path(__file__).parent.parent / "packages" / "nemo-gym-shim" / "src"
+SOURCE = Path(__file__).parents[1] / "src"
 MODEL = "responses_api_models/vllm_model/configs/vllm_model_for_training.yaml"
 AGENT = f"{COUNTER}_simple_agent"
 Row = dict[str, Any]
