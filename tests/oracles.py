@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ludus import Environment
-from ludus.environment import FILE
+from ludus.folder import FILE
 from ludus.qualify.attempts import Attempt, play
 from ludus.qualify.oracle import Oracle
 from ludus.runtime.imports import BUILT_IN

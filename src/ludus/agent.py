@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-if TYPE_CHECKING:
-    from ludus.episode import Episode
+from ludus.episode import Episode
 
 
 class AgentConfig(BaseModel):

@@ -14,7 +14,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ludus.errors import INTERRUPTS, UserError, did_you_mean
+from ludus.errors import UserError, did_you_mean
+from ludus.runtime.boundary import is_interrupt
 from ludus.runtime.imports import blame, place_of
 
 
@@ -55,9 +56,11 @@ class Generated:
             except TypeError:
                 raise self._wrong(f"it returns {made!r:.80}, and no rows", "Let it yield them") from None
             yield from rows
-        except (UserError, *INTERRUPTS):
+        except UserError:
             raise
         except BaseException as error:
+            if is_interrupt(error):
+                raise
             raise UserError(f"dataset {self.name}: {blame(error, self.function)}") from error
 
     def _check(self, given: dict[str, Any]) -> None:

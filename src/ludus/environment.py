@@ -1,64 +1,35 @@
 """Environments: a named wiring of resources, an agent and datasets, in one folder.
 
-A folder holds `environment.yaml`, the code it names, example data, a README and tests. Built-in environments are
-found by name, packages register theirs through the entry point group `ludus.environments`, and a folder of one's
-own works by path. One that stands for a whole family takes an argument behind a colon: `gymnasium:Blackjack-v1`.
+Loading goes one way: find the folder and read its file (`folder.py`), import the classes that it names, check their
+settings, build. `session` is the only place where resources are made, and `share` the only one where what they share is
+opened.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
-import importlib.util
 import inspect
-import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel
 
 from ludus.agent import Agent, AgentConfig
 from ludus.dataset import Dataset, Generated
 from ludus.episode import Limits
-from ludus.errors import MissingExtra, UserError, did_you_mean
+from ludus.errors import REMEDIES, MissingExtra, UserError, did_you_mean
+from ludus.folder import FILE, find_named, locate, read_file, with_argument
 from ludus.game import Game
 from ludus.resources import Resources, ResourcesConfig
-from ludus.runtime.imports import BUILT_IN, blame, declared, load_object, place_of
-from ludus.runtime.settings import checked, read_yaml
+from ludus.runtime.boundary import attribute
+from ludus.runtime.imports import blame, declared, load_object, place_of
+from ludus.runtime.settings import checked
 from ludus.task import Task
-
-FILE = "environment.yaml"
-
-#: What the names of agents in public rows end with.
-_AGENT_SUFFIXES = ("", "_simple_agent", "_gymnasium_agent", "_agent")
-_NAME_IT = "Name the environment on the command line if it is what you want"
-
-
-class EnvironmentFile(BaseModel):
-    """What `environment.yaml` holds.
-
-    `argument` names the setting that `NAME:ARGUMENT` sets. Whoever types that is trusted; which arguments a row may
-    name, if any, is a pattern of its own, `row_argument`, because a row must not say what code we run. `agent_names` is
-    what rows of published datasets call it in `agent_ref`, where that does not follow from its name.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str
-    resources: str
-    domain: str = "other"
-    description: str = ""
-    value: str = ""
-    settings: dict[str, Any] = {}
-    argument: str | None = None
-    row_argument: str | None = None
-    agent: dict[str, Any] = {"type": "simple"}
-    agent_names: list[str] = []
-    limits: dict[str, Any] = {}
-    datasets: list[Dataset] = []
 
 
 @dataclass
@@ -100,25 +71,14 @@ class Environment:
     @classmethod
     def named(cls, name: str) -> Environment:
         """The environment that a row names in its `agent_ref`: one that is known by name, never a path."""
-        plain, colon, argument = name.partition(":")
-        known = folders()
-        found = next((known[each] for end in _AGENT_SUFFIXES if (each := plain.removesuffix(end)) in known), None)
-        found = found or next((each for each in known.values() if plain in read_file(each).agent_names), None)
-        if found is None and re.fullmatch(r"[\w-]+", plain) is None:
-            raise UserError(f"{name!r:.80} is not the name of an environment", _NAME_IT)
-        if found is None:
-            raise UserError(f"unknown environment {plain:.80}", did_you_mean(plain, known))
-        allowed = read_file(found).row_argument if colon else None
-        if colon and (allowed is None or re.fullmatch(allowed, argument) is None):
-            raise UserError(f"a row may not name {name!r:.80}", _NAME_IT)
-        return cls.from_folder(found, argument if colon else None)
+        return cls.from_folder(*find_named(name))
 
     @classmethod
     def from_folder(cls, folder: Path, argument: str | None = None) -> Environment:
         """Load an environment from its folder. The argument, if any, becomes part of its name."""
         file = read_file(folder)
         if argument is not None:
-            file = _with_argument(file, argument)
+            file = with_argument(file, argument)
         resources: type[Resources] = _load(file.resources, folder, f"{folder / FILE}: resources", Resources)
         config = _config_of(resources)
         limits: Limits = checked(Limits, file.limits, f"{folder / FILE}: limits")
@@ -134,6 +94,29 @@ class Environment:
             datasets=file.datasets,
             folder=folder,
         )
+
+    @asynccontextmanager
+    async def share(self) -> AsyncIterator[Any]:
+        """Open what the sessions of this environment share, once per process. A failure is the user's to fix."""
+        async with AsyncExitStack() as stack:
+            try:
+                shared = await stack.enter_async_context(self.resources.share(self.config))
+            except UserError:
+                raise
+            except BaseException as error:
+                failure = attribute(error, "open")
+                what = f"environment {self.name} cannot open what its rollouts share: {failure.cause}"
+                raise UserError(what, REMEDIES.get(failure.kind, "")) from error
+            yield shared
+
+    def session(self, shared: Any, seed: int = 0) -> Resources:
+        """Resources for one rollout, not opened yet. `seed` is what they draw random numbers from."""
+        try:
+            session = self.resources(self.config, shared)
+        except BaseException as error:
+            raise attribute(error, "open") from error
+        session.seed = seed
+        return session
 
     def copy(self) -> Environment:
         """An environment that can be configured without touching this one."""
@@ -199,82 +182,10 @@ class Environment:
         return Generated(dataset.name, function, {**dataset.settings, **self.data, **given})
 
 
-def read_file(folder: Path) -> EnvironmentFile:
-    """Read and check an `environment.yaml`."""
-    path = folder / FILE
-    data = read_yaml(path)
-    if not isinstance(data, dict):
-        raise UserError(f"{path} must hold a mapping", "See docs/environments.md")
-    try:
-        return EnvironmentFile.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            fields = (EnvironmentFile if len(first["loc"]) == 1 else Dataset).model_fields
-            known = [field.alias or name for name, field in fields.items()]
-            raise UserError(f"{path} has no key {where}", did_you_mean(str(first["loc"][-1]), known)) from error
-        raise UserError(f"{path}: {where}: {first['msg']}") from error
-
-
-def locate(which: str) -> tuple[Path, str | None]:
-    """The folder of an environment, and the argument behind its name or path if there is one."""
-    name, colon, argument = which.partition(":")
-    if not colon or _is_folder_of_one(which) or Path(which).name == FILE:
-        return find(which), None
-    return find(name), argument
-
-
-def find(which: str) -> Path:
-    """The folder of an environment, by path, by built-in name or by registered name."""
-    path = _path(which)
-    if path.name == FILE:
-        path = path.parent
-    try:
-        if (path / FILE).is_file():
-            return path.resolve()
-    except OSError as error:
-        raise UserError(f"cannot read {which:.80}: {error.strerror}") from error
-    known = folders()
-    if which in known:
-        return known[which]
-    if "/" in which or path.is_dir():
-        raise UserError(f"{which} has no {FILE}", "Make one with: ludus new NAME")
-    raise UserError(f"unknown environment {which:.80}", f"{did_you_mean(which, known)} (ludus envs lists them)")
-
-
-def folders() -> dict[str, Path]:
-    """Every environment that can be found by name."""
-    found = {path.parent.name: path.parent for path in sorted(BUILT_IN.glob(f"*/{FILE}"))}
-    for entry in entry_points(group="ludus.environments"):
-        try:
-            spec = importlib.util.find_spec(entry.value)
-        except ImportError:  # a package that is half uninstalled must not hide the others
-            continue
-        if spec is not None and spec.submodule_search_locations:
-            found.setdefault(entry.name, Path(next(iter(spec.submodule_search_locations))))
-    return found
-
-
 @functools.cache
 def agent_types() -> dict[str, str]:
     """Every agent that `agent: {type: NAME}` can name: ours, and those of packages that register some."""
     return {entry.name: entry.value for entry in entry_points(group="ludus.agents")}
-
-
-def _path(which: str) -> Path:
-    try:
-        return Path(which).expanduser()
-    except RuntimeError as error:
-        raise UserError(f"cannot read {which:.80}: there is no such user", "Write the whole path") from error
-
-
-def _is_folder_of_one(which: str) -> bool:
-    """Whether a text with a colon in it is the path of an environment after all."""
-    try:
-        return (_path(which) / FILE).is_file()
-    except OSError:  # an argument need not look like a path at all
-        return False
 
 
 def _load(reference: str, folder: Path | None, where: str, base: type | None = None) -> Any:
@@ -321,15 +232,6 @@ def _agent(block: dict[str, Any], folder: Path | None) -> Agent:
         raise
     except (Exception, SystemExit) as error:
         raise blame(error, agent) from error
-
-
-def _with_argument(file: EnvironmentFile, argument: str) -> EnvironmentFile:
-    if file.argument is None:
-        raise UserError(f"environment {file.name} takes no argument, and got {argument!r:.80}", f"Write {file.name}")
-    if not argument:
-        raise UserError(f"{file.name}: names nothing behind its colon", f"Write {file.name}:{file.argument.upper()}")
-    settings = {**file.settings, file.argument: argument}
-    return file.model_copy(update={"name": f"{file.name}:{argument}", "settings": settings})
 
 
 def _names(datasets: list[Dataset]) -> list[str]:

@@ -2,8 +2,8 @@
 
     open resources for the task  ->  agent acts  ->  verify  ->  close (always)  ->  record
 
-Every step has a deadline. Whatever goes wrong is attributed to the stage it happened in and ends in a `failed`
-rollout with its first cause and no reward. Cancelling (Ctrl-C) still closes what was opened, then goes on its way.
+Every step runs through the boundary (`ludus.runtime.boundary`): it has a deadline, and what it raises is attributed to
+its stage and ends in a `failed` rollout with a first cause and no reward. A cancel (Ctrl-C) first closes the session.
 """
 
 from __future__ import annotations
@@ -12,29 +12,30 @@ import asyncio
 from collections.abc import Awaitable
 from functools import cached_property
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat
 
-from ludus.agent import Agent
-from ludus.errors import INTERRUPTS, Failure, Stage
+from ludus.errors import Failure, Stage
 from ludus.model import Model, Request
 from ludus.outcome import Verdict
 from ludus.resources import Resources
-from ludus.response import Item, Items, Response, function_call_output
+from ludus.response import Item, Items, Response, add_usage, function_call_output
 from ludus.rollout import Job, Rollout
-from ludus.runtime.boundary import Deadline, in_time, is_cancelled
-from ludus.runtime.threads import awaited, call_after, lasting
+from ludus.runtime.boundary import Deadline, attribute, finish, step, together
+from ludus.runtime.threads import awaited, call_after, start_call
 from ludus.task import Task
 from ludus.tokens import TokenLog, Tokens
 from ludus.tools import not_found
-from ludus.usage import add_usage
 
 T = TypeVar("T")
 
 
 class Limits(BaseModel):
-    """Deadlines in seconds. All are finite, so nothing waits for ever."""
+    """Deadlines in seconds. All are finite, so nothing waits for ever.
+
+    `tool` is for all calls of one turn, `group` for how long a finished rollout waits for the others of its task.
+    """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -48,11 +49,11 @@ class Limits(BaseModel):
 
     @cached_property
     def shortest(self) -> float:
-        """The deadline that can pass first."""
+        """The shortest limit of a single step."""
         return min(self.open, self.model, self.tool, self.verify)
 
     def deadline(self) -> Deadline:
-        """A deadline for rollouts under these limits; a task that plays many may use one for all of them."""
+        """A deadline for rollouts under these limits; an asyncio task that plays many rollouts may reuse it."""
         return Deadline(self.rollout, self.shortest)
 
 
@@ -64,6 +65,7 @@ class Episode:
         "_offered",
         "_start",
         "_tokens",
+        "_whole",
         "calls",
         "deadline",
         "items",
@@ -93,9 +95,9 @@ class Episode:
         self.items = Items(task.input)
         self.params = params = dict(task.responses_create_params)
         params.pop("input", None)
-        params.pop("model", None)  # which one answers is for whoever collects to say, and not for a row
+        params.pop("model", None)  # the collection chooses the model, not the row
         self.deadline = deadline or limits.deadline()
-        self.opening: asyncio.Future[Any] | None = None  #: an `open` that may still be going on, on a thread
+        self.opening: asyncio.Future[Any] | None = None  #: a plain `def open` that may still run on its thread
         self.stage: Stage = "open"
         self.since = perf_counter()
         self.timings: dict[str, float] = {}
@@ -104,6 +106,7 @@ class Episode:
         self.mask: str | None = None  #: why this rollout must not be trained on, where the agent knows
         self._start = len(self.items)
         self._last: Response | None = None
+        self._whole: Response | None = None
         self._tokens: TokenLog | None = None
         self._offered: set[str] = set()
 
@@ -111,34 +114,32 @@ class Episode:
         """Prepare the session, and fix which tools are on offer."""
         resources = self.resources
         if type(resources).open is not Resources.open:
-            work, self.opening = lasting(resources.open, self.task)
-            await self.within("open", self.limits.open, work)
-        try:
-            self.offer_tools()
-        except INTERRUPTS:
-            raise
-        except BaseException as error:
-            raise Failure.of(error, "open") from error
+            work, self.opening = start_call(resources.open, self.task)
+            await self.step("open", self.limits.open, work)
+        self.offer_tools()
 
     def offer_tools(self) -> None:
         """Fix which tools the model may call: the row's own list, or else all that the environment has now."""
         tools = self.task.tools
-        if tools is None:
-            tools = self.resources.tools()
-            if tools:
-                self.params["tools"] = tools
-        self._offered = {str(entry["name"]) for entry in tools if "name" in entry}
+        try:
+            if tools is None:
+                tools = self.resources.tools()
+                if tools:
+                    self.params["tools"] = tools
+            self._offered = {str(entry["name"]) for entry in tools if "name" in entry}
+        except BaseException as error:
+            raise attribute(error, "open") from error
 
     async def ask(self, **overrides: Any) -> Response:
         """Call the model with everything so far and append what it answers. `overrides` changes request fields."""
         job, seconds = self.job, self.limits.model
         tokens = self._tokens.last if self._tokens is not None else None
         params = {**self.params, **overrides} if overrides else self.params
-        # By position, which costs half of what it costs by name.
+        # Positional arguments cost half of what keywords cost.
         request = Request(
             self.items, job.rollout_id, job.seed, len(self.calls), perf_counter() + seconds, tokens, params
         )
-        response = await self.within("model", seconds, self.model.respond(request))
+        response = await self.step("model", seconds, self.model.respond(request))
         self.take(response)
         return response
 
@@ -161,17 +162,14 @@ class Episode:
         They run at the same time unless the task says `parallel_tool_calls: false`.
         """
         limit = self.limits.tool
-        if len(calls) == 1:
-            (call,) = calls
-            outputs = [await self.within("tool", limit, self.call_tool(call["name"], call["arguments"]))]
-        elif self.params.get("parallel_tool_calls") is False:
-            outputs = [
-                await self.within("tool", limit, self.call_tool(call["name"], call["arguments"])) for call in calls
-            ]
+        if len(calls) > 1 and self.params.get("parallel_tool_calls") is not False:
+            works = [self.call_tool(call["name"], call["arguments"]) for call in calls]
+            outputs = await self.step("tool", limit, together(works), _tool_names(calls))
         else:
-            outputs = await self.within(
-                "tool", limit, _all(self.call_tool(call["name"], call["arguments"]) for call in calls)
-            )
+            outputs = []
+            for call in calls:
+                work = self.call_tool(call["name"], call["arguments"])
+                outputs.append(await self.step("tool", limit, work, _tool_names([call])))
         for call, output in zip(calls, outputs, strict=True):
             self.items.append(function_call_output(call["call_id"], output))
 
@@ -192,92 +190,78 @@ class Episode:
         self.calls += calls
         add_usage(self.usage, usage)
 
+    def conclude(self, response: Response) -> None:
+        """Take a recorded trajectory as this episode's own, from beginning to end: nothing is added to it."""
+        self._whole = response
+
     @property
     def response(self) -> Response:
         """The trajectory so far as one response: the last answer's fields, all output, summed usage."""
+        if self._whole is not None:
+            return self._whole
         last = self._last.data if self._last else Response.of(model=self.model.name, status="incomplete").data
         return Response({**last, "output": self.items.since(self._start), "usage": self.usage or None})
 
     async def call_tool(self, name: str, arguments: str) -> str:
-        """Run one tool, if this task offers it, and return what the model sees. Nothing is appended."""
+        """Run one tool, if this task offers it, and return the text that the model sees. Nothing is appended."""
         if name not in self._offered:
-            return not_found()
+            return str(not_found())
         try:
-            return await self.resources.call(name, arguments)
-        except (Exception, *INTERRUPTS):
-            raise
-        except BaseException as error:  # must not leave a task: the event loop would end with `exit()`
-            raise Failure.of(error, "tool") from error
+            return str(await self.resources.call(name, arguments))
+        except BaseException as error:  # `exit()` must not leave an asyncio task: it would end the event loop
+            raise attribute(error, "tool") from error
 
     @property
     def last_tokens(self) -> Tokens | None:
         """The tokens of the last model call, where the model told them."""
         return self._tokens.last if self._tokens is not None else None
 
-    async def within(self, stage: Stage, seconds: float, work: Awaitable[T]) -> T:
-        """Await one step under its deadline, keep its time, and attribute what it raises."""
-        self.stage, self.since = stage, (began := perf_counter())
-        self.deadline.enter(began, seconds)
-        try:
-            return await work
-        except asyncio.CancelledError as error:
-            if self.deadline.took_back_cancel():
-                raise self._too_late(stage, seconds) from None
-            if is_cancelled():
-                raise
-            raise Failure.of(error, stage) from error
-        except Failure as failure:
-            failure.stage = failure.stage or stage
-            raise
-        except INTERRUPTS:
-            raise
-        except BaseException as error:
-            raise Failure.of(error, stage) from error
-        finally:
-            self.timings[stage] = self.timings.get(stage, 0.0) + perf_counter() - began
-            if self.deadline.leave():  # it kept the cancellation to itself, and went on
-                raise self._too_late(stage, seconds)
+    @property
+    def must_close(self) -> bool:
+        """Whether the session has something to close."""
+        return type(self.resources).close is not Resources.close
 
-    def _too_late(self, stage: Stage, seconds: float) -> Failure:
-        if self.deadline.passed:
-            return Failure("timeout", f"the rollout's deadline of {self.limits.rollout:g} s passed", stage=stage)
-        return Failure("timeout", f"no end after {seconds:g} s", stage=stage)
+    def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str = "") -> Awaitable[T]:
+        """Await one step under its deadline, keep its time, and attribute what it raises. See `boundary.step`."""
+        self.stage, self.since = stage, perf_counter()
+        return step(stage, seconds, work, name, self.deadline, self.timings)
 
 
-async def play(episode: Episode, agent: Agent, *, verify: bool = True) -> Rollout:
-    """Play one episode from open to close and return its record. Only cancellation gets out of here.
+class Acting(Protocol):
+    """Whatever can drive an episode: every `Agent`."""
 
-    Without `verify` a rollout that did not fail has no verdict yet: whoever plays it judges it later, with others.
+    async def act(self, episode: Episode) -> str:
+        """Play one rollout through `episode`, and return why it stopped."""
+
+
+async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollout:
+    """Play one episode from open to close and return its record. Only interrupts are raised.
+
+    Without `verify` a rollout that did not fail has no verdict yet: its group is judged later.
     """
     began = perf_counter()
     rollout = Rollout(episode.job, episode.usage, episode.timings, episode.calls)
-    episode.deadline.start()
+    deadline = episode.deadline
+    deadline.start()
     try:
-        verdict = await _act_and_verify(episode, agent, rollout, verify)
+        verdict = await step(
+            "agent", episode.limits.rollout, _act_and_verify(episode, agent, rollout, verify), "the rollout", deadline
+        )
         if verdict is not None:
             rollout.judge(verdict, episode.mask)
-    except asyncio.CancelledError as error:
-        if episode.deadline.took_back_cancel():
-            rollout.fail(episode._too_late("agent", episode.limits.rollout))
-        elif is_cancelled():
-            raise
-        else:
-            rollout.fail(Failure.of(error, "agent"))
-    except INTERRUPTS:
-        raise
-    except BaseException as error:
-        rollout.fail(Failure.of(error, "agent"))
+    except Failure as failure:
+        rollout.fail(failure)
     finally:
-        episode.deadline.stop()
+        deadline.stop()
         episode.model.forget(episode.job.rollout_id)
-        if type(episode.resources).close is not Resources.close and (failure := await _close(episode)) is not None:
-            rollout.fail(failure)
+        if episode.must_close:
+            await _close(episode, rollout)
         rollout.response = rollout.response or episode.response
         episode.timings["total"] = perf_counter() - began
     return rollout
 
 
-async def _act_and_verify(episode: Episode, agent: Agent, rollout: Rollout, verify: bool) -> Verdict | None:
+async def _act_and_verify(episode: Episode, agent: Acting, rollout: Rollout, verify: bool) -> Verdict | None:
     await episode.open()
     episode.stage = "agent"
     rollout.stop_reason = await agent.act(episode)
@@ -285,70 +269,24 @@ async def _act_and_verify(episode: Episode, agent: Agent, rollout: Rollout, veri
     if not verify:
         return None
     judging = awaited(episode.resources.verify, episode.task, rollout.response)
-    verified = await episode.within("verify", episode.limits.verify, judging)
+    verified = await episode.step("verify", episode.limits.verify, judging)
     try:
         return Verdict.of(verified)
     except Failure as error:
         raise Failure.of(error, "verify") from None
 
 
-async def _close(episode: Episode) -> Failure | None:
+async def _close(episode: Episode, rollout: Rollout) -> None:
     """Close the session, whatever happened and however often this task is cancelled meanwhile."""
-    closing = asyncio.ensure_future(_close_in_time(episode))
-    cancelled: asyncio.CancelledError | None = None
-    while not closing.done():
-        try:
-            await asyncio.shield(closing)
-        except asyncio.CancelledError as error:
-            cancelled = error
-        except Exception:
-            break
-    if cancelled is not None:
-        raise cancelled
-    raised = closing.exception()
-    return raised if isinstance(raised, Failure) else None
-
-
-async def _close_in_time(episode: Episode) -> None:
-    episode.stage, episode.since = "close", (began := perf_counter())
+    episode.stage, episode.since = "close", perf_counter()
+    seconds = episode.limits.close
+    work = call_after(episode.opening, seconds / 2, episode.resources.close)
     try:
-        seconds = episode.limits.close
-        await in_time(seconds, call_after(episode.opening, seconds / 2, episode.resources.close))
-    except TimeoutError as error:
-        cause = str(error) or f"no end after {episode.limits.close:g} s"
-        raise Failure("timeout", cause, stage="close") from error
-    except asyncio.CancelledError as error:
-        if is_cancelled():
-            raise
-        raise Failure.of(error, "close") from error
-    except INTERRUPTS:
-        raise
-    except BaseException as error:
-        raise Failure.of(error, "close") from error
-    finally:
-        episode.timings["close"] = perf_counter() - began
+        await finish(step("close", seconds, work, timings=episode.timings))
+    except Failure as failure:
+        rollout.fail(failure)
 
 
-async def _all(works: Any) -> list[str]:
-    """Gather that cancels and awaits the others when one fails, so that no tool outlives its turn.
-
-    A task group would pass on a deadline's first cancellation only, and some tools need more than one.
-    """
-    tasks = [asyncio.ensure_future(work) for work in works]
-    pending, ended = set(tasks), None
-    while pending:
-        try:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
-            failures = [task.exception() for task in done if not task.cancelled()]
-            ended = ended or next((failure for failure in failures if failure is not None), None)
-        except asyncio.CancelledError as error:
-            ended, pending = error, {task for task in pending if not task.done()}
-        if ended is not None:
-            for task in pending:
-                task.cancel()
-    if ended is not None:
-        for task in tasks:
-            if not task.cancelled():
-                task.exception()  # seen, so that Python does not complain that nobody has asked
-        raise ended
-    return [task.result() for task in tasks]
+def _tool_names(calls: list[Item]) -> str:
+    names = ", ".join(f"`{call['name']}`" for call in calls)
+    return f"tool {names}" if len(calls) == 1 else f"tools {names}"

@@ -75,6 +75,16 @@ _LIBRARIES = ("<", _HERE, *(sysconfig.get_path(name) for name in ("stdlib", "pla
 STRAY_CANCEL = "CancelledError: something that it waited for was cancelled"
 
 
+#: Failures that every rollout of a run would share, and what to do about them.
+REMEDIES = {
+    "http_401": "Check the key, which comes from the environment or env.yaml",
+    "http_403": "Check what the key may do",
+    "http_404": "Check the URL and the model's name",
+    "refused": "Start the server, or correct its URL",
+    "no_judge": "",
+}
+
+
 class Failure(Exception):
     """Why a rollout has no reward: what kind of failure, its first cause, and the stage it happened in.
 

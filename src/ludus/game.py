@@ -65,6 +65,10 @@ class Game(Resources):
             return Step("No. Try again.")
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.has_session = not cls.judged_by_response
+
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
         self.steps: list[Step] = []  #: everything that happened so far
@@ -93,7 +97,7 @@ class Game(Resources):
             raise Failure("bad_step", f"{type(self).__name__}.step must return a Step, not {type(step).__name__}")
         answered = {call_id for call_id, _ in step.tool_outputs}
         unknown = (call["call_id"] for call in response.function_calls if call["call_id"] not in answered)
-        step.tool_outputs = [*step.tool_outputs, *((call_id, not_found()) for call_id in unknown)]
+        step.tool_outputs = [*step.tool_outputs, *((call_id, str(not_found())) for call_id in unknown)]
         self.steps.append(step)
         return step
 

@@ -12,9 +12,17 @@ from numbers import Real
 from typing import Any
 
 from ludus.errors import Failure
-from ludus.record import NAMES, RECORD
 
-#: Fields of a record that a value of a verdict would be lost under, or would hide.
+#: Fields that the record of a rollout has beside its task's.
+RECORD = frozenset(
+    "rollout_id repeat attempt outcome reward verdict_fields reward_components turn_rewards mask receipt task_fields "
+    "replay_drift stop_reason rollout_seed response usage timings model_calls parent branch_turn session_seed".split()
+)
+
+#: Fields that a task and its record have in common: they name the task and are no part of its content.
+NAMES = frozenset({"task_id", "agent_ref"})
+
+#: Names that a value of a verdict may not have, because the record needs them.
 TAKEN = RECORD | NAMES
 
 

@@ -1,8 +1,8 @@
-"""The record of a rollout as a row: which of its fields are the task's.
+"""The record of a rollout as one JSON object: the one codec, for collections, `ludus verify`, servers and exporters.
 
-A row of `rollouts.jsonl` holds the task's fields, the verdict's named values and the record's own side by side, because
-that is what programs that read such rows expect. Where two of them have the same name the task's gives way and is kept
-under `task_fields`, so that the task can be read back exactly.
+A row of `rollouts.jsonl` holds the task's fields, the verdict's named values and the record's own fields side by side,
+because programs that read such rows expect that. Where two of them have the same name the task's field is kept under
+`task_fields`, so that the task can be read back exactly.
 """
 
 from __future__ import annotations
@@ -10,26 +10,70 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from ludus.errors import Failure
+from ludus.outcome import RECORD, Verdict
+
 Row = dict[str, Any]
 
-#: Fields that a record has beside its task's.
-RECORD = frozenset(
-    "rollout_id repeat attempt outcome reward verdict_fields reward_components turn_rewards mask receipt task_fields "
-    "replay_drift stop_reason rollout_seed response usage timings model_calls parent branch_turn session_seed".split()
-)
-
-#: What the record of a rollout that goes on from another says of that: its name, how many of its model calls were
-#: taken over, and what its session drew random numbers from.
+#: Where a rollout that continues another one began: the other's id, how many of its model calls were taken over, and
+#: the seed of its session.
 ORIGIN = ("parent", "branch_turn", "session_seed")
 
 #: What the record of a failed rollout says of its failure.
 FAILURE = frozenset({"stage", "kind", "cause", "where", "line"})
 
-#: Fields that a task and its record have in common: they name the task and are no part of its content.
-NAMES = frozenset({"task_id", "agent_ref"})
-
-#: What is not the task's in a row that is no record of ours.
+#: Fields that are not the task's in a row that is no record of ours.
 _ANSWER = frozenset({"response", "reward", "receipt", "task_fields"})
+
+
+def record_row(head: Row, environment: str, task: Row, end: Verdict | Failure | None, rest: Row) -> Row:
+    """The record of a rollout. `head` names it and its outcome, `rest` are the record's fields that no verdict changes.
+
+    The head stands twice: first, where a reader looks for it, and behind the task, where no field of the task hides it.
+    """
+    if isinstance(end, Verdict):
+        found, hidden = verdict_row(end), hidden_fields(task, end.values, head["task_id"])
+    elif end is not None:
+        found, hidden = failure_row(end), hidden_fields(task, FAILURE, head["task_id"])
+    else:
+        found, hidden = {}, {}
+    shown = {key: task[key] for key in task if key not in hidden} if hidden else task
+    reference = {"type": "responses_api_agents", "name": environment}
+    row = {**head, "agent_ref": reference, **shown, **found, **head}
+    if hidden:
+        row["task_fields"] = hidden
+    row |= rest
+    return row
+
+
+def verdict_row(verdict: Verdict) -> Row:
+    """The fields of a verdict: its named values and its reward, and the parts that it has."""
+    row = {**verdict.values, "reward": verdict.reward}
+    if verdict.values:
+        row["verdict_fields"] = list(verdict.values)
+    if verdict.components:
+        row["reward_components"] = verdict.components
+    if verdict.turn_rewards:
+        row["turn_rewards"] = verdict.turn_rewards
+    if verdict.mask:
+        row["mask"] = verdict.mask
+    return row
+
+
+def read_verdict(row: Row, names: Iterable[str]) -> Verdict:
+    """The verdict that a row holds. `names` are its values."""
+    return Verdict(
+        row["reward"],
+        components=row.get("reward_components"),
+        turn_rewards=row.get("turn_rewards"),
+        mask=row.get("mask"),
+        **{key: row[key] for key in names if key in row},
+    )
+
+
+def failure_row(failure: Failure) -> Row:
+    """The fields of a failure."""
+    return {"stage": failure.stage, "kind": failure.kind, "cause": failure.cause, "where": failure.where}
 
 
 def is_record(row: Row) -> bool:
@@ -38,13 +82,13 @@ def is_record(row: Row) -> bool:
 
 
 def origin_of(row: Row) -> Row | None:
-    """Where the rollout of a record goes on from, if it began in the middle of another."""
+    """Where the rollout of a record began, if it continues another one."""
     return {key: row[key] for key in ORIGIN} if all(map(row.__contains__, ORIGIN)) and is_record(row) else None
 
 
 def hidden_fields(task: Row, used: Collection[str], task_id: str) -> Row:
-    """The fields of a task whose names its record needs for itself, `used` being those of the verdict."""
-    plain = not used and RECORD.isdisjoint(task)  # the usual case, and cheap to tell
+    """The fields of a task whose names its record needs, `used` being those of the verdict or the failure."""
+    plain = RECORD.isdisjoint(task) and (not used or task.keys().isdisjoint(used))  # the usual case, and cheap to tell
     hidden = {} if plain else {key: task[key] for key in task if key in used or key in RECORD}
     if task.get("task_id", task_id) != task_id:
         hidden["task_id"] = task["task_id"]
@@ -54,8 +98,8 @@ def hidden_fields(task: Row, used: Collection[str], task_id: str) -> Row:
 def task_row(row: Row, ours: bool | None = None) -> Row:
     """The row of the task, read back from a record or from any row that has a task's fields and a response.
 
-    A record with a receipt keeps what the verdict hid, and tells exactly. In any other record the verdict's values
-    may as well be the task's own, and stay. `ours` tells whether it is a record, where that is known.
+    A record with a receipt keeps the task's fields that the verdict hid, so its task is exact. In any other record the
+    verdict's values may as well be the task's own, and stay. `ours` says whether the row is a record, if that is known.
     """
     if ours is None:
         ours = is_record(row)

@@ -80,6 +80,12 @@ class Resources:
     #: Whether the answers to a task are judged together: `verify_group` is defined.
     by_group: ClassVar[bool] = False
 
+    #: Set this where the tools must not run again when a stored rollout is judged, because a model plays them.
+    judged_by_response: ClassVar[bool] = False
+
+    #: Whether a rollout is more than its text: there is something to open, to call, to play or to close.
+    has_session: ClassVar[bool] = False
+
     #: What identifies the verifier where it runs elsewhere, as the server there told it.
     verifier: ClassVar[str | None] = None
 
@@ -99,6 +105,8 @@ class Resources:
             if entry is not None and entry.function is not cls.toolbox[entry.name].function:
                 raise TypeError(f"{cls.__name__} has two tools called {entry.name}: use @tool(name=...)")
         cls.by_group = cls.verify_group is not Resources.verify_group
+        named = any(getattr(cls, name) is not getattr(Resources, name) for name in ("open", "close", "call", "tools"))
+        cls.has_session = not cls.judged_by_response and (named or bool(cls.toolbox))
         for entry in cls.toolbox.values():
             if getattr(entry.function, "__name__", "") in vars(Resources):
                 raise TypeError(f"{cls.__name__}.{entry.name} hides a method of Resources: use @tool(name=...)")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ludus.errors import Failure
 from ludus.outcome import Outcome, Verdict
-from ludus.record import hidden_fields, origin_of, task_row
+from ludus.record import origin_of, read_verdict, record_row, task_row
 from ludus.response import Items, Response
 from ludus.runtime.encoding import encode
 from ludus.task import Task
@@ -110,31 +110,19 @@ class Rollout:
             "attempt": job.attempt,
             "outcome": self.outcome,
         }
-        reference = {"type": "responses_api_agents", "name": job.environment}
-        if verdict is None:
-            row = {**head, "agent_ref": reference}
-            if error is not None:
-                row |= {"stage": error.stage, "kind": error.kind, "cause": error.cause, "where": error.where}
-                row["responses_create_params"] = job.row.get("responses_create_params")
-        else:
-            # Ours come twice: first, where a reader looks for them, and last, where no field of the task can hide them.
-            hidden = hidden_fields(job.row, verdict.values, job.task_id)
-            shown = {key: job.row[key] for key in job.row if key not in hidden} if hidden else job.row
-            row = {**head, "agent_ref": reference, **shown, **verdict.values, **head, "reward": verdict.reward}
-            _add_parts(row, verdict)
-            if hidden:
-                row["task_fields"] = hidden
-            if self.receipt is not None:
-                row["receipt"] = self.receipt
-        row["stop_reason"] = self.stop_reason
-        row["rollout_seed"] = job.seed
+        rest: dict[str, Any] = {"stop_reason": self.stop_reason, "rollout_seed": job.seed}
+        if self.receipt is not None and verdict is not None:
+            rest["receipt"] = self.receipt
         if job.origin is not None:
-            row |= job.origin
-        row["response"] = self._response_row()
-        row["usage"] = self.usage
-        row["timings"] = self.timings
-        row["model_calls"] = self.calls
-        return row
+            rest |= job.origin
+        rest["response"] = self._response_row()
+        rest["usage"] = self.usage
+        rest["timings"] = self.timings
+        rest["model_calls"] = self.calls
+        if error is not None:  # enough to see what was asked: the input still holds the task
+            asked = {"responses_create_params": job.row.get("responses_create_params")}
+            return record_row(head, job.environment, asked, error, rest)
+        return record_row(head, job.environment, job.row if verdict is not None else {}, verdict, rest)
 
     def encode(self) -> bytes:
         """The row as JSON; items that were sent in a request are not encoded again."""
@@ -164,13 +152,7 @@ class Rollout:
         if rollout.outcome is Outcome.FAILED:
             rollout.error = Failure(row["kind"], row["cause"], stage=row["stage"], where=row.get("where"))
         else:
-            rollout.verdict = Verdict(
-                row["reward"],
-                components=row.get("reward_components"),
-                turn_rewards=row.get("turn_rewards"),
-                mask=row.get("mask"),
-                **{key: row[key] for key in row.get("verdict_fields") or () if key in row},
-            )
+            rollout.verdict = read_verdict(row, row.get("verdict_fields") or ())
         return rollout
 
     def _response_row(self) -> dict[str, Any] | None:
@@ -178,15 +160,3 @@ class Rollout:
             return None
         output: Any = self.response.output
         return {**self.response.data, "output": output.encoded() if isinstance(output, Items) else output}
-
-
-def _add_parts(row: dict[str, Any], verdict: Verdict) -> None:
-    """What a verdict has beside its reward, where it has it."""
-    if verdict.values:
-        row["verdict_fields"] = list(verdict.values)
-    if verdict.components:
-        row["reward_components"] = verdict.components
-    if verdict.turn_rewards:
-        row["turn_rewards"] = verdict.turn_rewards
-    if verdict.mask:
-        row["mask"] = verdict.mask

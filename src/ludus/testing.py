@@ -236,8 +236,8 @@ async def _fresh(environment: Environment, row: Row, prepare: Prepare | None) ->
     except ValidationError as error:
         first = error.errors()[0]
         raise Failure("bad_row", f"{'.'.join(map(str, first['loc']))}: {first['msg']}", stage="open") from None
-    async with shared_pool(), environment.resources.share(environment.config) as shared:
-        session = environment.resources(environment.config, shared)
+    async with shared_pool(), environment.share() as shared:
+        session = environment.session(shared)
         if prepare is not None:
             prepare(session)
         yield task, session

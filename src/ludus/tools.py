@@ -1,25 +1,25 @@
 """A tool: a method, the schema the model sees, and the check of what the model sends.
 
-Whatever goes wrong in a call is told to the model in the words that HTTP servers of this field use: a `detail` list
-for arguments that do not fit, `{"detail": "Not Found"}` for a tool that is not on offer, and an `error` text for a
-call that could not be read or a tool that raised.
+A call ends with a text for the model. The text of a call that went wrong is a `ToolError`, and uses the words of HTTP
+servers in this field: `{"detail": "Not Found"}` for a tool that is not on offer, a `detail` list for arguments that do
+not fit, an `error` text for arguments that are not JSON and for a tool that raised.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
+from asyncio import CancelledError
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NotRequired, get_type_hints
+from typing import Any, Literal, NotRequired, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict  # pydantic reads the standard library's only from Python 3.12 on
 
-from ludus.errors import INTERRUPTS, STRAY_CANCEL, Failure
-from ludus.runtime.boundary import is_cancelled
+from ludus.errors import STRAY_CANCEL, Failure
+from ludus.runtime.boundary import is_interrupt
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import public
 from ludus.runtime.threads import awaited
@@ -27,6 +27,21 @@ from ludus.runtime.threads import awaited
 _TYPING = frozenset({"type", "anyOf", "allOf", "oneOf", "$ref", "enum", "const"})
 _CONTENT = frozenset({"enum", "const", "default", "examples"})  # values, and no schemas
 _ARGUMENT_LINE = re.compile(r"^\s+(\w+)\s*(?:\([^)]*\))?:\s*(.+)$")
+
+
+ToolErrorKind = Literal["unknown_tool", "bad_arguments", "raised"]
+
+
+class ToolError(str):
+    """What a model reads of a call that went wrong. `kind` says how; a plain `str` is the output of a tool that ran."""
+
+    kind: ToolErrorKind
+
+    def __new__(cls, text: str, kind: ToolErrorKind = "raised") -> ToolError:
+        """A text with the kind of its error."""
+        error = super().__new__(cls, text)
+        error.kind = kind
+        return error
 
 
 class Tool:
@@ -54,14 +69,11 @@ class Tool:
             return result if isinstance(result, str) else encode(result).decode()
         except Failure:
             raise
-        except asyncio.CancelledError:
-            if is_cancelled():
-                raise
-            return error_text(STRAY_CANCEL)
-        except INTERRUPTS:
-            raise
         except BaseException as error:
-            return error_text(public(f"{type(error).__name__}: {error}"))
+            if is_interrupt(error):
+                raise
+            stray = isinstance(error, CancelledError)
+            return error_text(STRAY_CANCEL if stray else public(f"{type(error).__name__}: {error}"))
 
     def _check(self, arguments: str, lenient: bool) -> dict[str, Any]:
         text = arguments or "{}"  # models leave it empty for a tool without parameters
@@ -133,22 +145,22 @@ def _is_strict(schema: Any) -> bool:
     return all(_is_strict(part) for key, part in schema.items() if key not in _CONTENT)
 
 
-def not_found() -> str:
-    """What a model sees when it calls something that is not on offer."""
-    return '{"detail":"Not Found"}'
+def not_found() -> ToolError:
+    """What a model sees when it calls a tool that is not on offer."""
+    return ToolError('{"detail":"Not Found"}', "unknown_tool")
 
 
-def error_text(message: str) -> str:
+def error_text(message: str, kind: ToolErrorKind = "raised") -> ToolError:
     """What a model sees when a call could not be carried out."""
-    return encode({"error": message}).decode()
+    return ToolError(encode({"error": message}).decode(), kind)
 
 
-def _complaint(error: ValidationError) -> str:
+def _complaint(error: ValidationError) -> ToolError:
     problems = error.errors(include_url=False, include_context=False)
     if problems[0]["type"] == "json_invalid":
-        return error_text(f"Invalid tool call arguments: {problems[0]['msg']}")
+        return error_text(f"Invalid tool call arguments: {problems[0]['msg']}", "bad_arguments")
     detail = [{"type": p["type"], "loc": ["body", *p["loc"]], "msg": p["msg"], "input": p["input"]} for p in problems]
-    return encode({"detail": detail}).decode()
+    return ToolError(encode({"detail": detail}).decode(), "bad_arguments")
 
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import ludus
 from ludus import Resources, ResourcesConfig, Response, ScriptedModel, Task, Verdict, tool
-from ludus.record import NAMES, RECORD, task_row
+from ludus.outcome import NAMES, RECORD
+from ludus.record import task_row
 from ludus.rescore import rescoring
 from ludus.rescore.rescoring import rescore
 
@@ -243,7 +244,11 @@ def test_a_verifier_that_hangs_costs_its_own_row_only(folder: Path):
     assert done.returncode == 0, done.stderr
     rows = read(folder / "out.jsonl")
     assert [row["outcome"] for row in rows] == ["completed", "failed", "completed"]
-    assert (rows[1]["stage"], rows[1]["kind"], rows[1]["cause"]) == ("verify", "timeout", "no end after 0.3 s")
+    assert (rows[1]["stage"], rows[1]["kind"], rows[1]["cause"]) == (
+        "verify",
+        "timeout",
+        "verify timed out after 0.3 s",
+    )
 
 
 class Notes(Resources):

@@ -48,7 +48,7 @@ def test_the_python_of_the_docs_at_least_runs():
 
 
 def test_the_yaml_of_the_docs_is_what_the_code_reads():
-    from ludus.environment import EnvironmentFile
+    from ludus.folder import EnvironmentFile
     from ludus.models import open_model
 
     (environment,) = blocks((ROOT / "docs" / "environments.md").read_text(), "yaml")
@@ -64,14 +64,14 @@ def test_every_link_leads_somewhere():
 
 
 def test_the_readme_lists_every_environment():
-    from ludus.environment import folders
+    from ludus.folder import folders
 
     for name in folders():
         assert f"(src/ludus/environments/{name})" in README, name
 
 
 def test_every_environment_has_a_readme_with_its_licence():
-    from ludus.environment import folders
+    from ludus.folder import folders
 
     for name, folder in folders().items():
         text = (folder / "README.md").read_text()

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import ludus
 from ludus import Environment, Resources, Response, UserError, tool
 from ludus.cli.qualify import qualify as command
-from ludus.environment import folders
+from ludus.folder import folders
 from ludus.graders.answers import last_boxed
 from ludus.model import Request
 from ludus.qualify.card import Card, Thresholds, exploit_limit

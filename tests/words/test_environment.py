@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ludus import Environment, ScriptedModel, UserError
-from ludus.environment import folders
+from ludus.folder import folders
 from ludus.models import open_model
 from ludus.runtime.settings import parse_assignments
 

@@ -10,7 +10,7 @@ import pytest
 
 import ludus
 from ludus import Environment, ScriptedModel, UserError
-from ludus.environment import locate
+from ludus.folder import locate
 from ludus.rescore.rescoring import rescore
 
 YAML = """
@@ -49,10 +49,10 @@ def family(tmp_path: Path) -> Path:
 @pytest.fixture
 def registered(family: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The family under its name, as a package would register it."""
-    from ludus import environment
+    from ludus import folder
 
-    known = {**environment.folders(), "family": family}
-    monkeypatch.setattr(environment, "folders", lambda: known)
+    known = {**folder.folders(), "family": family}
+    monkeypatch.setattr(folder, "folders", lambda: known)
     return "family"
 
 

@@ -96,7 +96,9 @@ async def test_every_stage_has_a_deadline(stage):
     began = time.monotonic()
     rollout = await episode(resources, **{stage: 0.05})
     assert time.monotonic() - began < 5
-    assert (rollout.error.stage, rollout.error.kind, rollout.error.cause) == (stage, "timeout", "no end after 0.05 s")
+    what = "tool `work`" if stage == "tool" else stage
+    cause = f"{what} timed out after 0.05 s"
+    assert (rollout.error.stage, rollout.error.kind, rollout.error.cause) == (stage, "timeout", cause)
     assert resources.log[-1] == "close"
 
 
@@ -107,7 +109,7 @@ async def test_a_model_call_has_a_deadline():
 
 async def test_the_whole_rollout_has_a_deadline_in_any_stage():
     rollout = await episode(recorder(pause={"tool": 30}), rollout=0.05)
-    assert (rollout.error.stage, rollout.error.cause) == ("tool", "the rollout's deadline of 0.05 s passed")
+    assert (rollout.error.stage, rollout.error.cause) == ("tool", "the rollout timed out after 0.05 s")
 
     class Sleepy(Agent):
         async def act(self, episode: Any) -> str:

@@ -196,7 +196,7 @@ class Played:
 @asynccontextmanager
 async def opened(environment: Environment, row: Row, shared: Any) -> Any:
     """A session that a record can be played in."""
-    session = environment.resources(environment.config, shared)
+    session = environment.session(shared)
     session.seed = row["rollout_seed"]
     task = environment.task(row)
     await awaited(session.open, task)
@@ -211,7 +211,7 @@ async def test_forks_of_every_environment_go_on_alike_and_apart(name):
     """A fork is played to its end, then the session, then another fork of it: all of them must see and earn what a
     session does that was never forked."""
     environment, oracle = ready(name)
-    async with shared_pool(), environment.resources.share(environment.config) as shared:
+    async with shared_pool(), environment.share() as shared:
         played_before = await records(environment, oracle)
         assert played_before
         for _, row in played_before:
@@ -233,8 +233,8 @@ async def test_forks_of_every_environment_go_on_alike_and_apart(name):
 @pytest.mark.parametrize("compat", [False, True])
 async def test_changes_in_one_office_are_not_seen_in_the_other(compat):
     environment = configured("workplace_assistant", {"compat": compat})
-    async with environment.resources.share(environment.config) as shared:
-        session = environment.resources(environment.config, shared)
+    async with environment.share() as shared:
+        session = environment.session(shared)
         await session.open(None)
         twin = session.fork()
         sent = await twin.call("email_send_email", '{"recipient": "a@b.example", "subject": "s", "body": "b"}')
@@ -248,8 +248,8 @@ async def test_calls_in_one_conversation_are_not_remembered_in_the_other():
     (_, row), *_ = await records(environment, oracle)
     task = environment.task(row)
     call = next(item for item in row["response"]["output"] if item.get("type") == "function_call")
-    async with environment.resources.share(environment.config) as shared:
-        session = environment.resources(environment.config, shared)
+    async with environment.share() as shared:
+        session = environment.session(shared)
         await session.open(task)
         twin = session.fork()
         for side in (twin, session):
@@ -260,8 +260,8 @@ async def test_calls_in_one_conversation_are_not_remembered_in_the_other():
 
 async def test_a_gymnasium_environment_that_cannot_be_copied_says_so():
     environment = configured("gymnasium", {"id": "oracles:Clockwork"})
-    async with environment.resources.share(environment.config) as shared:
-        session = environment.resources(environment.config, shared)
+    async with environment.share() as shared:
+        session = environment.session(shared)
         await session.open(None)
         with pytest.raises(Failure, match=r"Gymnasium\._game cannot be copied") as refused:
             session.fork()

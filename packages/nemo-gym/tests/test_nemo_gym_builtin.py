@@ -13,7 +13,7 @@ from ludus_nemo_gym.names import DOMAINS
 from ludus_nemo_gym.places import find_data
 
 from ludus import UserError
-from ludus.environment import folders
+from ludus.folder import folders
 from ludus.testing import shared_path
 
 ENVIRONMENTS = sorted(folders())

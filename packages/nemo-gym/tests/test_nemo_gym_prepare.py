@@ -164,7 +164,7 @@ def test_an_unknown_mode_is_told(prepare: Prepare, capsys: pytest.CaptureFixture
 
 
 def test_our_examples_can_be_prepared_and_their_folder_stays_as_it_is(tmp_path: Path, monkeypatch: Any):
-    from ludus.environment import folders
+    from ludus.folder import folders
 
     monkeypatch.chdir(tmp_path)
     before = sorted(folders()["mcqa"].rglob("*.json*"))

@@ -14,7 +14,8 @@ from ludus_nemo_gym.starting import FOREIGN, plan_of
 from ludus_nemo_gym.wiring import wire
 
 from ludus import UserError
-from ludus.environment import Environment, folders, read_file
+from ludus.environment import Environment
+from ludus.folder import folders, read_file
 from ludus.models import open_model
 
 KEY = "sk-0123456789"

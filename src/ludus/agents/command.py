@@ -69,7 +69,7 @@ class CommandAgent(Agent):
         with self._proxy.seat(episode, self.config.max_steps) as seat:
             try:
                 work = self._run(episode, seat, folder)
-                return await episode.within("agent", episode.limits.rollout, work)
+                return await episode.step("agent", episode.limits.rollout, work)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 

@@ -26,7 +26,7 @@ from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, responses_reply
 from ludus.model import Request
 from ludus.response import Item, Response, texts_of
-from ludus.serve.sessions import within
+from ludus.runtime.boundary import step
 
 REMEMBERED = 16  # answers that were delivered, for a client whose copy got lost on the way
 
@@ -87,7 +87,7 @@ class Seat:
     async def call_tool(self, name: str, arguments: str) -> str:
         """Run a tool of the task. What it says becomes part of the trajectory when the program tells the model."""
         episode = self._episode
-        said: str = await within("tool", episode.limits.tool, episode.call_tool(name, arguments))
+        said: str = await step("tool", episode.limits.tool, episode.call_tool(name, arguments))
         return said
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class Seat:
                 params={key: value for key, value in body.items() if key not in TRANSPORT and value is not None},
             )
             try:
-                response: Response = await within("model", episode.limits.model, episode.model.respond(request))
+                response: Response = await step("model", episode.limits.model, episode.model.respond(request))
             except Failure as error:
                 self.failure = self.failure or error
                 raise

@@ -202,7 +202,7 @@ async def _run(episode: Episode, calls: list[Item]) -> None:
 
 async def _over(episode: Episode) -> str | None:
     follow = getattr(episode.resources, "follow", None)
-    return await episode.within("agent", episode.limits.tool, follow(episode.items)) if follow is not None else None
+    return await episode.step("agent", episode.limits.tool, follow(episode.items)) if follow is not None else None
 
 
 def _role(episode: Episode) -> UserRole:

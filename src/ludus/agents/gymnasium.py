@@ -30,10 +30,10 @@ class GymnasiumAgent(Agent):
         if not isinstance(game, Game):
             raise TypeError(f"the gymnasium agent plays a Game, and {type(game).__name__} is none")
         if not game.begun:
-            episode.say(*spoken(await episode.within("open", limits.open, game.begin(task))))
+            episode.say(*spoken(await episode.step("open", limits.open, game.begin(task))))
         for _ in range(len(game.steps), self.config.max_steps):
             response = await episode.ask()
-            step = await episode.within("tool", limits.tool, game.advance(task, response))
+            step = await episode.step("tool", limits.tool, game.advance(task, response))
             if step.terminated:
                 return "terminated"
             if step.truncated:

@@ -1,8 +1,8 @@
-"""A session brought back to where a stored rollout left it, or once stood, by running the recorded calls again.
+"""An agent that plays a record: it brings a session to where a stored rollout left it, or once stood.
 
-The five steps are those of every rollout; only the agent differs: it does what the record says and asks no model. What
-a tool returns now is compared with what the record says it returned. A difference is environment drift: the environment
-is not what it was when the rollout was collected, and its new reward has to be read with that in mind.
+The five steps are those of every rollout; only the agent differs. It runs the recorded calls again and asks no model.
+What a tool returns now is compared with what the record says it returned. A difference is drift: the environment is
+not what it was when the rollout was collected, and a new reward has to be read with that in mind.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ludus.agent import Agent
 from ludus.agents.conversation import NOT_CARRIED_OUT, Ending
 from ludus.agents.simulated_user import UserCall
 from ludus.agents.user import UserRole
-from ludus.environment import Environment
-from ludus.episode import Episode, play
+from ludus.episode import Episode, Limits, play
 from ludus.errors import Failure
 from ludus.game import Game, GameRecord
 from ludus.model import Model
 from ludus.resources import Resources
 from ludus.response import Item, Response, is_message
-from ludus.rollout import Job, Rollout
+from ludus.rollout import Job
+from ludus.runtime.boundary import Deadline
 from ludus.runtime.encoding import encode
 from ludus.tools import not_found
 
@@ -32,50 +32,32 @@ from ludus.tools import not_found
 CALLS_KEPT = 5
 TEXT_KEPT = 500
 
-_NOBODY = Model()
+#: The model of an episode in which no model is asked.
+NO_MODEL = Model()
 
 
-def has_session(kind: type[Resources]) -> bool:
-    """Whether a rollout of these resources is more than its text: something to open, to call, to play or to close.
+def recorded_agent(
+    kind: type[Resources], response: Response, model_calls: Any = None, turns: int | None = None
+) -> RecordedAgent:
+    """The agent that plays a recorded response again, or the part of it before the model call after `turns` others.
 
-    Resources whose tools must not run again (a model plays them) say so: `judged_by_response = True`.
+    `model_calls` is part of a record too: it tells how many items each call wrote, which makes the turns exact.
     """
-    if getattr(kind, "judged_by_response", False):
-        return False
-    return (
-        bool(kind.toolbox)
-        or issubclass(kind, Game)
-        or any(getattr(kind, name) is not getattr(Resources, name) for name in ("open", "close", "call", "tools"))
-    )
+    if issubclass(kind, Game):
+        return _GameAgent(response, sizes_of(model_calls), turns)
+    if turns is not None:
+        response = until(response, begins(response.output, model_calls, turns))
+    return RecordedAgent(response, runs=kind.has_session)
 
 
-async def replay(
-    job: Job, response: Response, environment: Environment, resources: Resources, model_calls: Any = None
-) -> tuple[Rollout, dict[str, Any] | None]:
-    """Play a recorded response on a fresh session: the rollout with its verdict or failure, and how it drifted.
+async def reach(episode: Episode, response: Response, model_calls: Any, turn: int) -> tuple[Resources, Response]:
+    """Bring an episode's session to where a record stood before its next model call after `turn` others.
 
-    `model_calls` is part of a record too: where it tells how many items each call wrote, the turns of a game are exact.
+    Returns the session, which stays open, and the trajectory up to there. Drift is a failure here.
     """
-    agent = _Answering(response, sizes_of(model_calls)) if isinstance(resources, Game) else _Recorded(response)
-    rollout = await play(Episode(job, resources, _NOBODY, environment.limits), agent)
-    if not agent.differing:
-        return rollout, None
-    return rollout, {"count": agent.differing, "calls": agent.first}
-
-
-async def reach(
-    job: Job, response: Response, environment: Environment, resources: Resources, model_calls: Any, turn: int
-) -> tuple[Resources, Response]:
-    """Bring a fresh session to where a record stood before its next model call after `turn` others, and leave it open.
-
-    Also returns the trajectory up to there. Drift is a failure here.
-    """
-    if isinstance(resources, Game):
-        recorded: _Recorded = _Answering(response, sizes_of(model_calls), turn)
-    else:
-        recorded = _Recorded(until(response, begins(response.output, model_calls, turn)))
-    agent = _Reaching(recorded, run=has_session(type(resources)))
-    rollout = await play(Episode(job, resources, _NOBODY, environment.limits), agent, verify=False)
+    recorded = recorded_agent(type(episode.resources), response, model_calls, turn)
+    agent = _Reaching(recorded)
+    rollout = await play(episode, agent, verify=False)
     if rollout.error is not None:
         raise rollout.error
     assert agent.session is not None
@@ -120,59 +102,84 @@ def answered_calls(output: list[Item], by_user: Iterable[UserCall] = ()) -> Iter
     yield from ((call, call.output) for call in private)
 
 
-class _Recorded(Agent):
-    """Does again what a response says was done."""
+class Replay(Episode):
+    """An episode in which a record is played. Resources whose rollout is no more than its text are not opened."""
 
-    def __init__(self, response: Response) -> None:
-        super().__init__()
-        self._response = response
-        self.end = len(response.output)  #: where in the trajectory that leads
-        self.differing = 0
-        self.first: list[dict[str, Any]] = []
+    __slots__ = ()
+
+    def __init__(self, job: Job, session: Resources, limits: Limits, deadline: Deadline | None = None) -> None:
+        super().__init__(job, session, NO_MODEL, limits, deadline)
+
+    async def open(self) -> None:
+        """Open the session where there is one."""
+        if self.resources.has_session:
+            await super().open()
+
+    @property
+    def must_close(self) -> bool:
+        """Whether there is a session, and something to close."""
+        return super().must_close and self.resources.has_session
+
+
+class RecordedAgent(Agent):
+    """Does again what a response says was done, and asks no model. Without `runs` no tool is called again.
+
+    `drift` says afterwards how the session answered differently, or is None.
+    """
+
+    def __init__(self, response: Response, *, runs: bool = True) -> None:
+        self._response, self._runs = response, runs
+        self.end = len(response.output)  #: where in the trajectory the record was played to
+        self._differing = 0
+        self._first: list[dict[str, Any]] = []
+
+    @property
+    def drift(self) -> dict[str, Any] | None:
+        """How many calls returned something else than recorded, and the first of them."""
+        return {"count": self._differing, "calls": self._first} if self._differing else None
 
     async def act(self, episode: Episode) -> str:
+        """Run the recorded calls again, then take over the recorded trajectory."""
         response = self._response
-        ending = Ending.of(response)
-        for call, recorded in answered_calls(response.output, ending.user_calls if ending else ()):
-            if recorded == NOT_CARRIED_OUT:
-                continue
-            run = (
-                _run_for_user(episode, call)
-                if isinstance(call, UserCall)
-                else episode.call_tool(call["name"], call["arguments"])
-            )
-            output = await episode.within("tool", episode.limits.tool, run)
-            if not _same(recorded, output):
-                self._note(call, recorded, output)
-        episode.items.extend(response.output)
-        episode.usage = response.usage
-        episode._last = response
-        episode.mask = ending.mask if ending else None
+        if self._runs:
+            ending = Ending.of(response)
+            for call, recorded in answered_calls(response.output, ending.user_calls if ending else ()):
+                if recorded != NOT_CARRIED_OUT:
+                    await self._call(episode, call, recorded)
+            episode.mask = ending.mask if ending else None
+        episode.conclude(response)
         return "replayed"
 
+    async def _call(self, episode: Episode, call: Item | UserCall, recorded: Any) -> None:
+        if isinstance(call, UserCall):
+            name, run = call.name, _run_for_user(episode, call)
+        else:
+            name, run = call["name"], episode.call_tool(call["name"], call["arguments"])
+        output = await episode.step("tool", episode.limits.tool, run, f"tool `{name}`")
+        if not _same(recorded, output):
+            self._note(call, recorded, output)
+
     def _note(self, call: Item | UserCall, recorded: Any, output: str) -> None:
-        self.differing += 1
-        if len(self.first) < CALLS_KEPT:
+        self._differing += 1
+        if len(self._first) < CALLS_KEPT:
             said = recorded if isinstance(recorded, str) else encode(recorded).decode()
             call_id, name = ("user", call.name) if isinstance(call, UserCall) else (call["call_id"], call["name"])
             names = {"call_id": call_id, "name": name}
-            self.first.append({**names, "recorded": said[:TEXT_KEPT], "replayed": output[:TEXT_KEPT]})
+            self._first.append({**names, "recorded": said[:TEXT_KEPT], "replayed": output[:TEXT_KEPT]})
 
 
 class _Reaching(Agent):
-    """Does again what was done, and takes the session out of the episode, which closes what it is left with."""
+    """Plays a record, then takes the session out of the episode, which closes only what it still has."""
 
-    def __init__(self, recorded: _Recorded, *, run: bool) -> None:
+    def __init__(self, recorded: RecordedAgent) -> None:
         super().__init__()
-        self._recorded, self._run = recorded, run
+        self._recorded = recorded
         self.session: Resources | None = None
 
     async def act(self, episode: Episode) -> str:
-        recorded = self._recorded
-        if self._run:
-            await recorded.act(episode)
-        if recorded.differing:
-            first = recorded.first[0]
+        await self._recorded.act(episode)
+        if (drift := self._recorded.drift) is not None:
+            first = drift["calls"][0]
             what = first.get("name") or f"turn {first.get('turn')}"
             cause = f"{what} led to {first['recorded']!r:.200} then, and leads to {first['replayed']!r:.200} now"
             raise Failure("drift", cause, stage="tool")
@@ -180,7 +187,7 @@ class _Reaching(Agent):
         return "reached"
 
 
-class _Answering(_Recorded):
+class _GameAgent(RecordedAgent):
     """Gives a game the recorded answers again, or the first `turns` of them."""
 
     def __init__(self, response: Response, sizes: list[int] | None, turns: int | None = None) -> None:
@@ -189,14 +196,14 @@ class _Answering(_Recorded):
         self._record = GameRecord(response, sizes, turns)
 
     async def act(self, episode: Episode) -> str:
-        game, response = episode.resources, self._response
+        game = episode.resources
         assert isinstance(game, Game)
         work = game.follow_record(episode.task, self._record)
-        drift = await episode.within("tool", episode.limits.tool * max(1, self._most), work)
-        self.end, self.differing = self._record.at, len(drift)
+        drift = await episode.step("tool", episode.limits.tool * max(1, self._most), work, "the recorded game")
+        self.end, self._differing = self._record.at, len(drift)
         for turn, said, says in drift[:CALLS_KEPT]:
-            self.first.append({"turn": turn, "recorded": said[:TEXT_KEPT], "replayed": says[:TEXT_KEPT]})
-        episode.adopt(response, [], response.usage)
+            self._first.append({"turn": turn, "recorded": said[:TEXT_KEPT], "replayed": says[:TEXT_KEPT]})
+        episode.conclude(self._response)
         return "replayed"
 
 
@@ -231,7 +238,7 @@ async def _run_for_user(episode: Episode, call: UserCall) -> str:
     """Run a call of the simulated user's own tools again."""
     role: UserRole = episode.resources.user(episode.task)  # type: ignore[attr-defined]
     tools = {tool.name: tool for tool in role.tools}
-    return await tools[call.name].run(call.arguments) if call.name in tools else not_found()
+    return str(await tools[call.name].run(call.arguments) if call.name in tools else not_found())
 
 
 def _same(recorded: Any, output: str) -> bool:

@@ -18,10 +18,9 @@ from pydantic import BaseModel
 from ludus.agents.user import MARKERS, TRANSFER, UserRole
 from ludus.episode import Episode
 from ludus.model import Model, Request
-from ludus.response import Item, Items, Response, function_call, function_call_output, is_message, texts_of
+from ludus.response import Item, Items, Response, add_usage, function_call, function_call_output, is_message, texts_of
 from ludus.task import derive_seed
 from ludus.tools import not_found
-from ludus.usage import add_usage
 
 _OF_USER = "/user"
 _BEGIN = "(The conversation begins. Write your first message.)"
@@ -164,7 +163,7 @@ class SimulatedUser:
             params=self._params,
         )
         self._requests += 1
-        response = await episode.within("user", seconds, self._model.respond(request))
+        response = await episode.step("user", seconds, self._model.respond(request))
         if response.usage:
             add_usage(episode.usage.setdefault("user", {}), response.usage)
         return response
@@ -172,9 +171,10 @@ class SimulatedUser:
     async def _run(self, call: Item) -> Item:
         episode, tool = self._episode, self._tools.get(call["name"])
         if tool is None:
-            output = not_found()
+            output = str(not_found())
         else:
-            output = await episode.within("user", episode.limits.tool, tool.run(call["arguments"]))
+            work = tool.run(call["arguments"])
+            output = str(await episode.step("user", episode.limits.tool, work, f"tool `{tool.name}` of the user"))
             after = len(episode.items) - len(episode.task.input)
             self.calls.append(UserCall(after=after, name=tool.name, arguments=call["arguments"], output=output))
         return function_call_output(call["call_id"], output)

@@ -22,7 +22,7 @@ def envs(json_: Annotated[bool, typer.Option("--json", help="Print the list as J
     Example: ludus envs --json
     """
     from ludus.cli.screen import safe_json, screen
-    from ludus.environment import folders
+    from ludus.folder import folders
 
     found = [_described(name, folder) for name, folder in sorted(folders().items())]
     if json_:
@@ -37,8 +37,8 @@ def envs(json_: Annotated[bool, typer.Option("--json", help="Print the list as J
 
 def _described(name: str, folder: Path) -> dict[str, Any]:
     """What `environment.yaml` says, or why it says nothing."""
-    from ludus.environment import read_file
     from ludus.errors import UserError
+    from ludus.folder import read_file
 
     try:
         file = read_file(folder)

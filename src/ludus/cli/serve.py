@@ -65,7 +65,7 @@ def serve(
         mcp=mcp,
     )
     if stdio:
-        from ludus.serve.mcp import serve_stdio
+        from ludus.serve.stdio import serve_stdio
 
         serve_stdio(plan, row)
         return

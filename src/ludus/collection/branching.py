@@ -14,18 +14,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from ludus.agents.recorded import begins, reach, sizes_of
+from ludus.agents.recorded import NO_MODEL, begins, reach, sizes_of
+from ludus.collection.player import Player
 from ludus.collection.rows import Names, ReadTask, Rows, parse
 from ludus.environment import Environment
 from ludus.episode import Episode, Limits
-from ludus.errors import INTERRUPTS, Failure, UserError
-from ludus.model import Model
+from ludus.errors import Failure, UserError
 from ludus.record import Row
 from ludus.resources import Resources
 from ludus.rollout import Job
-from ludus.runtime.boundary import Deadline, in_time
+from ludus.runtime.boundary import Deadline, step
 from ludus.runtime.threads import awaited
 from ludus.store.stored import Stored, bad_row
 from ludus.task import Task, private
@@ -61,15 +60,15 @@ class Branches(Rows):
         if not missing:
             del self._points[name]
 
-    def episode(self, job: Job, environment: Environment, shared: Any, model: Model, deadline: Deadline) -> Episode:
+    def episode(self, job: Job, player: Player, deadline: Deadline) -> Episode:
         """A continuation, ready to be played."""
-        return _Continuation(self, self._points[job.task_id], job, environment, shared, model, deadline)
+        return _Continuation(self, self._points[job.task_id], job, player, deadline)
 
-    async def session(self, name: str, environment: Environment, shared: Any) -> Resources:
+    async def session(self, name: str, player: Player) -> Resources:
         """A session that stands at a point, for one continuation."""
         point = self._points[name]
         try:
-            return await point.session(environment, shared)
+            return await point.session(player)
         finally:
             if point.is_done:
                 self._points.pop(name, None)
@@ -129,12 +128,12 @@ class Point:
         """Whether nobody wants a session any more, and none is left."""
         return not self.waiting and self._original is None and not self._strays
 
-    async def session(self, environment: Environment, shared: Any) -> Resources:
+    async def session(self, player: Player) -> Resources:
         """A session that stands here: a copy of the original, or the original itself for the last who wants one."""
-        self._limits = environment.limits
+        self._limits = player.environment.limits
         try:
             async with self._one_at_a_time:
-                original = await self._reached(environment, shared)
+                original = await self._reached(player)
                 if self.waiting == 1:
                     self._original = None
                     return original
@@ -143,7 +142,7 @@ class Point:
                     return twin
         finally:
             self.waiting -= 1
-        return await self._reach(environment, shared)
+        return await self._reach(player)
 
     async def close(self) -> None:
         """Close what nobody took."""
@@ -154,36 +153,30 @@ class Point:
 
     async def _close(self, session: Resources | asyncio.Future[Resources]) -> None:
         try:
-            ready = session if isinstance(session, Resources) else await in_time(self._limits.close, session)
-            await in_time(self._limits.close, awaited(ready.close))
-        except INTERRUPTS:
-            raise
-        except BaseException:  # the run is over, and has nobody to tell it to
+            seconds = self._limits.close
+            ready = session if isinstance(session, Resources) else await step("close", seconds, session)
+            await step("close", seconds, awaited(ready.close))
+        except Failure:  # the run is over: there is no rollout left to record it in
             return
 
-    async def _reached(self, environment: Environment, shared: Any) -> Resources:
+    async def _reached(self, player: Player) -> Resources:
         """The original, brought here when it is first asked for."""
         if self._failure is not None:
             raise self._failure
         if self._original is None:
             try:
-                self._original = await self._reach(environment, shared)
+                self._original = await self._reach(player)
             except Failure as failure:
                 self._failure = failure
                 raise
         return self._original
 
-    async def _reach(self, environment: Environment, shared: Any) -> Resources:
-        try:
-            resources = environment.resources(environment.config, shared)
-        except INTERRUPTS:
-            raise
-        except BaseException as error:
-            raise Failure.of(error, "open") from error
-        resources.seed = self.seed
+    async def _reach(self, player: Player) -> Resources:
+        environment = player.environment
         task = environment.task(private(self.row))
         job = Job(self.parent, self.parent, 0, task, self.row, seed=self.seed, environment=environment.name)
-        session, self.before = await reach(job, self._response, environment, resources, self._model_calls, self.turn)
+        episode = Episode(job, environment.session(player.shared, self.seed), NO_MODEL, environment.limits)
+        session, self.before = await reach(episode, self._response, self._model_calls, self.turn)
         return session
 
     async def _copy_of(self, original: Resources) -> Resources | None:
@@ -208,34 +201,20 @@ class Point:
 class _Continuation(Episode):
     """A rollout that begins where another one stood."""
 
-    __slots__ = ("_branches", "_environment", "_point", "_shared")
+    __slots__ = ("_branches", "_player", "_point")
 
-    def __init__(
-        self,
-        branches: Branches,
-        point: Point,
-        job: Job,
-        environment: Environment,
-        shared: Any,
-        model: Model,
-        deadline: Deadline,
-    ) -> None:
+    def __init__(self, branches: Branches, point: Point, job: Job, player: Player, deadline: Deadline) -> None:
         nothing_to_close = Resources()
-        super().__init__(job, nothing_to_close, model, environment.limits, deadline)
-        self._branches, self._point, self._environment, self._shared = branches, point, environment, shared
+        super().__init__(job, nothing_to_close, player.model, player.environment.limits, deadline)
+        self._branches, self._point, self._player = branches, point, player
         job.origin = {"parent": point.parent, "branch_turn": point.turn, "session_seed": point.seed}
 
     async def open(self) -> None:
         """Take a session that stands at the point, and what was recorded up to there."""
-        coming = self._branches.session(self.job.task_id, self._environment, self._shared)
-        self.resources = await self.within("open", self.limits.rollout, coming)
+        coming = self._branches.session(self.job.task_id, self._player)
+        self.resources = await self.step("open", self.limits.rollout, coming)
         self.adopt(self._point.before, self._point.calls, {})
-        try:
-            self.offer_tools()
-        except INTERRUPTS:
-            raise
-        except BaseException as error:
-            raise Failure.of(error, "open") from error
+        self.offer_tools()
 
 
 def check_agents(environments: list[Environment]) -> None:

@@ -15,33 +15,25 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludus.agent import Agent
 from ludus.collection.adaptive import Adaptive, Gate
 from ludus.collection.branching import Branches
 from ludus.collection.jury import Jury
 from ludus.collection.metrics import Metrics
+from ludus.collection.player import Players
 from ludus.collection.rows import Rows
 from ludus.environment import Environment
-from ludus.episode import Episode, play
-from ludus.errors import INTERRUPTS, Failure, UserError
+from ludus.episode import Episode
+from ludus.errors import REMEDIES, Failure, UserError
 from ludus.model import Model
 from ludus.rollout import Job, Rollout, rollout_id
 from ludus.runtime.boundary import Deadline, is_cancelled
 from ludus.runtime.processes import shared_pool
 from ludus.runtime.threads import late_calls
 from ludus.store.journal import Journal
-from ludus.store.receipts import Signer
 from ludus.store.resume import recorded
 from ludus.task import Task, derive_seed, private
 
-#: Failures that every rollout would share, and what to do about them.
-HOPELESS = {
-    "http_401": "Check the key, which comes from the environment or env.yaml",
-    "http_403": "Check what the key may do",
-    "http_404": "Check the URL and the model's name",
-    "refused": "Start the server, or correct its URL",
-    "no_judge": "",
-}
+#: How many first failures of one kind end a run.
 HOPELESS_COUNT = 8
 
 #: How long the end of a run waits for sessions that could only be closed late.
@@ -119,7 +111,6 @@ class Collector:
         self._attempts: Counter[str] = Counter()
         self._places: dict[str, list[int]] = {}
         self._first_failures: list[Failure] = []
-        self._signers: dict[str, Signer] = {}
         self._branches = plan.rows if isinstance(plan.rows, Branches) else None
         self.gate = Gate(Adaptive(most=plan.concurrency)) if plan.adaptive else None
 
@@ -140,7 +131,7 @@ class Collector:
             if name not in self._done:
                 last[name], self._attempts[name] = rollout, rollout.job.attempt
                 # A dead server or a refused key is nothing that the rollout did: it costs none of its attempts.
-                spent[name] += rollout.error is None or rollout.error.kind not in HOPELESS
+                spent[name] += rollout.error is None or rollout.error.kind not in REMEDIES
         if repeats > plan.repeats:
             what = f"{self._rollouts.path} holds {repeats} repeats of a task, more than the {plan.repeats} asked for"
             raise UserError(what, f"Add --repeats {repeats}, or choose another --output")
@@ -161,13 +152,13 @@ class Collector:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(plan.model)
             await stack.enter_async_context(shared_pool())
-            sharing = _Sharing(stack)
-            jury = Jury(sharing.of, self._signer, self._rollouts, self._keep, tokens=plan.tokens)
+            players = Players(stack, plan.model, tokens=plan.tokens)
+            jury = Jury(players.opened, self._rollouts, self._keep, tokens=plan.tokens)
             progress.jury = jury
             jobs = self._jobs(jury)
             # Not less what is recorded: that may be of other rows than these. Who finds nothing to do ends at once.
             wanted = max(1, min(plan.concurrency, progress.total))
-            workers = [asyncio.create_task(self._work(jobs, sharing, jury)) for _ in range(wanted)]
+            workers = [asyncio.create_task(self._work(jobs, players, jury)) for _ in range(wanted)]
             tasks = [*workers, asyncio.create_task(_all_of(workers, jury)), asyncio.create_task(jury.judge_expired())]
             try:
                 await asyncio.gather(*tasks[-2:])
@@ -198,7 +189,7 @@ class Collector:
                     task, own = own or environment.task(private(row)), None
                     yield Job(name, task_id, repeat, task, row, attempt, seed, environment.name)
 
-    async def _work(self, jobs: Iterator[Job], sharing: _Sharing, jury: Jury) -> None:
+    async def _work(self, jobs: Iterator[Job], players: Players, jury: Jury) -> None:
         gate, answers_at_once, waiting = self.gate, not self.plan.model.connects, jury.groups.open
         deadlines: dict[str, Deadline] = {}  # one timer for all rollouts of an environment that this worker plays
         while True:
@@ -210,7 +201,7 @@ class Collector:
                 job = next(jobs, None)
                 if job is None:
                     return
-                rollout, mask = await self._play(job, sharing, deadlines)
+                rollout, mask = await self._play(job, players, deadlines)
                 if job.task_id in waiting:
                     await jury.take(rollout, mask)
                 else:
@@ -223,46 +214,29 @@ class Collector:
             if answers_at_once:
                 await asyncio.sleep(0)  # or this worker would never let anybody else have the loop
 
-    async def _play(self, job: Job, sharing: _Sharing, deadlines: dict[str, Deadline]) -> tuple[Rollout, str | None]:
-        """The rollout of a job, and what its agent knows against training on it where that is not judged yet."""
-        plan, in_flight = self.plan, self.progress.in_flight
-        environment = plan.environment_of(job.row)
-        opened = sharing.opened
-        name = environment.name
-        shared, agent = opened[name] if name in opened else await sharing.open(environment)
-        if name not in deadlines:
-            deadlines[name] = environment.limits.deadline()
+    async def _play(self, job: Job, players: Players, deadlines: dict[str, Deadline]) -> tuple[Rollout, str | None]:
+        """The rollout of a job, and the agent's reason to mask it, for a rollout that is judged later."""
+        environment = self.plan.environment_of(job.row)
+        player = players.opened.get(environment.name) or await players.open(environment)
+        deadline = deadlines.get(environment.name)
+        if deadline is None:
+            deadline = deadlines[environment.name] = environment.limits.deadline()
         try:
-            episode = self._episode(job, environment, shared, deadlines[name])
-        except INTERRUPTS:
-            raise
-        except BaseException as error:
+            episode = (
+                player.episode(job, deadline)
+                if self._branches is None
+                else self._branches.episode(job, player, deadline)
+            )
+        except Failure as failure:
             rollout = Rollout(job)
-            rollout.fail(Failure.of(error, "open"))
+            rollout.fail(failure)
             return rollout, None
+        in_flight = self.progress.in_flight
         in_flight.add(episode)
         try:
-            rollout = await play(episode, agent, verify=not environment.resources.by_group)
+            return await player.play(episode), episode.mask
         finally:
             in_flight.discard(episode)
-        if plan.tokens:
-            rollout.require_tokens()
-        if rollout.verdict is not None and rollout.response is not None:
-            rollout.receipt = self._signer(environment).sign(job.row, rollout.response.output, job.task_id)
-        return rollout, episode.mask
-
-    def _episode(self, job: Job, environment: Environment, shared: Any, deadline: Deadline) -> Episode:
-        if self._branches is not None:
-            return self._branches.episode(job, environment, shared, self.plan.model, deadline)
-        resources = environment.resources(environment.config, shared)
-        resources.seed = job.seed
-        return Episode(job, resources, self.plan.model, environment.limits, deadline)
-
-    def _signer(self, environment: Environment) -> Signer:
-        signer = self._signers.get(environment.name)
-        if signer is None:
-            signer = self._signers[environment.name] = Signer(environment)
-        return signer
 
     def _record(self, rollout: Rollout) -> None:
         journal = self._rollouts if rollout.error is None else self._failures
@@ -302,44 +276,11 @@ class Collector:
         """
         failures = self._first_failures
         kinds = {(each.stage, each.kind) for each in failures}
-        if len(failures) >= expected and len(kinds) == 1 and failures[0].kind in HOPELESS:
-            raise UserError(failures[0].cause, HOPELESS[failures[0].kind])
+        if len(failures) >= expected and len(kinds) == 1 and failures[0].kind in REMEDIES:
+            raise UserError(failures[0].cause, REMEDIES[failures[0].kind])
 
 
 async def _all_of(workers: list[asyncio.Task[None]], jury: Jury) -> None:
     """Wait for the workers, after whom no group can be waiting for anybody."""
     await asyncio.gather(*workers)
     jury.close()
-
-
-class _Sharing:
-    """What the rollouts of each environment share, and the agent with what it shares itself: opened once, when the
-    first of them comes, closed with the stack."""
-
-    def __init__(self, stack: contextlib.AsyncExitStack) -> None:
-        self.opened: dict[str, tuple[Any, Agent]] = {}
-        self._stack = stack
-        self._lock = asyncio.Lock()
-
-    def of(self, environment: Environment) -> Any:
-        """What the rollouts of an environment share, once any of them has been played."""
-        return self.opened[environment.name][0]
-
-    async def open(self, environment: Environment) -> tuple[Any, Agent]:
-        async with self._lock:
-            if environment.name not in self.opened:
-                self.opened[environment.name] = await self._open(environment)
-        return self.opened[environment.name]
-
-    async def _open(self, environment: Environment) -> tuple[Any, Agent]:
-        enter = self._stack.enter_async_context
-        try:
-            return await enter(environment.resources.share(environment.config)), await enter(environment.agent.share())
-        except UserError:
-            raise
-        except INTERRUPTS:
-            raise
-        except BaseException as error:
-            failure = Failure.of(error, "open")
-            what = f"environment {environment.name} cannot open what its rollouts share: {failure.cause}"
-            raise UserError(what, HOPELESS.get(failure.kind, "")) from error

@@ -12,38 +12,36 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Any
 
 from ludus.collection.groups import Group, Groups
-from ludus.environment import Environment
-from ludus.errors import INTERRUPTS, Failure
+from ludus.collection.player import Player
+from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Rollout
-from ludus.runtime.boundary import in_time, is_cancelled
+from ludus.runtime.boundary import step
 from ludus.runtime.threads import awaited
 from ludus.store.journal import Journal
-from ludus.store.receipts import Signer
 from ludus.task import private
 
 
 class Jury:
-    """Judges the groups of one collection. It is given what its collector knows: `shared` and `signer` of an
-    environment, the journal with what was `recorded` before, and where to `keep` rollouts that have their end."""
+    """Judges the groups of one collection. It gets the players by environment, the journal with what was `recorded`
+    before, and where to `keep` rollouts that are judged."""
 
     def __init__(
         self,
-        shared: Callable[[Environment], Any],
-        signer: Callable[[Environment], Signer],
+        players: Mapping[str, Player],
         recorded: Journal | None,
         keep: Callable[[list[Rollout]], Awaitable[None]],
         *,
         tokens: bool = False,
     ) -> None:
-        self._shared, self._signer, self._recorded, self._keep = shared, signer, recorded, keep
+        self._players, self._recorded, self._keep = players, recorded, keep
         self._tokens = tokens
         self._expired: asyncio.Queue[Group | None] = asyncio.Queue()
         self.groups = Groups(asyncio.get_running_loop().call_later, self._expired.put_nowait)
@@ -101,10 +99,11 @@ class Jury:
             answers += [(row["repeat"], Response(row.get("response") or {})) for row in rows]
         order = sorted(range(len(answers)), key=lambda index: answers[index][0])
         responses = [answers[index][1] for index in order]
-        resources = fresh(environment, self._shared(environment), seed=job.seed)
-        task = environment.task(private(job.row))  # not one that a session has had
-        found = await verdicts(resources, task, responses, environment.limits.verify)
-        receipts = self._signer(environment).sign_group(job.row, [response.output for response in responses])
+        player = self._players[environment.name]
+        session = environment.session(player.shared, job.seed)
+        task = environment.task(private(job.row))  # a session may have changed its own
+        found = await verdicts(session, task, responses, environment.limits.verify)
+        receipts = player.signer.sign_group(job.row, [response.output for response in responses])
         for index, verdict, receipt in zip(order, found, receipts, strict=True):
             if index < len(members):
                 member = members[index]
@@ -114,32 +113,9 @@ class Jury:
                     member.rollout.require_tokens()
 
 
-def fresh(environment: Environment, shared: Any, *, seed: int) -> Resources:
-    """Resources to judge a group with."""
-    try:
-        resources = environment.resources(environment.config, shared)
-    except INTERRUPTS:
-        raise
-    except BaseException as error:
-        raise Failure.of(error, "verify") from error
-    resources.seed = seed
-    return resources
-
-
-async def verdicts(resources: Resources, task: Any, responses: list[Response], seconds: float) -> list[Verdict]:
+async def verdicts(session: Resources, task: Any, responses: list[Response], seconds: float) -> list[Verdict]:
     """What an environment makes of the answers to a task: one verdict each, or a `Failure` that they all share."""
-    try:
-        found = await in_time(seconds, awaited(resources.verify_group, task, responses))
-    except TimeoutError as error:
-        raise Failure("timeout", str(error) or f"no end after {seconds:g} s", stage="verify") from error
-    except asyncio.CancelledError as error:
-        if is_cancelled():
-            raise
-        raise Failure.of(error, "verify") from error
-    except INTERRUPTS:
-        raise
-    except BaseException as error:
-        raise Failure.of(error, "verify") from error
+    found = await step("verify", seconds, awaited(session.verify_group, task, responses))
     if not isinstance(found, (list, tuple)) or len(found) != len(responses):
         what = f"{len(found)} verdicts" if isinstance(found, (list, tuple)) else f"{found!r:.80}"
         raise Failure("bad_verdict", f"verify_group gave {what} for {len(responses)} responses", stage="verify")

@@ -16,9 +16,9 @@ import orjson
 
 from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_k, pass_hat_k
 from ludus.outcome import Outcome
+from ludus.response import add_usage
 from ludus.rollout import Rollout
 from ludus.runtime.encoding import encode
-from ludus.usage import add_usage
 
 PASS = 1.0
 TASKS_LISTED = 10_000

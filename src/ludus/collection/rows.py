@@ -22,7 +22,8 @@ import orjson
 from pydantic import ValidationError
 
 from ludus.dataset import Generated
-from ludus.errors import INTERRUPTS, UserError
+from ludus.errors import UserError
+from ludus.runtime.boundary import is_interrupt
 from ludus.runtime.imports import describe
 from ludus.task import Task, digest, private
 
@@ -99,9 +100,9 @@ class Rows:
             raise UserError(f"{where}: {field}: {first['msg']}", "Fix the row or leave it out") from error
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
-        except INTERRUPTS:
-            raise
         except BaseException as error:  # of a validator that an author wrote
+            if is_interrupt(error):
+                raise
             raise UserError(f"{where}: {describe(error)}", "Add --debug to see more") from error
 
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -19,10 +19,9 @@ from urllib.parse import unquote
 
 from ludus.errors import Failure, UserError
 from ludus.http.messages import Incoming, Receive, Refusal, Reply, Scope, Send
-from ludus.runtime.boundary import is_cancelled
+from ludus.runtime.boundary import in_time, is_cancelled
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import public, without_keys
-from ludus.serve import deadlines
 
 log = logging.getLogger("ludus.serve")
 
@@ -194,7 +193,7 @@ async def _read(incoming: Incoming, guard: Guard) -> bytes:
     if length is not None and length.isdigit() and int(length) > guard.body_bytes:
         raise Refusal(413, f"the body is larger than {guard.body_bytes} bytes")
     try:
-        return await deadlines.within(guard.body_seconds, _pieces(incoming, guard))
+        return await in_time(guard.body_seconds, _pieces(incoming, guard))
     except TimeoutError:
         raise Refusal(408, f"the body did not arrive within {guard.body_seconds:g} s") from None
 

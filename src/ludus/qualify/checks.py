@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ludus.environment import Environment
-from ludus.errors import INTERRUPTS, Failure
 from ludus.outcome import Verdict
 from ludus.qualify.attempts import Attempt
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Rollout
+from ludus.runtime.boundary import attribute
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
 
@@ -48,10 +48,9 @@ def verifying_twice(environment: Environment) -> Environment:
             second = Verdict.of(await awaited(base.verify, self, task, response))
             if _essence(first) != _essence(second):
                 noticed.append(f"verify gave {first.reward:g} and then {second.reward:g}")
-        except INTERRUPTS:
-            raise
         except BaseException as error:
-            noticed.append(f"verify gave {first.reward:g} and then failed with {Failure.of(error, 'verify').cause}")
+            cause = attribute(error, "verify").cause
+            noticed.append(f"verify gave {first.reward:g} and then failed with {cause}")
         if encode(response.data) != before:
             noticed.append("verify changed the response")
         first.values = {**first.values, NOTICED: noticed}

@@ -58,7 +58,7 @@ class RemoteAgent(Agent):
         assert isinstance(resources, Elsewhere)
         client = resources.shared
         headers = {ROLLOUT: job.rollout_id, SEED: str(job.seed)}
-        reply = await episode.within("agent", episode.limits.rollout, client.post("/run", encode(job.row), headers))
+        reply = await episode.step("agent", episode.limits.rollout, client.post("/run", encode(job.row), headers))
         row = client.checked(reply)
         response = Response.checked(row.get("response"))
         episode.adopt(response, row.get("model_calls") or [], row.get("usage") or response.usage)

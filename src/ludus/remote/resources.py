@@ -16,16 +16,20 @@ from ludus.errors import Failure
 from ludus.game import Game, Step
 from ludus.http.client import Reply
 from ludus.outcome import TAKEN, Verdict
+from ludus.record import read_verdict
 from ludus.remote.http import LAST, SEED, SESSION, Client, connect
 from ludus.resources import Resources, ResourcesConfig
 from ludus.response import Item, Items, Response
 from ludus.runtime.encoding import encode
-from ludus.tools import not_found
+from ludus.tools import ToolError, ToolErrorKind, not_found
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _RESERVED = frozenset(
     "seed_session verify close_session aggregate_metrics reverify_mode reset step close mcp health metrics".split()
 )
+#: What the status of a tool's reply says of the call; any other status is that of a tool that ran.
+_TOOL_ERRORS: dict[int, ToolErrorKind] = {404: "unknown_tool", 422: "bad_arguments", 500: "raised"}
+
 #: What is no value of a verdict in a server's reply. A server that is not ours may use names that our record needs.
 _NOT_A_VALUE = TAKEN | {"responses_create_params", "mask_sample"}
 
@@ -100,7 +104,8 @@ class RemoteResources(Resources):
         reply = await client.post(f"/{name}", arguments.encode("utf-8", "replace") or b"{}", self._headers)
         if reply.status == 410 or (reply.status >= 500 and b'"stage"' in reply.body):
             raise client.failure(reply)
-        return reply.body.decode("utf-8", "replace")
+        text, kind = reply.body.decode("utf-8", "replace"), _TOOL_ERRORS.get(reply.status)
+        return text if kind is None else ToolError(text, kind)
 
     async def _begin(self, path: str, task: Any) -> Reply:
         client = self.shared.client
@@ -165,14 +170,9 @@ def verdict_in(row: Any, asked: dict[str, Any]) -> Verdict:
     names = row.get("verdict_fields")
     if not isinstance(names, list):
         names = [key for key, value in row.items() if key not in _NOT_A_VALUE and asked.get(key, ...) != value]
-    mask = row.get("mask") or ("the server says so" if row.get("mask_sample") else None)
-    return Verdict(
-        row["reward"],
-        components=row.get("reward_components"),
-        turn_rewards=row.get("turn_rewards"),
-        mask=mask,
-        **{key: row[key] for key in names if isinstance(key, str) and key in row and key not in _NOT_A_VALUE},
-    )
+    if row.get("mask_sample") and not row.get("mask"):
+        row = {**row, "mask": "the server says so"}
+    return read_verdict(row, (key for key in names if isinstance(key, str) and key not in _NOT_A_VALUE))
 
 
 async def described(client: Client) -> dict[str, Any]:

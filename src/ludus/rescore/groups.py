@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ludus.collection.groups import FEWEST
-from ludus.collection.jury import fresh, verdicts
-from ludus.errors import INTERRUPTS, Failure, UserError
-from ludus.outcome import Verdict
-from ludus.record import NAMES, Row
+from ludus.collection.jury import verdicts
+from ludus.errors import Failure, UserError
+from ludus.outcome import NAMES, Verdict
+from ludus.record import Row
+from ludus.rescore.scorer import Scorer
 from ludus.response import Response
+from ludus.runtime.boundary import attribute
 from ludus.runtime.threads import in_thread
 from ludus.store.stored import Stored, bad_row, parse
-
-if TYPE_CHECKING:
-    from ludus.rescore.scoring import Scorer
 
 #: The number of a line, and where it is in the file.
 Place = tuple[int, int]
@@ -81,11 +80,8 @@ class StoredGroups:
             return await self._judge(scorer, places)
         except UserError:
             raise
-        except INTERRUPTS:
-            raise
         except BaseException as error:
-            deep = isinstance(error, RecursionError)
-            failure = bad_row("it is nested too deeply") if deep else Failure.of(error, "verify")
+            failure = failure_of(error)
             return {number: failure for number, _ in places}
 
     async def _judge(self, scorer: Scorer, places: list[Place]) -> Ends:
@@ -96,16 +92,16 @@ class StoredGroups:
         group = [(stored, response) for stored, response in pairs if _content(stored.task) == task]
         other = f"its task is not that of line {first.number}, although both have the task_id {first.head['task_id']}"
         ends: Ends = {stored.number: bad_row(other, "verify") for stored, _ in pairs}
-        receipts = scorer.signer.sign_group(first.task, [response.output for _, response in group])
+        receipts = scorer.player.signer.sign_group(first.task, [response.output for _, response in group])
         if self._stale and all(_is_signed(row, receipt) for (row, _), receipt in zip(group, receipts, strict=True)):
             return ends | {stored.number: None for stored, _ in group}
         if len(group) < min(FEWEST, len(places)):
             why = f"none of the other {len(places) - 1} rows of its task can be compared with it"
             return ends | {first.number: Failure("group_incomplete", why, stage="verify")}
         environment = scorer.environment
-        resources = fresh(environment, scorer.shared, seed=first.seed)
+        session = environment.session(scorer.player.shared, first.seed)
         responses = [response for _, response in group]
-        found = await verdicts(resources, scorer.task(first.task), responses, environment.limits.verify)
+        found = await verdicts(session, scorer.task(first.task), responses, environment.limits.verify)
         signed = zip(found, receipts, strict=True)
         return ends | {stored.number: verdict for (stored, _), verdict in zip(group, signed, strict=True)}
 
@@ -150,3 +146,8 @@ def _content(task: Row) -> Row:
 
 def _is_signed(stored: Stored, receipt: str) -> bool:
     return stored.reward is not None and stored.row.get("receipt") == receipt
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The failure of a row whose scoring raised. A row that is nested too deeply is a bad row."""
+    return bad_row("it is nested too deeply") if isinstance(error, RecursionError) else attribute(error, "verify")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from time import perf_counter
 
 from ludus.rescore.changes import Changes
+from ludus.rescore.scorer import Deadlines
 from ludus.rescore.scoring import Answer, Scorers
-from ludus.runtime.boundary import Deadline
 from ludus.store.lines import Block, Source
 
 #: How many bytes may wait for their turn.
@@ -92,23 +92,19 @@ class Lineup:
         await self._turn()
         if more:
             group.create_task(self._work(group, more - 1))
-        deadline = Deadline(whole=float(1 << 30), shortest=60.0)
-        deadline.start()
-        try:
-            while True:
-                if self._held > HELD:
-                    await self._room()
-                taken = next(lines, None)
-                if taken is None:
-                    return
-                number, line = taken
-                place = self._taken
-                self._taken += 1
-                deliver(place, await answer(number, line, deadline))
-                if perf_counter() > self._until:
-                    await self._turn()
-        finally:
-            deadline.stop()
+        deadlines: Deadlines = {}
+        while True:
+            if self._held > HELD:
+                await self._room()
+            taken = next(lines, None)
+            if taken is None:
+                return
+            number, line = taken
+            place = self._taken
+            self._taken += 1
+            deliver(place, await answer(number, line, deadlines))
+            if perf_counter() > self._until:
+                await self._turn()
 
     async def _turn(self) -> None:
         """Wait for a turn to work. The loop looks at the world after each, and wakes one worker, however many wait."""

@@ -8,27 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
-from pydantic import ValidationError
-
-from ludus.agents.recorded import has_session, replay
+from ludus.agents.recorded import NO_MODEL
+from ludus.collection.player import Players
 from ludus.environment import Environment
-from ludus.errors import INTERRUPTS, Failure, UserError
-from ludus.outcome import Verdict
+from ludus.errors import Failure, UserError
 from ludus.record import Row
-from ludus.rescore.groups import NeedsWholeFile, StoredGroups
+from ludus.rescore.groups import NeedsWholeFile, StoredGroups, failure_of
+from ludus.rescore.scorer import Deadlines, Scorer
 from ludus.resources import Resources
-from ludus.response import Response
-from ludus.rollout import Job
-from ludus.runtime.boundary import Deadline, is_cancelled
-from ludus.runtime.threads import awaited
-from ludus.store.receipts import Signer
 from ludus.store.stored import Stored, bad_row, parse, unreadable
-from ludus.task import Task, private
 
 Which = str | Path | type[Resources] | Environment
 
@@ -53,85 +44,6 @@ class Answer:
         self.drift = 0
 
 
-class Scorer:
-    """Judges rows of one environment."""
-
-    def __init__(self, environment: Environment, shared: Any) -> None:
-        kind = environment.resources
-        self.environment = environment
-        self.signer = Signer(environment)
-        self.by_group = kind.by_group
-        self.has_session = has_session(kind)
-        self.shared = shared
-        self._is_async = inspect.iscoroutinefunction(kind.verify)
-        aliases = (field.alias or name for name, field in kind.Task.model_fields.items())
-        forbids = kind.Task.model_config.get("extra") == "forbid"
-        self._only = frozenset(kind.Task.model_fields).union(aliases) if forbids else None
-        self._row: Row = {}
-        self._checked: Task | None = None
-
-    async def score(self, stored: Stored, response: Response, deadline: Deadline) -> tuple[Verdict, Row | None]:
-        """The verdict on a response, and how its session differed from the recorded one; or what `verify` raises."""
-        environment = self.environment
-        task = self.task(private(stored.task) if self.has_session else stored.task)  # which a session may change
-        try:
-            resources = environment.resources(environment.config, self.shared)
-        except INTERRUPTS:
-            raise
-        except BaseException as error:
-            raise Failure.of(error, "open") from error
-        resources.seed = stored.seed
-        if self.has_session:
-            return await self._replay(resources, task, stored, response)
-        seconds = environment.limits.verify
-        deadline.enter(perf_counter(), seconds)
-        try:
-            if self._is_async:
-                return Verdict.of(await resources.verify(task, response)), None
-            return Verdict.of(await awaited(resources.verify, task, response)), None
-        except asyncio.CancelledError as error:
-            if deadline.took_back_cancel():
-                raise Failure("timeout", f"no end after {seconds:g} s", stage="verify") from None
-            if is_cancelled():
-                raise
-            raise Failure.of(error, "verify") from error
-        finally:
-            if deadline.leave():  # it kept the cancellation to itself, and went on
-                raise Failure("timeout", f"no end after {seconds:g} s", stage="verify")
-
-    async def _replay(
-        self, resources: Resources, task: Task, stored: Stored, response: Response
-    ) -> tuple[Verdict, Row | None]:
-        names = stored.head
-        job = Job(**names, task=task, row=stored.task, seed=resources.seed, environment=self.environment.name)
-        rollout, drift = await replay(job, response, self.environment, resources, stored.row.get("model_calls"))
-        if rollout.verdict is None:
-            raise rollout.error or Failure("crash", "no verdict", stage="verify")
-        return rollout.verdict, drift
-
-    def same_task(self, row: Row) -> Row:
-        """The row of the last task if this is an equal one: repeats share their task, unless they have sessions.
-
-        A verifier that changes the task it is given would see that: the price of not reading every row anew.
-        """
-        return self._row if row == self._row else row
-
-    def task(self, row: Row) -> Task:
-        """The task that a row holds; a failure where it is none of this environment's."""
-        if row is self._row and self._checked is not None:
-            return self._checked
-        given = row if self._only is None else {key: row[key] for key in row if key in self._only}
-        try:
-            task = self.environment.task(given)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise bad_row(f"{'.'.join(map(str, first['loc'])) or 'row'}: {first['msg']}") from None
-        except Exception as error:
-            raise Failure.of(error, "open") from error
-        self._row, self._checked = row, task
-        return task
-
-
 class Scorers:
     """Answers rows of any environment. With `sign`, an answer is a line to be written; with `stale`, a row whose
     receipt is still good is left alone. Rows of `whole` that are judged together find each other in that file."""
@@ -145,7 +57,8 @@ class Scorers:
         stale: bool = False,
         whole: Path | None = None,
     ) -> None:
-        self._stack, self._settings = stack, settings
+        self._settings = settings
+        self._players = Players(stack, NO_MODEL)
         self._groups = StoredGroups(whole, stale=stale)
         self._sign, self._stale = sign or stale, stale
         self._all: Scorer | None = None
@@ -163,7 +76,7 @@ class Scorers:
         scorers = [each for each in (self._all, *self._known.values()) if isinstance(each, Scorer)]
         return not any(each.has_session or each.by_group for each in scorers)
 
-    async def answer(self, number: int, line: bytes, deadline: Deadline) -> Answer:
+    async def answer(self, number: int, line: bytes, deadlines: Deadlines) -> Answer:
         """Answer one line of a file. Raises only what stops everything: a cancellation, a mistake in the settings."""
         answer, scorer = Answer(number, line), self._all
         try:
@@ -184,20 +97,17 @@ class Scorers:
                 verdict, receipt = found
             else:
                 if self._sign:
-                    receipt = scorer.signer.sign(stored.task, response.output)
+                    receipt = scorer.player.signer.sign(stored.task, response.output)
                     if self._stale and answer.before is not None and stored.row.get("receipt") == receipt:
                         return answer
-                verdict, drift = await scorer.score(stored, response, deadline)
+                verdict, drift = await scorer.score(stored, response, deadlines)
             answer.reward, answer.mask, answer.drift = verdict.reward, verdict.mask, drift["count"] if drift else 0
             if self._sign:
                 answer.line = stored.line(line, scorer.environment.name, verdict, receipt, drift)
         except (UserError, NeedsWholeFile):
             raise
-        except INTERRUPTS:
-            raise
         except BaseException as error:
-            deep = isinstance(error, RecursionError)
-            answer.failure = bad_row("it is nested too deeply") if deep else Failure.of(error, "verify")
+            answer.failure = failure_of(error)
             name = scorer.environment.name if scorer is not None else ""
             answer.line = stored.exact(line).failed(name, answer.failure)
         return answer
@@ -228,13 +138,4 @@ class Scorers:
 
     async def _open(self, environment: Environment) -> Scorer:
         environment.configure(self._settings)
-        try:
-            shared = await self._stack.enter_async_context(environment.resources.share(environment.config))
-        except UserError:
-            raise
-        except INTERRUPTS:
-            raise
-        except BaseException as error:
-            cause = Failure.of(error, "open").cause
-            raise UserError(f"environment {environment.name} cannot open what its rollouts share: {cause}") from error
-        return Scorer(environment, shared)
+        return Scorer(await self._players.open(environment), sign=self._sign)

@@ -1,45 +1,159 @@
-"""Deadlines for the steps of one task, at the price of one timer.
+"""The boundary: the one place where code that may hang, raise or exit gets a deadline and has its end attributed.
 
-A timer per step would be a large part of what a short rollout costs. Here one timer is armed when the task starts; it
-is moved only for a step that must end sooner, and when it fires too early it looks again later.
+Environments, agents, tools, models and verifiers are code that we did not write, or call servers that we do not run. A
+`step` awaits such code. It returns the result, or raises a `Failure` with a stage, a kind and the first cause. Only
+interrupts (Ctrl-C, a cancel of the running task) pass through unchanged. A step that swallows the cancel of its
+deadline is cancelled again, and counts as timed out whatever it returns.
+
+A timer per step would be a large part of what a short rollout costs. A `Deadline` arms one timer when a task starts,
+moves it only for a step that must end sooner, and looks again later when the timer fires too early.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
+
+from ludus.errors import INTERRUPTS, Failure, Stage
 
 T = TypeVar("T")
 
 _NEVER = float("inf")
-_AGAIN = 1.0
+
+#: Seconds after which a step that swallowed a cancel is cancelled again.
+_CANCEL_AGAIN = 1.0
 
 
-def is_cancelled() -> bool:
-    """Whether somebody wants the running task to end. A CancelledError without that came out of what it waited for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+async def step(
+    stage: Stage,
+    seconds: float,
+    work: Awaitable[T],
+    name: str = "",
+    deadline: Deadline | None = None,
+    timings: dict[str, float] | None = None,
+) -> T:
+    """Await one step under its deadline, add its time to `timings`, and raise a `Failure` for whatever it raises.
+
+        verdict = await step("verify", 120.0, resources.verify(task, response))
+
+    `name` is what a timeout calls the step. `deadline` is that of the running task; without one the step gets its own.
+    """
+    began, own = perf_counter(), deadline is None
+    if deadline is None:
+        deadline = Deadline(seconds, seconds)
+        deadline.start()
+    deadline.enter(began, seconds)
+    try:
+        result = await work
+    except BaseException as error:
+        late = deadline.leave(own)
+        if timings is not None:
+            timings[stage] = timings.get(stage, 0.0) + perf_counter() - began
+        if is_interrupt(error):
+            raise
+        raise (deadline.timeout(stage, seconds, name) if late else Failure.of(error, stage)) from error
+    late = deadline.leave(own)
+    if timings is not None:
+        timings[stage] = timings.get(stage, 0.0) + perf_counter() - began
+    if late:
+        raise deadline.timeout(stage, seconds, name)
+    return result
 
 
 async def in_time(seconds: float, work: Awaitable[T]) -> T:
-    """Await something that must end within `seconds`. It is cancelled again as long as it keeps that to itself, and
-    whatever it returns then, this raises `TimeoutError`."""
+    """Await work that must end within `seconds`, or raise `TimeoutError`. What the work raises is passed on."""
     deadline = Deadline(seconds, seconds)
     deadline.start()
     try:
         result = await work
-    except asyncio.CancelledError:
-        if deadline.took_back_cancel():
-            raise TimeoutError(f"no end after {seconds:g} s") from None
+    except asyncio.CancelledError as error:
+        late = deadline.leave(last=True)
+        if is_interrupt(error) or not late:
+            raise
+        raise TimeoutError(f"timed out after {seconds:g} s") from None
+    except BaseException:
+        deadline.leave(last=True)
         raise
-    finally:
-        late = deadline.leave()
-        deadline.dispose()
-    if late:
-        raise TimeoutError(f"no end after {seconds:g} s")
+    if deadline.leave(last=True):
+        raise TimeoutError(f"timed out after {seconds:g} s")
     return result
+
+
+async def finish(work: Awaitable[None]) -> None:
+    """Await work to its end, however often the running task is cancelled meanwhile; the cancel is raised after it."""
+    running = asyncio.ensure_future(work)
+    cancel: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError as error:
+            cancel = error
+        except Exception:
+            break
+    if cancel is not None:
+        if not running.cancelled():
+            running.exception()  # read, so that Python does not log it as never retrieved
+        raise cancel
+    running.result()
+
+
+async def together(works: Sequence[Awaitable[T]]) -> list[T]:
+    """Await several works at once. When one fails, the others are cancelled and awaited: none outlives the call.
+
+    `asyncio.TaskGroup` would pass on only the first cancel of a deadline, and some tools need more than one.
+    """
+    tasks = [asyncio.ensure_future(work) for work in works]
+    pending, ended = set(tasks), None
+    while pending:
+        try:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+            failures = [task.exception() for task in done if not task.cancelled()]
+            ended = ended or next((failure for failure in failures if failure is not None), None)
+        except asyncio.CancelledError as error:
+            ended, pending = error, {task for task in pending if not task.done()}
+        if ended is not None:
+            for task in pending:
+                task.cancel()
+    if ended is not None:
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # read, so that Python does not log it as never retrieved
+        raise ended
+    return [task.result() for task in tasks]
+
+
+def attribute(error: BaseException, stage: Stage) -> Failure:
+    """The failure of a step that raised `error`. An interrupt is raised again: it belongs to the caller.
+
+    try:
+        session = kind(config)
+    except BaseException as error:
+        raise attribute(error, "open") from error
+    """
+    if is_interrupt(error):
+        raise error
+    return Failure.of(error, stage)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether an exception must pass through every boundary: Ctrl-C, or a cancel of the running task.
+
+    A CancelledError in a task that nothing cancelled came out of the awaited code, and is that code's failure.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return is_cancelled()
+    return isinstance(error, INTERRUPTS)
+
+
+def is_cancelled() -> bool:
+    """Whether the running task was cancelled and has not ended yet."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs here
+        return True
+    return task is not None and task.cancelling() > 0
 
 
 class Deadline:
@@ -47,28 +161,21 @@ class Deadline:
 
     deadline = Deadline(whole=3600, shortest=30)
     deadline.start()
-    deadline.enter(perf_counter(), 60)
-    try:
-        await step()
-    except asyncio.CancelledError:
-        if not deadline.took_back_cancel():
-            raise
-        ...  # the step took too long
-    finally:
-        deadline.leave()
+    await step("open", 60, resources.open(task), deadline=deadline)
+    deadline.stop()
     """
 
     __slots__ = ("_armed", "_end", "_expired", "_loop", "_shortest", "_task", "_timer", "_until", "_whole")
 
     def __init__(self, whole: float, shortest: float) -> None:
         self._whole, self._shortest = whole, min(whole, shortest)
-        self._expired = 0  # how often it has cancelled the step
+        self._expired = 0  # how often the step was cancelled
         self._armed = self._end = self._until = _NEVER
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
 
     def start(self) -> None:
-        """Begin to count, in the running task: the same one for every job."""
+        """Begin a job, in the running task: the same task for every job."""
         if self._task is None:
             self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         now = perf_counter()
@@ -77,21 +184,15 @@ class Deadline:
             self._arm(now, now + self._shortest)
 
     def stop(self) -> None:
-        """End the job. A timer that is still to fire will find nothing to do, unless another job was started."""
-        self._end = self._until = _NEVER
-        self.took_back_cancel()
+        """End the job. The timer stays armed for the next job; if none comes, it fires and does nothing."""
+        self._end = _NEVER
+        self.leave()
 
-    def dispose(self) -> None:
-        """End the last job: no timer is left behind."""
-        self.stop()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    @property
-    def passed(self) -> bool:
-        """Whether the whole task's time is up."""
-        return perf_counter() >= self._end
+    def timeout(self, stage: Stage, seconds: float, name: str = "") -> Failure:
+        """The failure of a step that this deadline ended: because of its own limit, or of the whole job's."""
+        if perf_counter() >= self._end:
+            return Failure("timeout", f"the rollout timed out after {self._whole:g} s", stage=stage)
+        return Failure("timeout", f"{name or stage} timed out after {seconds:g} s", stage=stage)
 
     def enter(self, now: float, seconds: float) -> None:
         """Begin a step that must end within `seconds`; when it does not, the task is cancelled."""
@@ -101,23 +202,24 @@ class Deadline:
             if until < self._armed:
                 self._arm(now, until)
 
-    def leave(self) -> bool:
-        """End the step. True where it outlived its deadline, because it kept our cancellation to itself."""
+    def leave(self, last: bool = False) -> bool:
+        """End the step, and take back the cancels that this deadline sent. True if there were any: the step was late.
+
+        `last` says that no step follows, so that no timer is left behind.
+        """
+        if last:
+            self._end = _NEVER
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
         self._until = self._end
         if not self._expired:
             return False
-        self.took_back_cancel()
-        return True
-
-    def took_back_cancel(self) -> bool:
-        """Whether a CancelledError was this deadline's own, and nobody else wants the task cancelled."""
-        if not self._expired or self._task is None:
-            return False
-        left = 0
         for _ in range(self._expired):
-            left = self._task.uncancel()
+            assert self._task is not None
+            self._task.uncancel()
         self._expired = 0
-        return left == 0
+        return True
 
     def _arm(self, now: float, when: float) -> None:
         if self._timer is not None:
@@ -127,7 +229,7 @@ class Deadline:
 
     def _fire(self) -> None:
         now = perf_counter()
-        self._timer, self._armed = None, _NEVER  # nothing is armed: the next step arms it again
+        self._timer, self._armed = None, _NEVER
         if now < self._until:
             if self._until is not _NEVER:
                 self._arm(now, self._until)
@@ -135,4 +237,4 @@ class Deadline:
         self._expired += 1
         if self._task is not None:
             self._task.cancel()
-        self._arm(now, now + _AGAIN)  # for a step that takes it for an error of its own and goes on
+        self._arm(now, now + _CANCEL_AGAIN)

@@ -62,7 +62,7 @@ async def _raising(error: Exception) -> Any:
     raise error
 
 
-def lasting(function: Callable[..., Any], *args: Any) -> tuple[Awaitable[Any], asyncio.Future[Any] | None]:
+def start_call(function: Callable[..., Any], *args: Any) -> tuple[Awaitable[Any], asyncio.Future[Any] | None]:
     """Like `awaited`, with what goes on by itself when nobody waits any more: a thread cannot be stopped."""
     work = awaited(function, *args)
     if _is_async(getattr(function, "__func__", function)):

@@ -12,14 +12,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ludus.agent import Agent
 from ludus.agents.simple import SimpleAgent
 from ludus.agents.single_turn import SingleTurnAgent
+from ludus.collection.player import Player
 from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
 from ludus.dialects.token_capture import put_tokens
-from ludus.environment import Environment
-from ludus.episode import Episode, play
+from ludus.episode import play
 from ludus.http.app import App, Guard
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.replies import chat_reply, messages_reply, responses_reply
@@ -31,7 +30,6 @@ from ludus.serve.aggregate import aggregate_metrics
 from ludus.serve.openapi import describe_agent
 from ludus.serve.policies import Policies
 from ludus.serve.resources import SEED_HEADER, checked_task, judged
-from ludus.store.receipts import Signer
 from ludus.task import Task, derive_seed, digest
 from ludus.tokens import Tokens
 
@@ -45,23 +43,17 @@ class AgentApp(App):
 
     def __init__(
         self,
-        environment: Environment,
-        shared: Any,
-        agent: Agent,
-        model: Model,
+        player: Player,
         *,
         guard: Guard | None = None,
         allowed_policies: tuple[str, ...] = (),
         tokens: bool = False,
     ) -> None:
         super().__init__(guard)
-        self.environment = environment
-        self._shared = shared
-        self._agent = agent
-        self._model = model
+        self.environment = player.environment
+        self._player = player
         self._policies = Policies(allowed_policies, tokens)
         self._tokens = tokens
-        self._signer = Signer(environment)
         self.played = 0
         self.routes |= {
             ("POST", "/run"): self.run,
@@ -87,7 +79,7 @@ class AgentApp(App):
             raise Refusal(400, "this environment judges the rollouts of a task together: collect it with ludus collect")
         async with self._policies.use(row.pop("policy", None)) as policy:
             job = self._job(incoming, row, checked_task(self.environment, row))
-            rollout = await incoming.unless_gone(self._play(job, policy or self._model))
+            rollout = await incoming.unless_gone(self._play(job, policy or self._player.model))
         if rollout.error is not None:
             raise rollout.error
         ours = incoming.header(ROLLOUT_HEADER) is not None
@@ -113,28 +105,19 @@ class AgentApp(App):
         return Reply.of(describe_agent(self.environment))
 
     async def _play(self, job: Job, model: Model) -> Rollout:
-        environment = self.environment
-        resources = environment.resources(environment.config, self._shared)
-        resources.seed = job.seed
-        rollout = await play(Episode(job, resources, model, environment.limits), self._agent)
-        if self._tokens:
-            rollout.require_tokens()
-        if rollout.verdict is not None and rollout.response is not None:
-            rollout.receipt = self._signer.sign(job.row, rollout.response.output)
+        player = self._player if model is self._player.model else self._player.asking(model)
+        rollout = await player.play(player.episode(job))
         self.played += 1
         return rollout
 
     async def _act(self, incoming: Incoming, body: dict[str, Any]) -> dict[str, Any]:
         asked = {key: value for key, value in body.items() if key not in ("model", "stream", "stream_options")}
         row = {"responses_create_params": {key: value for key, value in asked.items() if value is not None}}
-        environment = self.environment
-        reads_the_row = environment.resources.open is not Resources.open or not isinstance(self._agent, _TOOL_LOOPS)
+        environment, agent = self.environment, self._player.agent
+        reads_the_row = environment.resources.open is not Resources.open or not isinstance(agent, _TOOL_LOOPS)
         task = checked_task(environment, row) if reads_the_row else _plain_task(row)
-        resources = environment.resources(environment.config, self._shared)
-        job = self._job(incoming, row, task)
-        resources.seed = job.seed
-        episode = Episode(job, resources, self._model, environment.limits)
-        rollout = await incoming.unless_gone(play(episode, self._agent, verify=False))
+        episode = self._player.episode(self._job(incoming, row, task))
+        rollout = await incoming.unless_gone(play(episode, agent, verify=False))
         if rollout.error is not None:
             raise rollout.error
         assert rollout.response is not None

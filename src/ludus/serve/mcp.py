@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 
-from ludus.errors import UserError, missing_extra
+from ludus.errors import missing_extra
 from ludus.http.messages import Receive, Refusal, Scope, Send
-from ludus.resources import Resources
-from ludus.serve.plan import LOOPBACK, Plan
-from ludus.serve.sessions import Session, Sessions, within
-from ludus.task import Task
-from ludus.tools import not_found
+from ludus.runtime.boundary import step
+from ludus.serve.plan import LOOPBACK
+from ludus.serve.sessions import Session, Sessions
+from ludus.tools import ToolError
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -46,7 +45,7 @@ class McpDoor:
             enable_dns_rebinding_protection=host in LOOPBACK, allowed_hosts=[*local, *LOOPBACK]
         )
         self._manager = StreamableHTTPSessionManager(
-            _server(sessions, self._find), json_response=True, stateless=True, security_settings=security
+            tool_server(sessions, self._find), json_response=True, stateless=True, security_settings=security
         )
         self._ready = asyncio.Event()
         self._over = asyncio.Event()
@@ -79,7 +78,7 @@ class McpDoor:
             return session
 
 
-def _server(sessions: Sessions, find: FindSession) -> Server[Any]:
+def tool_server(sessions: Sessions, find: FindSession) -> Server[Any]:
     """An MCP server whose tools are those of an environment."""
     from mcp import types
     from mcp.server.lowlevel import Server
@@ -111,8 +110,9 @@ def _server(sessions: Sessions, find: FindSession) -> Server[Any]:
         with sessions.use(session.id):
             arguments = orjson.dumps(params.arguments or {}).decode()
             limit = sessions.environment.limits.tool
-            said = await within("tool", limit, session.resources.call(params.name, arguments))
-        return _result(said, failed=said.startswith('{"detail":') or said == not_found())
+            work = session.resources.call(params.name, arguments)
+            said = await step("tool", limit, work, f"tool `{params.name}`")
+        return _result(said, failed=isinstance(said, ToolError))
 
     return Server(sessions.environment.name, on_list_tools=list_tools, on_call_tool=call_tool)
 
@@ -134,43 +134,3 @@ def _result(text: str, *, failed: bool) -> CallToolResult:
     structured = value if isinstance(value, dict) and not failed else None
     content = [types.TextContent(text=text)]
     return types.CallToolResult(content=list(content), structured_content=structured, is_error=failed)
-
-
-def serve_stdio(plan: Plan, row: int = 0) -> None:
-    """Offer the tools of one environment over stdin and stdout, in a session for one row of its own data."""
-    try:
-        import mcp.server.stdio  # noqa: F401
-    except ImportError as error:
-        raise missing_extra("MCP", "mcp") from error
-    if len({server.environment for server in plan.servers if server.environment}) != 1:
-        raise UserError("over stdio there is one environment", "Name one: ludus serve ENV --mcp --stdio")
-    asyncio.run(_stdio(plan, row))
-
-
-async def _stdio(plan: Plan, row: int) -> None:
-    from mcp.server.stdio import stdio_server
-
-    from ludus.collection.rows import Rows
-    from ludus.serve.site import environment_of
-
-    environment = environment_of(plan.servers[0], plan)
-    task: Task | None = None
-    if row or environment.resources.open is not Resources.open:
-        rows = Rows(environment.rows(None), environment.task, row + 1, 0)
-        found = [each for _, _, each in rows]
-        if len(found) <= row:
-            raise UserError(f"{environment.name} has no row {row}", f"It has {len(found)}")
-        task = found[row]
-    async with environment.resources.share(environment.config) as shared:
-        sessions = Sessions(environment, shared)
-        session = await sessions.open(task)
-
-        async def the_only_one(request: Any) -> Session:
-            return session
-
-        server = _server(sessions, the_only_one)
-        try:
-            async with stdio_server() as (reading, writing):
-                await server.run(reading, writing, server.create_initialization_options())
-        finally:
-            await sessions.stop()

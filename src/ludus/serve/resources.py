@@ -12,28 +12,34 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ludus.agents.recorded import has_session, replay
+from ludus.agents.recorded import Replay, recorded_agent
 from ludus.environment import Environment
+from ludus.episode import play
 from ludus.errors import Failure
 from ludus.game import Game
 from ludus.http.app import App, Guard
 from ludus.http.messages import TEXT, Headers, Incoming, Receive, Refusal, Reply, Scope, Send
 from ludus.outcome import Verdict
+from ludus.record import verdict_row
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Job
+from ludus.runtime.boundary import step
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
 from ludus.serve.aggregate import aggregate_metrics
 from ludus.serve.mcp import TOKEN_HEADER, McpDoor
 from ludus.serve.openapi import describe_resources
-from ludus.serve.sessions import Lease, Session, Sessions, within
+from ludus.serve.sessions import Lease, Session, Sessions
 from ludus.task import Task, derive_seed, digest
-from ludus.tools import not_found
+from ludus.tools import ToolError, not_found
 
 SESSION_HEADER = b"x-ludus-session"
 SEED_HEADER = b"x-ludus-seed"
 LAST_HEADER = b"x-ludus-last"
+
+#: The status of a tool call that went wrong. Clients show the body to the model whatever it is; people read the status.
+STATUS_OF_TOOL = {"unknown_tool": 404, "bad_arguments": 422, "raised": 500}
 
 
 class ResourcesApp(App):
@@ -54,7 +60,6 @@ class ResourcesApp(App):
         self.sessions = Sessions(environment, shared, lease, worker)
         self.mcp: McpDoor | None = None
         self.cookie = f"{environment.resources.__name__}___{instance or environment.name}"
-        self._replays = has_session(environment.resources)
         is_game = issubclass(environment.resources, Game)
         self._takes_any_row = environment.resources.open is Resources.open and not is_game
         self.routes |= {
@@ -121,10 +126,11 @@ class ResourcesApp(App):
         named = incoming.header(SESSION_HEADER)  # a client that names its session need not be told it again
         held = named or self.session_name(incoming) or (await self._unseeded()).id
         with self.sessions.use(held) as session:
-            said = await within("tool", self.environment.limits.tool, session.resources.call(name, arguments))
-        text: str = said
+            work = session.resources.call(name, arguments)
+            text = await step("tool", self.environment.limits.tool, work, f"tool `{name}`")
+        status = STATUS_OF_TOOL[text.kind] if isinstance(text, ToolError) else 200
         kind = b"application/json" if text[:1] in '{["' else TEXT
-        return Reply(text.encode(), _status(text), kind, [] if named else self._named(session))
+        return Reply(text.encode(), status, kind, [] if named else self._named(session))
 
     async def verify(self, incoming: Incoming) -> Reply:
         """Judge a response. The reply is the request with the reward and what else the verdict says.
@@ -169,7 +175,7 @@ class ResourcesApp(App):
         session = await self._seed(incoming, incoming.json())
         game, limits = session.resources, self.environment.limits
         assert isinstance(game, Game)
-        observation = await within("tool", limits.tool, game.begin(session.task))
+        observation = await step("tool", limits.tool, game.begin(session.task))
         return Reply(encode({"observation": observation, "info": {}}), headers=self._named(session))
 
     async def step(self, incoming: Incoming) -> Reply:
@@ -179,7 +185,7 @@ class ResourcesApp(App):
         with self.sessions.use(self._needed(incoming)) as session:
             game = session.resources
             assert isinstance(game, Game)
-            done = await within("tool", self.environment.limits.tool, game.advance(session.task, response))
+            done = await step("tool", self.environment.limits.tool, game.advance(session.task, response))
         if done.terminated or done.truncated:
             self.sessions.linger(session)
         info = dict(done.info)
@@ -206,23 +212,18 @@ class ResourcesApp(App):
         return await self.sessions.open(None)
 
     async def _verify_alone(self, incoming: Incoming, row: dict[str, Any], response: Response) -> Verdict:
-        task, seed = self._task(row), self._seed_of(incoming, row)
-        resources = self.sessions.fresh(seed)
-        if self._replays:
-            name = digest(row)
-            job = Job(name, name, 0, task, row, seed=seed, environment=self.environment.name)
-            rollout, _ = await replay(job, response, self.environment, resources)
-            if rollout.verdict is None:
-                raise rollout.error or Failure("crash", "no verdict", stage="verify")
-            return rollout.verdict
-        await self.sessions.prepare(resources, task)
-        try:
-            return await self._verify(resources, task, response)
-        finally:
-            await self.sessions.free(resources)
+        task, seed, environment = self._task(row), self._seed_of(incoming, row), self.environment
+        name = digest(row)
+        job = Job(name, name, 0, task, row, seed=seed, environment=environment.name)
+        agent = recorded_agent(environment.resources, response)
+        rollout = await play(Replay(job, self.sessions.fresh(seed), environment.limits), agent)
+        if rollout.verdict is None:
+            raise rollout.error or Failure("crash", "no verdict", stage="verify")
+        return rollout.verdict
 
     async def _verify(self, resources: Resources, task: Task, response: Response) -> Verdict:
-        given = await within("verify", self.environment.limits.verify, awaited(resources.verify, task, response))
+        work = awaited(resources.verify, task, response)
+        given = await step("verify", self.environment.limits.verify, work)
         return Verdict.of(given)
 
     def _task(self, row: dict[str, Any]) -> Task:
@@ -269,15 +270,11 @@ def checked_task(environment: Environment, row: dict[str, Any]) -> Task:
 
 
 def judged(body: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
-    """A request for a verdict with the verdict in it, in the field names of NeMo Gym."""
-    row = {**body, **verdict.values, "reward": verdict.reward, "verdict_fields": list(verdict.values)}
-    if verdict.components:
-        row["reward_components"] = verdict.components
-    if verdict.turn_rewards:
-        row["turn_rewards"] = verdict.turn_rewards
+    """A request for a verdict with the verdict in it, and what NeMo Gym's trainers read of a mask."""
+    row = {**body, "verdict_fields": [], **verdict_row(verdict)}
     if verdict.mask:
         config = row.get("instance_config")
-        row |= {"mask": verdict.mask, "mask_sample": True}
+        row["mask_sample"] = True
         row["instance_config"] = {**(config if isinstance(config, dict) else {}), "mask_sample": True}
     return row
 
@@ -290,10 +287,3 @@ def _without_nulls(value: Any) -> Any:
 
 def _without_response(body: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key != "response"}
-
-
-def _status(text: str) -> int:
-    """The status of a tool's reply: clients show the body to the model whatever it is, people read the status."""
-    if text.startswith('{"detail":'):
-        return 404 if text == not_found() else 422
-    return 200

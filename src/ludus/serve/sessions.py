@@ -16,13 +16,12 @@ from time import monotonic
 from typing import Any, Self
 
 from ludus.environment import Environment
-from ludus.errors import INTERRUPTS, Failure, Stage
+from ludus.errors import Failure
 from ludus.http.messages import Refusal
 from ludus.resources import Resources
-from ludus.runtime.boundary import is_cancelled
+from ludus.runtime.boundary import step
 from ludus.runtime.keys import without_keys
-from ludus.runtime.threads import call_after, lasting
-from ludus.serve import deadlines
+from ludus.runtime.threads import call_after, start_call
 from ludus.task import Task
 
 log = logging.getLogger("ludus.serve")
@@ -95,16 +94,14 @@ class Sessions:
         return session
 
     def fresh(self, seed: int = 0) -> Resources:
-        """Resources that nobody has opened yet."""
-        resources = self.environment.resources(self.environment.config, self._shared)
-        resources.seed = seed
-        return resources
+        """Resources that are not open yet."""
+        return self.environment.session(self._shared, seed)
 
     async def prepare(self, resources: Resources, task: Task) -> None:
         """Open resources within their deadline, and close them if that fails."""
-        work, opening = lasting(resources.open, task)
+        work, opening = start_call(resources.open, task)
         try:
-            await within("open", self.environment.limits.open, work)
+            await step("open", self.environment.limits.open, work)
         except BaseException:
             await self.free(resources, opening)
             raise
@@ -136,7 +133,7 @@ class Sessions:
         """
         try:
             seconds = self.environment.limits.close
-            await within("close", seconds, call_after(opening, seconds / 2, resources.close))
+            await step("close", seconds, call_after(opening, seconds / 2, resources.close))
         except Failure as error:
             log.warning("%s: a session did not close: %s", self.environment.name, without_keys(str(error)))
 
@@ -162,21 +159,3 @@ class Sessions:
 
     async def _expire(self, name: str) -> None:
         await self.close(name, "expired")
-
-
-async def within(stage: Stage, seconds: float, work: Any) -> Any:
-    """Await one step under its deadline, and attribute what it raises."""
-    try:
-        return await deadlines.within(seconds, work)
-    except TimeoutError as error:
-        raise Failure("timeout", str(error) or f"no end after {seconds:g} s", stage=stage) from error
-    except Refusal:
-        raise
-    except asyncio.CancelledError as error:
-        if is_cancelled():
-            raise
-        raise Failure.of(error, stage) from error
-    except INTERRUPTS:
-        raise
-    except BaseException as error:  # `exit()` among them, which would end the server
-        raise Failure.of(error, stage) from error

@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 from ludus.agent import Agent
+from ludus.collection.player import Player
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.http.app import App, Guard
@@ -107,16 +108,15 @@ class Site:
         if model is None:
             raise UserError(f"agent {server.name} names no model server", "Give one with --model SPEC")
         policies = tuple(plan.allow_policy)
-        return AgentApp(
-            environment, shared, agent, model, guard=self._guard, allowed_policies=policies, tokens=plan.tokens
-        )
+        player = Player(environment, shared, agent, model, tokens=plan.tokens)
+        return AgentApp(player, guard=self._guard, allowed_policies=policies, tokens=plan.tokens)
 
     async def _open_shared(self, server: Server, environment: Environment) -> tuple[Any, Agent]:
         """What the sessions of an environment share, and its agent; both servers of it get the same."""
         key = f"{server.environment} {server.settings} {server.resources}"
         if key not in self._shared:
             enter = self._stack.enter_async_context
-            shared = await enter(environment.resources.share(environment.config))
+            shared = await enter(environment.share())
             self._shared[key] = shared, await enter(environment.agent.share())
         return self._shared[key]
 

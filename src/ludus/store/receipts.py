@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from ludus.record import NAMES, Row
+from ludus.outcome import NAMES
+from ludus.record import Row
 from ludus.resources import Resources
 from ludus.response import Item, Items
 from ludus.runtime.encoding import encode

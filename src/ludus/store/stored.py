@@ -14,7 +14,7 @@ import orjson
 
 from ludus.errors import Failure, Stage
 from ludus.outcome import Outcome, Verdict
-from ludus.record import FAILURE, ORIGIN, RECORD, Row, hidden_fields, is_record, origin_of, task_row
+from ludus.record import ORIGIN, Row, is_record, origin_of, record_row, task_row
 from ludus.response import Response, message
 from ludus.runtime.encoding import encode
 from ludus.task import derive_seed, digest
@@ -114,16 +114,10 @@ class Stored:
             raise bad_row(f"response: {error.cause}", "verify") from None
 
     def line(self, line: bytes, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
-        """What to write of a verdict: `line`, which is what it was, wherever that says the same."""
-        if not self._says(verdict, drift):
-            return self.exact(line).scored(environment, verdict, receipt, drift)
-        before = self.row["receipt"]
-        if before == receipt:
+        """The line to write for a verdict: `line`, which held the row, if that says the same already."""
+        if self._says(verdict, drift) and self.row["receipt"] == receipt:
             return line
-        if isinstance(before, str) and line.count(quoted := f'"{before}"'.encode()) == 1:
-            return line.replace(quoted, f'"{receipt}"'.encode())
-        self.row["receipt"] = receipt
-        return encode(self.row) + b"\n"
+        return self.exact(line).scored(environment, verdict, receipt, drift)
 
     def exact(self, line: bytes) -> Stored:
         """This row as it is to be written again: orjson reads integers of more than 64 bits as something near them."""
@@ -149,27 +143,18 @@ class Stored:
 
     def scored(self, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
         """The line of a row that was judged, in the format of `rollouts.jsonl`."""
-        parts = {
-            "verdict_fields": list(verdict.values),
-            "reward_components": verdict.components,
-            "turn_rewards": verdict.turn_rewards,
-            "mask": verdict.mask,
-            "replay_drift": drift,
-            "task_fields": hidden_fields(self.task, verdict.values, self.head["task_id"]),
-        }
-        found = {"reward": verdict.reward, "receipt": receipt, **{key: part for key, part in parts.items() if part}}
         outcome = Outcome.MASKED if verdict.mask else Outcome.COMPLETED
-        return self._line(environment, {**verdict.values, **self.head, "outcome": outcome, **found})
+        rest = {"receipt": receipt, **self._kept()}
+        if drift:
+            rest["replay_drift"] = drift
+        return encode(record_row({**self.head, "outcome": outcome}, environment, self.task, verdict, rest)) + b"\n"
 
     def failed(self, environment: str, failure: Failure) -> bytes:
         """The line of a row that could not be judged: without a reward, and with everything that a next try needs."""
-        found: Row = {"stage": failure.stage, "kind": failure.kind, "cause": failure.cause, "where": failure.where}
-        if failure.kind == "bad_row":
-            found["line"] = self.number
-        if hidden := hidden_fields(self.task, FAILURE, self.head["task_id"]):
-            found["task_fields"] = hidden
+        rest = {"line": self.number, **self._kept()} if failure.kind == "bad_row" else self._kept()
+        head = {**self.head, "outcome": Outcome.FAILED}
         try:
-            return self._line(environment, {**self.head, "outcome": Outcome.FAILED, **found})
+            return encode(record_row(head, environment, self.task, failure, rest)) + b"\n"
         except RecursionError:
             return unreadable(failure, self.number)
 
@@ -180,16 +165,12 @@ class Stored:
         except TypeError:  # nested too deeply to be written
             return f"line-{self.number}"
 
-    def _line(self, environment: str, found: Row) -> bytes:
-        """A record: its names first, where a reader looks for them, then what can be seen of the task, and the rest."""
-        row, task = self.row, self.task
-        reference = {"type": "responses_api_agents", "name": environment}
-        names = {**self.head, "outcome": found["outcome"], "agent_ref": reference}
-        shown = {key: task[key] for key in task if key not in RECORD}
-        kept = {key: row[key] for key in _KEPT if key in row}
+    def _kept(self) -> Row:
+        """The fields of the record that a verdict has no part in."""
+        kept = {key: self.row[key] for key in _KEPT if key in self.row}
         if isinstance(kept.get("response"), str):
             kept["response"] = Response.of(message(kept["response"])).data
-        return encode({**names, **shown, **found, **kept}) + b"\n"
+        return kept
 
 
 def unreadable(failure: Failure, number: int, line: bytes = b"") -> bytes:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ludus.dataset import Dataset
-from ludus.environment import EnvironmentFile, read_file
 from ludus.errors import UserError, did_you_mean
+from ludus.folder import EnvironmentFile, read_file
 from ludus_nemo_gym.models import MODEL_CONFIGS
 from ludus_nemo_gym.names import (
     AGENT_TYPES,

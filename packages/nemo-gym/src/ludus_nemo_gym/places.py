@@ -7,8 +7,8 @@ import posixpath
 import re
 from pathlib import Path
 
-from ludus.environment import FILE, folders
 from ludus.errors import UserError
+from ludus.folder import FILE, folders
 
 ROOTS = "NEMO_GYM_EXTRA_ROOTS"
 _IN_AN_ENVIRONMENT = re.compile(r"(?:resources_servers|environments)/([^/]+)/(.+)")

@@ -18,8 +18,8 @@ from ludus.environment import Environment
 from ludus.episode import Episode
 from ludus.errors import Failure, UserError
 from ludus.model import Model
-from ludus.outcome import Verdict
-from ludus.record import RECORD, is_record
+from ludus.outcome import RECORD, Verdict
+from ludus.record import is_record
 from ludus.remote.http import SEED, Client, connect
 from ludus.remote.resources import verdict_in
 from ludus.resources import Resources, ResourcesConfig
@@ -128,7 +128,7 @@ class RunningAgents(Agent):
         assert isinstance(resources, Elsewhere)
         client = resources.shared[agent_of(job.row)]
         work = client.post("/run", encode(job.row), {SEED: str(job.seed)})
-        told = client.checked(await episode.within("agent", episode.limits.rollout, work))
+        told = client.checked(await episode.step("agent", episode.limits.rollout, work))
         if not isinstance(told, dict):
             raise Failure("bad_response", f"the agent answered with no object: {str(told)[:200]}")
         self.results[job.rollout_id] = told

@@ -7,8 +7,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from ludus.environment import locate, read_file
 from ludus.errors import UserError
+from ludus.folder import locate, read_file
 from ludus.serve.plan import Plan, Server
 from ludus_nemo_gym.launch import AgentPart, Instance, Launch, ModelPart, RemotePart, ResourcesPart
 from ludus_nemo_gym.trees import Tree

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ludus.environment import Environment, agent_types, folders, read_file
+from ludus.environment import Environment, agent_types
 from ludus.errors import UserError, did_you_mean
+from ludus.folder import folders, read_file
 from ludus.runtime.imports import load_object
 from ludus_nemo_gym.config import Config
 from ludus_nemo_gym.launch import (

@@ -18,8 +18,8 @@ from ludus.environments.conversational_tool_use_simulation.rows import Conversat
 from ludus.environments.conversational_tool_use_simulation.steps import Source, Step
 from ludus.graders.judge import Judge
 from ludus.model import Request
+from ludus.response import add_usage
 from ludus.runtime.encoding import encode
-from ludus.usage import add_usage
 
 Blocks = dict[str, list[str]]
 

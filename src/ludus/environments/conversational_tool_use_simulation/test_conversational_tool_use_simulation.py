@@ -74,10 +74,10 @@ async def one(environment: Environment, row: dict[str, Any], model: ScriptedMode
     """One rollout without all that a collection does around it."""
     async with (
         shared_pool(),
-        environment.resources.share(environment.config) as shared,
+        environment.share() as shared,
         environment.agent.share() as agent,
     ):
-        session = environment.resources(environment.config, shared)
+        session = environment.session(shared)
         job = Job("x-0", "x", 0, environment.task(row), row)
         return await play_episode(Episode(job, session, model, environment.limits), agent)
 

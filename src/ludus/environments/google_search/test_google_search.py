@@ -10,7 +10,6 @@ import pytest
 
 import ludus
 from ludus import Environment, Failure, Outcome, Request, Response, ScriptedModel, UserError, Verdict
-from ludus.agents.recorded import has_session
 from ludus.environments.google_search.resources import WebSearch
 from ludus.graders.judge import Judge
 from ludus.qualify.run import qualify
@@ -243,7 +242,7 @@ def test_a_folder_of_ones_own_makes_it_another_environment(tmp_path: Path) -> No
 
 
 def test_scoring_a_rollout_again_searches_nothing() -> None:
-    assert not has_session(WebSearch)
+    assert not WebSearch.has_session
 
 
 @pytest.mark.parametrize("dataset", ["example", "open_questions"])

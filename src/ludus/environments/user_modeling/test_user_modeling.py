@@ -43,8 +43,8 @@ async def one(row: dict[str, Any], model: ScriptedModel, settings: dict[str, Any
     """One rollout without all that a collection does around it."""
     environment = Environment.load(NAME)
     environment.configure(settings or {})
-    async with environment.resources.share(environment.config) as shared, environment.agent.share() as agent:
-        session = environment.resources(environment.config, shared)
+    async with environment.share() as shared, environment.agent.share() as agent:
+        session = environment.session(shared)
         job = Job("x-0", "x", 0, environment.task(row), row)
         return await play_episode(Episode(job, session, model, environment.limits), agent)
 

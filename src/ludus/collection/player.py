@@ -1,0 +1,81 @@
+"""Playing the rollouts of one environment: a session, the five steps and a receipt.
+
+The collector, `ludus verify` and the agent server all play through here, so that a rollout is the same everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+from typing import Any
+
+from ludus.agent import Agent
+from ludus.environment import Environment
+from ludus.episode import Acting, Episode, play
+from ludus.model import Model
+from ludus.rollout import Job, Rollout
+from ludus.runtime.boundary import Deadline
+from ludus.store.receipts import Signer
+
+
+class Player:
+    """Plays rollouts of an environment with what its sessions share. With `tokens`, a rollout without token ids is
+    masked.
+
+    player = Player(environment, shared, agent, model)
+    rollout = await player.play(player.episode(job))
+    """
+
+    def __init__(
+        self, environment: Environment, shared: Any, agent: Agent, model: Model, *, tokens: bool = False
+    ) -> None:
+        self.environment = environment
+        self.shared = shared
+        self.agent = agent
+        self.model = model
+        self.signer = Signer(environment)
+        self._tokens = tokens
+        self._verify = not environment.resources.by_group
+
+    def asking(self, model: Model) -> Player:
+        """The same player with another model."""
+        player = copy.copy(self)
+        player.model = model
+        return player
+
+    def episode(self, job: Job, deadline: Deadline | None = None) -> Episode:
+        """A new session and the episode that plays in it; a `Failure` if the session cannot be made."""
+        environment = self.environment
+        session = environment.session(self.shared, job.seed)
+        return Episode(job, session, self.model, environment.limits, deadline)
+
+    async def play(self, episode: Episode, agent: Acting | None = None) -> Rollout:
+        """Play an episode and sign its verdict. Where the repeats of a task are judged together, it has none yet."""
+        rollout = await play(episode, agent or self.agent, verify=self._verify)
+        if self._tokens:
+            rollout.require_tokens()
+        if rollout.verdict is not None and rollout.response is not None:
+            job = episode.job
+            rollout.receipt = self.signer.sign(job.row, rollout.response.output, job.task_id)
+        return rollout
+
+
+class Players:
+    """A player for each environment of a run, opened when its first rollout comes and closed with the stack."""
+
+    def __init__(self, stack: contextlib.AsyncExitStack, model: Model, *, tokens: bool = False) -> None:
+        self.opened: dict[str, Player] = {}
+        self._stack, self._model, self._tokens = stack, model, tokens
+        self._lock = asyncio.Lock()
+
+    async def open(self, environment: Environment) -> Player:
+        """The player of an environment."""
+        async with self._lock:
+            player = self.opened.get(environment.name)
+            if player is None:
+                enter = self._stack.enter_async_context
+                shared, agent = await enter(environment.share()), await enter(environment.agent.share())
+                player = Player(environment, shared, agent, self._model, tokens=self._tokens)
+                self.opened[environment.name] = player
+        return player

@@ -1,0 +1,149 @@
+"""The folder of an environment: where it is, and what its `environment.yaml` says.
+
+Built-in environments are found by name, packages register theirs through the entry point group `ludus.environments`,
+and your own folder works by path. An environment that stands for a whole family takes an argument behind a colon:
+`gymnasium:Blackjack-v1`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ludus.dataset import Dataset
+from ludus.errors import UserError, did_you_mean
+from ludus.runtime.imports import BUILT_IN
+from ludus.runtime.settings import read_yaml
+
+FILE = "environment.yaml"
+
+#: What the names of agents in public rows end with.
+_AGENT_SUFFIXES = ("", "_simple_agent", "_gymnasium_agent", "_agent")
+_NAME_IT = "Name the environment on the command line if it is what you want"
+
+
+class EnvironmentFile(BaseModel):
+    """What `environment.yaml` holds.
+
+    `argument` names the setting that `NAME:ARGUMENT` sets. Whoever types that is trusted; which arguments a row may
+    name, if any, is a pattern of its own, `row_argument`, because a row must not say what code we run. `agent_names` is
+    what rows of published datasets call it in `agent_ref`, where that does not follow from its name.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    resources: str
+    domain: str = "other"
+    description: str = ""
+    value: str = ""
+    settings: dict[str, Any] = {}
+    argument: str | None = None
+    row_argument: str | None = None
+    agent: dict[str, Any] = {"type": "simple"}
+    agent_names: list[str] = []
+    limits: dict[str, Any] = {}
+    datasets: list[Dataset] = []
+
+
+def read_file(folder: Path) -> EnvironmentFile:
+    """Read and check an `environment.yaml`."""
+    path = folder / FILE
+    data = read_yaml(path)
+    if not isinstance(data, dict):
+        raise UserError(f"{path} must hold a mapping", "See docs/environments.md")
+    try:
+        return EnvironmentFile.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            fields = (EnvironmentFile if len(first["loc"]) == 1 else Dataset).model_fields
+            known = [field.alias or name for name, field in fields.items()]
+            raise UserError(f"{path} has no key {where}", did_you_mean(str(first["loc"][-1]), known)) from error
+        raise UserError(f"{path}: {where}: {first['msg']}") from error
+
+
+def locate(which: str) -> tuple[Path, str | None]:
+    """The folder of an environment, and the argument behind its name or path if there is one."""
+    name, colon, argument = which.partition(":")
+    if not colon or _is_folder_of_one(which) or Path(which).name == FILE:
+        return find(which), None
+    return find(name), argument
+
+
+def find(which: str) -> Path:
+    """The folder of an environment, by path, by built-in name or by registered name."""
+    path = _path(which)
+    if path.name == FILE:
+        path = path.parent
+    try:
+        if (path / FILE).is_file():
+            return path.resolve()
+    except OSError as error:
+        raise UserError(f"cannot read {which:.80}: {error.strerror}") from error
+    known = folders()
+    if which in known:
+        return known[which]
+    if "/" in which or path.is_dir():
+        raise UserError(f"{which} has no {FILE}", "Make one with: ludus new NAME")
+    raise UserError(f"unknown environment {which:.80}", f"{did_you_mean(which, known)} (ludus envs lists them)")
+
+
+def folders() -> dict[str, Path]:
+    """Every environment that can be found by name."""
+    found = {path.parent.name: path.parent for path in sorted(BUILT_IN.glob(f"*/{FILE}"))}
+    for entry in entry_points(group="ludus.environments"):
+        try:
+            spec = importlib.util.find_spec(entry.value)
+        except ImportError:  # a package that is half uninstalled must not hide the others
+            continue
+        if spec is not None and spec.submodule_search_locations:
+            found.setdefault(entry.name, Path(next(iter(spec.submodule_search_locations))))
+    return found
+
+
+def find_named(name: str) -> tuple[Path, str | None]:
+    """The folder, and the argument, of the environment that a row names in its `agent_ref`: never a path."""
+    plain, colon, argument = name.partition(":")
+    known = folders()
+    found = next((known[each] for end in _AGENT_SUFFIXES if (each := plain.removesuffix(end)) in known), None)
+    found = found or next((each for each in known.values() if plain in read_file(each).agent_names), None)
+    if found is None and re.fullmatch(r"[\w-]+", plain) is None:
+        raise UserError(f"{name!r:.80} is not the name of an environment", _NAME_IT)
+    if found is None:
+        raise UserError(f"unknown environment {plain:.80}", did_you_mean(plain, known))
+    allowed = read_file(found).row_argument if colon else None
+    if colon and (allowed is None or re.fullmatch(allowed, argument) is None):
+        raise UserError(f"a row may not name {name!r:.80}", _NAME_IT)
+    return found, argument if colon else None
+
+
+def _path(which: str) -> Path:
+    try:
+        return Path(which).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"cannot read {which:.80}: there is no such user", "Write the whole path") from error
+
+
+def _is_folder_of_one(which: str) -> bool:
+    """Whether a text with a colon in it is the path of an environment after all."""
+    try:
+        return (_path(which) / FILE).is_file()
+    except OSError:  # an argument need not look like a path at all
+        return False
+
+
+def with_argument(file: EnvironmentFile, argument: str) -> EnvironmentFile:
+    """The file of one member of a family: the argument becomes part of the name, and a setting."""
+    if file.argument is None:
+        raise UserError(f"environment {file.name} takes no argument, and got {argument!r:.80}", f"Write {file.name}")
+    if not argument:
+        raise UserError(f"{file.name}: names nothing behind its colon", f"Write {file.name}:{file.argument.upper()}")
+    settings = {**file.settings, file.argument: argument}
+    return file.model_copy(update={"name": f"{file.name}:{argument}", "settings": settings})

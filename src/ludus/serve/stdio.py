@@ -1,0 +1,52 @@
+"""The tools of one environment over MCP on stdin and stdout, in a session for one row of its own data."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ludus.collection.rows import Rows
+from ludus.errors import UserError, missing_extra
+from ludus.resources import Resources
+from ludus.serve.mcp import tool_server
+from ludus.serve.plan import Plan
+from ludus.serve.sessions import Session, Sessions
+from ludus.serve.site import environment_of
+from ludus.task import Task
+
+
+def serve_stdio(plan: Plan, row: int = 0) -> None:
+    """Offer the tools of one environment over stdin and stdout, in a session for one row of its own data."""
+    try:
+        import mcp.server.stdio  # noqa: F401
+    except ImportError as error:
+        raise missing_extra("MCP", "mcp") from error
+    if len({server.environment for server in plan.servers if server.environment}) != 1:
+        raise UserError("over stdio there is one environment", "Name one: ludus serve ENV --mcp --stdio")
+    asyncio.run(_stdio(plan, row))
+
+
+async def _stdio(plan: Plan, row: int) -> None:
+    from mcp.server.stdio import stdio_server
+
+    environment = environment_of(plan.servers[0], plan)
+    task: Task | None = None
+    if row or environment.resources.open is not Resources.open:
+        rows = Rows(environment.rows(None), environment.task, row + 1, 0)
+        found = [each for _, _, each in rows]
+        if len(found) <= row:
+            raise UserError(f"{environment.name} has no row {row}", f"It has {len(found)}")
+        task = found[row]
+    async with environment.share() as shared:
+        sessions = Sessions(environment, shared)
+        session = await sessions.open(task)
+
+        async def the_only_one(request: Any) -> Session:
+            return session
+
+        server = tool_server(sessions, the_only_one)
+        try:
+            async with stdio_server() as (reading, writing):
+                await server.run(reading, writing, server.create_initialization_options())
+        finally:
+            await sessions.stop()
