@@ -1,4 +1,4 @@
-"""One hand of blackjack: the cards decide, and refusing to play does not pay."""
+"""One hand of blackjack: dealing, reading actions, rewards, and reminders."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def row(*deck: str) -> dict[str, Any]:
     return {"responses_create_params": {"input": "Deal."}, "deck": list(deck)}
 
 
-def play(deck: dict[str, Any], *turns: Any, **options: Any) -> Rollout:
-    return ludus.collect(NAME, model=ScriptedModel(list(turns)), input=[deck], **options).rollouts[0]
+def play(task: dict[str, Any], *turns: Any, **options: Any) -> Rollout:
+    return ludus.collect(NAME, model=ScriptedModel(list(turns)), input=[task], **options).rollouts[0]
 
 
-def ended(rollout: Rollout) -> tuple[float | None, str]:
+def reward_and_result(rollout: Rollout) -> tuple[float | None, str]:
     assert rollout.verdict is not None, rollout.error
     return rollout.reward, rollout.verdict.values["info"]["result"]
 
 
 @pytest.mark.parametrize(
-    ("deck", "turns", "reward", "result"),
+    ("task", "turns", "reward", "result"),
     [
         (row("10", "9", "10", "7"), [STAND], 1.0, "win"),
         (row("10", "7", "10", "9"), [STAND], -1.0, "loss"),
@@ -45,9 +45,9 @@ def ended(rollout: Rollout) -> tuple[float | None, str]:
         (row("10", "9", "A", "6"), [STAND], 1.0, "win"),
     ],
 )
-def test_whoever_is_nearer_to_21_wins(deck: dict[str, Any], turns: list[str], reward: float, result: str) -> None:
-    rollout = play(deck, *turns)
-    assert ended(rollout) == (reward, result)
+def test_the_hand_nearer_to_21_wins(task: dict[str, Any], turns: list[str], reward: float, result: str) -> None:
+    rollout = play(task, *turns)
+    assert reward_and_result(rollout) == (reward, result)
     assert rollout.stop_reason == "terminated"
     assert rollout.verdict is not None
     assert rollout.verdict.turn_rewards == [0.0] * (len(turns) - 1 if result != "bust" else 0) + [reward]
@@ -78,12 +78,12 @@ def test_the_model_sees_its_hand_and_one_card_of_the_dealer() -> None:
         ("<action>" + " " * 300_000 + "hit", None),
     ],
 )
-def test_an_action_stands_between_tags(text: str, action: str | None) -> None:
+def test_an_action_is_read_only_between_its_tags(text: str, action: str | None) -> None:
     assert action_of(text) == action
 
 
 @pytest.mark.parametrize("text", ["I stand.", "<action>double</action>", "<action>stand", "", "\u0000<action>\ud800"])
-async def test_no_action_is_not_a_stand_except_in_compat(text: str) -> None:
+async def test_an_answer_without_an_action_is_not_a_stand_except_in_compat(text: str) -> None:
     winning = row("10", "9", "10", "7")
     verdict = await judge(NAME, winning, Response.of(message(text)))
     assert isinstance(verdict, Verdict)
@@ -95,15 +95,15 @@ async def test_no_action_is_not_a_stand_except_in_compat(text: str) -> None:
 
 def test_refusing_to_play_loses_the_hand() -> None:
     deck = row("10", "6", "10", "10")
-    assert ended(play(deck, "I would rather not.")) == (-1.0, "forfeit")
-    assert ended(play(deck, {"items": []})) == (-1.0, "forfeit")
-    assert ended(play(deck, {"call": "stand"})) == (-1.0, "forfeit")
+    assert reward_and_result(play(deck, "I would rather not.")) == (-1.0, "forfeit")
+    assert reward_and_result(play(deck, {"items": []})) == (-1.0, "forfeit")
+    assert reward_and_result(play(deck, {"call": "stand"})) == (-1.0, "forfeit")
     assert len(play(deck, "No.", settings={"resources.reminders": 0}).calls) == 1
 
 
-def test_reminders_are_counted_in_a_row_and_change_nothing() -> None:
+def test_an_action_resets_the_reminder_count_and_a_reminder_deals_no_card() -> None:
     rollout = play(row("2", "2", "10", "8", "2", "2", "Q"), "?", "?", HIT, "?", "?", HIT, "?", STAND)
-    assert ended(rollout) == (-1.0, "loss")
+    assert reward_and_result(rollout) == (-1.0, "loss")
     assert rollout.verdict is not None
     assert rollout.verdict.turn_rewards == [0.0] * 7 + [-1.0]
 
@@ -111,7 +111,7 @@ def test_reminders_are_counted_in_a_row_and_change_nothing() -> None:
 def test_a_long_hand_is_played_to_its_end() -> None:
     aces: list[str] = ["A"] * 21
     rollout = play(row("A", "A", "10", "8", *aces), *[HIT] * 19, STAND)
-    assert ended(rollout) == (1.0, "win")
+    assert reward_and_result(rollout) == (1.0, "win")
     cut = play(row("A", "A", "10", "8", *aces), *[HIT] * 19, STAND, settings={"agent.max_steps": 5})
     assert (cut.reward, cut.stop_reason) == (0.0, "max_steps")
 
@@ -128,14 +128,14 @@ def test_the_same_seed_deals_the_same_cards() -> None:
 
 
 @pytest.mark.parametrize("deck", [["11"], [10], ["a"], "10", None])
-async def test_a_deck_of_other_things_is_refused(deck: Any) -> None:
+async def test_a_deck_that_is_not_a_list_of_cards_is_refused(deck: Any) -> None:
     found = await judge(NAME, {**row(), "deck": deck}, STAND)
     assert isinstance(found, Failure)
     assert found.kind == "bad_row"
 
 
 @given(st.lists(st.sampled_from(CARDS), max_size=12))
-def test_a_hand_is_worth_the_most_that_is_not_too_much(hand: list[Card]) -> None:
+def test_a_hand_is_worth_its_highest_value_up_to_21(hand: list[Card]) -> None:
     low = sum({"A": 1, "J": 10, "Q": 10, "K": 10}.get(card) or int(card) for card in hand)
     worth = {low + 10 * elevens for elevens in range(hand.count("A") + 1)}
     fitting = [each for each in worth if each <= 21]
@@ -159,7 +159,7 @@ async def test_every_game_ends_in_a_win_a_draw_or_a_loss(deck: list[Card], turns
         assert info["player_value"] <= 21
 
 
-def test_the_shipped_rows_can_be_played() -> None:
+def test_the_example_rows_can_be_played() -> None:
     rollouts = ludus.collect(NAME, model=ScriptedModel([STAND])).rollouts
     assert len(rollouts) >= 5
     assert all(rollout.reward is not None for rollout in rollouts)
@@ -173,7 +173,7 @@ def test_public_rows_load() -> None:
 async def test_hands_and_verdicts_agree_with_the_reference(compat: bool) -> None:
     lines = list(golden(NAME))
     for line in lines:
-        if line["kind"] == "tool":  # the reference's way to count a hand, which no model can call
+        if line["kind"] == "tool":  # the reference's function for a hand's value; no model can call it
             assert [value(call["arguments"]["hand"]) for call in line["calls"]] == line["reference_outputs"]
         else:
             found = await replay(NAME, line, compat=compat)
