@@ -1,1 +1,1 @@
-"""A day's calendar that is kept in a conversation: constraints, conflicts, and a stream of such days."""
+"""A conversation about one day's calendar, its constraints and conflicts, and a generator of such rows."""

@@ -1,7 +1,7 @@
-"""Days without end: conversations about a calendar, with what is asked of every event by the time of the last message.
+"""Endless rows: conversations about a calendar, with the rules that every event has by the last message.
 
-A day is drawn first, events and times and all, and wishes are drawn around it. So there is always a calendar that keeps
-them all, however far the conversation has come. The same seed and settings give the same rows in the same order.
+A whole day of events and times is drawn first, and each constraint is drawn so that this day keeps it. Every row thus
+has a solution, wherever the conversation is cut. The same seed and settings give the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ludus.errors import UserError
 
 Row = dict[str, Any]
 
-#: Lengths are drawn, and times rounded, in steps of this many minutes.
+#: Durations and gaps are multiples of this many minutes.
 STEP = 15
 SHORTEST, LONGEST = 30, 90
 MOST_EVENTS = 10
 
-#: How likely a wish and a remark follow a new event.
-WISH, REMARK = 0.8, 0.35
+#: The probability that a constraint, and that a remark, follows a new event.
+CONSTRAINT_CHANCE, REMARK_CHANCE = 0.8, 0.35
 
 
 @dataclass(frozen=True)
 class Event:
-    """An event of the day that is behind a row. `start` is where it was drawn, and nobody is told."""
+    """An event of the day behind a row. `start` is its drawn start time, which the row does not show."""
 
     id: int
     name: str
@@ -41,26 +41,26 @@ class Event:
     constraint: str
 
     def expected(self, opens: int, closes: int, constrained: bool) -> Row:
-        """What a verifier has to know about it."""
-        wish = self.constraint if constrained else None
+        """The event's entry in `exp_cal_state`."""
+        constraint = self.constraint if constrained else None
         window = {"min_time": clock(opens), "max_time": clock(closes)}
-        return {"event_id": self.id, "duration": self.duration, "constraint": wish, **window}
+        return {"event_id": self.id, "duration": self.duration, "constraint": constraint, **window}
 
 
 @dataclass
 class Turn:
-    """A message of the user, what holds after it, and a calendar that keeps it, with what the assistant says to it."""
+    """A user message and the assistant's reply, with the expected state and a right calendar after the message."""
 
     said: str
     reply: str
     state: dict[str, Row]
     calendar: Starts
-    #: Whether there is something to do: the calendar before does not keep what holds now, or nothing was asked.
-    telling: bool
+    #: Whether a row may end with this message: it makes the calendar change, or it is a remark.
+    can_end: bool
 
 
 def stream(seed: int, *, events: int = 7, opens: str = "10:00", closes: str = "16:00") -> Iterator[Row]:
-    """Rows for ever, about days with at most so many events between two times.
+    """Endless rows about days with at most `events` events between `opens` and `closes`.
 
     stream(7)
     stream(7, events=4, opens="9:00", closes="13:00")
@@ -75,12 +75,12 @@ def stream(seed: int, *, events: int = 7, opens: str = "10:00", closes: str = "1
 
 
 def row(rng: random.Random, events: int, opens: int, closes: int) -> Row:
-    """A conversation that is cut off after a message of the user which gives the assistant something to do."""
+    """A conversation that ends with a user message for which `Turn.can_end` holds."""
     names, remarks = THEMES[rng.choice(list(THEMES))]
     day = draw_day(rng, rng.sample(names, events), opens, closes)
     turns = list(conversation(rng, day, list(remarks), opens, closes))
-    telling = [number for number, turn in enumerate(turns) if turn.telling]
-    last = rng.choice(telling[len(telling) // 3 :])
+    can_end = [number for number, turn in enumerate(turns) if turn.can_end]
+    last = rng.choice(can_end[len(can_end) // 3 :])
     named = {str(event.id): event for event in day}
     said = [{"role": "system", "content": SYSTEM.format(opens=clock(opens), closes=clock(closes))}]
     for turn in turns[:last]:
@@ -96,7 +96,7 @@ def row(rng: random.Random, events: int, opens: int, closes: int) -> Row:
 
 
 def draw_day(rng: random.Random, names: list[str], opens: int, closes: int) -> list[Event]:
-    """A day that is at least half full, with a wish for each event that fits where the event lies."""
+    """A day at least half full; each event has a constraint that its drawn time keeps."""
     lengths = [SHORTEST] * len(names)
     spare = (closes - opens - sum(lengths)) // STEP
     for _ in range(rng.randint(spare // 2, spare)):
@@ -106,20 +106,20 @@ def draw_day(rng: random.Random, names: list[str], opens: int, closes: int) -> l
         lengths[rng.choice(growing)] += STEP
     gaps = [0] * len(names)
     for _ in range((closes - opens - sum(lengths)) // STEP):
-        before = rng.randint(0, len(names))  # the gap after the last event is nobody's
+        before = rng.randint(0, len(names))  # the last value stands for the gap after all events, which is not stored
         if before < len(names):
             gaps[before] += STEP
     day, time = [], opens
     for name, length, gap in zip(names, lengths, gaps, strict=True):
         time += gap
-        day.append(Event(0, name, length, time, draw_wish(rng, time, time + length, opens, closes)))
+        day.append(Event(0, name, length, time, draw_constraint(rng, time, time + length, opens, closes)))
         time += length
     rng.shuffle(day)
     return [replace(event, id=number) for number, event in enumerate(day)]
 
 
-def draw_wish(rng: random.Random, start: int, end: int, opens: int, closes: int) -> str:
-    """A constraint that an event from `start` to `end` keeps, with some room around it."""
+def draw_constraint(rng: random.Random, start: int, end: int, opens: int, closes: int) -> str:
+    """A random constraint that an event from `start` to `end` keeps, with some room around it."""
     earlier, later = (rng.randint(1, 6) * STEP for _ in range(2))
     first, last = spoken(max(opens, start - earlier)), spoken(min(closes, end + later))
     kinds = {"before": f"before {last}", "after": f"after {first}", "between": f"between {first} and {last}"}
@@ -127,38 +127,38 @@ def draw_wish(rng: random.Random, start: int, end: int, opens: int, closes: int)
 
 
 def conversation(rng: random.Random, day: list[Event], remarks: list[str], opens: int, closes: int) -> Iterator[Turn]:
-    """Every event is added, every wish is made sooner or later, and remarks come in between."""
+    """Turns that add every event, state every constraint at some point, and mix in remarks."""
     state: dict[str, Row] = {}
     calendar: Starts = {}
-    silent: list[Event] = []  # added, with a wish that is not made yet
+    unstated: list[Event] = []  # added events whose constraint the user has not stated yet
 
     def turn(said: str, replies: list[str]) -> Turn:
         nonlocal calendar
         rules = {name: Rule.of(expected) for name, expected in state.items()}
         after = rearranged(calendar, rules)
-        assert after is not None, "the day as it was drawn is one"
-        telling, calendar = after != calendar or replies is CHATTING, after
-        return Turn(said, rng.choice(replies), dict(state), after, telling)
+        assert after is not None, "the drawn day keeps all rules"
+        can_end, calendar = after != calendar or replies is CHATTING, after
+        return Turn(said, rng.choice(replies), dict(state), after, can_end)
 
-    def wish() -> Turn:
-        event = silent.pop(rng.randrange(len(silent)))
+    def state_constraint() -> Turn:
+        event = unstated.pop(rng.randrange(len(unstated)))
         state[str(event.id)] = event.expected(opens, closes, constrained=True)
-        return turn(wish_said(rng, event), SHOWING)
+        return turn(constraint_said(rng, event), SHOWING)
 
     for event in day:
         state[str(event.id)] = event.expected(opens, closes, constrained=False)
-        silent.append(event)
+        unstated.append(event)
         yield turn(rng.choice(ADDING).format(**vars(event)), SHOWING)
-        if rng.random() < WISH:
-            yield wish()
-        if remarks and rng.random() < REMARK:
+        if rng.random() < CONSTRAINT_CHANCE:
+            yield state_constraint()
+        if remarks and rng.random() < REMARK_CHANCE:
             yield turn(remarks.pop(rng.randrange(len(remarks))), CHATTING)
-    while silent:
-        yield wish()
+    while unstated:
+        yield state_constraint()
 
 
-def wish_said(rng: random.Random, event: Event) -> str:
-    """A constraint as somebody would say it."""
+def constraint_said(rng: random.Random, event: Event) -> str:
+    """A constraint in the user's words."""
     kind, _, times = event.constraint.partition(" ")
     blank = rng.choice(["", " "])
     first, *rest = (spoken(minutes(time), blank) for time in times.split(" and "))
@@ -166,7 +166,7 @@ def wish_said(rng: random.Random, event: Event) -> str:
 
 
 def entries(calendar: Starts, named: dict[str, Event]) -> list[Row]:
-    """A calendar as it is shown, in the order of the day."""
+    """A calendar as a reply shows it, in order of start time."""
     return [
         {"event_id": event.id, "event_name": event.name, "start_time": clock(start), "duration": event.duration}
         for start, event in sorted((start, named[name]) for name, start in calendar.items())

@@ -1,8 +1,8 @@
-"""What people in the generated conversations say: about what, and in which words."""
+"""The texts of the generated conversations: themes, requests, replies and the system prompt."""
 
 from __future__ import annotations
 
-#: What a day can be about: names of its events, and remarks that ask for nothing.
+#: Each theme: names of events, and remarks that ask for nothing.
 THEMES: dict[str, tuple[list[str], list[str]]] = {
     "bakery": (
         [
@@ -156,7 +156,7 @@ CONSTRAINING = {
     ],
 }
 
-#: How the assistant begins a reply that shows the calendar, to a request and to a remark.
+#: How the assistant's reply begins before the calendar: after a request, and after a remark.
 SHOWING = ["", "", "Done.\n\n", "Here is your calendar:\n\n", "All set. Your day now looks like this:\n\n"]
 CHATTING = [
     "That sounds lovely. Your calendar stays as it is:\n\n",

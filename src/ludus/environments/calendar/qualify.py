@@ -1,4 +1,4 @@
-"""How qualification keeps a calendar: with the solution that a row brings, or else with one that it finds."""
+"""How qualification solves a row: with the row's `solution`, or else by searching for one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ludus.response import texts_of
 Entries = list[dict[str, Any]]
 
 expected_exploits = {
-    "copy": (0.5, "where the user only chats, the calendar of the reply before is still the right one"),
+    "copy": (0.5, "where the user only chats, the calendar of the previous reply is still right"),
 }
 
 
@@ -25,7 +25,7 @@ def oracle(task: Any) -> str | None:
 
 
 def exploits(task: Any) -> dict[str, Any]:
-    """The last calendar again, none at all, and one that promises everything at once."""
+    """The previous calendars again, no events, and every event at its earliest start or at every time."""
     shown = [found for item in task.input if (found := calendar_in(texts_of(item))) is not None]
     rules = rules_of(task.exp_cal_state)
     early = [_entry(name, rule.earliest, rule.duration) for name, rule in rules.items()]
@@ -41,7 +41,7 @@ def exploits(task: Any) -> dict[str, Any]:
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The same calendar in other dress."""
+    """The same calendar, written in other ways."""
     solved = _solved(task)
     if solved is None:
         return {}
@@ -64,7 +64,7 @@ def preserving(task: Any) -> dict[str, Any]:
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """Calendars that look like the right one and are not, and the right one where nobody should look for it."""
+    """Calendars that look right and are wrong, and the right one in a place or format that does not count."""
     solved = _solved(task)
     if solved is None:
         return {}

@@ -1,6 +1,6 @@
-"""The calendar in a model's text: the first JSON list of objects, whatever stands around it.
+"""Find the calendar in a model's text: the first JSON list of objects, with any text around it.
 
-The text is read a fixed number of times, however it is made.
+Hostile text cannot make this slow: the text is read at most `BEGINNINGS` times.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ _LIST = re.compile(r"\[\s*\{")
 _BRACKET = re.compile(r"[\[\]]")
 _DECODER = json.JSONDecoder()
 
-#: How often a list may be begun and left unfinished. Each failed reading costs a walk through the text before it.
+#: How many unfinished lists may come first. Each failed parse costs a pass over the text before it.
 BEGINNINGS = 32
 
 
 def calendar_in(text: str) -> list[Any] | None:
-    """The entries as the model wrote them; None where there is no list, or the first one is not JSON.
+    """The entries as the model wrote them; None if there is no list, or the first closed list is not JSON.
 
-    A list that is begun and never closed does not count as one: a model may begin again.
+    A list that is opened and never closed is skipped: a model may start over.
     """
     position = 0
     for _ in range(BEGINNINGS):
@@ -35,6 +35,6 @@ def calendar_in(text: str) -> list[Any] | None:
             if bracket is not None and bracket[0] == "]":
                 return None
             position = error.pos
-        except (ValueError, RecursionError):  # a number of thousands of digits, or thousands of braces
+        except (ValueError, RecursionError):  # a number with thousands of digits, or thousands of nested braces
             return None
     return None

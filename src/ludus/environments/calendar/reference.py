@@ -1,8 +1,8 @@
-"""The verdict of the reference, with its holes, for `compat: true`. The README lists them.
+"""The reference's verdict with its known mistakes, for `compat: true`. The README lists them.
 
-It reads the first part of the last item, of whatever kind; takes the first pair of brackets that holds braces and no
-other brackets; looks at the last entry of each id; and lets a constraint pass that it does not know. What makes it
-raise earns nothing.
+The reference reads the first part of the last output item of any type. It takes the first pair of brackets that holds
+braces and no other brackets, checks only the last entry of each id, and accepts unknown constraints. A reply that makes
+it raise earns 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PAIR = re.compile(r"\[[^\[\]]*\]")
 
 
 def passes(state: dict[str, Any], response: Response) -> bool:
-    """Whether the reference would give the reward."""
+    """Whether the reference gives reward 1."""
     text = answer_text(response)
     if not text or "<think>" in text:
         return False
@@ -31,7 +31,7 @@ def passes(state: dict[str, Any], response: Response) -> bool:
 
 
 def answer_text(response: Response) -> str:
-    """The first part of the last item, reasoning too."""
+    """The first part of the last item, even if that item is reasoning."""
     content = response.output[-1].get("content") if response.output else None
     if isinstance(content, str):
         return content
@@ -41,7 +41,7 @@ def answer_text(response: Response) -> str:
 
 
 def first_list(text: str) -> str:
-    """The first pair of brackets with braces between them; empty where there is none."""
+    """The first pair of brackets with braces between them; empty if there is none."""
     pairs = (found[0] for found in _PAIR.finditer(text))
     return next((pair for pair in pairs if -1 < pair.find("{") < pair.rfind("}")), "")
 
@@ -83,7 +83,7 @@ def _interval(entry: dict[str, Any]) -> tuple[float, float]:
 
 
 def _minutes(text: str) -> int:
-    """Minutes since midnight; hours and minutes are any whole numbers, halves of the day in lower case."""
+    """Minutes since midnight. Hours and minutes may be any integers; only lower-case am and pm are known."""
     half = next((half for half in ("am", "pm") if half in text), None)
     if half is None:
         hour, minute = text.split(":")
@@ -94,5 +94,5 @@ def _minutes(text: str) -> int:
 
 
 def _frozen(value: Any) -> Any:
-    """A value of JSON that can be a key: equal ones are one entry to the reference."""
+    """A JSON value as a dictionary key: the reference counts equal entries once."""
     return frozenset((name, _frozen(part)) for name, part in value.items()) if isinstance(value, dict) else value

@@ -1,7 +1,7 @@
-"""A conversation about a day's calendar; the model replies to its last message, and shows the calendar in doing so.
+"""A conversation about a day's calendar; the model replies to the last message and shows the whole calendar.
 
-The row knows which events there are by now and what was asked of each. Any calendar that keeps all of it is right:
-there is no single answer, and what the model says besides is its own affair.
+The row lists the events so far and the rule for each. Any calendar that keeps all rules is right, and the text around
+the calendar is not judged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Rules = dict[str, Rule]
 
 
 class Calendar(Resources):
-    """No tools and no state: the text is judged as it is."""
+    """No tools and no state: only the reply's text is judged."""
 
     class Task(ludus.Task):
         exp_cal_state: dict[str, Any]
@@ -42,7 +42,7 @@ class Calendar(Resources):
 
 
 def rules_of(state: dict[str, Any]) -> Rules:
-    """What is asked of each event, by its id. Raises `ValueError` that names the event."""
+    """The rule for each event, by its id. Raises a `ValueError` that names the event."""
     rules = {}
     for name, expected in state.items():
         if not isinstance(expected, dict):
@@ -55,7 +55,7 @@ def rules_of(state: dict[str, Any]) -> Rules:
 
 
 def problem_with(response: Response, rules: Rules) -> str | None:
-    """Why a reply is not right, in words; None if it is."""
+    """Why a reply is wrong, in words; None if it is right."""
     texts = [texts_of(item) for item in response.output if is_message(item)]
     if not any(map(str.strip, texts)):
         return "nothing was said"
@@ -68,7 +68,7 @@ def problem_with(response: Response, rules: Rules) -> str | None:
 
 
 def problem_in(entries: list[Any], rules: Rules) -> str | None:
-    """Why a calendar is not right: other events than asked for, one that breaks its rule, or two at the same time."""
+    """Why a calendar is wrong (other events than expected, a broken rule, an overlap); None if it is right."""
     if len(entries) != len(rules):
         return f"{len(entries)} events are shown, not {len(rules)}"
     intervals = {}
@@ -85,7 +85,7 @@ def problem_in(entries: list[Any], rules: Rules) -> str | None:
 
 
 def _read(entry: Any) -> tuple[str | None, int | None, float | None]:
-    """The id, the start and the duration that an entry gives; None for what cannot be read."""
+    """An entry's id, start and duration; None for each value that cannot be read."""
     if not isinstance(entry, dict):
         return None, None, None
     name, start, duration = entry.get("event_id"), entry.get("start_time"), entry.get("duration")

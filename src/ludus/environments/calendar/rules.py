@@ -1,7 +1,7 @@
-"""What is asked of an event, as three numbers: how long it is, when it may start, and when it must have ended.
+"""The rule for an event, as three numbers: its duration, its earliest start and its latest end.
 
-A window of the day and a constraint (`before 2pm`, `after 14:30`, `between 10am and 12:15pm`, `at 11am`) say nothing
-more than that, so events are checked, scheduled and made up by the same three numbers.
+The day's window and any constraint (`before 2pm`, `after 14:30`, `between 10am and 12:15pm`, `at 11am`) reduce to these
+three numbers. Checking, scheduling and generating all use them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Interval = tuple[float, float]
 
 
 class Rule(NamedTuple):
-    """One event's length, its earliest start and its latest end, in minutes."""
+    """One event's duration, earliest start and latest end, in minutes."""
 
     duration: int
     earliest: int
@@ -25,16 +25,16 @@ class Rule(NamedTuple):
 
     @classmethod
     def of(cls, expected: dict[str, Any]) -> Rule:
-        """Read an event of `exp_cal_state`. Raises `ValueError` where it cannot be understood."""
+        """Read an event of `exp_cal_state`. Raises `ValueError` for a bad duration, time or constraint."""
         duration = expected.get("duration")
         if not isinstance(duration, int) or isinstance(duration, bool) or duration <= 0:
-            raise ValueError(f"duration={duration!r:.40} must be minutes")
+            raise ValueError(f"duration={duration!r:.40} must be a positive whole number of minutes")
         opens, closes = _time(expected, "min_time"), _time(expected, "max_time")
         start, end = bounds(expected.get("constraint"), duration)
         return cls(duration, opens if start is None else max(opens, start), closes if end is None else min(closes, end))
 
     def broken_by(self, start: int, duration: float) -> str | None:
-        """How an event breaks the rule, in words; None if it keeps it."""
+        """How an event breaks the rule, in words; None if it keeps the rule."""
         if duration != self.duration:
             return "has the wrong duration"
         if start < self.earliest:
@@ -57,11 +57,11 @@ def bounds(constraint: Any, duration: int) -> tuple[int | None, int | None]:
         case "between":
             first, _, last = rest.partition(" and ")
             return minutes(first), minutes(last)
-    raise ValueError(f"constraint={constraint!r:.60} is none of before, after, between, at")
+    raise ValueError(f"constraint={constraint!r:.60} must begin with before, after, between or at")
 
 
 def overlap(intervals: Iterable[Interval]) -> bool:
-    """Whether two of them share time. One may begin when another ends; an empty one must not lie inside another."""
+    """Whether two intervals share time. One may start where another ends; an empty one must not lie inside another."""
     every = sorted(intervals)
     busy = [each for each in every if each[0] < each[1]]
     if any(following < end for (_, end), (following, _) in pairwise(busy)):
@@ -69,7 +69,7 @@ def overlap(intervals: Iterable[Interval]) -> bool:
     starts = [start for start, _ in busy]
     for start, end in every:
         if end <= start:
-            before = bisect_left(starts, end)  # of those that start before it ends, the last one ends last
+            before = bisect_left(starts, end)  # of the intervals that start before `end`, the last one ends last
             if before and busy[before - 1][1] > start:
                 return True
     return False
@@ -78,5 +78,5 @@ def overlap(intervals: Iterable[Interval]) -> bool:
 def _time(expected: dict[str, Any], field: str) -> int:
     value = expected.get(field)
     if not isinstance(value, str):
-        raise ValueError(f"{field}={value!r:.40} must be a time of the day")
+        raise ValueError(f"{field}={value!r:.40} must be a time of the day, such as 14:30")
     return minutes(value)

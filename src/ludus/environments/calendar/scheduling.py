@@ -1,7 +1,7 @@
-"""Finding a calendar: starts for events that keep their rules and do not overlap.
+"""Find a calendar: start times that keep every event's rule and do not overlap.
 
-Events of a day are few, so the search is exact: for every set of events that could come first, the earliest time by
-which all of them can be over. Where it finds nothing, there is nothing.
+A day has few events, so the search is exact. For every set of events it computes the earliest time by which all of them
+can be over. If the search finds no calendar, none exists.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ NEVER = 1 << 31
 
 
 def schedule(rules: Mapping[str, Rule]) -> Starts | None:
-    """A start for every event, or None where no calendar can keep all the rules. Takes 2^n steps for n events."""
+    """A start for every event, or None if no calendar keeps all rules. Takes 2^n steps for n events."""
     names, every = list(rules), list(enumerate(rules.values()))
-    over: dict[int, int] = {0: 0}  # a set of events, as bits, and when it can be over
-    last: dict[int, tuple[int, int]] = {}  # the event that comes last in that set, and its start
+    over: dict[int, int] = {0: 0}  # a set of events, as bits: the earliest time at which all can be over
+    last: dict[int, tuple[int, int]] = {}  # a set of events: which one comes last, and its start
     for done in range(1 << len(names)):
         free = over.get(done)
         if free is None:
@@ -41,7 +41,7 @@ def schedule(rules: Mapping[str, Rule]) -> Starts | None:
 
 
 def rearranged(before: Mapping[str, int], rules: Mapping[str, Rule]) -> Starts | None:
-    """A calendar that leaves the events of the one before where they may stay; if that cannot be, a new one."""
+    """A calendar that moves no event whose old start is still allowed; a new calendar if that is impossible."""
     kept = {
         name: Rule(rule.duration, before[name], before[name] + rule.duration)
         for name, rule in rules.items()

@@ -1,4 +1,4 @@
-"""A calendar is right if it holds the events that were asked for, keeps what was said of each, and has no overlap."""
+"""A calendar is right if it holds exactly the expected events, keeps each rule, and has no overlap."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ async def problem(given: Any, asked: dict[str, Any] = TWO) -> Any:
 
 
 async def both(given: Any, asked: dict[str, Any] = ONE) -> tuple[float, float]:
-    """The reward by default and the one in compat."""
+    """The reward by default, and the reward with compat."""
     return await reward(given, asked), await reward(given, asked, compat=True)
 
 
-def test_a_calendar_that_keeps_everything_earns_the_reward_and_another_nothing() -> None:
+def test_only_a_calendar_that_keeps_all_rules_earns_the_reward() -> None:
     for said, earned in [(json.dumps(RIGHT), 1.0), (json.dumps(RIGHT[:1]), 0.0), ("All done!", 0.0)]:
         rollout = ludus.collect(NAME, model=ScriptedModel([said]), input=[TWO]).rollouts[0]
         assert (rollout.outcome, rollout.reward) == (Outcome.COMPLETED, earned)
@@ -115,7 +115,7 @@ async def test_one_event_may_begin_when_another_ends() -> None:
         'It begins with [{{"event_id": ... no, again: {}',
     ],
 )
-async def test_the_first_list_of_objects_is_the_calendar_whatever_stands_around_it(text: str) -> None:
+async def test_the_first_list_of_objects_is_the_calendar_whatever_text_surrounds_it(text: str) -> None:
     said = text.replace("{}", json.dumps([entry(1, "10:00", 60)]), 1).replace("{{", "{").replace("}}", "}")
     assert await reward(said) == 1.0
 
@@ -145,7 +145,7 @@ async def test_the_first_list_of_objects_is_the_calendar_whatever_stands_around_
         '[{"event_id": 1, "start_time": "10:00", "duration": ' + "9" * 5000 + "}]",
     ],
 )
-async def test_what_is_no_calendar_earns_nothing(text: str) -> None:
+async def test_a_reply_without_a_valid_calendar_earns_nothing(text: str) -> None:
     assert await both(text) == (0.0, 0.0)
 
 
@@ -164,12 +164,12 @@ async def test_an_event_that_is_shown_twice_is_refused_except_in_compat() -> Non
     assert await both([once, {**once, "duration": 60.0}]) == (0.0, 1.0)
 
 
-async def test_brackets_in_a_value_do_no_harm_except_in_compat() -> None:
+async def test_brackets_inside_a_value_are_allowed_except_in_compat() -> None:
     assert await both([entry(1, "10:00", 60, "Tea [with milk]")]) == (1.0, 0.0)
     assert await both([{**entry(1, "10:00", 60), "guests": ["Ann"]}]) == (1.0, 0.0)
 
 
-async def test_the_half_of_the_day_may_be_in_capitals_except_in_compat() -> None:
+async def test_upper_case_am_and_pm_are_read_except_in_compat() -> None:
     assert await both([entry(1, "1:30PM", 60)]) == (1.0, 0.0)
     assert await both([entry(1, "1:30 pm", 60)]) == (1.0, 1.0)
 
@@ -183,20 +183,20 @@ async def test_a_time_that_no_clock_shows_is_refused_except_in_compat(start: str
 
 
 @pytest.mark.parametrize("start", ["10", "10:00:00", "ten", "", "10.00", "24:01", "10:00x", "x10am", "am"])
-async def test_what_is_no_time_is_refused_everywhere(start: str) -> None:
+async def test_a_text_that_is_not_a_time_is_refused_also_in_compat(start: str) -> None:
     assert await both([entry(1, start, 60)], row(a=wanted(60, opens="00:00", closes="23:59"))) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("constraint", ["around noon", "before noon", "at 10am or 11am", "between 10am", "before", 5])
-async def test_a_constraint_that_nobody_understands_is_a_bad_row_and_never_a_free_pass_except_in_compat(
+async def test_an_unknown_constraint_makes_a_bad_row_except_in_compat(
     constraint: Any,
 ) -> None:
     asked = row(a=wanted(60, constraint))
     verdict = await judge(NAME, asked, json.dumps([entry(1, "10:00", 60)]))
     assert isinstance(verdict, Failure)
     assert verdict.kind == "bad_row"
-    free = constraint == "around noon"
-    assert await reward([entry(1, "10:00", 60)], asked, compat=True) == float(free)
+    unknown_kind = constraint == "around noon"
+    assert await reward([entry(1, "10:00", 60)], asked, compat=True) == float(unknown_kind)
 
 
 @pytest.mark.parametrize(
@@ -210,27 +210,27 @@ async def test_a_bad_row_is_refused_before_anything_runs(change: dict[str, Any])
 
 
 @pytest.mark.parametrize("state", [None, [], {"1": 5}, {"1": []}])
-async def test_a_state_that_is_none_is_refused(state: Any) -> None:
+async def test_an_exp_cal_state_that_is_not_an_object_of_events_is_refused(state: Any) -> None:
     verdict = await judge(NAME, {**ONE, "exp_cal_state": state}, "[]")
     assert isinstance(verdict, Failure)
     assert verdict.kind == "bad_row"
 
 
-async def test_an_empty_calendar_is_kept_empty_except_in_compat() -> None:
+async def test_without_expected_events_showing_events_is_wrong_except_in_compat() -> None:
     assert await both("Good morning! []", row()) == (1.0, 1.0)
     assert await both([entry(1, "10:00", 60)], row()) == (0.0, 1.0)
     assert await both(" ", row()) == (0.0, 1.0)
     assert await both("", row()) == (0.0, 0.0)
 
 
-async def test_thinking_in_the_reply_earns_nothing_and_its_end_alone_does_so_except_in_compat() -> None:
+async def test_a_think_tag_in_the_reply_earns_nothing_and_compat_ignores_a_lone_closing_tag() -> None:
     right = json.dumps([entry(1, "10:00", 60)])
     assert await both(f"<think>Hm.</think>{right}") == (0.0, 0.0)
     assert await both(f"Hm.</think>{right}") == (0.0, 1.0)
     assert await both(f"<thinking>{right}") == (1.0, 1.0)
 
 
-async def test_only_messages_count_and_reasoning_is_graded_in_compat_alone() -> None:
+async def test_only_messages_are_judged_and_compat_also_judges_reasoning() -> None:
     right = json.dumps([entry(1, "10:00", 60)])
     thought = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": right}]}
     assert await both(Response.of(message("Let me see."), thought)) == (0.0, 1.0)
@@ -253,18 +253,18 @@ async def test_a_refusal_earns_nothing_where_the_reference_fails() -> None:
     assert await both(Response.of(refused)) == (0.0, 0.0)
 
 
-async def test_ids_are_numbers_or_their_texts_and_nothing_near_them() -> None:
+async def test_an_event_id_is_the_exact_number_or_its_text() -> None:
     asked = row(a=wanted(60))
     assert [await reward([entry(id, "10:00", 60)], asked) for id in (1, "1")] == [1.0, 1.0]
     assert [await reward([entry(id, "10:00", 60)], asked) for id in (1.0, "01", " 1", True, None, 2)] == [0.0] * 6
 
 
-async def test_true_is_no_duration_except_in_compat() -> None:
+async def test_true_is_not_a_duration_of_one_minute_except_in_compat() -> None:
     assert await both([entry(1, "10:00", True)], row(a=wanted(1))) == (0.0, 1.0)
     assert await both([entry(1, "10:00", 60.0)]) == (1.0, 1.0)
 
 
-async def test_hostile_text_earns_nothing_and_does_not_take_for_ever() -> None:
+async def test_hostile_text_earns_nothing_and_is_judged_in_linear_time() -> None:
     many = ",".join(json.dumps(entry(1, "10:00", -number)) for number in range(20_000))
     hostile = [
         "[" * 200_000,
@@ -277,7 +277,7 @@ async def test_hostile_text_earns_nothing_and_does_not_take_for_ever() -> None:
         f"[{many}]",
         json.dumps([entry(1, "10:00" + " " * 200_000 + "x", 60)]),
     ]
-    for text in hostile:  # what is quadratic here takes minutes
+    for text in hostile:  # quadratic code would take minutes here
         assert await both(text) == (0.0, 0.0)
 
 
@@ -285,12 +285,12 @@ times = st.integers(0, 24 * 60 - 1)
 
 
 @given(times)
-def test_times_are_read_as_they_are_written(time: int) -> None:
+def test_a_written_time_reads_back_as_the_same_minute(time: int) -> None:
     assert minutes(clock(time)) == minutes(spoken(time)) == minutes(spoken(time, " ").upper()) == time
 
 
 @given(st.text() | st.text("0123456789:apmAPM \u202f", max_size=9))
-def test_any_text_is_a_time_of_the_day_or_none(text: str) -> None:
+def test_any_text_is_a_time_of_the_day_or_a_value_error(text: str) -> None:
     try:
         assert 0 <= minutes(text) <= 24 * 60
     except ValueError:
@@ -298,7 +298,7 @@ def test_any_text_is_a_time_of_the_day_or_none(text: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(-3, 5)), max_size=7))
-def test_overlap_is_what_two_of_them_at_a_time_say(drawn: list[tuple[int, int]]) -> None:
+def test_overlap_agrees_with_comparing_every_pair(drawn: list[tuple[int, int]]) -> None:
     intervals = [(float(start), float(start + length)) for start, length in drawn]
     pairs = [(a, b) for n, a in enumerate(intervals) for b in intervals[:n]]
     assert overlap(intervals) == any(a[0] < b[1] and b[0] < a[1] for a, b in pairs)
@@ -329,7 +329,7 @@ def brute_force(wanted: list[Rule], free: int = 0) -> bool:
 
 
 @given(st.lists(rules, max_size=5))
-def test_a_schedule_is_found_if_there_is_one_and_keeps_every_rule(drawn: list[Rule]) -> None:
+def test_a_schedule_is_found_exactly_if_one_exists_and_keeps_every_rule(drawn: list[Rule]) -> None:
     named = {str(number): rule for number, rule in enumerate(drawn)}
     starts = schedule(named)
     assert (starts is not None) == brute_force(drawn)
@@ -340,7 +340,7 @@ def test_a_schedule_is_found_if_there_is_one_and_keeps_every_rule(drawn: list[Ru
         assert problem_in(shown, named) is None
 
 
-def test_a_calendar_is_changed_no_more_than_it_has_to_be() -> None:
+def test_rearranging_moves_an_event_only_if_it_must() -> None:
     free, early = Rule(60, 600, 960), Rule(60, 600, 690)
     assert rearranged({"a": 700}, {"a": free}) == {"a": 700}
     assert rearranged({"a": 700}, {"a": free, "b": free}) == {"a": 700, "b": 600}
@@ -358,5 +358,5 @@ async def test_verdicts_agree_with_the_reference() -> None:
     assert await disagreements(NAME) == []
 
 
-async def test_compat_agrees_with_the_reference_where_it_is_wrong() -> None:
+async def test_compat_agrees_with_the_reference_also_in_its_mistakes() -> None:
     assert await disagreements(NAME, compat=True) == []

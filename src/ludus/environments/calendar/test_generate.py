@@ -1,4 +1,4 @@
-"""The stream of days: deterministic, always solvable, and made so that the last message matters."""
+"""The generated rows: deterministic, always solvable, and their last message needs a reply."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def said(row: Row) -> list[Row]:
     return messages
 
 
-def test_the_example_rows_are_the_beginning_of_the_stream() -> None:
+def test_the_example_rows_are_the_first_generated_rows_of_seed_0() -> None:
     lines = Environment.load("calendar").dataset().read_text().splitlines()
     assert [json.loads(line) for line in lines] == drawn(len(lines), seed=0)
     assert len(lines) >= 5
 
 
-def test_the_same_seed_gives_the_same_rows_and_another_seed_others() -> None:
+def test_the_same_seed_gives_the_same_rows_and_another_seed_gives_other_rows() -> None:
     first = drawn(20)
     assert drawn(10) == first[:10]
     assert not [row for row in drawn(20, seed=2) if row in first]
@@ -53,7 +53,7 @@ def test_the_same_seed_gives_the_same_rows_and_another_seed_others() -> None:
         {"events": 2, "opens": "12:07", "closes": "13:44"},
     ],
 )
-def test_every_row_brings_a_calendar_that_keeps_all_of_it(settings: dict[str, Any]) -> None:
+def test_every_generated_row_has_a_solution_that_keeps_all_rules(settings: dict[str, Any]) -> None:
     for row in drawn(25, **settings):
         rules = rules_of(Calendar.Task.model_validate(row).exp_cal_state)
         assert 1 <= len(rules) <= settings.get("events", 7)
@@ -72,7 +72,7 @@ def test_the_assistant_of_the_conversation_never_shows_a_wrong_calendar() -> Non
             assert problem_in(shown, rules) is None
 
 
-def test_the_last_message_asks_for_a_change_or_for_nothing_at_all() -> None:
+def test_the_last_message_requires_a_change_or_is_a_remark() -> None:
     chats = 0
     for row in drawn(60):
         *_, before, last = said(row)
@@ -82,7 +82,7 @@ def test_the_last_message_asks_for_a_change_or_for_nothing_at_all() -> None:
     assert 5 <= chats <= 25
 
 
-def test_every_wish_of_the_state_was_said_and_every_id_too() -> None:
+def test_the_user_states_every_event_id_and_every_constraint() -> None:
     for row in drawn(30):
         text = "\n".join(each["content"] for each in said(row) if each["role"] == "user").replace(" am", "am")
         text = text.replace(" pm", "pm")
@@ -105,13 +105,13 @@ def test_every_wish_of_the_state_was_said_and_every_id_too() -> None:
         ({"closes": "24:00"}, "on the same day"),
     ],
 )
-def test_a_wrong_setting_is_one_line_that_says_so(settings: dict[str, Any], says: str) -> None:
+def test_a_wrong_setting_gives_a_one_line_error_that_names_it(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says) as caught:
         stream(1, **settings)
     assert "\n" not in str(caught.value)
 
 
-def test_a_collection_draws_from_the_stream_and_its_solutions_earn_everything() -> None:
+def test_the_solutions_of_generated_rows_earn_full_reward_in_a_collection() -> None:
     solutions = {tuple(map(texts_of, said(row))): json.dumps(row["solution"]) for row in drawn(12, seed=5, events=4)}
 
     def oracle(request: Request) -> str:

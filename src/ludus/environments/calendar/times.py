@@ -10,7 +10,7 @@ _TIME = re.compile(r"([0-9]{1,2})(?::([0-5][0-9]))?(?:\s?([ap])m)?", re.IGNORECA
 
 
 def minutes(text: str) -> int:
-    """Minutes since midnight. Raises `ValueError` for what is no time of a day.
+    """Minutes since midnight. Raises `ValueError` if the text is not a time of the day.
 
     minutes("14:30"), minutes("2:30pm"), minutes("2:30 PM")   # 870 each
     """
@@ -20,10 +20,10 @@ def minutes(text: str) -> int:
     hour, minute = int(found[1]), int(found[2] or 0)
     if found[3]:
         if not 1 <= hour <= 12:
-            raise ValueError(f"a clock of twelve hours has no {text!r:.40}")
+            raise ValueError(f"not a time of a 12-hour clock: {text!r:.40}")
         hour = hour % 12 + (12 if found[3] in "pP" else 0)
     if hour * 60 + minute > DAY:
-        raise ValueError(f"a day has no {text!r:.40}")
+        raise ValueError(f"later than 24:00: {text!r:.40}")
     return hour * 60 + minute
 
 
@@ -33,7 +33,7 @@ def clock(time: int) -> str:
 
 
 def spoken(time: int, blank: str = "") -> str:
-    """`870` as `2:30pm`, `840` as `2pm`; `blank` goes before the half of the day."""
+    """`870` as `2:30pm`, `840` as `2pm`; `blank` goes before am or pm."""
     hour, minute = divmod(time, 60)
     past = f":{minute:02}" if minute else ""
     return f"{(hour - 1) % 12 + 1}{past}{blank}{'am' if hour % 24 < 12 else 'pm'}"
