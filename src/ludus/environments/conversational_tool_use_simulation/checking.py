@@ -1,4 +1,4 @@
-"""Whether JSON that a model wrote fits a schema of the row, without holding up the loop."""
+"""Check JSON that a model wrote against a schema of the row, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ludus.graders.schemas import Validator, is_tree
 from ludus.runtime.processes import in_process
 from ludus.runtime.threads import in_thread
 
-#: Up to this length of both, a check that looks at everything once takes milliseconds.
+#: If text and schema are at most this long, a check that visits everything once takes milliseconds.
 SHORT = 20_000
 
-#: Processor time for any other check. Only a pattern or a reference of the worst kind takes so long.
+#: CPU seconds for any other check. Only a pathological pattern or reference takes this long.
 SECONDS = 5.0
 
 
 async def problem_with(text: str, schema: dict[str, Any] | None) -> str | None:
-    """What is wrong with a text that should be JSON of a schema; None when it fits."""
+    """Why a text is not JSON that fits the schema; None if it fits."""
     written = orjson.dumps(schema).decode() if schema is not None else "true"
     if len(text) > SHORT or len(written) > SHORT or not _is_tree(written):
         return await in_process(check, text, written, cpu_seconds=SECONDS)
@@ -28,7 +28,7 @@ async def problem_with(text: str, schema: dict[str, Any] | None) -> str | None:
 
 
 def check(text: str, schema: str) -> str | None:
-    """The check itself, for a thread or another process."""
+    """The check itself; runs in a thread or a child process."""
     try:
         value = orjson.loads(unfenced(text))
     except orjson.JSONDecodeError as error:
@@ -37,7 +37,7 @@ def check(text: str, schema: str) -> str | None:
 
 
 def unfenced(text: str) -> str:
-    """A text without the code fence around it, which models like to write."""
+    """The text without a surrounding code fence, which many models add."""
     text = text.strip()
     if text.startswith("```") and text.endswith("```") and "\n" in text:
         return text[text.index("\n") + 1 : -3].strip()

@@ -1,7 +1,7 @@
-"""Whose fault it was: labels for what went wrong, and which of them keep a rollout out of training.
+"""Labels for what went wrong, and which of them mask the rollout.
 
-A fault of a simulation is not the policy's and masks the rollout. A fault of the policy, or a conversation that took
-too long, earns nothing and is trained on.
+A failure of the simulated customer or tools masks the rollout, because the policy did not cause it. A failure of the
+policy, or too long a conversation, earns 0 and is trained on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BAD_CALL, BAD_RESULT, NO_VERDICT = (
     "verification_generation_error",
 )
 
-#: Labels and reasons for each way in which a conversation can fail to end.
+#: Label and reason for each way a conversation can stop before the customer ends it.
 _UNFINISHED = {
     "user_failure": ("user_failure", "message_generation_error"),
     BAD_RESULT: ("tool_failure", BAD_RESULT),
@@ -28,7 +28,7 @@ _UNFINISHED = {
 }
 _SILENT = ("agent_failure", "message_generation_error")
 
-#: The same for what a judge finds.
+#: Label and reason for a failure that the judge finds.
 _FOUND: dict[Source, tuple[str, str | None]] = {
     "user": ("user_failure", "no_reward_user_message"),
     "environment": ("tool_failure", "no_reward_environment_message"),
@@ -43,9 +43,9 @@ _MASKS = {
 
 
 def unfinished(reason: str, values: dict[str, Any], *, compat: bool) -> Verdict:
-    """The verdict on a conversation without a proper end.
+    """The verdict on a conversation that the customer did not end.
 
-    With `compat` an answer of the policy that was cut off or empty masks the rollout too.
+    With `compat`, a cut or empty answer of the policy masks the rollout too.
     """
     label, cause = _UNFINISHED.get(reason, _SILENT)
     silent = compat and reason not in (*_UNFINISHED, "incomplete")
@@ -53,7 +53,7 @@ def unfinished(reason: str, values: dict[str, Any], *, compat: bool) -> Verdict:
 
 
 def judged(findings: list[Finding], values: dict[str, Any]) -> Verdict:
-    """The verdict on a conversation that a judge looked at."""
+    """The verdict on a conversation from the judge's findings."""
     failed = list(dict.fromkeys(finding.source for finding in findings if not finding.success))
     labels = [_FOUND[source][0] for source in failed]
     reasons = [reason for source in failed if (reason := _FOUND[source][1]) is not None]
@@ -64,7 +64,7 @@ def judged(findings: list[Finding], values: dict[str, Any]) -> Verdict:
 def verdict(
     reward: float, values: dict[str, Any], labels: list[str], reasons: list[str], *, mask: str | None = None
 ) -> Verdict:
-    """A verdict with everything that can be counted over a collection."""
+    """A verdict with its labels, and a mask if one of the labels requires it."""
     mask = mask or next((_MASKS[label] for label in labels if label in _MASKS), None)
     counted: dict[str, Any] = {f"{who}_failure": f"{who}_failure" in labels for who in ("user", "tool", "agent")}
     counted |= {"judge_skipped": True, "failure_labels": labels, "invalid_reasons": reasons}

@@ -1,7 +1,7 @@
-"""A judge for conversations: of each step, of the whole, or of all three parts in one go.
+"""A judge for conversations: step by step and then the whole, or all three parts in one question.
 
-The judge replies with JSON and nothing else. What it judges was written by models, one of which is rewarded for
-persuading: every step is shown as one line of JSON, between marks that nobody could know while writing it.
+The judge must reply with JSON only. The policy earns reward by persuading the judge, so every step is shown as one line
+of JSON between marks that the policy could not know while it wrote the step.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ludus.runtime.encoding import encode
 
 Blocks = dict[str, list[str]]
 
-#: How the parts of a reply are called, where it is about everybody at once.
+#: The names of the three parts in a combined reply.
 PARTS: dict[str, Source] = {"customer": "user", "tools": "environment", "representative": "agent"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the judge made of a step, or of a part over the whole conversation where `step` is None."""
+    """The judge's verdict on one step, or on the whole conversation if `step` is None."""
 
     source: Source
     success: bool
@@ -38,11 +38,11 @@ class Finding:
 
 
 class Unreadable(Exception):
-    """The judge replied, and none of its replies held a verdict."""
+    """None of the judge's replies held a verdict."""
 
 
 class Examiner:
-    """Asks the judge about one conversation. `usage` is what that cost."""
+    """Asks the judge about one conversation. `usage` adds up the judge's tokens."""
 
     def __init__(self, judge: Judge, task: ConversationTask, steps: list[Step], attempts: int) -> None:
         self.usage: dict[str, Any] = {}
@@ -56,7 +56,7 @@ class Examiner:
         }
 
     async def by_step(self, stop_early: bool) -> list[Finding]:
-        """Judge the simulated steps in order, then the policy's, then all of it; up to the first that fails."""
+        """Judge the simulated steps, then the policy's, then the whole. `stop_early` stops at the first failed step."""
         found: list[Finding] = []
         new = [(step.source == "agent", number) for number, step in enumerate(self._steps) if not step.given]
         for _, number in sorted(new):
@@ -66,8 +66,8 @@ class Examiner:
         reply = await self._ask(prompts.whole(self._transfer_expected), {"STEPS": self._lines}, [""])
         return [*found, Finding("agent", *reply[""])]
 
-    async def in_one_go(self) -> list[Finding]:
-        """Judge the three parts with one question."""
+    async def in_one_question(self) -> list[Finding]:
+        """Judge customer, tools and representative with one question."""
         reply = await self._ask(prompts.all_parts(self._transfer_expected), {"STEPS": self._lines}, list(PARTS))
         return [Finding(source, *reply[part]) for part, source in PARTS.items()]
 
@@ -91,7 +91,7 @@ class Examiner:
 
 
 def read_reply(text: str, parts: list[str]) -> dict[str, tuple[bool, str]] | None:
-    """The verdict on each part (the part "" is the whole reply); None unless all of them are there."""
+    """The verdict on each part (the part "" is the whole reply); None if any part has no verdict."""
     try:
         reply = orjson.loads(unfenced(text))
     except orjson.JSONDecodeError:
@@ -110,7 +110,7 @@ def _line(value: Any) -> str:
 
 
 def _marked(blocks: Blocks) -> str:
-    """Blocks of lines between marks that depend on all of them."""
+    """Blocks of lines between marks; the mark is a hash of all lines."""
     content = "\n".join(line for lines in blocks.values() for line in lines)
     mark = blake2b(content.encode("utf-8", "replace"), digest_size=6).hexdigest()
     whole = ([f"BEGIN {name} {mark}", *lines, f"END {name} {mark}"] for name, lines in blocks.items())

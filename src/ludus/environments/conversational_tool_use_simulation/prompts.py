@@ -1,4 +1,4 @@
-"""What the models that play the tools and the judge are told."""
+"""The prompts of the tool simulator and of the judge."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ def whole(transfer_expected: bool) -> str:
 
 
 def all_parts(transfer_expected: bool) -> str:
-    """The question about everybody at once."""
+    """The question about customer, tools and representative together."""
     parts = (CRITERIA["user"], CRITERIA["environment"], whole(transfer_expected))
     return "\n\n".join([ALL_PARTS, *parts])

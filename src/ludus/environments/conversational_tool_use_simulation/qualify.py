@@ -1,4 +1,4 @@
-"""How qualification plays the representative, where the customer and the judge go by rules and results are fixed."""
+"""How qualification plays the representative. Customer and judge are scripted, and tool results are fixed texts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ settings = {
     "resources.judge": "scripted:ludus.environments.conversational_tool_use_simulation.scripted_judge",
 }
 
-_HAND_OVER = "transfer_to_human_agent"
+_TRANSFER = "transfer_to_human_agent"
 
 
 def oracle(task: Any) -> list[Any]:
-    """Call a tool and tell its result, or hand the customer over where the policy says so."""
+    """Call a tool and tell the customer its result, or transfer the customer if the policy says so."""
     if task.customer_scenario.outside_policy_scope:
-        return [_call(task, _HAND_OVER), "You are being transferred. Goodbye."]
+        return [_call(task, _TRANSFER), "You are being transferred. Goodbye."]
     name = task.definitions[0].name
-    return [_call(task, name), _told(name)]
+    return [_call(task, name), _report(name)]
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The same after a question, and with words beside the call."""
+    """The right calls after a question, with text beside the call, or with a second call."""
     call, end = oracle(task)
     scripts = {
         "after_a_question": ["Can you tell me the details, please?", call, end],
@@ -32,12 +32,12 @@ def preserving(task: Any) -> dict[str, Any]:
     }
     if not task.customer_scenario.outside_policy_scope:
         second = task.definitions[1].name
-        scripts["two_calls"] = [call, _call(task, second), f"{end} {_told(second)}"]
+        scripts["two_calls"] = [call, _call(task, second), f"{end} {_report(second)}"]
     return scripts
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """Calls that are wrong, words instead of calls, and the wrong people handed over."""
+    """Wrong calls, text instead of calls, unfinished answers, and a transfer without a reason."""
     call, end = oracle(task)
     scripts: dict[str, Any] = {
         "only_words": end,
@@ -50,7 +50,7 @@ def breaking(task: Any) -> dict[str, Any]:
         "cut_off": [call, {"text": end, "incomplete": "max_output_tokens"}],
     }
     if not task.customer_scenario.outside_policy_scope:
-        scripts["handed_over"] = [call, _call(task, _HAND_OVER), f"{end} You are being transferred."]
+        scripts["handed_over"] = [call, _call(task, _TRANSFER), f"{end} You are being transferred."]
     return scripts
 
 
@@ -63,5 +63,5 @@ def _item(call: dict[str, Any]) -> dict[str, Any]:
     return {"type": "function_call", "call_id": "call_0", "name": call["call"], "arguments": "{}"}
 
 
-def _told(name: str) -> str:
+def _report(name: str) -> str:
     return f"Simulated result for {name}. Goodbye."

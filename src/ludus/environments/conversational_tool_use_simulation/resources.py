@@ -1,7 +1,7 @@
-"""A service desk in which nothing is real: a model plays the customer, a model plays the tools, and a model judges.
+"""A simulated service desk: one model plays the customer, one plays the tools, and one judges.
 
-What the policy sees is a policy, tools and a customer. A call that does not fit its tool's schema ends the conversation
-without a reward. Where a simulation broke down, the rollout is judged and masked: that is no fault of the policy.
+The policy model sees a written policy, tools and a customer. A call that does not fit its tool's schema ends the
+conversation with reward 0. If the simulated customer or tools fail, the rollout is masked: the policy did not cause it.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ NO_JUDGE = (
 
 @dataclass
 class Shared:
-    """What all conversations use."""
+    """The models that all conversations share."""
 
     simulator: Model | None
     judge: Judge | None
 
 
 class Simulation(Resources):
-    """One conversation. Its tools are the row's, and its verdict depends on the response alone."""
+    """One conversation. The row defines its tools. The verdict depends on the response alone."""
 
     Task: ClassVar[type[ConversationTask]] = ConversationTask
     judged_by_response = True
@@ -61,27 +61,27 @@ class Simulation(Resources):
     class Config(JudgeModelConfig):
         """Settings of the simulation."""
 
-        #: The model that plays the tools, as on the command line. Without one every result is a fixed text.
+        #: The model that plays the tools, as on the command line. Without a model, every result is a fixed text.
         simulator: str | None = None
 
-        #: Settings of that model, and what each request to it holds besides the prompt.
+        #: Settings of the simulator, and parameters of each request to it.
         simulator_settings: dict[str, Any] = {}
         simulator_responses_create_params: dict[str, Any] = SAMPLING
         judge_responses_create_params: dict[str, Any] = SAMPLING
 
-        #: How often the simulator or the judge is asked before its answer counts as unusable.
+        #: How many attempts the simulator or the judge has to give a usable answer.
         generation_attempts: PositiveInt = 3
 
-        #: Whether a judge is asked at all. Without one, every conversation that the customer ends earns 1.
+        #: Whether to ask a judge. If false, every conversation that the customer ends earns 1.
         enable_llm_judge: bool = True
 
-        #: Judge every step and then the whole, or the three parts with one question.
+        #: Judge every step and then the whole, or customer, tools and representative with one question.
         judge_mode: Literal["message", "complete_trajectory_combined_evaluation"] = "message"
 
         #: Stop judging at the first step that fails.
         enable_termination: bool = True
 
-        #: Refuse a reward where the customer was transferred and should not have been, or the other way round.
+        #: Give reward 0 if the customer was transferred against `outside_policy_scope`, or not transferred despite it.
         enforce_transfer_ground_truth: bool = False
 
     config: Config
@@ -112,13 +112,13 @@ class Simulation(Resources):
         self.seen = len(task.input)
         self.call_ids = {str(item.get("call_id")) for item in task.input}
         self.ended: str | None = None
-        self.turn = asyncio.Lock()
+        self.one_call = asyncio.Lock()
 
     def fork(self) -> Self:
-        """The same conversation once more. Models are asked by both."""
+        """A second session in the same state. Both use the same shared models."""
         twin = type(self)(self.config, self.shared)
         vars(twin).update(vars(self))
-        twin.simulator, twin.turn = self.simulator.copy(), asyncio.Lock()
+        twin.simulator, twin.one_call = self.simulator.copy(), asyncio.Lock()
         twin.items, twin.call_ids = list(self.items), set(self.call_ids)
         return twin
 
@@ -137,7 +137,7 @@ class Simulation(Resources):
         )
 
     async def follow(self, items: list[Item]) -> str | None:
-        """Check the calls that are new before they are run. One that is wrong ends the conversation."""
+        """Check new calls before they run. A wrong call ends the conversation."""
         self.items = items
         for item in items[self.seen :]:
             if item.get("type") == "function_call" and self.ended is None and await self._is_wrong(item):
@@ -146,7 +146,7 @@ class Simulation(Resources):
         return self.ended
 
     async def call(self, name: str, arguments: str) -> str:
-        async with self.turn:  # each result has to agree with the ones before it
+        async with self.one_call:  # the simulator must see all earlier results
             result = await self.simulator.run(self.items, name, arguments) if self.ended is None else None
         if result is None:
             self.ended = self.ended or BAD_RESULT
@@ -154,10 +154,10 @@ class Simulation(Resources):
         return result
 
     async def _is_wrong(self, call: Item) -> bool:
-        known, again = call["name"] in self.arguments, call["call_id"] in self.call_ids
+        known, repeated = call["name"] in self.arguments, call["call_id"] in self.call_ids
         self.call_ids.add(call["call_id"])
         return (
-            again
+            repeated
             or not known
             or await problem_with(call["arguments"] or "{}", self.arguments[call["name"]]) is not None
         )
@@ -165,7 +165,7 @@ class Simulation(Resources):
     async def verify(self, task: ConversationTask, response: Response) -> Verdict:
         ending, config = Ending.of(response), self.config
         steps = steps_of(task, response, ending)
-        values = self._counted(task, steps, ending)
+        values = self._values(task, steps, ending)
         if ending is None or not ending.by_user:
             return unfinished(ending.reason if ending is not None else "incomplete", values, compat=config.compat)
         if config.enforce_transfer_ground_truth and values["transfer_mismatch"]:
@@ -176,22 +176,22 @@ class Simulation(Resources):
         examiner = Examiner(judge, task, steps, config.generation_attempts)
         try:
             by_step = config.judge_mode == "message"
-            found = await (examiner.by_step(config.enable_termination) if by_step else examiner.in_one_go())
+            found = await (examiner.by_step(config.enable_termination) if by_step else examiner.in_one_question())
         except Unreadable:
             if config.compat:
                 return verdict(0.0, values, [NO_VERDICT], [NO_VERDICT])
-            raise Failure("judge", "none of its replies held a verdict") from None
+            raise Failure("judge", f"none of the judge's {config.generation_attempts} replies held a verdict") from None
         return judged(found, {**values, "judge_usage": examiner.usage})
 
     def _judge(self) -> Judge | None:
-        """The judge; None where a proper end is all that is asked for."""
+        """The judge; None if conversations are rewarded without one."""
         if not self.config.enable_llm_judge:
             return None
         if self.shared.judge is None and not self.config.compat:
             raise Failure("no_judge", NO_JUDGE)
         return self.shared.judge
 
-    def _counted(self, task: ConversationTask, steps: list[Step], ending: Ending | None) -> dict[str, Any]:
+    def _values(self, task: ConversationTask, steps: list[Step], ending: Ending | None) -> dict[str, Any]:
         kinds = Counter(f"{step.source}_{step.type}" for step in steps if not step.given)
         transferred = ending is not None and TRANSFER in ending.closing
         expected = task.customer_scenario.outside_policy_scope

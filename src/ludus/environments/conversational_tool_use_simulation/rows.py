@@ -1,4 +1,4 @@
-"""What a row holds: a policy, tools that nobody wrote code for, and a customer."""
+"""A row: a written policy, tools defined by schemas alone, and a customer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ludus.response import texts_of
 
 
 class ToolDefinition(BaseModel):
-    """A tool: what it takes and what it returns, as JSON schemas. Older rows say `doc` and `params`."""
+    """A tool with JSON schemas of its arguments and result. Older rows use `doc` and `params`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -25,11 +25,11 @@ class ToolDefinition(BaseModel):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The schema of its arguments."""
+        """The schema of the tool's arguments."""
         return self.parameters or self.params
 
     def offered_as(self, tool: dict[str, Any]) -> bool:
-        """Whether this is what the model is offered."""
+        """Whether `tool`, as offered to the model, is this definition."""
         mine = (self.name, self.description or self.doc, self.arguments)
         return mine == (tool.get("name"), tool.get("description"), tool.get("parameters"))
 
@@ -46,12 +46,12 @@ class CustomerScenario(BaseModel):
     task_instructions: str = ""
     representative_domain: str = ""
 
-    #: Whether the policy says that such a customer is to be transferred.
+    #: Whether the policy requires that this customer is transferred.
     outside_policy_scope: bool = False
 
 
 class ConversationTask(ludus.Task):
-    """One conversation. The prompt must hold the policy, and the tools on offer must be those that are defined."""
+    """One conversation. The prompt must hold the policy, and the offered tools must equal the defined tools."""
 
     policy: str
     definitions: list[ToolDefinition] = Field(alias="tools")
@@ -62,13 +62,13 @@ class ConversationTask(ludus.Task):
     initial_user_message: str | None = None
 
     @model_validator(mode="after")
-    def _says_what_it_means(self) -> Self:
+    def _prompt_and_tools_match(self) -> Self:
         prompt = "\n".join(texts_of(item) for item in self.input if item.get("role") in ("system", "developer"))
         if f"<policy>\n{self.policy}\n</policy>" not in prompt:
-            raise ValueError("the system message does not hold the policy between <policy> and </policy>")
+            raise ValueError("the system message must hold the row's policy between <policy> and </policy>")
         offered = self.tools or []
         if len(offered) != len(self.definitions) or not all(
             mine.offered_as(tool) for mine, tool in zip(self.definitions, offered, strict=True)
         ):
-            raise ValueError("responses_create_params.tools are not the tools of the row")
+            raise ValueError("responses_create_params.tools must equal the row's tools")
         return self

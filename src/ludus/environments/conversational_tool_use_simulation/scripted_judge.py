@@ -1,8 +1,8 @@
-"""A judge without a model, for qualification and demos: it goes by rules that fit the simulated tools' fixed results.
+"""A judge without a model, for qualification and demos. Its rules fit the fixed results of the simulated tools.
 
-It finds no fault with single steps. Over the whole conversation it wants a tool to have been called and the customer to
-have been told its result, or the customer handed over by a call where that is expected. It reads only what stands
-between the marks of the prompt, and says so when they are not in order.
+Every single step passes. The whole conversation passes if the representative called a tool and told the customer every
+result, or, where a transfer is expected, called the transfer tool. The judge reads only the text between the prompt's
+marks, and fails if the marks are missing.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from ludus.errors import Failure
 from ludus.model import Request
 from ludus.response import texts_of
 
-_HAND_OVER = "transfer_to_human_agent"
+_TRANSFER = "transfer_to_human_agent"
 
 
 def respond(request: Request) -> str:
-    """The reply to a question of `judging`."""
+    """The reply to a prompt of `judging`."""
     prompt = texts_of(request.input[-1])
     mark = prompt.partition("\n")[0].rpartition(" ")[2]
     if f"\nBEGIN THE STEP {mark}\n" in prompt:
-        return _said(True)
+        return _verdict(True)
     steps, end, question = prompt.partition(f"\nBEGIN STEPS {mark}\n")[2].partition(f"\nEND STEPS {mark}\n")
     if not end:
-        raise Failure("bad_prompt", "the scripted judge finds no steps between marks")
+        raise Failure("bad_prompt", "the scripted judge found no BEGIN STEPS and END STEPS marks in the prompt")
     success = _served([orjson.loads(line) for line in steps.split("\n")], "must be transferred" in question)
     if "three parts" in question:
         fine, verdict = ({"success": good, "explanation": "by rule"} for good in (True, success))
         return orjson.dumps({"customer": fine, "tools": fine, "representative": verdict}).decode()
-    return _said(success)
+    return _verdict(success)
 
 
-def _served(steps: list[dict[str, Any]], hand_over: bool) -> bool:
+def _served(steps: list[dict[str, Any]], transfer: bool) -> bool:
     called = {step["content"]["name"] for step in steps if step["type"] == "tool_call"}
-    if hand_over:
-        return _HAND_OVER in called
+    if transfer:
+        return _TRANSFER in called
     results = [str(step["content"]["output"]) for step in steps if step["type"] == "tool_execution"]
     told = "\n".join(step["content"] for step in steps if step["source"] == "agent" and step["type"] == "text")
     return bool(results) and all(orjson.loads(result).get("output", "-") in told for result in results)
 
 
-def _said(success: bool) -> str:
+def _verdict(success: bool) -> str:
     return orjson.dumps({"success": success, "explanation": "by rule"}).decode()

@@ -1,4 +1,4 @@
-"""A finished conversation as steps: who did what, in order, with the words that ended it."""
+"""A finished conversation as steps in order: messages, calls, results, and the closing message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Source = Literal["user", "agent", "environment"]
 
 @dataclass(frozen=True)
 class Step:
-    """One message, call or result. `given` ones were there before the conversation began, and are nobody's doing."""
+    """One message, call or result. A `given` step comes from the row's input, and is not judged."""
 
     source: Source
     type: Literal["text", "tool_call", "tool_execution"]
@@ -23,12 +23,12 @@ class Step:
     given: bool = False
 
     def shown(self) -> dict[str, Any]:
-        """How a judge sees it."""
+        """The step as the judge sees it."""
         return {"source": self.source, "type": self.type, "content": self.content}
 
 
 def steps_of(task: Task, response: Response, ending: Ending | None) -> list[Step]:
-    """All steps of a conversation. Reasoning and blank messages are none."""
+    """All steps of a conversation, without reasoning and blank messages."""
     found = [step for item in task.input for step in _steps(item, given=True)]
     found += [step for item in response.output for step in _steps(item, given=False)]
     if ending is not None and ending.closing:

@@ -1,6 +1,6 @@
-"""The customer without a model, as `environment.yaml` names it.
+"""The default customer of `environment.yaml`, played without a model.
 
-It says why it is there, and then asks the representative to go on, for ever.
+It states its reason for contact, and then answers "Please continue." every time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A model that plays the tools: it is told the policy, the customer and every earlier result, and makes up the next.
+"""A model that plays the tools: it sees the policy, the customer and all earlier results, and invents the next result.
 
-What it writes must be JSON of the tool's `returns`, or it is asked again. Without a model the result is a fixed text.
+A result that is not JSON of the tool's `returns` schema is retried. Without a model, every result is a fixed text.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class ToolSimulator:
         self._tools = {tool.name: tool for tool in task.definitions}
         self._model, self._params, self._attempts, self._seed = model, params, attempts, seed
         self._history = Items([{"role": "system", "content": _system(task)}])
-        self._heard = 0
-        self._said: list[str] = []
+        self._read = 0
+        self._new_lines: list[str] = []
         self._calls: dict[str, Item] = {}
         self._requests = 0
 
     def copy(self) -> Self:
-        """The same tools for another conversation that has come as far as this one."""
+        """A copy with the same history, for a forked conversation."""
         twin = copy.copy(self)
-        twin._history, twin._said, twin._calls = self._history.since(0), list(self._said), dict(self._calls)
+        twin._history, twin._new_lines, twin._calls = self._history.since(0), list(self._new_lines), dict(self._calls)
         return twin
 
     async def run(self, items: list[Item], name: str, arguments: str) -> str | None:
-        """What the tool returns; None where no attempt fits its schema."""
+        """The tool's result; None if no attempt fits the schema."""
         if self._model is None:
             return encode({"output": f"Simulated result for {name}."}).decode()
-        self._listen(items)
+        self._read_new(items)
         self._call(name, arguments)
         for _ in range(self._attempts):
             text = await self._reply()
@@ -50,25 +50,25 @@ class ToolSimulator:
                 return text
         return None
 
-    def _listen(self, items: list[Item]) -> None:
-        """Take in what was said since the last call, and results that were there before the conversation began."""
-        for item in items[self._heard :]:
+    def _read_new(self, items: list[Item]) -> None:
+        """Read the items since the last call. The first call also reads the results of the row's input."""
+        for item in items[self._read :]:
             kind, name = item.get("type"), str(item.get("call_id"))
             if kind == "function_call":
                 self._calls[name] = item
-            elif kind == "function_call_output" and self._heard == 0 and name in self._calls:
+            elif kind == "function_call_output" and self._read == 0 and name in self._calls:
                 call = self._calls[name]
                 self._call(call["name"], call["arguments"])
                 self._history.append({"role": "assistant", "content": str(item.get("output"))})
             elif is_message(item) or item.get("role") == "user":
                 who = "Representative" if is_message(item) else "Customer"
-                self._said.append(f"{who}: {texts_of(item)}")
-        self._heard = len(items)
+                self._new_lines.append(f"{who}: {texts_of(item)}")
+        self._read = len(items)
 
     def _call(self, name: str, arguments: str) -> None:
-        pending = {"since_the_last_result": self._said, "call": name, "arguments": arguments}
+        pending = {"since_the_last_result": self._new_lines, "call": name, "arguments": arguments}
         self._history.append({"role": "user", "content": encode(pending).decode()})
-        self._said = []
+        self._new_lines = []
 
     async def _reply(self) -> str:
         assert self._model is not None
