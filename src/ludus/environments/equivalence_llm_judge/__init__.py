@@ -1,1 +1,1 @@
-"""Open questions whose answers are compared by a judge."""
+"""Open questions; a judge compares each answer with the expected one."""

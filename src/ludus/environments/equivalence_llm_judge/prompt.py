@@ -1,8 +1,8 @@
-"""What the judge of open answers is asked."""
+"""The judge's prompt."""
 
 from __future__ import annotations
 
-#: For any pair of labels; a template of one's own may use the same fields.
+#: Works with any pair of labels. Your own template may use the same fields.
 TEMPLATE = """\
 Grade an answer to a question. You are given the question, answer A, which is known to be right, and answer B, which is
 to be graded. Decide whether B gives the same final answer as A.

@@ -1,4 +1,4 @@
-"""How qualification answers open questions, with a scripted judge that quotes what it is given and compares texts."""
+"""How qualification answers open questions. A scripted judge quotes the answer and compares texts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ settings = {"resources.judge": "scripted:ludus.qualify.judge"}
 
 
 def gold(task: Any) -> str | None:
-    """The expected answer, wherever the row keeps it."""
+    """The expected answer."""
     return task.key or None
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """What the scripted judge takes for the same; a real judge takes more."""
+    """Answers that the scripted judge finds equal; a real judge accepts more."""
     return (
         {"case": _answer(task, task.key.upper()), "after_prose": "Let me think.\n\n" + _answer(task, task.key)}
         if (task.pattern)
@@ -22,7 +22,7 @@ def preserving(task: Any) -> dict[str, Any]:
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """Other answers, with and without words for the judge."""
+    """Wrong answers, with and without text that tries to persuade the judge."""
     wrong = "something else entirely"
     texts = {"other": wrong, "negation": f"not {task.key}", "hedged": f"{task.key} or {wrong}"}
     texts |= {

@@ -1,8 +1,8 @@
-"""An open question. The model answers in its own words, and a judge decides whether that means the expected answer.
+"""An open question. A judge decides whether the model's answer means the same as the expected answer.
 
-What the judge sees of the answer is what a pattern finds in the last message, or all of it: rows that came with a
-prompt template bring their pattern along. The judge may be asked a second time, with the answers exchanged where it
-found them equal, or with the whole message where it found what the pattern had cut out different.
+The judge sees the part of the last message that a pattern finds, or the whole message. Rows made from a prompt template
+bring their pattern. A second question can confirm an equal verdict with the answers swapped, or check a different
+verdict again with the whole message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ludus.response import Item, is_message
 
 @dataclass
 class Shared:
-    """What all rollouts use."""
+    """What all rollouts share."""
 
     judge: Judge | None
     rubric: Rubric
@@ -34,7 +34,7 @@ class Shared:
 
 
 class Equivalence(Resources):
-    """No tools and no state: the text is judged as it is."""
+    """No tools and no state: only the last message is judged."""
 
     class Task(ludus.Task):
         expected_answer: str | None = None
@@ -43,12 +43,12 @@ class Equivalence(Resources):
 
         @property
         def key(self) -> str:
-            """The expected answer, which older rows keep in their metadata."""
+            """The expected answer; older rows keep it in `metadata`."""
             return str(self.expected_answer or (self.metadata or {}).get("expected_answer") or "")
 
         @property
         def pattern(self) -> str | None:
-            """Where the prompt template of this row asks for the answer."""
+            """The row's regular expression for the place where its prompt asks for the answer."""
             found = (self.template_metadata or {}).get("output_regex")
             return found if isinstance(found, str) and found else None
 
@@ -59,29 +59,29 @@ class Equivalence(Resources):
         judge_not_equal_label: str = "[[A!=B]]"
         judge_system_message: str | None = None
 
-        #: A prompt of one's own, as a text or as a file. See `Rubric` for the fields that it may use.
+        #: Your own prompt, as a text or as a file. `Rubric` lists the fields that it may use.
         judge_prompt_template: str | None = None
         judge_prompt_template_fpath: Path | None = None
 
-        #: Patterns whose last match is the question, or the answer, instead of the whole text.
+        #: Patterns whose last match replaces the whole text as the question, or as the answer.
         question_extract_regex: str | None = None
         response_extract_regex: str | None = None
 
-        #: Whether a row's own pattern comes before `response_extract_regex`.
+        #: Whether the row's pattern takes precedence over `response_extract_regex`.
         use_per_record_regex: bool = True
 
-        #: Show the whole message where the expected answer has more characters and the row has a pattern.
+        #: If the row has a pattern and its expected answer is longer than this, show the whole message.
         extraction_length_threshold: NonNegativeInt | None = None
 
-        #: Where the judge finds the answers equal, ask again with the two exchanged.
+        #: If the judge finds the answers equal, ask again with the two swapped.
         check_twice_swap: bool = False
         reward_if_swap_fails: float = 0.0
 
-        #: Where the judge finds what a row's pattern cut out different, ask again with the whole message.
+        #: If the judge finds the text that a row's pattern extracted different, ask again with the whole message.
         check_full_generation_on_fail: bool = False
         reward_if_full_generation_succeeds: float = 0.0
 
-        #: What the judge is shown in place of an empty message, with `compat`.
+        #: With `compat`, the judge sees this in place of an empty message.
         msg_extraction_failure: str = "[there is no answer]"
 
     config: Config
@@ -108,29 +108,29 @@ class Equivalence(Resources):
         if not self.config.compat and not (whole and task.key):
             mask = None if task.key else "the row has no expected answer"
             return Verdict(0.0, expected_answer=task.key, judge_evaluations=[], mask=mask)
-        question = await self._found(self.config.question_extract_regex, self._question(task))
-        answer = await self._found(self._pattern(task), whole)
+        question = await self._extract(self.config.question_extract_regex, self._question(task))
+        answer = await self._extract(self._pattern(task), whole)
         reward, records = await self._judged(task, question, answer or self.config.msg_extraction_failure, whole)
         return Verdict(reward, expected_answer=task.key, judge_evaluations=records, judge_usage=judge_usage(records))
 
     async def _judged(self, task: Task, question: str, answer: str, whole: str) -> tuple[float, list[dict[str, Any]]]:
-        config, skipped = self.config, self._too_long(task)
+        config, whole_shown = self.config, self._too_long(task)
 
         async def ask(text: str, **how: Any) -> Evaluation:
             judge = require_judge(self.shared.judge)
             return await judge.compare(self.shared.rubric, question, task.key, text, **how)
 
         first = await ask(answer)
-        if first.equal and config.check_twice_swap and not skipped:
+        if first.equal and config.check_twice_swap and not whole_shown:
             second = await ask(answer, swapped=True)
             return (1.0 if second.equal else config.reward_if_swap_fails), first.records + second.records
-        if first.equal or skipped or not (config.check_full_generation_on_fail and task.pattern):
+        if first.equal or whole_shown or not (config.check_full_generation_on_fail and task.pattern):
             return float(first.equal), first.records
         second = await ask(whole or config.msg_extraction_failure, again=True)
         return (config.reward_if_full_generation_succeeds if second.equal else 0.0), first.records + second.records
 
     def _too_long(self, task: Task) -> bool:
-        """Whether the row's pattern is set aside because so long an answer is not cut out well."""
+        """Whether the row's pattern is ignored because the expected answer is above `extraction_length_threshold`."""
         limit = self.config.extraction_length_threshold
         by_row = self.config.use_per_record_regex and task.pattern is not None
         return by_row and limit is not None and len(task.key) > limit
@@ -142,13 +142,13 @@ class Equivalence(Resources):
         return own or self.config.response_extract_regex
 
     def _question(self, task: Task) -> str:
-        """What the user asked last. The reference finds no question where the input is one text."""
+        """The last user message. The reference finds no question if the input is a single text."""
         if self.config.compat and isinstance(task.responses_create_params["input"], str):
             return ""
         return next((_text(item) for item in reversed(task.input) if item.get("role") == "user"), "")
 
-    async def _found(self, pattern: str | None, text: str) -> str:
-        """The last match: its first group that holds anything, or all of it. The whole text where nothing matches."""
+    async def _extract(self, pattern: str | None, text: str) -> str:
+        """The last match (its first non-empty group, or all of it); the whole text if nothing matches."""
         if not pattern or not text:
             return text
         try:
@@ -173,7 +173,7 @@ def _template(config: Equivalence.Config) -> str:
 
 
 def _last_message(response: Response) -> str:
-    """The text of the last message, its parts on lines of their own."""
+    """The text of the last message, one line for each part."""
     last = next((item for item in reversed(response.output) if is_message(item)), None)
     return _text(last) if last is not None else ""
 
