@@ -1,1 +1,1 @@
-"""A weather service whose tool is found over MCP."""
+"""A weather service whose tool an agent can find over MCP."""

@@ -1,4 +1,4 @@
-"""How qualification plays the weather service: ask about the right city, and say what it said."""
+"""How qualification plays the weather service: ask about the right city, then repeat the result."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 
 def oracle(task: Any) -> list[Any]:
-    """Ask, then repeat."""
+    """Call the tool, then repeat its sentence."""
     return [_ask(_city(task)), _sentence(_city(task))]
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The same call and the same sentence in other dress."""
+    """The same call and sentence in another case, inside prose, or after other calls."""
     city = _city(task)
     return {
         "capitals": [_ask(city.upper()), _sentence(city).upper()],
@@ -22,7 +22,7 @@ def preserving(task: Any) -> dict[str, Any]:
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """One half without the other, and both halves about something else."""
+    """The call without the sentence, the sentence without the call, and the wrong city."""
     city = _city(task)
     return {
         "never_asked": _sentence(city),

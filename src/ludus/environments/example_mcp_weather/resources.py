@@ -1,7 +1,7 @@
-"""A weather service. The model is to ask it about one city, and to say in its answer what the service said.
+"""A weather service. The model must ask about one city and repeat the service's sentence in its answer.
 
-Rows of this environment list no tools, because an agent finds them over MCP. In this process there is nothing to find:
-a row with an empty list is offered what the environment has.
+Rows of this environment have an empty `tools` list, because an agent finds the tools over MCP. Here such a row offers
+all tools of the environment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ludus.response import is_message, texts_of
 
 
 class Metadata(BaseModel):
-    """What the verifier reads of a row."""
+    """The part of a row that the verifier reads."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -24,14 +24,14 @@ class Metadata(BaseModel):
 
 
 class Weather(Resources):
-    """It is sunny everywhere; what counts is who was asked about."""
+    """A service that says every city is sunny, and remembers which cities the model asked about."""
 
     class Task(ludus.Task):
         verifier_metadata: Metadata = Metadata()
 
         @property
         def tools(self) -> list[dict[str, Any]] | None:
-            """The tools this row offers; None, which means those of the environment, when it lists none."""
+            """The tools that the row lists; None, which offers all tools of the environment, if the list is empty."""
             return super().tools or None
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
@@ -63,5 +63,5 @@ class Weather(Resources):
 
 
 def weather_in(city: str) -> str:
-    """The sentence that the service has for a city."""
+    """The service's sentence for a city."""
     return f"The weather in {city} is sunny and 72 F."

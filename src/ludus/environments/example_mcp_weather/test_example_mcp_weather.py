@@ -1,4 +1,4 @@
-"""One call, one sentence, and tools that a row does not list."""
+"""The weather service: one call, one sentence, and rows with an empty tool list."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def verdict_on(city: str, *texts: str, row: dict[str, Any] = ROW) -> Verdi
     return verdict
 
 
-def test_asking_and_repeating_earns_the_reward() -> None:
+def test_calling_the_tool_and_repeating_its_sentence_earns_the_reward() -> None:
     rollout = play(ask("Bergen"), SENTENCE)
     assert rollout.reward == 1.0
     assert rollout.response is not None
@@ -45,7 +45,7 @@ def test_asking_and_repeating_earns_the_reward() -> None:
     assert json.loads(output) == {"weather": SENTENCE}
 
 
-def test_one_half_without_the_other_earns_nothing() -> None:
+def test_the_call_or_the_sentence_alone_earns_nothing() -> None:
     assert play(SENTENCE).reward == 0.0
     assert play(ask("Bergen"), "Sunny.").reward == 0.0
     assert play(ask("Oslo"), SENTENCE).reward == 0.0
@@ -54,7 +54,7 @@ def test_one_half_without_the_other_earns_nothing() -> None:
 
 
 @pytest.mark.parametrize("tools", [[], None])
-def test_a_row_that_lists_no_tools_offers_the_environment_s(tools: list[Any] | None) -> None:
+def test_a_row_that_lists_no_tools_offers_the_environments_tools(tools: list[Any] | None) -> None:
     params: dict[str, Any] = {"input": "What is the weather in Bergen?"}
     offered: list[Any] = []
 
@@ -76,7 +76,7 @@ def test_a_row_that_lists_other_tools_offers_only_those() -> None:
     assert rollout.verdict.values["tool_call_seen"] is False
 
 
-async def test_the_verdict_says_which_half_is_missing() -> None:
+async def test_the_verdict_says_whether_the_call_or_the_sentence_is_missing() -> None:
     verdict = await verdict_on("Bergen", "Sunny.")
     assert verdict.values == {
         "expected_weather": SENTENCE,
@@ -86,18 +86,18 @@ async def test_the_verdict_says_which_half_is_missing() -> None:
     assert (await verdict_on("Oslo", SENTENCE)).values["final_response_mentions_weather"] is True
 
 
-async def test_case_does_not_matter_and_the_sentence_may_stand_in_any_message() -> None:
+async def test_case_is_ignored_and_the_sentence_may_be_in_any_message() -> None:
     assert (await verdict_on("BERGEN", SENTENCE.upper())).reward == 1.0
     assert (await verdict_on("Bergen", f"I see: {SENTENCE}", "Anything else?")).reward == 1.0
     street = {**ROW, "verifier_metadata": {"expected_city": "Straße"}}
     assert (await verdict_on("STRASSE", "The weather in STRASSE is sunny and 72 F.", row=street)).reward == 1.0
 
 
-async def test_a_sentence_torn_between_two_messages_is_none() -> None:
+async def test_a_sentence_split_over_two_messages_does_not_count() -> None:
     assert (await verdict_on("Bergen", SENTENCE[:20], SENTENCE[20:])).reward == 0.0
 
 
-async def test_other_items_are_not_the_answer() -> None:
+async def test_the_sentence_counts_only_in_an_assistant_message() -> None:
     call = function_call("get_weather", {"city": "Bergen"}, call_id="call_1")
     echoed = {"role": "user", "type": "message", "content": SENTENCE}
     verdict = await judge(NAME, ROW, Response.of(call, function_call_output("call_1", SENTENCE), echoed))
@@ -106,7 +106,7 @@ async def test_other_items_are_not_the_answer() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", "{}", "[]", "null", "not JSON", '{"city": 5}', '{"town": "Bergen"}'])
-async def test_a_wrong_call_is_told_to_the_model_and_counts_for_nothing(arguments: str) -> None:
+async def test_a_wrong_call_gets_an_error_and_does_not_count(arguments: str) -> None:
     session = Weather()
     output = json.loads(await session.call("get_weather", arguments))
     assert "detail" in output or "error" in output
@@ -114,7 +114,7 @@ async def test_a_wrong_call_is_told_to_the_model_and_counts_for_nothing(argument
 
 
 @pytest.mark.parametrize("city", ["", "x" * 100_000, "{0.__class__}", "Ber\x00gen", "\\", "'; DROP TABLE--"])
-async def test_a_strange_city_is_only_a_text(city: str) -> None:
+async def test_any_text_can_be_a_city(city: str) -> None:
     row = {**ROW, "verifier_metadata": {"expected_city": city}}
     assert (await verdict_on(city, f"The weather in {city} is sunny and 72 F.", row=row)).reward == 1.0
     assert (await verdict_on(city, "Sunny.", row=row)).reward == 0.0
@@ -126,7 +126,7 @@ async def test_a_row_without_a_city_means_paris() -> None:
 
 
 @pytest.mark.parametrize("metadata", [{"expected_city": 5}, {"expected_city": None}, "Paris", []])
-async def test_a_row_whose_city_is_no_text_is_refused(metadata: Any) -> None:
+async def test_a_row_whose_city_is_not_a_text_is_refused(metadata: Any) -> None:
     verdict = await judge(NAME, {**ROW, "verifier_metadata": metadata}, SENTENCE)
     assert isinstance(verdict, Failure)
     assert verdict.kind == "bad_row"
@@ -143,7 +143,7 @@ def test_rollouts_at_the_same_time_do_not_see_each_other() -> None:
     assert rewards == {"What is the weather in Bergen?": 1.0, "Guess.": 0.0}
 
 
-def test_the_shipped_rows_and_the_public_ones_can_be_solved_as_they_are() -> None:
+def test_the_example_rows_and_the_public_rows_can_be_solved() -> None:
     shipped = [json.loads(line) for line in Environment.load(NAME).dataset().read_text().splitlines()]
     solve_all(shipped)
     solve_all(list(shared_rows(NAME)))

@@ -1,1 +1,1 @@
-"""Several lookups and one submission, in order."""
+"""Look up several values, then submit them in order."""

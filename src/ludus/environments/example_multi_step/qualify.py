@@ -1,4 +1,4 @@
-"""How qualification plays the synonyms: the values of all of them, submitted in order."""
+"""How qualification plays: look up every synonym and submit the values in order."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 
 def oracle(task: Any) -> list[Any]:
-    """Look every synonym up and submit the values."""
+    """Look up every synonym and submit the values."""
     calls = [{"call": "get_synonym_value", "arguments": {"synonym": word}} for word in task.expected_synonyms]
     return [*calls, *_submitting(_values(task))]
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The same submission reached in other ways."""
+    """The right submission without lookups, and after a wrong submission."""
     values = _values(task)
     wrong_first = {"call": "extract_synonym_values", "arguments": {"synonym_values": [1, 2]}}
     return {"without_looking_up": _submitting(values), "corrected": [wrong_first, *_submitting(values)]}
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """Another order, other values, the trap, and submissions that are none."""
+    """Another order, wrong values, the minefield, and submissions that cannot be read."""
     values = _values(task)
     wrong = {
         "order": values[::-1],

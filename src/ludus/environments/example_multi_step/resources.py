@@ -1,6 +1,6 @@
-"""A list of synonyms; the model looks up a value for each one that fits and submits the values in the list's order.
+"""The model looks up a value for each synonym of a word and submits the values in the list's order.
 
-The word itself has a value too, and looking that up instead is the trap: the minefield.
+The word itself has a value too. Submitting that value is the trap, called the minefield.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INTEGERS = TypeAdapter(list[int])
 
 
 class Synonyms(Resources):
-    """Values of words, and a place to submit them. Nothing is remembered: the transcript says what was submitted."""
+    """Tools to look up and to submit values. There is no state: the verifier reads submissions from the transcript."""
 
     class Task(ludus.Task):
         id: Integer
@@ -40,7 +40,7 @@ class Synonyms(Resources):
     async def verify(self, task: Task, response: Response) -> Verdict:
         submitted, as_integers = _submission(response)
         if not self.config.compat:
-            submitted = [None if isinstance(value, bool) else value for value in submitted]  # to Python, True is 1
+            submitted = [None if isinstance(value, bool) else value for value in submitted]  # in Python, True == 1
         expected = task.expected_synonym_values
         accurate = submitted == expected
         overlap = len({*submitted} & {*expected}) / len(expected)
@@ -57,7 +57,7 @@ class Synonyms(Resources):
 def _submission(response: Response) -> tuple[list[Any], list[int]]:
     """The values of the last submission as the model wrote them, and as integers.
 
-    A submission that cannot be read as a list of integers counts as none.
+    Both are empty if the submission is not a list of integers.
     """
     calls = [call for call in response.function_calls if call.get("name") == "extract_synonym_values"]
     try:

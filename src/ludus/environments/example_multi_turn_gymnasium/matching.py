@@ -1,7 +1,7 @@
-"""Whether an answer says what was expected.
+"""Whether an answer gives the expected text.
 
-The expected text has to stand in the answer, in any case. That alone would be earned by "12" where 2 is right, by
-"anything but 2", and by counting from 1 to 100; so it has to stand by itself, not be denied, and not be one of a list.
+The answer must contain the expected text, in upper or lower case. If 2 is right, "12", "anything but 2" and counting
+from 1 to 100 contain it too. So the text must also be a whole word or number, not denied, and not one of a list.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from itertools import islice, pairwise
 
-#: How many other numbers an answer may hold that nobody mentioned before.
+#: How many other numbers an answer may contain that are not in the questions.
 OTHER_NUMBERS = 12
 
-#: How far around a mention is looked, and at how many mentions.
+#: How many characters around a mention are checked, and how many mentions.
 NEAR = 80
 MENTIONS = 1000
 
@@ -29,7 +29,7 @@ _SEPARATORS = {",", ";", "/", "|", "...", "\u2026", "or", "and"}
 
 
 def says(text: str, expected: str, asked: str) -> bool:
-    """Whether an answer to what was `asked` says what was expected."""
+    """Whether `text` gives the `expected` answer to the questions in `asked`."""
     text, expected = text.lower(), expected.lower()
     if _NUMBER.fullmatch(expected.strip()) and _is_one_of_many(text, expected.strip(), asked):
         return False
@@ -47,7 +47,7 @@ def _mentions(text: str, expected: str) -> Iterator[tuple[int, int]]:
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether a mention is no part of a longer word or number. A plural is the same word, and a unit ends a number."""
+    """Whether a mention is a whole word or number. A plural s may follow a word, and a unit a number."""
     before, after = text[max(0, start - 2) : start], text[end : end + 3]
     if text[start].isdigit():
         if before[-1:].isdigit() or (before[-1:] in (".", ",", "/") and before[:1].isdigit()):
@@ -62,7 +62,7 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 
 
 def _is_one_of_many(text: str, expected: str, asked: str) -> bool:
-    """Whether a number was given beside another one, as in a list, or among many that nobody asked about."""
+    """Whether a number is next to another in a list, or among many numbers that the questions do not mention."""
     found = list(_NUMBER.finditer(text))
     others = {number[0] for number in found} - set(_NUMBER.findall(asked)) - {expected}
     return len(others) > OTHER_NUMBERS or any(
@@ -72,6 +72,6 @@ def _is_one_of_many(text: str, expected: str, asked: str) -> bool:
 
 
 def _is_list(between: str) -> bool:
-    """Whether what stands between two numbers only puts them beside each other: `20, 21` and `20 or 21`."""
+    """Whether the text between two numbers makes them a list: `20, 21` or `20 or 21`."""
     spaced = re.sub(r"([,;/|])", r" \1 ", between.translate(_EMPHASIS))
     return bool(between) and "\n" not in between and all(word in _SEPARATORS for word in spaced.split())

@@ -1,4 +1,4 @@
-"""How qualification holds these conversations: anything in between, and the expected answer last."""
+"""How qualification plays: any text for the earlier questions, and the expected answer last."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any
 
 
 def answer(task: Any, text: str) -> list[str]:
-    """A final answer, after something to every question before it."""
+    """A final answer, after a filler for every earlier question."""
     return ["One moment."] * len(task.follow_ups) + [text]
 
 
 def oracle(task: Any) -> list[str]:
-    """The expected answer when it is asked for."""
+    """The expected answer as the last turn."""
     return answer(task, task.expected_answer)
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The answer in a sentence, in another case, in bold, and after a detour."""
+    """The answer in a sentence, in upper case, in bold, with a reason, and after a denial of something else."""
     gold = task.expected_answer
     texts = {
         "sentence": f"The answer is {gold}.",
@@ -29,7 +29,7 @@ def preserving(task: Any) -> dict[str, Any]:
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """Another answer, a longer one, a denial, and the right one too early."""
+    """No answer, a denial, part of a longer word or number, a list, and the right answer too early."""
     gold = task.expected_answer
     texts = {
         "nothing": "I cannot tell.",

@@ -1,4 +1,4 @@
-"""A question, then follow-up questions that build on the answers; what counts is what the last answer says."""
+"""A question, then fixed follow-up questions, one per turn. Only the last answer is judged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ludus.response import texts_of
 
 
 class FollowUps(Game):
-    """The user of a conversation who asks what the row says, whatever is answered."""
+    """A user who asks the row's follow-up questions, whatever the model answers."""
 
     class Task(ludus.Task):
         follow_ups: list[str] = []
@@ -22,7 +22,7 @@ class FollowUps(Game):
         @model_validator(mode="before")
         @classmethod
         def _may_be_nested(cls, row: Any, info: ValidationInfo) -> Any:
-            """Some rows keep what is theirs under `verifier_metadata`; the reference reads the top level only."""
+            """Some rows keep these fields in `verifier_metadata`; the reference reads the top level only."""
             nested = row.get("verifier_metadata") if isinstance(row, dict) and not _compat(info) else None
             return {**nested, **row} if isinstance(nested, dict) else row
 
@@ -33,11 +33,11 @@ class FollowUps(Game):
             return str(value) if number and not _compat(info) else value
 
     async def reset(self, task: Task) -> None:
-        self._waiting = list(task.follow_ups)
+        self._remaining = list(task.follow_ups)
 
     async def step(self, task: Task, response: Response) -> Step:
-        if self._waiting:
-            return Step(self._waiting.pop(0))
+        if self._remaining:
+            return Step(self._remaining.pop(0))
         return Step(reward=float(self._right(task, response.output_text)), terminated=True)
 
     async def verify(self, task: Task, response: Response) -> Verdict:

@@ -1,4 +1,4 @@
-"""Follow-up questions: they come in order whatever is said, and the last answer counts."""
+"""Follow-up questions come in order whatever the answers are, and only the last answer counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def play(*turns: Any, row: dict[str, Any] = ROW, **options: Any) -> Rollout:
     return ludus.collect(NAME, model=ScriptedModel(list(turns)), input=[row], **options).rollouts[0]
 
 
-async def rewarded(text: str, row: dict[str, Any] = ONE, **settings: Any) -> float:
+async def reward_for(text: str, row: dict[str, Any] = ONE, **settings: Any) -> float:
     verdict = await judge(NAME, row, text, **settings)
     assert isinstance(verdict, Verdict), verdict
     return verdict.reward
@@ -51,7 +51,7 @@ def test_the_right_answer_too_early_earns_nothing() -> None:
     assert play("17", {"items": []}).reward == 0.0
 
 
-def test_a_conversation_that_is_cut_short_is_truncated_without_reward() -> None:
+def test_a_conversation_stopped_early_is_truncated_with_reward_0() -> None:
     rollout = play("17", settings={"agent.max_steps": 1})
     assert (rollout.reward, rollout.stop_reason) == (0.0, "max_steps")
     assert rollout.verdict is not None
@@ -80,62 +80,62 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("text", RIGHT)
-async def test_the_answer_may_stand_anywhere(text: str) -> None:
-    assert await rewarded(text) == 1.0
-    assert await rewarded(text, compat=True) == 1.0
+async def test_the_answer_may_be_anywhere_in_the_text(text: str) -> None:
+    assert await reward_for(text) == 1.0
+    assert await reward_for(text, compat=True) == 1.0
 
 
 @pytest.mark.parametrize("text", ["", " ", "21", "twenty", "2 0", "Let me see."])
 async def test_another_answer_earns_nothing(text: str) -> None:
-    assert await rewarded(text) == 0.0
-    assert await rewarded(text, compat=True) == 0.0
+    assert await reward_for(text) == 0.0
+    assert await reward_for(text, compat=True) == 0.0
 
 
 @pytest.mark.parametrize("text", ["2020", "120", "20.5", "1,020", "20,000", "-20", "3/20", "\u221220"])
-async def test_inside_a_longer_word_or_number_it_is_not_said_except_in_compat(text: str) -> None:
-    assert await rewarded(text) == 0.0
-    assert await rewarded(text, compat=True) == 1.0
+async def test_part_of_a_longer_word_or_number_does_not_count_except_in_compat(text: str) -> None:
+    assert await reward_for(text) == 0.0
+    assert await reward_for(text, compat=True) == 1.0
     iron = {**ONE, "expected_answer": "iron"}
-    assert await rewarded("the environment", iron) == 0.0
-    assert await rewarded("the environment", iron, compat=True) == 1.0
-    assert await rewarded("Irons are made of IRON", iron) == 1.0
+    assert await reward_for("the environment", iron) == 0.0
+    assert await reward_for("the environment", iron, compat=True) == 1.0
+    assert await reward_for("Irons are made of IRON", iron) == 1.0
 
 
 @pytest.mark.parametrize("text", ["not 20", "It isn't 20.", "Anything but 20", "It is not equal to **20**", "never 20"])
-async def test_a_denied_answer_is_not_given_except_in_compat(text: str) -> None:
-    assert await rewarded(text) == 0.0
-    assert await rewarded(text, compat=True) == 1.0
+async def test_a_denied_answer_does_not_count_except_in_compat(text: str) -> None:
+    assert await reward_for(text) == 0.0
+    assert await reward_for(text, compat=True) == 1.0
 
 
 LISTS = ["20 or 21", "19, 20, 21", "1 2 3 ... 20 21 22", "20/21", "18 and 20", " ".join(f"({n})" for n in range(30))]
 
 
 @pytest.mark.parametrize("text", LISTS)
-async def test_one_of_a_list_is_not_an_answer_except_in_compat(text: str) -> None:
-    assert await rewarded(text) == 0.0
-    assert await rewarded(text, compat=True) == 1.0
+async def test_a_number_in_a_list_does_not_count_except_in_compat(text: str) -> None:
+    assert await reward_for(text) == 0.0
+    assert await reward_for(text, compat=True) == 1.0
 
 
-async def test_blanks_count() -> None:
-    assert await rewarded("A  B", {**ONE, "expected_answer": "a b"}) == 0.0
-    assert await rewarded("A B", {**ONE, "expected_answer": "a b"}) == 1.0
+async def test_spaces_must_match_exactly() -> None:
+    assert await reward_for("A  B", {**ONE, "expected_answer": "a b"}) == 0.0
+    assert await reward_for("A B", {**ONE, "expected_answer": "a b"}) == 1.0
 
 
-async def test_a_number_may_be_expected_except_in_compat() -> None:
+async def test_the_expected_answer_may_be_a_number_except_in_compat() -> None:
     row = {**ONE, "expected_answer": 20}
-    assert await rewarded("20", row) == 1.0
+    assert await reward_for("20", row) == 1.0
     found = await judge(NAME, row, "20", compat=True)
     assert isinstance(found, Failure)
     assert found.kind == "bad_row"
     assert isinstance(await judge(NAME, {**ONE, "expected_answer": True}, "True"), Failure)
 
 
-async def test_nested_fields_are_read_except_in_compat() -> None:
+async def test_fields_in_verifier_metadata_are_read_except_in_compat() -> None:
     row = {**ROW, "verifier_metadata": {"follow_ups": [], "expected_answer": "20"}}
     del row["follow_ups"], row["expected_answer"]
-    assert await rewarded("20", row) == 1.0
-    assert await rewarded("20", row, compat=True) == 0.0
-    assert await rewarded("7", {**row, "expected_answer": "7"}) == 1.0
+    assert await reward_for("20", row) == 1.0
+    assert await reward_for("20", row, compat=True) == 0.0
+    assert await reward_for("7", {**row, "expected_answer": "7"}) == 1.0
 
 
 async def test_a_row_without_an_expected_answer_is_masked_except_in_compat() -> None:
@@ -162,13 +162,13 @@ async def test_parts_of_an_answer_are_read_as_one_text() -> None:
 
 
 @given(st.text(), st.text(min_size=1), st.text())
-def test_any_text_can_be_judged_and_never_says_what_is_not_in_it(text: str, expected: str, asked: str) -> None:
+def test_any_text_can_be_judged_and_must_contain_the_expected_text(text: str, expected: str, asked: str) -> None:
     if says(text, expected, asked):
         assert expected.lower() in text.lower()
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["It is {}.", "{}", "I think that {} is right", "= {}"]))
-def test_a_number_in_a_sentence_is_said(number: int, sentence: str) -> None:
+def test_a_number_in_a_sentence_counts(number: int, sentence: str) -> None:
     assert says(sentence.format(number), str(number), "How many?")
     assert not says(sentence.format(f"1{number}"), str(number), "How many?") or str(number) == f"1{number}"
 
@@ -182,11 +182,11 @@ def test_a_number_in_a_sentence_is_said(number: int, sentence: str) -> None:
         ("20 or " * 30_000, True),
     ],
 )
-def test_hostile_texts_are_read_in_one_go(text: str, said: bool) -> None:
+def test_hostile_texts_are_judged_in_linear_time(text: str, said: bool) -> None:
     assert says(text, "20", "") is said
 
 
-def test_the_shipped_rows_can_be_solved() -> None:
+def test_the_example_rows_can_be_solved() -> None:
     lines = Environment.load(NAME).dataset().read_text(encoding="utf-8").splitlines()
     tasks = {json.loads(line)["responses_create_params"]["input"][0]["content"]: json.loads(line) for line in lines}
 
@@ -207,5 +207,5 @@ async def test_verdicts_agree_with_the_reference() -> None:
     assert await disagreements(NAME) == []
 
 
-async def test_compat_agrees_with_the_reference_where_it_is_wrong() -> None:
+async def test_compat_agrees_with_the_reference_also_in_its_mistakes() -> None:
     assert await disagreements(NAME, compat=True) == []

@@ -1,4 +1,4 @@
-"""A counter with a starting value; the model is asked to bring it somewhere."""
+"""A counter with an initial value; the model must bring it to the expected value."""
 
 from __future__ import annotations
 

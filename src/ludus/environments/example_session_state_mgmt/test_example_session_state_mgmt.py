@@ -1,4 +1,4 @@
-"""The counter: graded by where it ends up, whatever was said about it."""
+"""The counter: only its final value counts, not what the model says."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def add(count: Any) -> dict[str, Any]:
 
 
 async def reward_after(arguments: str, row: dict[str, Any] = ROW, **settings: Any) -> float | None:
-    """The reward after one increment, or None where the row was refused."""
+    """The reward after one increment, or None if the row was refused."""
     call = function_call("increment_counter", arguments, call_id="call_1")
     verdict = await judge(NAME, row, ludus.Response.of(call, function_call_output("call_1", "")), **settings)
     return verdict.reward if isinstance(verdict, Verdict) else None
 
 
-def test_reaching_the_count_earns_the_reward_however_it_is_reached() -> None:
+def test_reaching_the_count_with_any_calls_earns_the_reward() -> None:
     assert play(add(3), "Done.").reward == 1.0
     assert play(add(1), add(2), "").reward == 1.0
     assert play({"calls": [{"name": "increment_counter", "arguments": {"count": 1}}] * 3}, "Done.").reward == 1.0
@@ -46,7 +46,7 @@ def test_missing_the_count_earns_nothing_whatever_the_model_claims() -> None:
     assert play({"call": "get_counter_value"}, "Done.").reward == 0.0
 
 
-def test_the_model_reads_what_it_wrote() -> None:
+def test_the_model_sees_the_results_of_its_calls() -> None:
     rollout = play(add(3), {"call": "get_counter_value"}, "Done.")
     assert rollout.response is not None
     outputs = [json.loads(item["output"]) for item in rollout.response.output if "output" in item]
@@ -63,13 +63,13 @@ async def test_a_malformed_call_changes_nothing(arguments: str) -> None:
     assert await reward_after(arguments) == 0.0
 
 
-async def test_a_count_as_text_is_refused_but_counted_in_compat() -> None:
+async def test_a_count_as_text_is_refused_except_in_compat() -> None:
     assert await reward_after('{"count": "3"}') == 0.0
     assert await reward_after('{"count": "3"}', compat=True) == 1.0
 
 
 @pytest.mark.parametrize("field", ["initial_count", "expected_count"])
-async def test_a_row_with_text_for_a_count_is_refused_but_read_in_compat(field: str) -> None:
+async def test_a_row_with_text_for_a_count_is_refused_except_in_compat(field: str) -> None:
     row = {**ROW, field: str(ROW[field])}
     with pytest.raises(ludus.UserError, match=field):
         play("Done.", row=row)
@@ -83,13 +83,13 @@ async def test_a_row_without_counts_is_refused() -> None:
     assert (verdict.kind, verdict.cause) == ("bad_row", "initial_count: Field required")
 
 
-async def test_a_session_is_always_opened_before_it_is_judged() -> None:
+async def test_a_rollout_without_calls_earns_its_reward_if_the_count_is_right() -> None:
     verdict = await judge(NAME, {**ROW, "expected_count": 2}, "Nothing to do.")
     assert isinstance(verdict, Verdict)
     assert verdict.reward == 1.0
 
 
-def test_the_shipped_rows_can_be_solved() -> None:
+def test_the_example_rows_can_be_solved() -> None:
     rows = Environment.load(NAME).dataset().read_bytes().splitlines()
     tasks = {texts_of(task.input[-1]): task for task in map(Counter.Task.model_validate_json, rows)}
 
@@ -112,5 +112,5 @@ async def test_verdicts_and_outputs_agree_with_the_reference() -> None:
     assert await disagreements(NAME) == []
 
 
-async def test_compat_agrees_with_the_reference_where_it_is_wrong() -> None:
+async def test_compat_agrees_with_the_reference_also_in_its_mistakes() -> None:
     assert await disagreements(NAME, compat=True) == []

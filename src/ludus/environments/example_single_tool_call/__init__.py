@@ -1,1 +1,1 @@
-"""One tool that answers anything asked of it."""
+"""One weather tool and a constant reward."""

@@ -1,4 +1,4 @@
-"""How qualification plays this environment, which rewards everybody and says so."""
+"""How qualification plays this environment, which gives every rollout reward 1 on purpose."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ expected_exploits = {family: (1.0, _WHY) for family in _FAMILIES.split()}
 
 
 def oracle(task: Any) -> list[Any]:
-    """Ask for the weather, then answer."""
+    """Call the tool, then answer."""
     return [{"call": "get_weather", "arguments": {"city": "Oslo"}}, "It is cold."]
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """Ask twice."""
+    """Call the tool twice."""
     return {"twice": [{"call": "get_weather", "arguments": {"city": "Oslo"}}] * 2 + ["It is cold."]}

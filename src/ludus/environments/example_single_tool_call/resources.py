@@ -1,4 +1,4 @@
-"""A weather service for which every city is cold; asking it is all there is to do."""
+"""A weather service that says every city is cold."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ludus import Resources, Response, Task, tool
 
 
 class Weather(Resources):
-    """One tool, no state, and the same reward for everybody."""
+    """One tool, no state, and reward 1 for every rollout."""
 
     @tool
     async def get_weather(self, city: str) -> dict[str, str]:

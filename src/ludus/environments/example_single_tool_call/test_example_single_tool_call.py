@@ -20,7 +20,7 @@ def play(*turns: Any) -> ludus.Rollout:
     return ludus.collect(NAME, model=ScriptedModel(list(turns)), input=[ROW]).rollouts[0]
 
 
-def test_a_call_shows_the_model_the_weather_and_is_worth_1() -> None:
+def test_a_call_returns_the_weather_and_the_rollout_earns_1() -> None:
     rollout = play({"call": "get_weather", "arguments": {"city": "Bergen"}}, "Yes.")
     assert rollout.reward == 1.0
     assert rollout.response is not None
@@ -28,12 +28,12 @@ def test_a_call_shows_the_model_the_weather_and_is_worth_1() -> None:
     assert json.loads(output) == {"city": "Bergen", "weather_description": "The weather in Bergen is cold."}
 
 
-def test_silence_is_worth_1_as_well() -> None:
+def test_an_empty_answer_earns_1_too() -> None:
     assert play("").reward == 1.0
     assert play({"items": []}).reward == 1.0
 
 
-async def test_no_response_earns_less_than_1() -> None:
+async def test_every_response_earns_1() -> None:
     for response in (Response.of(), Response({}), Response.of(status="incomplete")):
         verdict = await judge(NAME, ROW, response)
         assert isinstance(verdict, ludus.Verdict)
@@ -41,12 +41,12 @@ async def test_no_response_earns_less_than_1() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", "{}", "[]", "null", "not JSON", '{"city": 5}', '{"town": "Bergen"}'])
-async def test_a_wrong_call_is_told_to_the_model(arguments: str) -> None:
+async def test_a_wrong_call_returns_an_error_to_the_model(arguments: str) -> None:
     output = json.loads(await Weather().call("get_weather", arguments))
     assert "detail" in output or "error" in output
 
 
-def test_the_shipped_rows_can_be_played() -> None:
+def test_the_example_rows_can_be_played() -> None:
     result = ludus.collect(NAME, model=ScriptedModel([{"call": "get_weather", "arguments": {"city": "Oslo"}}, "Cold."]))
     assert len(result.rollouts) >= 5
     assert all(rollout.reward == 1.0 for rollout in result.rollouts)

@@ -1,11 +1,11 @@
-"""How qualification makes the call: the full reward is 3, and the form of a call is worth something by itself."""
+"""How qualification makes the call. The full reward is 3; a well-formed wrong call still earns 2."""
 
 from __future__ import annotations
 
 from typing import Any
 
 expected_exploits = {
-    "tool_spam": (2.0, "a lone call that fits its schema earns those two parts, whatever it asks for"),
+    "tool_spam": (2.0, "a single call that fits its schema earns two components, even if it is the wrong call"),
 }
 
 
@@ -15,7 +15,7 @@ def oracle(task: Any) -> list[Any]:
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The expected call after a thought, and with an argument more."""
+    """The expected call after reasoning, and with an additional argument."""
     more = {**task.expected_call["arguments"], "note": "please"}
     return {
         "after_reasoning": [{"reasoning": "One call will do.", **_call(task)}],
@@ -24,7 +24,7 @@ def preserving(task: Any) -> dict[str, Any]:
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """Another argument, another name, two calls, a word too many, and the call only in words."""
+    """Wrong arguments, a wrong name, two calls, text beside the call, and the call only as text."""
     expected = task.expected_call
     wrong = {key: f"{value} " if isinstance(value, str) else str(value) for key, value in expected["arguments"].items()}
     one = {"name": expected["name"], "arguments": expected["arguments"]}

@@ -1,5 +1,5 @@
-"""A question that one tool call answers. Three things are rewarded apart from each other and added up: whether the call
-is the right one, whether its arguments are complete, and whether it is all that the model said."""
+"""A question that one tool call answers. The reward is the sum of three components: whether the call is the right one,
+whether its arguments are complete, and whether the answer is exactly one call without a message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ludus.response import Item, is_message
 
 
 class MultiReward(Resources):
-    """A weather service for which every city is sunny, and a verifier with three opinions."""
+    """A weather service that says every city is sunny, and a verifier with three components."""
 
     class Task(ludus.Task):
         expected_call: dict[str, Any] = {}
@@ -48,7 +48,7 @@ class MultiReward(Resources):
         return given is not None and all(name in given and same(given[name], wanted[name]) for name in wanted)
 
     def _is_complete(self, call: Item, task: Task) -> bool:
-        """Whether a call's arguments are an object with all that its tool requires."""
+        """Whether a call's arguments are an object with everything that the tool requires."""
         given = arguments_of(call)
         offered = task.tools if task.tools is not None else self.tools()
         schema = next((entry for entry in offered if entry.get("name") == call["name"]), None)
@@ -58,7 +58,7 @@ class MultiReward(Resources):
 
 
 def arguments_of(call: Item) -> dict[str, Any] | None:
-    """A call's arguments, or None where they are no JSON object."""
+    """A call's arguments, or None if they are not a JSON object."""
     try:
         given = orjson.loads(call["arguments"])
     except orjson.JSONDecodeError:

@@ -35,7 +35,7 @@ def call(arguments: Any, name: str = "get_weather", number: int = 1) -> dict[str
 
 
 async def parts(*items: dict[str, Any], row: dict[str, Any] = ROW, **settings: Any) -> tuple[float, ...]:
-    """Correctness, schema and format of a response."""
+    """The components `correctness`, `schema_valid` and `format` of a response."""
     verdict = await judge(NAME, row, Response.of(*items), **settings)
     assert isinstance(verdict, Verdict), verdict
     assert verdict.reward == sum(verdict.components.values())
@@ -43,7 +43,7 @@ async def parts(*items: dict[str, Any], row: dict[str, Any] = ROW, **settings: A
     return tuple(verdict.components[name] for name in ("correctness", "schema_valid", "format"))
 
 
-async def test_the_expected_call_alone_earns_everything() -> None:
+async def test_exactly_the_expected_call_earns_all_components() -> None:
     assert await parts(call({"city": "Oslo"})) == (1, 1, 1)
     assert await parts(call({"city": "Oslo", "unit": "C"})) == (1, 1, 1)
     assert await parts(reasoning("Hm."), call({"city": "Oslo"})) == (1, 1, 1)
@@ -65,7 +65,7 @@ def test_the_full_reward_can_be_earned() -> None:
     assert later.reward == 2.0
 
 
-async def test_each_part_is_earned_by_itself() -> None:
+async def test_each_component_is_earned_separately() -> None:
     assert await parts(call({"city": "Rome"})) == (0, 1, 1)
     assert await parts(call({})) == (0, 0, 1)
     assert await parts(message("Sunny."), call({"city": "Oslo"})) == (1, 1, 0)
@@ -82,7 +82,7 @@ async def test_an_argument_must_be_exactly_the_expected_one(city: Any) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", "oops", '["Oslo"]', '"Oslo"', "null", '{"city": "Oslo"', "[" * 5000])
-async def test_arguments_that_are_no_object_earn_only_their_form(arguments: str) -> None:
+async def test_arguments_that_are_not_an_object_earn_only_the_format(arguments: str) -> None:
     assert await parts(call(arguments)) == (0, 0, 1)
     assert await parts(call(arguments), compat=True) == (0, 0, 1)
 
@@ -93,7 +93,7 @@ async def test_an_unknown_tool_fits_no_schema_except_in_compat() -> None:
         assert await parts(call(arguments, "getWeather"), compat=True) == (0, 1, 1)
 
 
-async def test_broken_arguments_are_never_right_except_in_compat() -> None:
+async def test_arguments_that_are_not_json_are_wrong_except_in_compat() -> None:
     row = {**ROW, "expected_call": {"name": "get_weather"}}
     assert await parts(call("oops"), row=row) == (0, 0, 1)
     assert await parts(call("oops"), row=row, compat=True) == (1, 0, 1)
@@ -107,13 +107,13 @@ async def test_true_is_not_one_except_in_compat() -> None:
     assert await parts(call({"place": "Nord", "people": 1.0}, "book"), row=row) == (1, 1, 1)
 
 
-async def test_a_row_that_expects_nothing_pays_for_form_only() -> None:
+async def test_a_row_without_an_expected_call_earns_only_schema_and_format() -> None:
     row = {"responses_create_params": ROW["responses_create_params"]}
     for compat in (False, True):
         assert await parts(call({"city": "Oslo"}), row=row, compat=compat) == (0, 1, 1)
 
 
-async def test_a_row_without_tools_offers_the_environments() -> None:
+async def test_a_row_without_tools_offers_the_environments_tools() -> None:
     row = {**ROW, "responses_create_params": {"input": "How is Oslo?"}}
     assert await parts(call({"city": "Oslo"}), row=row) == (1, 1, 1)
     assert await parts(call({}), row=row) == (0, 0, 1)
@@ -125,7 +125,7 @@ async def test_a_bad_row_is_refused() -> None:
     assert found.kind == "bad_row"
 
 
-def test_the_means_of_the_parts_are_metrics() -> None:
+def test_the_means_of_the_components_are_metrics() -> None:
     answers = ScriptedModel(lambda request: {"call": "get_weather", "arguments": {"city": "Bergen"}})
     metrics = ludus.collect(NAME, model=answers).metrics
     assert metrics["reward"]["components"] == {"correctness": 1 / 8, "schema_valid": 1.0, "format": 1.0}
@@ -140,17 +140,17 @@ _JSON = st.recursive(
 
 
 @given(_JSON, _JSON)
-def test_values_are_the_same_where_their_json_is(left: Any, right: Any) -> None:
+def test_two_values_are_the_same_exactly_if_their_json_is(left: Any, right: Any) -> None:
     assert same(left, right) == (json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True))
 
 
 @given(st.text())
-def test_any_arguments_can_be_read(arguments: str) -> None:
+def test_any_text_as_arguments_gives_an_object_or_none(arguments: str) -> None:
     found = arguments_of(call(arguments))
     assert found is None or isinstance(found, dict)
 
 
-def test_the_shipped_rows_can_be_solved() -> None:
+def test_the_example_rows_can_be_solved() -> None:
     lines = map(json.loads, Environment.load(NAME).dataset().read_text(encoding="utf-8").splitlines())
     expected = {line["responses_create_params"]["input"][-1]["content"]: line["expected_call"] for line in lines}
 
@@ -171,5 +171,5 @@ async def test_verdicts_and_outputs_agree_with_the_reference() -> None:
     assert await disagreements(NAME) == []
 
 
-async def test_compat_agrees_with_the_reference_where_it_is_wrong() -> None:
+async def test_compat_agrees_with_the_reference_also_in_its_mistakes() -> None:
     assert await disagreements(NAME, compat=True) == []
