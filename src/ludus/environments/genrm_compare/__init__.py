@@ -1,1 +1,1 @@
-"""Answers to the same prompt, compared with each other by a reward model."""
+"""A reward model compares answers to the same prompt with each other."""

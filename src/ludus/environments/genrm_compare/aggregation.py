@@ -1,4 +1,4 @@
-"""From comparisons to rewards: means over all that a response took part in, and what shortness and plainness add."""
+"""From comparisons to rewards: the mean score of each response, and adjustments for length and style."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MARKS = (
 
 
 class Pair(NamedTuple):
-    """Two responses of a group, by their places in it, and which of several votes on them this is."""
+    """Two responses by their index in the group, and the number of the vote on them."""
 
     first: int
     second: int
@@ -28,7 +28,7 @@ class Pair(NamedTuple):
 
 
 def pairs(count: int, strategy: Strategy, judges: int) -> list[Pair]:
-    """Who is compared with whom: each with the next in a ring, or each with each."""
+    """All comparisons of a group: each response with the next in a ring, or each with each."""
     if strategy == "circular":
         sides = [(index, (index + 1) % count) for index in range(count)]
     else:
@@ -37,7 +37,7 @@ def pairs(count: int, strategy: Strategy, judges: int) -> list[Pair]:
 
 
 def tie_broken(scores: Scores) -> tuple[float, float]:
-    """The two scores; where they are equal, the ranking moves them apart."""
+    """The two scores; if they are equal, the ranking separates them."""
     if scores.first != scores.second:
         return scores.first, scores.second
     lead = MIDDLE_RANKING - scores.ranking
@@ -45,7 +45,7 @@ def tie_broken(scores: Scores) -> tuple[float, float]:
 
 
 def mean_scores(count: int, compared: list[tuple[Pair, Scores]], default: float) -> list[float]:
-    """What each response earned on average; `default` where it was compared with nobody."""
+    """The mean score of each response; `default` if it took part in no comparison."""
     earned: list[list[float]] = [[] for _ in range(count)]
     for pair, scores in compared:
         first, second = tie_broken(scores)
@@ -55,8 +55,7 @@ def mean_scores(count: int, compared: list[tuple[Pair, Scores]], default: float)
 
 
 def shortest_bonus(scores: list[float], lengths: list[int], bonus: float, top: float) -> list[float]:
-    """A bonus for the shortest that is not empty, if its score is among the best: at or above the percentile that
-    leaves the share `top`."""
+    """A bonus for the shortest non-empty response, if its score is among the best share `top` of the group."""
     given = [0.0] * len(scores)
     filled = [index for index, length in enumerate(lengths) if length]
     if bonus and filled:
@@ -67,9 +66,9 @@ def shortest_bonus(scores: list[float], lengths: list[int], bonus: float, top: f
 
 
 def relative(measures: list[float], coefficient: float, eligible: list[bool]) -> list[float]:
-    """More for the smaller ones, less for the larger, in a range as wide as the coefficient and with a sum of 0.
+    """More for smaller measures, less for larger ones. The range is as wide as the coefficient; the sum is 0.
 
-    Who is not eligible is treated as the largest.
+    A response that is not eligible counts as the largest.
     """
     chosen = [measure for measure, counts in zip(measures, eligible, strict=True) if counts]
     least, most = min(chosen, default=0.0), max(chosen, default=0.0)
@@ -83,14 +82,14 @@ def relative(measures: list[float], coefficient: float, eligible: list[bool]) ->
 
 
 def style_density(text: str) -> float:
-    """Headings, list items, bold texts and emoji outside of code, for each character."""
+    """Headings, list items, bold texts and emoji outside of code, per character."""
     parts = text.split("```")
     prose = "".join(parts[::2]) if len(parts) % 2 else "".join(parts[:-1:2]) + parts[-1]
     return sum(len(mark.findall(prose)) for mark in _MARKS) / len(text) if text else 0.0
 
 
 def _percentile(values: list[float], share: float) -> float:
-    """The value below which a share of the values lies, interpolated between neighbours."""
+    """The value below which a share of the values lies, with linear interpolation."""
     ordered = sorted(values)
     place = (len(ordered) - 1) * share
     below = min(int(place), len(ordered) - 2) if len(ordered) > 1 else 0

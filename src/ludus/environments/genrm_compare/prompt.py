@@ -1,9 +1,9 @@
-"""What a reward model is asked, in the form that it understands.
+"""The request to the reward model, in one of three forms.
 
 `prompt` is for any model that follows instructions: one message holds everything and says how to reply. `roles` is for
-a reward model whose chat template knows the roles `principle`, `response_1` and `response_2`, which follow the
-conversation. `metadata` is for a server in front of such a model, as NeMo Gym has one: the three are metadata of the
-request.
+a reward model whose chat template knows the roles `principle`, `response_1` and `response_2`; these messages follow the
+conversation. `metadata` is for a server in front of such a model, such as NeMo Gym's: the request's metadata holds the
+three texts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ludus.response import Item, texts_of
 
 Form = Literal["prompt", "roles", "metadata"]
 
-#: What stands in the place of an answer without text.
+#: Shown in place of an answer without text.
 NO_TEXT = "None"
 
 PRINCIPLE = (
@@ -44,21 +44,19 @@ def _spelled(char: str) -> str:
     return rf"(?:{re.escape(char)}|\\u00{ord(char):02x})"
 
 
-#: A key of a verdict as JSON may spell it, and what a chat template may take for the end of a message.
-_LIKE_A_VERDICT = re.compile(
-    rf'"(?={"|".join("".join(map(_spelled, key)) for key in KEYS)})|<(?=[|\uff5c])', re.IGNORECASE
-)
+#: A key of a verdict in any JSON spelling, and the start of a chat template's control token.
+_FORGERY = re.compile(rf'"(?={"|".join("".join(map(_spelled, key)) for key in KEYS)})|<(?=[|\uff5c])', re.IGNORECASE)
 
 
 def guard(answer: str) -> str:
-    """The answer without anything that would read as a verdict when the judge quotes it, or as a control token."""
-    return _LIKE_A_VERDICT.sub(lambda found: f"{found[0]} ", answer)
+    """The answer with verdict keys and control tokens broken up, so that a judge can quote it safely."""
+    return _FORGERY.sub(lambda found: f"{found[0]} ", answer)
 
 
 def history(items: list[Item], *, compat: bool) -> list[Item]:
-    """The conversation as role and text. The reference drops every text part that no assistant wrote."""
+    """The conversation as role and text. The reference drops text parts of any role but the assistant."""
     return [
-        {"role": item["role"], "content": _written(item) if compat else texts_of(item)}
+        {"role": item["role"], "content": _reference_text(item) if compat else texts_of(item)}
         for item in items
         if item.get("role") and item.get("type", "message") == "message"
     ]
@@ -72,12 +70,12 @@ def ask(
     texts = {"response_1": first, "response_2": second}
     if form == "prompt":
         return Request(_prompt(conversation, first, second, principle or PRINCIPLE), params=params)
-    told = ({"principle": principle} if principle else {}) | texts
+    fields = ({"principle": principle} if principle else {}) | texts
     if form == "roles":
         return Request(
-            [*conversation, *({"role": role, "content": text} for role, text in told.items())], params=params
+            [*conversation, *({"role": role, "content": text} for role, text in fields.items())], params=params
         )
-    return Request(conversation, params={**params, "metadata": {**(params.get("metadata") or {}), **told}})
+    return Request(conversation, params={**params, "metadata": {**(params.get("metadata") or {}), **fields}})
 
 
 def _prompt(conversation: list[Item], first: str, second: str, principle: str) -> str:
@@ -101,7 +99,7 @@ def _marked(name: str, text: str, mark: str) -> str:
     return f"BEGIN {name} {mark}\n{text}\nEND {name} {mark}"
 
 
-def _written(item: Item) -> str:
+def _reference_text(item: Item) -> str:
     content = item.get("content")
     if isinstance(content, str):
         return content

@@ -1,8 +1,8 @@
-"""What a reward model said: two scores and a ranking, somewhere in its text as a JSON object.
+"""Read a reward model's reply: two scores and a ranking, in a JSON object somewhere in its text.
 
-The first object in a block marked as JSON counts, or else the last object of the text. Where it has a part called
-`overall`, that part is meant. A reply may quote what a hostile model wrote: an object that says nothing of scores is no
-verdict, and only so many braces are looked at, so that reading is linear in the text.
+The first object in a block marked as JSON counts, or else the last object of the text. If the object has a part called
+`overall`, that part counts. A reply may quote a hostile answer: an object without scores is not a verdict, and only a
+limited number of braces is tried, so that reading takes linear time.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ KEYS = ("score_1", "score_2", "ranking")
 _FENCE, _FENCE_END = "```json", "```"
 _DECODER = json.JSONDecoder()
 
-#: How many braces may be tried for the beginning of an object.
+#: How many braces are tried as the beginning of an object.
 _TRIES = 64
 
 
 class Scores(NamedTuple):
-    """How good two answers are, from 1 to 5, and which is better: from 1, much the first, to 6, much the second."""
+    """Two scores from 1 to 5, and a ranking from 1 (the first is much better) to 6 (the second is much better)."""
 
     first: float
     second: float
@@ -29,33 +29,33 @@ class Scores(NamedTuple):
 
 
 def read_scores(text: str, default: Scores, *, compat: bool = False) -> Scores | None:
-    """The scores that a text holds, with defaults for what it leaves out; None where it says none of them, or says
-    something that is no number. With `compat` an object without scores hides one that has them."""
+    """The scores in a text, with defaults for missing ones; None if all are missing or one is not a finite number.
+    With `compat`, an object without scores hides another that has them."""
     blocks = (_first_object(block, any_object=compat) for block in _blocks(text))
     found = next((block for block in blocks if block is not None), None)
     if found is None:
         found = _last_object(text, any_object=compat)
     if found is None or not _has_scores(found):
         return None
-    said = _meant(found)
+    values = _overall(found)
     try:
-        scores = Scores(*(float(said.get(key, usual)) for key, usual in zip(KEYS, default, strict=True)))
+        scores = Scores(*(float(values.get(key, usual)) for key, usual in zip(KEYS, default, strict=True)))
     except (TypeError, ValueError, OverflowError):
         return None
     return scores if all(map(math.isfinite, scores)) else None
 
 
-def _meant(found: dict[str, Any]) -> dict[str, Any]:
+def _overall(found: dict[str, Any]) -> dict[str, Any]:
     overall = found.get("overall")
     return overall if isinstance(overall, dict) else found
 
 
 def _has_scores(found: dict[str, Any]) -> bool:
-    return any(key in _meant(found) for key in KEYS)
+    return any(key in _overall(found) for key in KEYS)
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """The content of every closed block that is marked as JSON."""
+    """The content of every closed code block marked as JSON."""
     start = text.find(_FENCE)
     while start >= 0:
         end = text.find(_FENCE_END, start + len(_FENCE))
@@ -78,7 +78,7 @@ def _first_object(text: str, *, any_object: bool) -> dict[str, Any] | None:
 
 
 def _last_object(text: str, *, any_object: bool) -> dict[str, Any] | None:
-    """The last object that lies in no other: the first one from behind, then whatever encloses it."""
+    """The last object that is not nested: search backwards, then prefer an object that encloses the found one."""
     last, last_end = None, -1
     start = len(text)
     for _ in range(_TRIES):
@@ -92,7 +92,7 @@ def _last_object(text: str, *, any_object: bool) -> dict[str, Any] | None:
 
 
 def _object_at(text: str, start: int) -> tuple[dict[str, Any] | None, int]:
-    """The object that begins at a brace, and where it ends; None where none does."""
+    """The object that begins at a brace, and where it ends; None if there is no valid object."""
     try:
         found, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):

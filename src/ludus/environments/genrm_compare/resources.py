@@ -1,7 +1,7 @@
 """An open prompt without a right answer. Several answers are collected, and a reward model compares them two by two.
 
-Each comparison gives both answers a score. The reward of an answer is the mean of its scores, and means something only
-beside the rewards of the other answers to the same prompt. What is short or plain may earn a little more.
+Each comparison gives both answers a score. The reward of an answer is the mean of its scores. Rewards can be compared
+only between answers to the same prompt. Short or plain answers may earn a little more.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ UNREAD = "none of the reward model's replies about it could be read"
 
 @dataclass(frozen=True)
 class Answer:
-    """What is compared of a response: its last text, and how long it took to think."""
+    """The compared part of a response: its last text, and the length of its reasoning."""
 
     text: str
-    thought: int
+    reasoning_length: int
 
     @classmethod
     def of(cls, response: Response) -> Answer:
@@ -50,7 +50,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Compared:
-    """What became of one comparison: scores, which are the defaults where no reply could be read."""
+    """The result of one comparison. If no reply could be read, `scores` holds the defaults."""
 
     pair: Pair
     scores: Scores
@@ -60,7 +60,7 @@ class Compared:
     reply: str
 
     def to_row(self, place: int) -> dict[str, Any]:
-        """The record of it. The reply is kept once, with the answer that was shown first."""
+        """The record of the comparison. The reply is kept once, with the answer that was shown first."""
         first, second, judge = self.pair
         names = {"response_i": first, "response_j": second, "judge_idx": judge}
         scores = {"score_1": self.scores.first, "score_2": self.scores.second, "ranking": self.scores.ranking}
@@ -68,7 +68,7 @@ class Compared:
 
 
 class Comparison(Resources):
-    """No tools and no state: the texts are judged as they are, all answers to a prompt together."""
+    """No tools and no state: all answers to a prompt are judged together."""
 
     class Task(ludus.Task):
         principle: str | None = None
@@ -76,10 +76,10 @@ class Comparison(Resources):
     class Config(JudgeModelConfig):
         """Settings of the verifier."""
 
-        #: How the reward model is asked: see `prompt.py`.
+        #: The form of the request to the reward model: see `prompt.py`.
         judge_format: Form = "prompt"
 
-        #: Who is compared with whom: each with the next in a ring, or each with each.
+        #: Compare each answer with the next in a ring, or each with each.
         comparison_strategy: Strategy = "circular"
 
         #: How often each comparison is made.
@@ -88,33 +88,33 @@ class Comparison(Resources):
         #: With 0 or 1 nothing is compared, and every answer gets `default_score`.
         num_rollouts_per_prompt: NonNegativeInt | None = None
 
-        #: Tell the reward model what matters: the row's principle, or the default.
+        #: Send the reward model a principle to judge by: the row's, or else the default.
         use_principle: bool = False
         default_principle: str = PRINCIPLE
 
-        #: What counts where a reply leaves something out, or cannot be read.
+        #: Used for values that a reply leaves out, and for a reply that cannot be read.
         default_score: FiniteFloat = 3.0
         default_ranking: FiniteFloat = 3.5
 
-        #: How often a reply that cannot be read is asked for again, and how many seconds later.
+        #: How often an unreadable reply is retried, and after how many seconds.
         genrm_parse_retries: NonNegativeInt = 3
         genrm_parse_retry_sleep_s: NonNegativeFloat = 0.2
 
         aggregator_method: Literal["simple_tiebreaker"] = "simple_tiebreaker"
 
-        #: What the shortest thoughts, or the shortest answer, earn in addition if their score is among the best.
+        #: A bonus for the shortest reasoning, or the shortest answer, if its score is among the best.
         reasoning_bonus: FiniteFloat = 0.0
         answer_bonus: FiniteFloat = 0.0
         top_percentile: Annotated[float, Field(ge=0, le=1)] = 0.2
 
-        #: How far apart short and long thoughts, short and long answers, plain and formatted answers are moved.
+        #: How much short and long reasoning, short and long answers, plain and formatted answers differ in reward.
         group_reasoning_length_penalty_coeff: FiniteFloat = 0.0
         group_answer_length_penalty_coeff: FiniteFloat = 0.0
         group_style_penalty_coeff: FiniteFloat = 0.0
 
         @property
         def defaults(self) -> Scores:
-            """The scores of a comparison about which nothing is known."""
+            """The scores of a comparison without a readable reply."""
             return Scores(self.default_score, self.default_score, self.default_ranking)
 
     config: Config
@@ -145,7 +145,7 @@ class Comparison(Resources):
         return wanted is not None and wanted < 2
 
     async def _compare_all(self, task: Task, answers: list[Answer]) -> list[Compared]:
-        """Every comparison, all at once: the judge says how many it takes at a time."""
+        """Run all comparisons concurrently; the judge limits how many requests are in flight."""
         config, judge = self.config, require_judge(self.shared)
         texts = [answer.text if config.compat else guard(answer.text) for answer in answers]
         conversation = history(task.input, compat=config.compat)
@@ -164,7 +164,7 @@ class Comparison(Resources):
         return [task.result() for task in tasks]
 
     async def _compare(self, judge: Judge, pair: Pair, request: Request) -> Compared:
-        """Ask until a reply can be read. A judge that cannot be reached fails the group, except in compat."""
+        """Ask until a reply can be read. An unreachable judge fails the group, except in compat."""
         config, reply, usage = self.config, Response.of(), dict[str, Any]()
         for attempt in range(1, config.genrm_parse_retries + 2):
             if attempt > 1:
@@ -184,7 +184,7 @@ class Comparison(Resources):
         return Compared(pair, config.defaults, False, config.genrm_parse_retries + 1, usage, reply.output_text)
 
     def _verdicts(self, answers: list[Answer], compared: list[Compared]) -> list[float | Verdict]:
-        """The verdict on each answer, with the comparisons that it took part in and what they were worth together."""
+        """The verdict on each answer, with the comparisons that the answer took part in."""
         config, count = self.config, len(answers)
         base = mean_scores(count, [(each.pair, each.scores) for each in compared], config.default_score)
         parts = {"comparisons": base, **self._adjustments(answers, base)}
@@ -212,12 +212,12 @@ class Comparison(Resources):
         ]
 
     def _adjustments(self, answers: list[Answer], base: list[float]) -> dict[str, list[float]]:
-        """What shortness and plainness add or take away, by name; only what is switched on.
+        """The enabled adjustments for length and style, by name.
 
-        An answer without a text is short and plain, and no better for it.
+        An answer without a text earns nothing for being short or plain.
         """
         config = self.config
-        lengths, thoughts = [len(answer.text) for answer in answers], [answer.thought for answer in answers]
+        lengths, thoughts = [len(answer.text) for answer in answers], [answer.reasoning_length for answer in answers]
         written = [config.compat or bool(answer.text) for answer in answers]
         styles = [style_density(answer.text) for answer in answers]
         found = {
@@ -231,7 +231,7 @@ class Comparison(Resources):
 
 
 def _spent(compared: list[Compared]) -> dict[str, Any]:
-    """What comparisons cost. Each is counted with the answer that was shown first, so that it is counted once."""
+    """Calls and tokens of comparisons. Each comparison is counted once, with the answer that was shown first."""
     usage: dict[str, Any] = {}
     for each in compared:
         add_usage(usage, each.usage)
