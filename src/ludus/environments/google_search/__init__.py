@@ -1,1 +1,1 @@
-"""Questions that are answered by searching and reading."""
+"""Questions that the model answers by searching and reading pages."""

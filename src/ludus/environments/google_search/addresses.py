@@ -1,9 +1,9 @@
-"""Where a model may send the browser: to public addresses and nowhere else.
+"""The browser connects to public addresses only.
 
-A URL that a model wrote must not reach this machine, the network around it or the metadata service of a cloud. A check
-of the name alone is no protection, since whoever owns a name can have it answer with one address while it is checked
-and another while it is used. So names are resolved here, each address is checked, and the connection is made to the
-checked address. Addresses that are written out are held to the same rule, and must be written plainly.
+A URL that a model wrote must not reach this machine, its local network or a cloud's metadata service. Checking the host
+name is not enough: the owner of a name can let it resolve to one address for the check and to another for the
+connection (DNS rebinding). So names are resolved here, each address is checked, and the connection goes to the checked
+address. A URL with an IP address follows the same rule, and only the standard notation is accepted.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from ludus.runtime.threads import in_thread
 Address = IPv4Address | IPv6Address
 
 _LONGEST = 2_000
-_UNICAST = IPv6Network("2000::/3")  # all that is on the public web; forms that hold an IPv4 address lie outside of it
+_UNICAST = IPv6Network("2000::/3")  # the public web; most IPv6 forms that embed an IPv4 address are outside of it
 _CLOSED = (
-    IPv6Network("2001::/32"),  # Teredo and 6to4, which hold one after all
+    IPv6Network("2001::/32"),  # Teredo and 6to4 embed an IPv4 address too
     IPv6Network("2002::/16"),
-    IPv4Network("192.0.0.0/24"),  # for protocols; one cloud keeps its metadata there
-    IPv4Network("168.63.129.16/32"),  # public by number only: another cloud's service for its own machines
+    IPv4Network("192.0.0.0/24"),  # protocol assignments; one cloud's metadata service is here
+    IPv4Network("168.63.129.16/32"),  # a public number, but another cloud's internal service
 )
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _NUMBER = re.compile(r"(?:.*\.)?(?:0x[0-9a-f]*|[0-9]+)\.?", re.IGNORECASE | re.DOTALL)
 
-#: Why a URL of an excluded domain is not opened.
+#: The reason that the model sees for a URL of an excluded domain.
 EXCLUDED = "URL is in excluded domains"
 
 
 class Forbidden(OSError):
-    """A place where the browser does not go."""
+    """The browser does not open this URL or address."""
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the public web: none of this machine, of a private network or for a group."""
+    """Whether an address is on the public web: not loopback, private, link-local, reserved or multicast."""
     if isinstance(address, IPv6Address) and (address not in _UNICAST or address.scope_id):
         return False
     if any(address in network for network in _CLOSED):
@@ -51,29 +51,29 @@ def is_public(address: Address) -> bool:
 
 
 def domain_of(url: str) -> str:
-    """The host of a URL, or an empty text where there is none."""
+    """The host of a URL, or an empty text if it has none."""
     try:
         return (urlsplit(url.strip()).hostname or "").strip(".").lower()
     except ValueError:
         return ""
 
 
-def within(url: str, domains: frozenset[str]) -> bool:
-    """Whether a URL belongs to one of some domains, or to a part of one."""
+def in_domains(url: str, domains: frozenset[str]) -> bool:
+    """Whether a URL's host is one of the domains or a subdomain of one."""
     labels = domain_of(url).split(".")
     return any(".".join(labels[start:]) in domains for start in range(len(labels)))
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How far the browser goes: which addresses, on which ports (None for all), and to which domains not at all."""
+    """What the browser may open: which addresses, which ports (None for all), and which domains are excluded."""
 
     address: Callable[[Address], bool] = is_public
     ports: frozenset[int] | None = frozenset({80, 443})
     excluded: frozenset[str] = frozenset()
 
     def url(self, text: str | URL) -> URL:
-        """Check a URL as far as that is possible without resolving its name. Raises `Forbidden`."""
+        """Check a URL without resolving its host name. Raises `Forbidden`."""
         if len(str(text)) > _LONGEST:
             raise Forbidden("the URL is too long")
         try:
@@ -91,12 +91,12 @@ class Reach:
             self.check(host)
         elif not _NAME.fullmatch(host):
             raise Forbidden("this is not a URL")
-        if within(str(url), self.excluded):
+        if in_domains(str(url), self.excluded):
             raise Forbidden(EXCLUDED)
         return url.with_fragment(None)
 
     def check(self, written: str) -> None:
-        """Check an address that is written out. Raises `Forbidden`."""
+        """Check an IP address. Raises `Forbidden`."""
         try:
             address = ip_address(written)
         except ValueError:
@@ -105,12 +105,12 @@ class Reach:
             raise Forbidden("the address is not on the public web")
 
 
-#: Private addresses and every port as well: for tests, and for operators who want the model in their own network.
+#: All addresses and ports: for tests, and for operators who want the model in their own network.
 EVERYWHERE = Reach(lambda _: True, None)
 
 
 class CheckedResolver(AbstractResolver):
-    """Resolves names to those of their addresses that are within reach; the connector connects to nothing else."""
+    """Resolves a name to those of its addresses that `Reach` allows; the connector uses only these."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
@@ -118,7 +118,7 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses of a host that may be connected to. Raises `Forbidden` when there is none."""
+        """The allowed addresses of a host. Raises `Forbidden` if there are none."""
         found = await in_thread(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM)
         checked = []
         for kind, _, proto, _, (address, *_) in found:
@@ -135,4 +135,4 @@ class CheckedResolver(AbstractResolver):
         return checked
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""

@@ -1,7 +1,7 @@
-r"""The answer that a rollout ends with.
+r"""Find the final answer of a rollout.
 
-It stands in the message that comes last, after any thinking aloud: in the last `\boxed{}` for a question with options,
-behind the last "Answer:" for an open one. What the reference reads instead is here too, for `compat`.
+The answer is in the last message, after any `<think>` block: in the last `\boxed{}` for a question with options, after
+the last "Answer:" for an open question. The `reference_` functions read what the reference reads, for `compat`.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from ludus.graders.answers import last_boxed, marked_answers
 from ludus.response import Item, Response, is_message, texts_of
 
 _BOX = "\\boxed{"
-_BETWEEN = "\0"  # written out it would be four characters, so it stands between texts only
+_BETWEEN = "\0"  # `repr` writes this character as four others, so it appears only between texts
 
 
 def final_text(response: Response) -> str:
-    """What the model says last, without what it thinks aloud; empty if the rollout does not end with a message."""
+    """The last message without `<think>` blocks; empty if the rollout does not end with a message."""
     text = texts_of(response.output[-1]) if _ends_with_message(response) else ""
     return text.rpartition(CLOSING)[2].partition(OPENING)[0]
 
 
 def boxed_option(response: Response) -> str | None:
-    """What stands in the last box of the final message, exactly as it stands there."""
+    """The exact content of the last box in the final message."""
     return last_boxed(final_text(response))
 
 
 def stated_answer(response: Response) -> str | None:
-    """What stands behind the last "Answer:" of the final message, up to the end of its line or to "Confidence:"."""
+    """The text after the last "Answer:" of the final message, up to the end of the line or "Confidence:"."""
     stated = next(marked_answers(final_text(response)), None)
     return stated.partition("Confidence:")[0].strip() or None if stated is not None else None
 
 
 def reference_option(response: Response) -> str | None:
-    r"""The first box as far as the first brace, in the last message's parts as Python writes them out.
+    r"""The first box, up to its first closing brace, in the `repr` of the last message's parts.
 
-    So a line break counts as two characters, and annotations and refusals count as text.
+    In `repr` a line break is two characters, and annotations and refusals count as text.
     """
     if not _ends_with_message(response):
         return None
@@ -48,7 +48,7 @@ def reference_option(response: Response) -> str | None:
 
 
 def reference_answer(response: Response) -> str | None:
-    """The last text between "Answer:" and "Confidence:" in everything that the model said."""
+    """The last text between "Answer:" and "Confidence:" in all messages."""
     text, found, position = response.output_text, None, 0
     while (start := text.find("Answer:", position)) >= 0 and (end := text.find("Confidence:", start)) >= 0:
         found, position = text[start + len("Answer:") : end].strip(), end
@@ -72,7 +72,7 @@ def _texts(item: Item) -> Iterator[str]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """The texts in annotations, which hold at most lists and mappings of plain values."""
+    """All texts inside annotations, which are nested lists and mappings."""
     waiting = [value]
     while waiting:
         each = waiting.pop()

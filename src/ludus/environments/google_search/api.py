@@ -1,7 +1,7 @@
-"""Calls to a search service: JSON both ways, under a deadline, tried again where that can help.
+"""Requests to a search service: JSON both ways, with a timeout and retries.
 
-A service that cannot be reached, refuses its key or is out of quota has said nothing about the model, so each of these
-is a `Failure` and the rollout has no reward. Keys are cut out of every text that leaves this module.
+An unreachable service, a refused key and an exhausted quota are infrastructure errors. Each is a `Failure`, and the
+rollout has no reward. Keys are removed from every text that leaves this module.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ludus.errors import Failure
 from ludus.models.retry import LATER, Retries
 from ludus.runtime.keys import redacted
 
-#: Which failures are worth another try, and the budget that it is taken from.
-_AGAIN = {f"http_{status}": kind for status, kind in LATER.items()} | {"http_520": "server"}
-_AGAIN |= dict.fromkeys(("timeout", "refused", "disconnected"), "dropped")
+#: Which failures are retried, and which retry budget each of them uses.
+_RETRIED = {f"http_{status}": kind for status, kind in LATER.items()} | {"http_520": "server"}
+_RETRIED |= dict.fromkeys(("timeout", "refused", "disconnected"), "dropped")
 
 
 class Api:
-    """One service. `secrets` are what its answers must not repeat."""
+    """One service. `secrets` are removed from its error texts."""
 
     def __init__(self, name: str, seconds: float, retries: Retries, *secrets: str) -> None:
         self._name = name
@@ -41,13 +41,13 @@ class Api:
         await self._session.close()
 
     async def ask(self, method: str, url: str, **request: Any) -> dict[str, Any]:
-        """The JSON object that the service answers with. Raises a `Failure` when there is none."""
+        """The JSON object that the service answers with. Raises a `Failure` if there is none."""
         tries: Counter[str] = Counter()
         while True:
             try:
                 return await self._once(method, url, request)
             except Failure as failure:
-                kind = _AGAIN.get(failure.kind)
+                kind = _RETRIED.get(failure.kind)
                 if kind is None:
                     raise
                 tries[kind] += 1
@@ -79,4 +79,4 @@ class Api:
     def _failure(self, kind: str, what: str) -> Failure:
         return Failure(
             kind, redacted(f"{self._name} {what}", *self._secrets)[:300]
-        )  # cut last: half a key is a leak too
+        )  # shorten after redaction: half a key is a leak too

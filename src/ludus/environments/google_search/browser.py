@@ -1,7 +1,7 @@
-"""Pages of the real web: fetched under limits, read in a process that can be killed.
+"""Fetch pages of the real web under limits, and extract their text in a child process that can be killed.
 
-Whatever goes wrong with a page is told to the model, which chose it. Redirects are followed one at a time, and every
-hop is checked as the first one was. No cookies, no proxy from the environment, no certificate exceptions.
+The model chose the page, so the model sees the reason if the page cannot be read. Every redirect is checked like the
+first URL. There are no cookies, no proxy from the environment and no certificate exceptions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEADERS = {
 
 
 class Browser:
-    """Fetches pages and reads them.
+    """Fetches pages and extracts their text.
 
     async with Browser() as browser:
         text = await browser.page("https://example.com")
@@ -72,14 +72,14 @@ class Browser:
             text = await in_process(
                 text_of, body, encoding, content_type, self._limit, timeout=60.0, cpu_seconds=self._seconds
             )
-        except Exception as error:  # a page that kills its reader is a bad page, and the model's choice
+        except Exception as error:  # a page that crashes the extraction is an error for the model, not a failed rollout
             raise no_text(f"the page could not be read ({type(error).__name__})") from None
         if not text:
             raise no_text("the page holds no readable text")
         return text
 
     async def _fetch(self, url: str | URL) -> tuple[bytes, str, str]:
-        """The body as it came, how it is packed, and what it is."""
+        """The raw body, its content encoding and its content type."""
         for _ in range(_HOPS):
             url = self._reach.url(url)
             async with self._session.get(url, allow_redirects=False) as reply:
@@ -98,9 +98,9 @@ class Browser:
         raise no_html(f"more than {_HOPS - 1} redirects")
 
     async def _read(self, reply: aiohttp.ClientResponse) -> bytes:
-        """The body up to the limit; what comes after it is not waited for."""
+        """The body up to the limit; the rest is not read."""
         body = bytearray()
-        with suppress(aiohttp.ClientPayloadError):  # a page that breaks off is read as far as it came
+        with suppress(aiohttp.ClientPayloadError):  # an interrupted page counts as far as it was received
             async for part in reply.content.iter_chunked(1 << 16):
                 body += part
                 if len(body) >= self._limit:
@@ -110,7 +110,7 @@ class Browser:
 
 @asynccontextmanager
 async def open_browser(config: SearchConfig) -> AsyncIterator[Browser]:
-    """A browser within the limits that the settings give, with children that stay warm."""
+    """A browser with the limits of the settings, and a warm process pool."""
     require_extraction()
     reach = replace(EVERYWHERE if config.allow_private_addresses else Reach(), excluded=config.excluded())
     browser = Browser(reach, seconds=config.page_timeout_seconds, limit=config.page_bytes)
@@ -119,7 +119,7 @@ async def open_browser(config: SearchConfig) -> AsyncIterator[Browser]:
 
 
 def _reason(error: Exception) -> str:
-    """What happened, without the particulars of this machine."""
+    """The error for the model, without details of this machine."""
     if isinstance(error.__cause__, Forbidden):
         return str(error.__cause__)
     if isinstance(error.__cause__, socket.gaierror):

@@ -1,8 +1,7 @@
-"""The documents that are searched when no provider on the web is: ours, or those of a folder or file of the user's.
+"""The documents that the `local` provider searches: the embedded corpus, or a folder or file of the user.
 
-A folder is read with all that lies below it: text, Markdown, HTML and JSONL. A line of JSONL holds `text`, and may
-hold `title` and `url`. A document without an address of its own gets one that leads nowhere on the web, made of its
-place in the folder.
+A folder is read recursively: text, Markdown, HTML and JSONL files. A line of JSONL holds `text`, and may hold `title`
+and `url`. A document without a URL gets one made from its path in the folder, on a domain that does not exist.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ class Document(NamedTuple):
 
 
 def read_corpus(path: Path | None = None) -> Iterator[Document]:
-    """Every document of a corpus, always in the same order; the embedded one where no path is given."""
+    """Every document of a corpus in a fixed order; the embedded corpus if no path is given."""
     root = EMBEDDED if path is None else path
     if root.is_file() and root.suffix.lower() not in _KNOWN:
-        raise UserError(f"corpus {root} is of no known kind", f"Known: {', '.join(sorted(_KNOWN))}")
+        raise UserError(f"corpus {root} has an unknown file type", f"Known: {', '.join(sorted(_KNOWN))}")
     if not root.exists():
-        raise UserError(f"there is no corpus {root}")
+        raise UserError(f"corpus {root} does not exist", "Set a file or folder: --set resources.corpus=PATH")
     for file in [root] if root.is_file() else _files(root):
         name = file.name if file == root else file.relative_to(root).as_posix()
         yield from _documents(file, BASE + quote(name))
 
 
 def _files(folder: Path) -> list[Path]:
-    """Files of a known kind, hidden ones and those in hidden folders left out."""
+    """All files of a known type, without hidden files and hidden folders."""
     found = (file for file in folder.rglob("*") if file.suffix.lower() in _KNOWN and file.is_file())
     return sorted(file for file in found if not any(part[0] == "." for part in file.relative_to(folder).parts))
 
@@ -79,23 +78,23 @@ def _document(line: bytes, where: str, url: str) -> Document:
     except orjson.JSONDecodeError as error:
         raise UserError(f"{where}: not JSON: {error}", "Each line must hold one JSON object") from error
     if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-        raise UserError(f"{where}: a document needs a text", 'Write it as {"url": ..., "title": ..., "text": ...}')
+        raise UserError(f"{where}: text must be a string", 'Write it as {"url": ..., "title": ..., "text": ...}')
     text = row["text"]
     title = row.get("title") or " ".join(text.split()[:10])
     return Document(str(row.get("url") or url), str(title), text)
 
 
 class _Page(HTMLParser):
-    """The title and the readable text of an HTML file, a block a line. For files that the user has chosen."""
+    """The title and the readable text of an HTML file, one line per block. Only for the user's own files."""
 
-    _UNREAD = frozenset({"script", "style", "template", "noscript", "svg"})
+    _SKIPPED = frozenset({"script", "style", "template", "noscript", "svg"})
     _INLINE = frozenset("a abbr b bdi cite code em i kbd mark q s small span strong sub sup time u var wbr".split())
 
     def __init__(self) -> None:
         super().__init__()
         self.title = ""
         self._parts: list[str] = []
-        self._unread = 0
+        self._skipping = 0
         self._in_title = False
 
     @property
@@ -104,17 +103,17 @@ class _Page(HTMLParser):
         return "\n".join(line for line in lines if line)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._unread += tag in self._UNREAD
+        self._skipping += tag in self._SKIPPED
         self._in_title = tag == "title"
         self._parts.append("" if tag in self._INLINE else "\n")
 
     def handle_endtag(self, tag: str) -> None:
-        self._unread = max(0, self._unread - (tag in self._UNREAD))
+        self._skipping = max(0, self._skipping - (tag in self._SKIPPED))
         self._in_title = False
         self._parts.append("" if tag in self._INLINE else "\n")
 
     def handle_data(self, data: str) -> None:
-        if self._in_title and not self._unread:
+        if self._in_title and not self._skipping:
             self.title += data
-        elif not self._unread:
+        elif not self._skipping:
             self._parts.append(" ".join(data.split("\n")))

@@ -1,4 +1,4 @@
-"""The text of a page, taken out of what a server sent. Runs in a child process, since any server can send anything."""
+"""Extract the text of a page. Runs in a child process, because a server may send hostile bytes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _GZIP_OR_ZLIB = 47
 
 
 def require_extraction() -> None:
-    """Say at once, and not at the first page, that the library is not there."""
+    """Raise at startup, not at the first page, if the library is missing."""
     if find_spec("trafilatura") is None:
         raise missing_extra("trafilatura", "search")
 
 
 def text_of(body: bytes, encoding: str, content_type: str, limit: int) -> str:
-    """The readable text of a body as it came over the wire, of which at most `limit` bytes are looked at."""
+    """The readable text of a raw response body; at most `limit` unpacked bytes are read."""
     if encoding in ("gzip", "x-gzip", "deflate"):
         body = zlib.decompressobj(_GZIP_OR_ZLIB).decompress(body, limit)
     charset = _CHARSET.search(content_type)

@@ -1,9 +1,8 @@
 """A full-text index: SQLite's FTS5, with BM25 ranking and snippets, in a file that many threads can read.
 
-What the model searches for never reaches the query language of the engine: words are taken out of it, and each is put
-between quotation marks that it cannot hold. However many documents there are, a query looks at a bounded number of
-them. Ranking costs about two microseconds for each document that holds a word, so rare words choose the candidates,
-and common ones only help to order them.
+A model's query never reaches the engine's query language: only its words are used, each in quotation marks that a word
+cannot contain. A query ranks a bounded number of documents, however large the corpus is. Ranking costs about two
+microseconds per matching document, so rare words choose the candidates, and common words only order them.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from ludus.environments.google_search.corpus import Document
 from ludus.environments.google_search.provider import Hit
 from ludus.errors import UserError
 
-#: How many documents one query ranks, and how many entries of the index it reads to weigh its words.
+#: How many documents one query ranks, and how many index entries it reads to find the rare words.
 CANDIDATES, ENTRIES = 1_000, 8_000
 WORDS = 32
 _LONGEST = 2_000
-_FORMAT = 1  # part of the name of a kept index: raise it when the tables below change
-_WORD = re.compile(r"(?:[^\W_]|[\u0300-\u036f])+")  # letters and digits, with accents that are written apart
+_FORMAT = 1  # part of a kept index's digest: raise it when the tables below change
+_WORD = re.compile(r"(?:[^\W_]|[\u0300-\u036f])+")  # letters and digits, and combining accents
 _TABLES = """
     PRAGMA page_size = 8192;
     PRAGMA journal_mode = OFF;
@@ -56,7 +55,7 @@ _COUNT = "SELECT count(*) FROM (SELECT 1 FROM documents WHERE documents MATCH ? 
 
 
 class Index:
-    """An index that was built before. Safe to use from any number of threads; every call blocks for a moment.
+    """An open index file. Thread-safe; every call blocks its thread.
 
     index = Index.build(path, documents)
     index.search("who keeps the lighthouse", 10)
@@ -73,16 +72,16 @@ class Index:
                 (self.size,) = connection.execute("SELECT count(*) FROM addresses").fetchone()
         except sqlite3.DatabaseError as error:
             self.close()
-            raise UserError(f"{path} is not an index: {error}", "Delete it, and it will be made again") from error
+            raise UserError(f"{path} is not an index: {error}", "Delete it to build the index again") from error
 
     @classmethod
     def build(cls, path: Path, documents: Iterable[Document]) -> Index:
-        """Write the index of some documents to a file that does not exist yet."""
+        """Index documents in a new file."""
         connection = sqlite3.connect(path, isolation_level=None)
         try:
             _fill(connection, documents)
         except sqlite3.IntegrityError as error:
-            raise UserError("two documents of the corpus have the same url", "Give each its own, or none") from error
+            raise UserError("two documents of the corpus have the same url", "Use unique URLs, or no url") from error
         except sqlite3.OperationalError as error:
             raise UserError(f"cannot index the corpus: {error}") from error
         finally:
@@ -90,7 +89,7 @@ class Index:
         return cls(path)
 
     def search(self, query: str, limit: int) -> list[Hit]:
-        """The documents that fit a query best, best first."""
+        """The documents that match a query best, best first."""
         rows, expression = [], ""
         with self._connection() as connection:
             for expression in self._expressions(query):
@@ -100,13 +99,13 @@ class Index:
             return [Hit(*connection.execute(_SHOWN, (expression, row[0])).fetchone()) for row in rows]
 
     def page(self, url: str) -> Document | None:
-        """The document with an address, or None."""
+        """The document with this URL, or None."""
         with self._connection() as connection:
             row = connection.execute(_PAGE, (url.encode("utf-8", "replace").decode(),)).fetchone()
         return Document(*row) if row is not None else None
 
     def close(self) -> None:
-        """Close the connections; one that is in use is closed when its call ends."""
+        """Close the connections; a connection in use is closed when its call ends."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -114,9 +113,9 @@ class Index:
             connection.close()
 
     def _expressions(self, query: str) -> Iterator[str]:
-        """What the engine is asked, one after the other until enough is found."""
+        """Queries for the engine, to try in order until one finds enough documents."""
         words = self._weighed(query)
-        if words and words[0][0] > CANDIDATES:  # all are common: documents with two of them come before those with one
+        if words and words[0][0] > CANDIDATES:  # all words are common: prefer documents that hold two of them
             rarest = [word for count, word in words[:2] if count <= ENTRIES]
             yield from [" AND ".join(rarest)] if len(rarest) == 2 else []
             yield words[0][1]
@@ -134,13 +133,13 @@ class Index:
             yield " OR ".join(choosing)
 
     def _weighed(self, query: str) -> list[tuple[int, str]]:
-        """The words of a query that are found at all, the rarest first, each with the number of its documents."""
+        """The words of a query that the index contains, rarest first, each with its number of documents."""
         words = dict.fromkeys(f'"{found[0].lower()}"' for found in islice(_WORD.finditer(query[:_LONGEST]), WORDS))
         weighed = sorted((self._documents_with(word), word) for word in words)
         return [(count, word) for count, word in weighed if count]
 
     def _count(self, word: str) -> int:
-        """In how many documents a word is, as far as it matters."""
+        """In how many documents a word is, counted up to ENTRIES + 1."""
         with self._connection() as connection:
             (count,) = connection.execute(_COUNT, (word, ENTRIES + 1)).fetchone()
         return int(count)
@@ -162,7 +161,7 @@ class Index:
 
 
 def digest(documents: Iterable[Document]) -> str:
-    """A name for the content of a corpus, under which its index can be kept."""
+    """A digest of the corpus, which names its kept index."""
     content = blake2b(bytes([_FORMAT]), digest_size=16)
     for document in documents:
         for part in document:

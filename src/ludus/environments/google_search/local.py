@@ -1,4 +1,4 @@
-"""The provider that needs no key and no network: a corpus, indexed once per process or once for all."""
+"""The provider without key and network: a corpus, indexed at startup or read from a kept index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ludus.runtime.threads import in_thread
 
 
 class Local:
-    """Searches a corpus and opens its documents, and nothing else."""
+    """Searches a corpus and opens only its documents."""
 
     def __init__(self, index: Index, results: int = 10) -> None:
         self._index = index
@@ -29,7 +29,7 @@ class Local:
     @classmethod
     @asynccontextmanager
     async def open(cls, config: SearchConfig) -> AsyncIterator[Self]:
-        """Index the corpus, or find its index where it was kept."""
+        """Index the corpus, or open its kept index."""
         with tempfile.TemporaryDirectory(prefix="ludus-search-") as temporary:
             index = await in_thread(_open_index, config, Path(temporary))
             try:
@@ -38,7 +38,7 @@ class Local:
                 index.close()
 
     async def search(self, query: str) -> Results:
-        """Documents that fit a query, the best first."""
+        """Documents that match a query, best first."""
         async with self._slots:
             return Results(await in_thread(self._index.search, query, self._results))
 
@@ -52,7 +52,7 @@ class Local:
 
 
 def _open_index(config: SearchConfig, temporary: Path) -> Index:
-    """The index of the corpus: made anew in a temporary folder, or once in a folder of the user's."""
+    """The index of the corpus: new in a temporary folder, or kept in `index_folder`."""
     corpus, folder = config.corpus, config.index_folder
     if folder is None:
         return Index.build(temporary / "index", read_corpus(corpus))
@@ -63,7 +63,7 @@ def _open_index(config: SearchConfig, temporary: Path) -> Index:
             folder.mkdir(parents=True, exist_ok=True)
             unfinished.unlink(missing_ok=True)
             Index.build(unfinished, read_corpus(corpus)).close()
-            unfinished.replace(path)  # another process may have done the same: it wrote the same
+            unfinished.replace(path)  # another process may have written the same file: the content is equal
         except OSError as error:
             raise UserError(f"cannot keep an index in {folder}: {error.strerror}") from error
         finally:

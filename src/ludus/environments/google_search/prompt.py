@@ -1,4 +1,4 @@
-"""What the judge of open questions is asked."""
+"""The judge's prompt for open questions."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ with one of these two lines, in lower case:
 
 
 def rubric(compat: bool) -> Rubric:
-    """The rubric. The reference passes an answer on as it is; by default what could pass for a verdict is broken up."""
+    """The rubric. By default, labels inside an answer are broken up; the reference leaves them as they are."""
     return Rubric(_TEMPLATE, equal="correct: yes", not_equal="correct: no", guarded=not compat)

@@ -1,4 +1,4 @@
-"""What a provider is: somebody who finds pages and opens them."""
+"""The protocol of a search provider, and its results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Results:
-    """What a search found. `answer` is the service's own; `raw` is all that it said, as JSON, where that is kept."""
+    """The results of a search. `answer` is the service's own answer; `raw` is its whole response as JSON, if kept."""
 
     hits: list[Hit]
     answer: str | None = None
@@ -28,7 +28,7 @@ class Results:
 
 
 class NoPage(Exception):
-    """There is nothing to read at an address: `what` is missing, and why."""
+    """A page cannot be read: `what` is missing, and why."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(f"{what}: {why}")
@@ -36,27 +36,27 @@ class NoPage(Exception):
 
 
 def no_html(why: str) -> NoPage:
-    """Nothing could be fetched."""
+    """The page could not be fetched."""
     return NoPage("No HTML found", why)
 
 
 def no_text(why: str) -> NoPage:
-    """What was fetched holds nothing to read."""
+    """The fetched page has no readable text."""
     return NoPage("No text found", why)
 
 
 class Provider(Protocol):
-    """Finds pages and opens them. `Local`, `Google`, `Json` and `Tavily` do."""
+    """Finds pages and opens them. Implemented by `Local`, `Google`, `Json` and `Tavily`."""
 
     @classmethod
     def open(cls, config: SearchConfig) -> AbstractAsyncContextManager[Provider]:
-        """A provider for as long as the context lasts. A key that is missing is said before anything runs."""
+        """Open a provider. Raises a `UserError` if a key is missing."""
         ...
 
     async def search(self, query: str) -> Results:
-        """Pages that fit a query, the best first. Raises a `Failure` when the service does not work."""
+        """Pages that match a query, best first. Raises a `Failure` if the service does not work."""
         ...
 
     async def page(self, url: str) -> str:
-        """The text of a page. Raises `NoPage` when there is none."""
+        """The text of a page. Raises `NoPage` if it cannot be read."""
         ...

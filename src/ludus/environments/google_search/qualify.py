@@ -1,4 +1,4 @@
-"""How qualification answers questions: with a letter in a box, or in a last line that a scripted judge compares."""
+"""How qualification answers: a letter in a box, or a text that a scripted judge compares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def gold(task: Any) -> str:
 
 
 def answer(task: Any, text: str) -> str:
-    """An answer where the verifier looks for it."""
+    """An answer in the form that the verifier reads."""
     return text if task.expected_answer is None else rf"So the answer is \boxed{{{text}}}."
 
 
@@ -34,7 +34,7 @@ def options(task: Any) -> list[str]:
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The right answer after other things."""
+    """The right answer without a search, in another form, or after a wrong guess."""
     right = answer(task, gold(task))
     if task.expected_answer is None:
         return {"without_search": right, "case": gold(task).upper(), "spaces": f"  {right}\n"}
@@ -49,7 +49,7 @@ def preserving(task: Any) -> dict[str, Any]:
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """Other answers, several at once, and the right one where it is no answer."""
+    """Wrong answers, several answers at once, and the right answer in a place that does not count."""
     right = gold(task)
     if task.expected_answer is None:
         wrong = "somebody else"

@@ -1,4 +1,4 @@
-"""What the model sees of results and pages."""
+"""Search results and pages as the model sees them."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ _CHARACTERS_A_WORD = 10
 _WORD, _NOT_BLANK = re.compile(r"\w+"), re.compile(r"\S+")
 
 
-def listing(results: Results) -> dict[str, Any]:
-    """Results in the form of Google's Custom Search, without what only a program wants."""
+def as_items(results: Results) -> dict[str, Any]:
+    """Results in the form of Google's Custom Search, with only the fields that a reader needs."""
     return {"items": [_item(hit) for hit in results.hits]}
 
 
-def described(results: Results) -> str:
-    """Results as a text; where the service has an answer of its own, that alone."""
+def as_text(results: Results) -> str:
+    """Results as a text; if the service has its own answer, only that answer."""
     if results.answer is not None:
         return results.answer
     return "\n\n".join(_block(number, hit) for number, hit in enumerate(results.hits, start=1)) or "No results found."
 
 
 def shortened(text: str, words: int) -> str:
-    """The beginning of a page, up to a number of words (and of characters, for scripts without blanks)."""
+    """The beginning of a page, up to a number of words, and of characters for scripts without spaces."""
     after = next(islice(_NOT_BLANK.finditer(text), words, None), None)
     end = min(after.start() if after else len(text), words * _CHARACTERS_A_WORD)
     return text if end >= len(text) else f"{text[:end].rstrip()} ..."
 
 
-def ends(text: str, words: int) -> str:
-    """What the reference makes of a page that is too long: the first and the last 5,000 characters."""
+def both_ends(text: str, words: int) -> str:
+    """A page shortened as the reference does: the first and the last 5,000 characters of a long page."""
     return f"{text[:5000]}...{text[-5000:]}" if len(text.split()) > words else text
 
 
-def found_in(url: str, text: str, query: str) -> str:
-    """The lines of a page around the one that holds most of the words of a query, numbered."""
+def best_lines(url: str, text: str, query: str) -> str:
+    """Numbered lines of a page, from just before the line with the most words of the query."""
     lines = text.splitlines()
     wanted = set(_WORD.findall(query.lower()))
     counts = [len(wanted.intersection(_WORD.findall(line.lower()))) for line in lines]
@@ -49,8 +49,8 @@ def found_in(url: str, text: str, query: str) -> str:
     return f"{url} ({len(lines)} lines), the best place for: {query}\n{shown[:WINDOW]}{note}"
 
 
-def scrolled(url: str, text: str, start: int, count: int) -> tuple[str, int]:
-    """Some words of a page, and how many it has."""
+def some_words(url: str, text: str, start: int, count: int) -> tuple[str, int]:
+    """Some words of a page, and how many words the page has."""
     words = text.split()
     part = words[max(0, start) :][: max(0, count)]
     first = min(max(0, start), len(words))

@@ -1,8 +1,8 @@
-r"""A question whose answer is to be looked up: the model searches, opens pages, and settles on an answer.
+r"""A question that needs research: the model searches, opens pages, and gives an answer.
 
 There are two kinds of rows. One has lettered options, the tools `search` and `browse`, and an answer in `\boxed{}` that
-is compared letter by letter. The other is an open question with the tools `web_search`, `find_in_page` and
-`scroll_page`, and a judge. Who searches is a setting, and by default a corpus that lies beside this file.
+must match exactly. The other is an open question with the tools `web_search`, `find_in_page` and `scroll_page`, and a
+judge. The setting `provider` selects the search service; the default is a corpus in this folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import ValidationInfo, field_validator, model_validator
 
 import ludus
 from ludus import Failure, Resources, Response, Verdict, tool
-from ludus.environments.google_search.addresses import EXCLUDED, within
+from ludus.environments.google_search.addresses import EXCLUDED, in_domains
 from ludus.environments.google_search.answers import (
     boxed_option,
     final_text,
@@ -27,7 +27,7 @@ from ludus.environments.google_search.answers import (
 from ludus.environments.google_search.local import Local
 from ludus.environments.google_search.prompt import rubric
 from ludus.environments.google_search.provider import NoPage, Provider, Results, no_html
-from ludus.environments.google_search.rendering import described, ends, found_in, listing, scrolled, shortened
+from ludus.environments.google_search.rendering import as_items, as_text, best_lines, both_ends, shortened, some_words
 from ludus.environments.google_search.services import Google, Json, Tavily
 from ludus.environments.google_search.settings import SearchConfig
 from ludus.graders.judge import Judge, judge_usage, open_judge, require_judge
@@ -39,7 +39,7 @@ FOR_OPTIONS, FOR_OPEN_QUESTIONS = ("search", "browse"), ("web_search", "find_in_
 LONGEST_QUERY, LONGEST_WEB_QUERY = 2_000, 400
 DIFFICULTY = "task_difficulty_qwen3_32b_avg_8"
 
-#: What a request of the Responses API may hold.
+#: The parameters of a Responses API request.
 PARAMETERS = frozenset(
     """
     background conversation include input instructions max_output_tokens max_tool_calls metadata model
@@ -51,7 +51,7 @@ PARAMETERS = frozenset(
 
 @dataclass
 class Shared:
-    """What all rollouts use."""
+    """What all rollouts share."""
 
     provider: Provider
     judge: Judge | None
@@ -59,7 +59,7 @@ class Shared:
 
 
 class WebSearch(Resources):
-    """Searches and reads for the model. What it keeps of a rollout are the pages that were opened."""
+    """The search tools of one rollout. Its only state is a cache of opened pages."""
 
     class Task(ludus.Task):
         """A question with options has `expected_answer`, an open one `question` and `ground_truth`."""
@@ -71,20 +71,20 @@ class WebSearch(Resources):
 
         @field_validator("responses_create_params")
         @classmethod
-        def _is_a_request(cls, params: dict[str, Any]) -> dict[str, Any]:
+        def _has_known_parameters(cls, params: dict[str, Any]) -> dict[str, Any]:
             if unknown := sorted(params.keys() - PARAMETERS):
-                raise ValueError(f"{unknown[0]} is no parameter of the Responses API")
+                raise ValueError(f"{unknown[0]} is not a Responses API parameter")
             return params
 
         @model_validator(mode="after")
-        def _can_be_judged(self, info: ValidationInfo) -> Self:
+        def _has_an_expected_answer(self, info: ValidationInfo) -> Self:
             if self.expected_answer is None:
                 if self.question is None or self.ground_truth is None:
                     raise ValueError("a row needs an expected_answer, or a question and its ground_truth")
                 return self
             unmeasured = self.task_difficulty_qwen3_32b_avg_8 is None
             if DIFFICULTY not in self.model_fields_set or (unmeasured and (info.context or {}).get("compat")):
-                raise ValueError(f"a row with an expected_answer needs {DIFFICULTY}; null where nobody measured it")
+                raise ValueError(f"a row with an expected_answer needs {DIFFICULTY}; write null if not measured")
             return self
 
     class Config(SearchConfig):
@@ -92,7 +92,7 @@ class WebSearch(Resources):
 
     config: Config
     shared: Shared
-    judged_by_response = True  # scoring it again must not search again
+    judged_by_response = True  # rescoring must not search again
 
     @classmethod
     @asynccontextmanager
@@ -128,7 +128,7 @@ class WebSearch(Resources):
             return {"search_results": f"Error: Unexpected error - {failure.cause}"}
         if self.config.compat and results.raw is not None:
             return {"search_results": results.raw}
-        return {"search_results": encode(listing(results)).decode()}
+        return {"search_results": encode(as_items(results)).decode()}
 
     @tool
     async def browse(self, url: str) -> dict[str, str]:
@@ -145,7 +145,7 @@ class WebSearch(Resources):
             if not self.config.compat:
                 raise
             return {"page_content": f"Error: Unexpected error = {failure.cause}"}
-        cut = ends if self.config.compat else shortened
+        cut = both_ends if self.config.compat else shortened
         return {"page_content": await in_thread(cut, page, self.config.page_words)}
 
     @tool
@@ -159,7 +159,7 @@ class WebSearch(Resources):
             return {"results_string": "Query is none"}
         if len(query) > LONGEST_WEB_QUERY:
             return {"results_string": "Query is too long"}
-        return {"results_string": described(await self._search(query))}
+        return {"results_string": as_text(await self._search(query))}
 
     @tool
     async def find_in_page(self, url: str | None = None, query: str | None = None) -> dict[str, str]:
@@ -174,8 +174,8 @@ class WebSearch(Resources):
         try:
             page = await self._page(url)
         except NoPage as error:
-            return {"results_string": self._nothing(error)}
-        return {"results_string": await in_thread(found_in, url, page, query)}
+            return {"results_string": self._no_content(error)}
+        return {"results_string": await in_thread(best_lines, url, page, query)}
 
     @tool
     async def scroll_page(self, url: str | None = None, start_index: int = 0, n: int = 2000) -> dict[str, Any]:
@@ -191,8 +191,8 @@ class WebSearch(Resources):
         try:
             page = await self._page(url)
         except NoPage as error:
-            return {"results_string": self._nothing(error), "total_words": 0}
-        shown, total = await in_thread(scrolled, url, page, start_index, min(n, self.config.page_words))
+            return {"results_string": self._no_content(error), "total_words": 0}
+        shown, total = await in_thread(some_words, url, page, start_index, min(n, self.config.page_words))
         return {"results_string": shown, "total_words": total}
 
     async def verify(self, task: Task, response: Response) -> Verdict:
@@ -220,19 +220,19 @@ class WebSearch(Resources):
         return Verdict(float(evaluation.equal), judge_evaluations=records, judge_usage=judge_usage(records), **values)
 
     async def _search(self, query: str) -> Results:
-        """What the provider finds, without excluded domains. A query without a word in it finds nothing."""
+        """The provider's results without excluded domains. A blank query finds nothing."""
         asked = " ".join(query.split())
         results = await self.shared.provider.search(asked) if asked else Results([])
-        hits = [hit for hit in results.hits if not within(hit.url, self.shared.excluded)]
+        hits = [hit for hit in results.hits if not in_domains(hit.url, self.shared.excluded)]
         return Results(hits, results.answer, results.raw)
 
     async def _page(self, url: str) -> str:
-        """A page, which is opened once in a rollout."""
-        if within(url, self.shared.excluded):
+        """The text of a page, cached for the rollout."""
+        if in_domains(url, self.shared.excluded):
             raise no_html(EXCLUDED)
         if url not in self.pages:
             self.pages[url] = await self.shared.provider.page(url)
         return self.pages[url]
 
-    def _nothing(self, error: NoPage) -> str:
+    def _no_content(self, error: NoPage) -> str:
         return EXCLUDED if EXCLUDED in str(error) else "No content found."

@@ -3,8 +3,8 @@
 | provider | keys | pages |
 | --- | --- | --- |
 | `google` | `GOOGLE_API_KEY`, `GOOGLE_CX` | fetched by the browser |
-| `json` | `SEARCH_API_KEY`, where the service wants one | fetched by the browser |
-| `tavily` | `TAVILY_API_KEY`; several, with commas between them, take turns | read by the service |
+| `json` | `SEARCH_API_KEY`, if the service needs one | fetched by the browser |
+| `tavily` | `TAVILY_API_KEY`; several keys, separated by commas, are used in turn | read by the service |
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ludus.errors import Failure, UserError
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import redacted, secret
 
-_LONGEST = 400  # what Tavily takes for a query
+_LONGEST = 400  # Tavily's limit for a query
 
 
 class Google:
@@ -36,7 +36,7 @@ class Google:
     @classmethod
     @asynccontextmanager
     async def open(cls, config: SearchConfig) -> AsyncIterator[Self]:
-        """Connect, with the key and the search engine that were set."""
+        """Connect with `GOOGLE_API_KEY` and `GOOGLE_CX`."""
         fixed = {"key": _required("GOOGLE_API_KEY"), "cx": _required("GOOGLE_CX"), "num": str(config.results)}
         url = config.endpoint or "https://www.googleapis.com/customsearch/v1"
         async with _api("Google", config, fixed["key"], fixed["cx"]) as api, open_browser(config) as browser:
@@ -65,7 +65,7 @@ class Json:
     async def open(cls, config: SearchConfig) -> AsyncIterator[Self]:
         """Connect to the service that the settings describe."""
         if not config.endpoint:
-            raise UserError("provider json needs the address of a service", "Set it: --set resources.endpoint=URL")
+            raise UserError("provider json needs the URL of a service", "Set it: --set resources.endpoint=URL")
         key, header = secret("SEARCH_API_KEY"), config.json_api.key_header
         headers = {header: f"Bearer {key}" if header.lower() == "authorization" else key} if key else {}
         async with _api("the search service", config, key) as api, open_browser(config) as browser:
@@ -88,7 +88,7 @@ class Json:
 
 
 class Tavily:
-    """Tavily's search, and its own reading of pages."""
+    """Tavily's search; Tavily also reads the pages."""
 
     def __init__(self, api: Api, config: SearchConfig, keys: list[str]) -> None:
         self._api, self._results, self._excluded = api, config.results, sorted(config.excluded())
@@ -98,7 +98,7 @@ class Tavily:
     @classmethod
     @asynccontextmanager
     async def open(cls, config: SearchConfig) -> AsyncIterator[Self]:
-        """Connect, with one key or several."""
+        """Connect with one key or several."""
         keys = [key.strip() for key in _required("TAVILY_API_KEY").split(",") if key.strip()]
         async with _api("Tavily", config, *keys) as api:
             yield cls(api, config, keys)
@@ -112,14 +112,14 @@ class Tavily:
         return Results(hits, answer if isinstance(answer, str) and answer else None)
 
     async def page(self, url: str) -> str:
-        """Have a page read."""
+        """Let Tavily read a page."""
         try:
             checked = str(Reach().url(url))
             raw = await self._ask("/extract", {"urls": [checked], "extract_depth": "advanced"})
         except Forbidden as error:
             raise no_html(str(error)) from None
         except Failure as failure:
-            if failure.kind not in ("http_400", "http_422"):  # which are about the page that the model chose
+            if failure.kind not in ("http_400", "http_422"):  # these two concern the page that the model chose
                 raise
             raise no_html("the page could not be opened") from None
         pages = raw.get("results")
@@ -143,13 +143,13 @@ def _required(name: str) -> str:
 
 
 def _api(name: str, config: SearchConfig, *secrets: str) -> Api:
-    """A connection that hides its keys, as they are and as they are written in a URL."""
+    """A connection that redacts its keys, both plain and URL-encoded."""
     written = [form for each in secrets for form in (each, quote(each), quote(each, safe=""))]
     return Api(name, config.search_timeout_seconds, config.search_retries, *written)
 
 
 def _hits(entries: Any, title: str, url: str, snippet: str) -> list[Hit]:
-    """The results in a list; what has no address is no result."""
+    """The results in a list; an entry without a URL is skipped."""
     if not isinstance(entries, list):
         raise Failure("bad_response", f"the search service answered with no list of results: {str(entries)[:100]}")
     found = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get(url), str)]

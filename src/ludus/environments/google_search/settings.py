@@ -1,4 +1,4 @@
-"""The settings of the environment. Keys are none of them: see `providers.py` for the names they are looked up by."""
+"""The settings of the environment. Keys are not settings: `services.py` lists their environment variables."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ludus.models.retry import Retries
 
 
 class JsonApi(BaseModel):
-    """How a search service is asked and read that answers a GET with JSON."""
+    """How to query a search service that answers a GET with JSON, and how to read its answer."""
 
     model_config = ConfigDict(extra="forbid")
 
-    #: The parameter that holds the query, and what else is sent.
+    #: The parameter that holds the query, and further parameters.
     query: str = "q"
     parameters: dict[str, str] = {}
 
-    #: The header that holds the key, where there is one.
+    #: The header that holds the key, if there is one.
     key_header: str = "Authorization"
 
-    #: Where the list of results is, with dots between steps, and what its entries call the parts of a result.
+    #: The path of the list of results, with dots, and the field names of its entries.
     results: str = "results"
     title: str = "title"
     url: str = "url"
@@ -35,33 +35,33 @@ class JsonApi(BaseModel):
 class SearchConfig(JudgeConfig):
     """Settings of the tools and of the verifier."""
 
-    #: Who searches: the embedded index, Google Custom Search, any service that speaks JSON, or Tavily.
+    #: The search service: the local index, Google Custom Search, any JSON service, or Tavily.
     provider: Literal["local", "google", "json", "tavily"] = "local"
 
-    #: The documents that `local` searches, a folder or a file, and a folder where their index is kept between runs.
+    #: The folder or file that `local` searches, and a folder that keeps its index between runs.
     corpus: Path | None = None
     index_folder: Path | None = None
 
-    #: The address of the service: needed for `json`, and for the others only where it is not the usual one.
+    #: The URL of the service. Required for `json`; the other services have a default.
     endpoint: Annotated[str, Field(pattern=r"^https?://[^/\s]")] | None = None
     json_api: JsonApi = JsonApi()
     results: Annotated[int, Field(ge=1, le=10)] = 10
     search_timeout_seconds: PositiveFloat = 10.0
     search_retries: Retries = Retries(busy=5, server=2, dropped=2, fresh=2, longest_pause=10.0)
 
-    #: Limits of one page: time to fetch it, bytes that are read of it, words that the model sees.
+    #: Limits of one page: seconds to fetch it, bytes that are read, words that the model sees.
     page_timeout_seconds: PositiveFloat = 20.0
     page_bytes: PositiveInt = 4 << 20
     page_words: PositiveInt = 10_000
 
-    #: Let the model browse this machine and the network around it, on any port.
+    #: Let the model browse this machine and its local network, on any port.
     allow_private_addresses: bool = False
 
-    #: Domains that are neither found nor opened, as a list and as a file.
+    #: Domains that are left out of results and never opened, as a list and as a file.
     excluded_domains: list[str] = []
     exclude_domains_file_path: Path | None = None
 
-    #: Whether a judge decides about open questions; else the answer must be the expected text.
+    #: Whether a judge decides open questions; if false, the answer must equal the expected text.
     use_judge: bool = True
 
     def excluded(self) -> frozenset[str]:
@@ -81,4 +81,4 @@ def _domains(path: Path) -> set[str]:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} holds no notices with properties of type domain") from error
+        raise UserError(f"{path} must hold notices with properties of type domain") from error

@@ -1,4 +1,4 @@
-"""The browser, on as much of the web as fits on one machine: where it goes, where it does not, and what it reads."""
+"""The browser, with local servers as its web: which URLs it opens, which it refuses, and what it reads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def serving(handler: Handler, *hosts: str) -> AsyncIterator[str]:
-    """A server that hands every request to one function; its address on the first of its hosts."""
+    """A server that passes every request to `handler`; yields its URL on the first host."""
     server = web.ServerRunner(web.Server(handler))  # type: ignore[arg-type]
     await server.setup()
     with socket.socket() as free:
@@ -50,7 +50,7 @@ async def reason(browser: Browser, url: str) -> str:
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "2a00:1450:4001::1"])
-def test_public_addresses_are_open(address: str) -> None:
+def test_public_addresses_are_allowed(address: str) -> None:
     assert is_public(ip_address(address))
 
 
@@ -64,12 +64,12 @@ def test_public_addresses_are_open(address: str) -> None:
     fec0::1 ff02::1 2606:4700::1111%1 4000::1
     """.split(),
 )
-def test_all_other_addresses_are_closed(address: str) -> None:
+def test_all_other_addresses_are_refused(address: str) -> None:
     assert not is_public(ip_address(address))
 
 
 @given(st.ip_addresses(v=4))
-def test_no_form_of_an_ipv4_address_gets_by_as_ipv6(address: IPv4Address) -> None:
+def test_an_ipv4_address_embedded_in_ipv6_is_refused(address: IPv4Address) -> None:
     number = int(address)
     for prefix in (0, 0xFFFF << 32, 0xFFFF << 48, 0x64FF9B << 96, 0x64FF9B0001 << 80):
         assert not is_public(IPv6Address(prefix + number))
@@ -98,13 +98,13 @@ def test_no_form_of_an_ipv4_address_gets_by_as_ipv6(address: IPv4Address) -> Non
         "\x00",
     ],
 )
-def test_urls_that_lead_elsewhere_are_refused(url: str) -> None:
+def test_urls_that_are_not_plain_public_web_urls_are_refused(url: str) -> None:
     with pytest.raises(Forbidden):
         Reach().url(url)
 
 
 @given(st.text(max_size=50))
-def test_any_text_is_a_url_or_refused(text: str) -> None:
+def test_any_text_is_an_allowed_url_or_refused(text: str) -> None:
     for url in (text, f"http://{text}", f"http://127.0.0.1{text}"):
         try:
             checked = Reach().url(url)
@@ -115,7 +115,7 @@ def test_any_text_is_a_url_or_refused(text: str) -> None:
         assert checked.raw_host != "127.0.0.1"
 
 
-async def test_names_of_private_addresses_are_refused_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_with_private_addresses_are_refused_without_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     answers = {
         "localhost": "127.0.0.1",
@@ -144,7 +144,7 @@ async def test_names_of_private_addresses_are_refused_without_a_connection(monke
     assert asked == list(answers)
 
 
-async def test_a_name_that_changes_its_address_is_connected_where_it_was_checked(
+async def test_the_connection_goes_to_the_checked_address_if_the_name_resolves_differently(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def handler(request: web.Request) -> web.Response:
@@ -241,6 +241,6 @@ async def test_pages_are_read_within_limits() -> None:
 
 
 @given(st.binary(max_size=300), st.sampled_from(["", "gzip"]), st.sampled_from(["text/plain; charset=x", "text/plain"]))
-def test_any_body_is_text_or_a_plain_error(body: bytes, encoding: str, kind: str) -> None:
+def test_any_body_gives_a_text(body: bytes, encoding: str, kind: str) -> None:
     packed = gzip.compress(body) if encoding else body
     assert isinstance(text_of(packed, encoding, kind, 1000), str)

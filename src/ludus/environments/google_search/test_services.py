@@ -1,4 +1,4 @@
-"""Services on the web, played by a server of ours: how they are asked, and what becomes of what they answer."""
+"""Search services, played by a local server: what they are asked, and how their answers are handled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def outputs(provider: str, url: str, *calls: tuple[str, dict[str, Any]], **settings: Any) -> Any:
-    """What the model sees of some calls, with a service at an address; or the failure of the first."""
+    """What the model sees of some calls with the service at `url`, or the failure of the first call."""
     compat = settings.pop("compat", False)
     config = {"provider": provider, "endpoint": url, "allow_private_addresses": True, "use_judge": False}
     config |= {"search_retries": {"busy": 1, "server": 1, "dropped": 0, "first_pause": 0.0}, **settings}
@@ -39,7 +39,7 @@ async def outputs(provider: str, url: str, *calls: tuple[str, dict[str, Any]], *
     return [json.loads(each) for each in found] if isinstance(found, list) else found
 
 
-async def test_google_is_asked_and_its_pages_are_fetched(keys: None) -> None:
+async def test_google_searches_and_pages_are_fetched_without_leaking_keys(keys: None) -> None:
     asked: list[dict[str, str]] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -66,7 +66,7 @@ async def test_google_is_asked_and_its_pages_are_fetched(keys: None) -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "times"), [(403, "http_403", 1), (429, "http_429", 2), (500, "http_500", 2)]
 )
-async def test_a_service_that_refuses_is_a_failure_without_the_key(
+async def test_a_service_error_is_a_failure_that_does_not_show_the_key(
     keys: None, status: int, kind: str, times: int
 ) -> None:
     asked: list[str] = []
@@ -85,7 +85,7 @@ async def test_a_service_that_refuses_is_a_failure_without_the_key(
         assert not any(part in text for part in (KEY, "AIza", ENGINE))
 
 
-async def test_a_service_that_recovers_is_asked_again_and_one_that_babbles_is_not(keys: None) -> None:
+async def test_a_503_is_retried_and_a_malformed_answer_is_not(keys: None) -> None:
     replies = [web.Response(status=503), web.json_response({"items": []})]
     replies += [web.Response(text="<html>"), web.json_response({"items": 5}), web.json_response([])]
     rest = iter(replies)
@@ -112,7 +112,7 @@ async def test_a_service_that_hangs_is_a_timeout(keys: None) -> None:
     assert (failure.kind, failure.cause) == ("timeout", "Google gave no answer in 0.1 s")
 
 
-async def test_any_json_service_can_be_described(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_json_api_settings_describe_any_json_service(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -135,7 +135,7 @@ async def test_any_json_service_can_be_described(monkeypatch: pytest.MonkeyPatch
     assert failure.kind == "bad_response"
 
 
-async def test_tavily_searches_and_reads_with_keys_that_take_turns(keys: None) -> None:
+async def test_tavily_searches_and_reads_and_uses_its_keys_in_turn(keys: None) -> None:
     seen: list[Any] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -180,7 +180,7 @@ async def test_tavily_searches_and_reads_with_keys_that_take_turns(keys: None) -
     ("provider", "says"),
     [("google", "GOOGLE_API_KEY"), ("tavily", "TAVILY_API_KEY"), ("json", "resources.endpoint=URL")],
 )
-def test_a_missing_key_is_told_before_the_model_is_asked(
+def test_a_missing_key_is_a_user_error_before_the_model_is_asked(
     provider: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("GOOGLE_API_KEY", "GOOGLE_CX", "TAVILY_API_KEY"):
@@ -191,7 +191,7 @@ def test_a_missing_key_is_told_before_the_model_is_asked(
     assert not asked
 
 
-def test_a_dead_service_fails_the_rollout_and_gives_no_reward(keys: None) -> None:
+def test_an_unreachable_service_fails_the_run_only_if_the_model_searches(keys: None) -> None:
     settings: dict[str, Any] = {"resources.provider": "google", "resources.endpoint": "http://127.0.0.1:1/"}
     settings |= {"resources.search_retries": {"dropped": 0}}
     turns = [{"call": "search", "arguments": {"query": "x"}}, r"\boxed{B}"]

@@ -1,4 +1,4 @@
-"""The tools over the corpus: what the model sees, and what it cannot reach."""
+"""The tools with the local corpus: what the model sees, and what it cannot open."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def outputs(*calls: tuple[str, dict[str, Any]], row: dict[str, Any] = ROW,
     return [json.loads(each) for each in found]
 
 
-async def test_open_questions_come_with_tools_of_their_own() -> None:
+async def test_open_questions_offer_other_tools() -> None:
     def first(request: Request) -> str:
         return ",".join(tool["name"] for tool in request.params["tools"])
 
@@ -60,7 +60,7 @@ async def test_tools_for_open_questions_search_find_and_scroll() -> None:
     assert rest["results_string"].endswith("larger than the earth.")
 
 
-async def test_missing_arguments_of_open_questions_are_told_in_the_words_of_the_reference() -> None:
+async def test_tools_for_open_questions_word_errors_as_the_reference_does() -> None:
     said = await outputs(
         ("web_search", {}),
         ("web_search", {"query": "x" * 401}),
@@ -84,7 +84,7 @@ async def test_a_page_outside_the_corpus_is_not_found_and_nothing_is_fetched() -
     assert "Jupiter" in anchored["page_content"]
 
 
-async def test_malformed_calls_are_told_to_the_model() -> None:
+async def test_malformed_calls_return_an_error_to_the_model() -> None:
     empty, number, long, blank = await outputs(
         ("search", {}), ("browse", {"url": 5}), ("search", {"query": "x" * 2001}), ("search", {"query": " \n"})
     )
@@ -109,7 +109,7 @@ async def test_excluded_domains_are_neither_found_nor_opened(tmp_path: Path) -> 
         assert line["results_string"] == "URL is in excluded domains"
 
 
-async def test_a_long_page_is_cut_after_its_first_words_and_in_compat_in_the_middle(tmp_path: Path) -> None:
+async def test_a_long_page_is_cut_after_10000_words_and_in_compat_in_the_middle(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text(" ".join(f"w{number}" for number in range(12_000)))
     (tmp_path / "solid.txt").write_text("x" * 200_000)
     url = "https://corpus.example/long.txt"
