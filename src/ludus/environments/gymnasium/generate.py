@@ -1,4 +1,4 @@
-"""Starting points without end: rows that differ in the seed that the environment is reset with."""
+"""Endless rows, each with another seed for the environment's reset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INSTRUCTION = (
 
 
 def stream(seed: int, *, instruction: str = INSTRUCTION) -> Iterator[dict[str, Any]]:
-    """Rows with seeds, no two of them alike.
+    """Endless rows with distinct seeds.
 
     stream(7, instruction="Answer with <action>ACTION</action> and nothing else.")
     """

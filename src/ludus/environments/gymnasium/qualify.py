@@ -1,7 +1,7 @@
-"""How qualification plays: perfectly, where the environment tells what every action leads to.
+"""How qualification plays: perfectly, if the environment has a table `P` of its transitions.
 
-The one that is played by default does, in a table that is called `P`. For another one, or one that is made with other
-arguments, nobody knows the best actions, and what the oracle earns says nothing.
+The default environment, Taxi, has this table. For an environment without it, or one made with other arguments, the
+oracle does not know the best actions, and its reward has no meaning.
 """
 
 from __future__ import annotations
@@ -15,56 +15,56 @@ from ludus.response import texts_of
 
 settings = {"agent.max_steps": 25}
 
-#: How much less a reward is worth for every step that it takes to get there.
-PATIENCE = 0.99
+#: The discount of a reward for each step until it is earned.
+DISCOUNT = 0.99
 
 _NAME = re.compile(r"^You play (.+)\.$", re.MULTILINE)
 _STATE = re.compile(r"^Observation: (\d+)$", re.MULTILINE)
 
 
 def answer(task: Any, text: str) -> str:
-    """An action as the game wants it."""
+    """The action between its tags."""
     return f"<action>{text}</action>"
 
 
 def oracle(task: Any) -> Any:
     """The best action in every state."""
-    return _playing(lambda action: f"<action>{action}</action>")
+    return _policy(lambda action: f"<action>{action}</action>")
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The best actions in other dress."""
+    """The best actions, written in other ways."""
     return {
-        "boxed": _playing(lambda action: rf"That must be \boxed{{{action}}}"),
-        "number": _playing(lambda action: f"Of 9 ideas this is the best: {action}"),
-        "changed_mind": _playing(lambda action: f"<action>0</action>? No: <ACTION> {action} </ACTION>"),
+        "boxed": _policy(lambda action: rf"That must be \boxed{{{action}}}"),
+        "number": _policy(lambda action: f"Of 9 ideas this is the best: {action}"),
+        "changed_mind": _policy(lambda action: f"<action>0</action>? No: <ACTION> {action} </ACTION>"),
     }
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """The best actions where nobody looks for them, and one that is none."""
+    """The best actions in places that are not read, and illegal actions."""
     return {
-        "unclosed": _playing(lambda action: f"<action>{'abcdef'[action % 6]}"),
-        "with_a_word": _playing(lambda action: f"<action>go {action}</action>"),
+        "unclosed": _policy(lambda action: f"<action>{'abcdef'[action % 6]}"),
+        "with_a_word": _policy(lambda action: f"<action>go {action}</action>"),
         "out_of_range": "<action>600</action>",
         "in_words": "I deliver the passenger. Reward: twenty.",
     }
 
 
-def _playing(written: Any) -> Any:
+def _policy(answer_with: Any) -> Any:
     def turn(request: Request) -> str:
         said = [texts_of(item) for item in request.input if item.get("role") == "user"]
         name = next((found[1] for text in said if (found := _NAME.search(text))), "")
         state = _STATE.search(said[-1])
         best = _best_actions(name)
-        return str(written(best[int(state[1])])) if state and best else "I do not know this game."
+        return str(answer_with(best[int(state[1])])) if state and best else "I do not know this game."
 
     return turn
 
 
 @lru_cache(maxsize=4)
 def _best_actions(name: str) -> dict[int, int]:
-    """The best action in each state, by value iteration over the environment's own table; empty without one."""
+    """The best action in each state, by value iteration over the table `P`; empty if there is no table."""
     import gymnasium
 
     table = getattr(gymnasium.make(name, disable_env_checker=True).unwrapped, "P", None) if name else None
@@ -75,7 +75,7 @@ def _best_actions(name: str) -> dict[int, int]:
     def value(state: Any, action: Any) -> float:
         leads_to = table[state][action]
         return float(
-            sum(p * (reward + (0.0 if over else PATIENCE * worth[then])) for p, then, reward, over in leads_to)
+            sum(p * (reward + (0.0 if over else DISCOUNT * worth[then])) for p, then, reward, over in leads_to)
         )
 
     for _ in range(1000):

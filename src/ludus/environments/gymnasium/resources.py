@@ -1,7 +1,7 @@
-"""Any environment with Gymnasium's interface, played in text: observations are written out, actions are read.
+"""Any environment with Gymnasium's interface, played in text: observations become text, answers become actions.
 
-Rewards, ends and truncations are the environment's own. An answer without an action that can be played is answered by
-what the actions are, and changes nothing; after too many of those in a row the game is given up.
+Rewards, termination and truncation come from the environment. An answer without a legal action gets a reminder of the
+actions and does not reach the environment. After too many such answers in a row the game is truncated.
 """
 
 from __future__ import annotations
@@ -15,54 +15,54 @@ from pydantic import Field, FiniteFloat, NonNegativeInt
 
 import ludus
 from ludus import Failure, Game, ResourcesConfig, Response, Step, Verdict
-from ludus.environments.gymnasium.finding import Found, find_game
+from ludus.environments.gymnasium.loading import LoadedGame, load_game
 from ludus.environments.gymnasium.spaces import MOST_NUMBERS, plain_picture, rendered
 from ludus.graders.rows import Integer
 from ludus.runtime.threads import in_thread
 
 
 class Gymnasium(Game):
-    """One environment, made for one rollout and closed with it. Its methods run on threads, one at a time."""
+    """One environment for one rollout. Its methods run in threads, one at a time."""
 
     class Task(ludus.Task):
-        #: What the environment is reset with; without it the rollout's own seed is.
+        #: The seed for the environment's reset; by default the rollout's seed.
         seed: Annotated[Integer, Field(ge=0)] | None = None
 
     class Config(ResourcesConfig):
         """Which environment, and how it is played."""
 
-        #: An id of Gymnasium's, or `module:Class`.
+        #: A Gymnasium id, or `module:Class`.
         id: str
-        #: Arguments for making it, such as `{is_slippery: false}`.
+        #: Arguments of the environment, such as `{is_slippery: false}`.
         make: dict[str, Any] = {}
-        #: What the model is told before it starts; by default what the environment's docstring says.
+        #: The rules in the first message; by default from the environment's docstring.
         rules: str | None = None
-        #: How many answers in a row without a legal action are answered by a reminder, before the game is given up.
+        #: How many answers in a row without a legal action get a reminder; the next one ends the game.
         reminders: NonNegativeInt = 2
-        #: The reward of the step that gives it up.
+        #: The reward of that last step.
         forfeit: FiniteFloat = 0.0
 
     config: Config
-    shared: Found
+    shared: LoadedGame
 
     @classmethod
     @asynccontextmanager
-    async def share(cls, config: Config) -> AsyncIterator[Found]:
-        yield await in_thread(find_game, config.id, config.make)
+    async def share(cls, config: Config) -> AsyncIterator[LoadedGame]:
+        yield await in_thread(load_game, config.id, config.make)
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
         self._game: Any = None
-        self._alone = threading.Lock()
-        self._unread = self.invalid_actions = 0
+        self._lock = threading.Lock()
+        self._without_action = self.invalid_actions = 0
 
     async def open(self, task: Task) -> None:
-        await self._off_the_loop(self._make)
+        await self._in_thread(self._make)
 
     async def reset(self, task: Task) -> str:
-        self._unread = self.invalid_actions = 0
+        self._without_action = self.invalid_actions = 0
         seed = task.seed if task.seed is not None else self.seed
-        seen = await self._off_the_loop(self._reset, seed)
+        seen = await self._in_thread(self._reset, seed)
         name = self.config.id.rpartition(":")[2]
         rules = self.shared.rules if self.config.rules is None else self.config.rules
         return "\n\n".join(filter(None, [f"You play {name}.", rules, self._how_to_act(), seen]))
@@ -71,8 +71,8 @@ class Gymnasium(Game):
         action = self.shared.actions.read(response.output_text)
         if action is None:
             return self._remind()
-        self._unread = 0
-        step: Step = await self._off_the_loop(self._step, action)
+        self._without_action = 0
+        step: Step = await self._in_thread(self._step, action)
         return step
 
     async def verify(self, task: Task, response: Response) -> Verdict:
@@ -81,17 +81,17 @@ class Gymnasium(Game):
         return verdict
 
     async def close(self) -> None:
-        await self._off_the_loop(self._close)
+        await self._in_thread(self._close)
 
     def fork(self) -> Self:
-        """Copy the environment too. Most that are written in Python can be; where one cannot, nothing is copied."""
-        with self._alone:
-            return self.copied("_alone")
+        """Copy the session with its environment. Raises a `Failure` if the environment cannot be copied."""
+        with self._lock:
+            return self.copied("_lock")
 
     def _remind(self) -> Step:
-        self._unread += 1
+        self._without_action += 1
         self.invalid_actions += 1
-        if self._unread > self.config.reminders:
+        if self._without_action > self.config.reminders:
             return Step(reward=self.config.forfeit, truncated=True, info={"forfeit": True})
         return Step(f"No legal action was found in your answer.\n{self._how_to_act()}")
 
@@ -99,11 +99,11 @@ class Gymnasium(Game):
         actions = self.shared.actions
         return f"Your action is {actions.described}. Write it as <action>{actions.example}</action>."
 
-    async def _off_the_loop(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a method of the environment on a thread. One that outlives its deadline keeps the others waiting."""
+    async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run a method of the environment in a thread. A method past its deadline still blocks the next ones."""
 
         def work() -> Any:
-            with self._alone:
+            with self._lock:
                 return function(*args)
 
         return await in_thread(work)
@@ -112,16 +112,16 @@ class Gymnasium(Game):
         self._game = self.shared.make()
 
     def _reset(self, seed: int) -> str:
-        observation, info = _parts(self._game.reset(seed=seed), "reset", 2)
-        return self._seen(observation, plain(info))
+        observation, info = _checked(self._game.reset(seed=seed), "reset", 2)
+        return self._shown(observation, as_json(info))
 
     def _step(self, action: Any) -> Step:
-        observation, reward, terminated, truncated, info = _parts(self._game.step(action), "step", 5)
-        told = plain(info)
-        return Step(self._seen(observation, told), float(reward), bool(terminated), bool(truncated), info=told)
+        observation, reward, terminated, truncated, info = _checked(self._game.step(action), "step", 5)
+        info = as_json(info)
+        return Step(self._shown(observation, info), float(reward), bool(terminated), bool(truncated), info=info)
 
-    def _seen(self, observation: Any, info: dict[str, Any]) -> str:
-        """What the model sees: the observation, a picture where the environment draws one, and what can be done."""
+    def _shown(self, observation: Any, info: dict[str, Any]) -> str:
+        """What the model sees: the observation, the text picture if there is one, and the useful actions if known."""
         parts = [rendered(observation)]
         if not isinstance(observation, str):
             parts = [f"Observation: {parts[0]}" if "\n" not in parts[0] else f"Observation:\n{parts[0]}"]
@@ -138,18 +138,18 @@ class Gymnasium(Game):
             game.close()
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it: small arrays become lists, and what is neither number nor text is described."""
+def as_json(value: Any) -> Any:
+    """A value as JSON: small arrays become lists, and other objects become their `repr`."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): as_json(item) for key, item in value.items()}
     if hasattr(value, "tolist") and getattr(value, "size", 1) <= MOST_NUMBERS:
-        return plain(value.tolist())
+        return as_json(value.tolist())
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [as_json(item) for item in value]
     return value if value is None or isinstance(value, (bool, int, float, str)) else f"{value!r:.200}"
 
 
-def _parts(returned: Any, method: str, count: int) -> tuple[Any, ...]:
+def _checked(returned: Any, method: str, count: int) -> tuple[Any, ...]:
     if not isinstance(returned, tuple) or len(returned) != count or not isinstance(returned[-1], dict):
         raise Failure(
             "bad_game", f"{method} must return {count} values, the last of them a dict: got {returned!r:.120}"

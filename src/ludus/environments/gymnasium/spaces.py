@@ -1,8 +1,7 @@
-"""Spaces as text: what an observation looks like, which actions there are, and which one an answer takes.
+"""Spaces as text: how observations are shown, how actions are described, and how an action is read from an answer.
 
-An action is looked for in three places, and the first that is there counts: the last `<action>...</action>`, the last
-`\\boxed{...}`, and the answer itself, which is its last number where an action is a number. Answers are hostile, so
-everything here reads them a fixed number of times.
+The action is the last `<action>...</action>`, else the last `\\boxed{...}`, else the answer itself, or its last number
+if an action is a number. Answers may be hostile, so everything here reads them in linear time.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _COLOURS = ("grey", "red", "green", "yellow", "blue", "magenta", "cyan", "white"
 
 
 def library() -> Any:
-    """Gymnasium, or what to type to get it."""
+    """The gymnasium module. Raises a `UserError` with the install command if it is missing."""
     if find_spec("gymnasium") is None:
         raise missing_extra("gymnasium", "gymnasium")
     import gymnasium
@@ -37,16 +36,16 @@ def library() -> Any:
 
 
 class Actions:
-    """The actions of a game: how they are described, and how one is read. No space at all means any text."""
+    """The actions of a game: their description, and how to read one. Without a space, any text is an action."""
 
     def __init__(self, space: Any = None) -> None:
-        self.described, self.example, self._of = _kinds(space)
+        self.described, self.example, self._read = _description(space)
         self._contains = space.contains if space is not None else bool
 
     def read(self, answer: str) -> Any:
-        """The action that an answer takes, or None."""
-        written = _written(answer)
-        action = self._of(written if written is not None else answer, written is None)
+        """The legal action in an answer, or None."""
+        marked = _marked(answer)
+        action = self._read(marked if marked is not None else answer, marked is None)
         return action if action is not None and self._contains(action) else None
 
 
@@ -68,7 +67,7 @@ def rendered(observation: Any) -> str:
 
 
 def numbers_in(space: Any) -> int:
-    """How many numbers an observation from a space holds."""
+    """How many numbers an observation of a space holds."""
     parts = getattr(space, "spaces", None)
     if parts is not None:
         return sum(map(numbers_in, parts.values() if hasattr(parts, "values") else parts))
@@ -76,7 +75,7 @@ def numbers_in(space: Any) -> int:
 
 
 def plain_picture(picture: str) -> str:
-    """What a game draws for a terminal, without colours: what was lit up stands in brackets, and a legend follows."""
+    """A terminal picture without colours: highlighted text is in brackets, and a legend of colours follows."""
     legend: dict[str, str] = {}
 
     def uncoloured(found: re.Match[str]) -> str:
@@ -96,8 +95,8 @@ def plain_picture(picture: str) -> str:
 Reading = Callable[[str, bool], Any]
 
 
-def _kinds(space: Any) -> tuple[str, str, Reading]:
-    """What to say about the actions of a space, one of them, and how to read one. `whole`: nothing marks the place."""
+def _description(space: Any) -> tuple[str, str, Reading]:
+    """A description of the space's actions, an example, and a reader; `whole` means no tag or box marks the action."""
     if space is None:
         return "a text", "TEXT", lambda text, whole: text.strip()
     spaces = library().spaces
@@ -116,13 +115,13 @@ def _kinds(space: Any) -> tuple[str, str, Reading]:
         size = space.shape[0]
         return f"{size} zeros or ones with commas between them", ", ".join("0" * size), _integers(space)
     raise UserError(
-        f"its actions are {space!r:.120}, which cannot be written down",
+        f"its actions are {space!r:.120}, which cannot be written as text",
         "Actions must be Discrete, MultiDiscrete, MultiBinary or Text",
     )
 
 
-def _written(answer: str) -> str | None:
-    """What an answer marks as its action: the last pair of tags, or else the last box. A tag left open marks none."""
+def _marked(answer: str) -> str | None:
+    """The marked action: the last pair of tags, else the last box; empty if the last tag is not closed."""
     tags = list(_TAG.finditer(answer))
     if not tags:
         return last_boxed(answer)
@@ -131,7 +130,7 @@ def _written(answer: str) -> str | None:
 
 
 def _integer(text: str, whole: bool) -> int | None:
-    """A number that stands alone, or the last one of a whole answer."""
+    """A number alone, or the last number of a whole answer."""
     if whole:
         found = _INTEGER.findall(text)
         return int(found[-1]) if found else None
@@ -139,7 +138,7 @@ def _integer(text: str, whole: bool) -> int | None:
 
 
 def _integers(space: Any) -> Reading:
-    """As many numbers as the space wants, and nothing else."""
+    """A reader of exactly as many numbers as the space needs."""
 
     def read(text: str, whole: bool) -> Any:
         import numpy

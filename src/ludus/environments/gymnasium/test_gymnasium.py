@@ -1,4 +1,4 @@
-"""Environments with Gymnasium's interface, by class: turns, seeds, deadlines, and who may name code."""
+"""Classes with Gymnasium's interface: turns, seeds, deadlines, and that a row cannot name code."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import ludus
 from ludus import Environment, Rollout, ScriptedModel, UserError
 from ludus.environments.gymnasium import spaces
-from ludus.environments.gymnasium.finding import rules_of
 from ludus.environments.gymnasium.generate import stream
+from ludus.environments.gymnasium.loading import rules_of
 from ludus.rescore.rescoring import rescore
 from ludus.response import texts_of
 
@@ -57,7 +57,7 @@ def _fresh_log() -> None:
 
 
 def environment(kind: type = Corridor, **settings: Any) -> Environment:
-    """The environment that plays a class of this module, which is known to Python by whatever name pytest gave it."""
+    """The environment for a class of this module, under the module name that pytest gave it."""
     loaded = Environment.load(f"gymnasium:{kind.__module__}:{kind.__name__}")
     loaded.configure({f"resources.{key}": value for key, value in settings.items()})
     return loaded
@@ -72,7 +72,7 @@ def said(rollout: Rollout) -> list[str]:
     return [texts_of(item) for item in rollout.response.output]
 
 
-def test_a_class_of_ones_own_is_played_by_its_docstring() -> None:
+def test_a_users_class_is_played_with_rules_from_its_docstring() -> None:
     rollout = play("right", "<action>right</action>", "I go \\boxed{right}")
     assert said(rollout)[0] == (
         "You play Corridor.\n\nWalk to the right end of a corridor: say left or right.\n\n"
@@ -87,26 +87,26 @@ def test_a_class_of_ones_own_is_played_by_its_docstring() -> None:
     assert rollout.stop_reason == "terminated"
 
 
-def test_it_may_truncate_itself() -> None:
+def test_an_environment_may_truncate_the_game() -> None:
     rollout = play("left")
     assert rollout.stop_reason == "truncated"
     assert rollout.reward == pytest.approx(-0.2)
 
 
-def test_what_it_is_made_with_and_its_rules_can_be_set() -> None:
+def test_make_arguments_and_rules_can_be_set() -> None:
     rollout = play("right", of=environment(make={"length": 1}, rules="Go right."))
     assert (rollout.reward, len(rollout.calls)) == (1.0, 1)
     assert said(rollout)[0].startswith("You play Corridor.\n\nGo right.\n\nYour action")
     assert said(play("right", of=environment(rules="")))[0].startswith("You play Corridor.\n\nYour action")
 
 
-def test_the_seed_is_the_rows_or_else_the_rollouts() -> None:
+def test_the_seed_comes_from_the_row_or_else_from_the_rollout() -> None:
     rollout = play("right", row={"responses_create_params": {"input": "Begin."}})
     assert said(rollout)[0].endswith(f"the seed is {rollout.job.seed}.")
     assert said(play("right"))[0].endswith("the seed is 5.")
 
 
-def test_an_answer_without_an_action_is_explained_and_counted() -> None:
+def test_an_answer_without_an_action_gets_a_reminder_and_is_counted() -> None:
     rollout = play("", " ", "right", "<action> </action>", "right", "right")
     assert rollout.verdict is not None
     assert rollout.verdict.turn_rewards == [0.0, 0.0, -0.1, 0.0, -0.1, 1.0]
@@ -116,7 +116,7 @@ def test_an_answer_without_an_action_is_explained_and_counted() -> None:
     )
 
 
-def test_after_too_many_of_those_the_game_is_given_up() -> None:
+def test_too_many_answers_without_an_action_end_the_game() -> None:
     rollout = play("right", "", "", "", "right")
     assert (rollout.stop_reason, rollout.reward) == ("truncated", -0.1)
     assert rollout.verdict is not None
@@ -125,32 +125,32 @@ def test_after_too_many_of_those_the_game_is_given_up() -> None:
     assert (costly.reward, len(costly.calls)) == (-5.0, 1)
 
 
-def test_every_environment_is_closed_whatever_happens() -> None:
+def test_every_environment_is_closed_also_after_an_error() -> None:
     play("right")
     play("raise", of=environment(Broken))
     with pytest.raises(UserError):
         play("x", of=environment(make={"width": 3}))
-    assert Corridor.log.count("made") == Corridor.log.count("closed") == 4  # one of each is looked at beforehand
+    assert Corridor.log.count("made") == Corridor.log.count("closed") == 4  # two rollouts, and a check before each run
 
 
 @pytest.mark.parametrize(
     ("action", "kind", "says"), [("raise", "crash", "ZeroDivisionError"), ("four", "bad_game", "step must return 5")]
 )
-def test_an_environment_that_fails_leaves_no_reward(action: str, kind: str, says: str) -> None:
+def test_an_environment_error_fails_the_rollout_without_a_reward(action: str, kind: str, says: str) -> None:
     rollout = play(action, of=environment(Broken))
     assert rollout.error is not None
     assert (rollout.error.stage, rollout.error.kind, rollout.reward) == ("tool", kind, None)
     assert says in rollout.error.cause
 
 
-def test_a_step_that_takes_too_long_fails_and_is_not_closed_under_its_feet() -> None:
+def test_a_step_past_its_deadline_is_a_timeout_and_close_waits_for_it() -> None:
     rollout = play("right", of=environment(make={"slow": 0.3}), settings={"limits.tool": 0.05})
     assert rollout.error is not None
     assert (rollout.error.stage, rollout.error.kind) == ("tool", "timeout")
     assert Corridor.log[-3:] == ["step", "stepped", "closed"]
 
 
-def test_rollouts_play_at_the_same_time_and_off_the_loop() -> None:
+def test_rollouts_play_concurrently_in_a_bounded_number_of_threads() -> None:
     began = threading.active_count()
     result = ludus.collect(
         environment(make={"slow": 0.01, "length": 2}), model=ScriptedModel(["right"]), input=[ROW], repeats=20
@@ -159,7 +159,7 @@ def test_rollouts_play_at_the_same_time_and_off_the_loop() -> None:
     assert threading.active_count() <= began + 64
 
 
-def test_a_file_is_a_module_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_can_be_named_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "class Lamp:\n    def reset(self, *, seed=None): return 'off', {}\n"
     (tmp_path / "lamp.py").write_text(code + "    def step(self, action): return 'on', 2.0, True, False, {}\n")
     monkeypatch.chdir(tmp_path)
@@ -167,7 +167,7 @@ def test_a_file_is_a_module_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     result = ludus.collect("gymnasium:lamp.py:Lamp", model=ScriptedModel(["press"]), output=run)
     assert result.metrics["reward"]["mean"] == 2.0
     assert rescore(run, "gymnasium:lamp.py:Lamp").counts == {"unchanged": 8}
-    assert rescore(run).counts == {"failed": 8}  # a row does not say what code we run
+    assert rescore(run).counts == {"failed": 8}  # a row cannot name code
 
 
 @pytest.mark.parametrize("name", ["os:system", "lamp.py:Lamp", "package:Maze-v0", "../x", "/etc/passwd", "a:b:c"])
@@ -189,13 +189,13 @@ def test_a_row_may_name_an_id(name: str) -> None:
         (f"{Corridor.__module__}:Corridoor", "has no Corridoor. Did you mean Corridor?"),
     ],
 )
-def test_what_is_not_there_is_said_before_anything_is_played(name: str, says: str) -> None:
+def test_a_missing_module_or_class_is_a_user_error(name: str, says: str) -> None:
     with pytest.raises(UserError) as caught:
         ludus.collect(f"gymnasium:{name}", model=ScriptedModel(["x"]), input=[ROW])
     assert says in str(caught.value)
 
 
-def test_without_the_library_an_id_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_without_the_library_gives_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spaces, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"gymnasium is not installed. Install it with: pip install .*\[gymnasium\]'"):
         ludus.collect("gymnasium:Blackjack-v1", model=ScriptedModel(["x"]), input=[ROW])
@@ -203,12 +203,12 @@ def test_without_the_library_an_id_says_what_to_type(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("seed", [-1, "7", 1.5])
-def test_a_row_with_another_kind_of_seed_is_refused(seed: Any) -> None:
+def test_a_row_whose_seed_is_not_a_nonnegative_integer_is_refused(seed: Any) -> None:
     with pytest.raises(UserError, match="seed"):
         play("right", row={**ROW, "seed": seed})
 
 
-def test_generated_rows_are_the_same_for_the_same_seed_and_all_different() -> None:
+def test_generated_rows_are_distinct_and_the_same_for_the_same_seed() -> None:
     def first(seed: int, count: int = 200) -> list[int]:
         return [row["seed"] for row, _ in zip(stream(seed), range(count), strict=False)]
 
@@ -217,12 +217,12 @@ def test_generated_rows_are_the_same_for_the_same_seed_and_all_different() -> No
     assert next(stream(0, instruction="Move."))["responses_create_params"]["input"][0]["content"] == "Move."
 
 
-def test_the_shipped_rows_are_the_generators() -> None:
+def test_the_example_rows_are_the_first_generated_rows_of_seed_0() -> None:
     lines = Environment.load("gymnasium").dataset().read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == [row for row, _ in zip(stream(0), lines, strict=False)]
 
 
-def test_of_a_long_docstring_the_player_reads_what_concerns_the_player() -> None:
+def test_the_rules_are_the_players_sections_of_the_docstring() -> None:
     class Described:
         """A game.
 

@@ -1,4 +1,4 @@
-"""Spaces as text, and the library's own environments."""
+"""Spaces as text, and environments of the gymnasium library."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def said(rollout: Rollout) -> list[str]:
         ("1 " * 50_000, 1),
     ],
 )
-def test_a_number_is_read_from_its_tag_its_box_or_the_end(answer: str, action: int | None) -> None:
+def test_a_number_is_read_from_the_last_tag_box_or_number(answer: str, action: int | None) -> None:
     assert Actions(spaces.Discrete(4)).read(answer) == action
 
 
-def test_a_range_may_start_anywhere() -> None:
+def test_a_discrete_range_may_start_below_zero() -> None:
     actions = Actions(spaces.Discrete(3, start=-1))
     assert (actions.described, actions.example) == ("an integer from -1 to 1", "-1")
     assert [actions.read(f"<action>{n}</action>") for n in (-2, -1, 0, 1, 2)] == [None, -1, 0, 1, None]
@@ -88,7 +88,7 @@ def test_several_numbers_are_read_with_or_without_brackets() -> None:
     assert bits.read("0, 1, 257") is None
 
 
-def test_a_text_is_read_from_its_tag_or_whole() -> None:
+def test_a_text_is_read_from_its_tag_or_from_the_whole_answer() -> None:
     actions = Actions(spaces.Text(5, charset="abc"))
     assert actions.described == "a text of 1 to 5 characters"
     assert actions.read("I say <action>abc</action>.") == "abc"
@@ -106,7 +106,7 @@ def test_any_answer_is_a_legal_action_or_none(answer: str) -> None:
 
 
 @given(st.integers(0, 9), st.text(alphabet="ab 12<>/", max_size=20))
-def test_what_stands_in_the_last_tag_is_the_action(number: int, before: str) -> None:
+def test_the_content_of_the_last_tag_is_the_action(number: int, before: str) -> None:
     assert Actions(spaces.Discrete(10)).read(f"{before}<action>{number}</action>") == number
 
 
@@ -127,23 +127,23 @@ def test_what_stands_in_the_last_tag_is_the_action(number: int, before: str) -> 
         (None, "None"),
     ],
 )
-def test_observations_are_written_out(observation: Any, text: str) -> None:
+def test_observations_are_shown_as_text(observation: Any, text: str) -> None:
     assert rendered(observation) == text
 
 
-def test_the_size_of_an_observation_is_known_beforehand() -> None:
+def test_numbers_in_counts_the_numbers_of_a_nested_space() -> None:
     assert numbers_in(spaces.Box(0, 1, (3, 4))) == 12
     assert numbers_in(spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([spaces.Box(0, 1, (5,)), spaces.Text(9)]))) == 7
     assert numbers_in(None) == 1
 
 
-def test_pictures_lose_their_colours_and_keep_their_meaning() -> None:
+def test_colours_of_a_picture_become_brackets_and_a_legend() -> None:
     assert plain_picture("\n\x1b[41mS\x1b[0mFF\nFHG\n") == "[S]FF\nFHG"
     assert plain_picture("|\x1b[34;1mR\x1b[0m|\x1b[43m \x1b[0m|") == "|R|[ ]|\n(R is blue, [ ] is yellow)"
     assert plain_picture("\x1b[1mplain") == "plain"
 
 
-def test_frozen_lake_is_crossed() -> None:
+def test_frozen_lake_can_be_won_and_lost() -> None:
     path = [1, 1, 2, 1, 2, 2]
     settings = {"resources.make": {"is_slippery": False}}
     rollout = play("FrozenLake-v1", *(f"<action>{move}</action>" for move in path), settings=settings)
@@ -156,7 +156,7 @@ def test_frozen_lake_is_crossed() -> None:
     assert (hole.reward, hole.stop_reason) == (0.0, "terminated")
 
 
-def test_chance_comes_from_the_seed_of_the_row() -> None:
+def test_randomness_comes_from_the_seed() -> None:
     games = {json.dumps(said(play("Blackjack-v1", "1", "0"))) for _ in range(3)}
     assert len(games) == 1
     row = {"responses_create_params": {"input": "Begin."}}
@@ -164,13 +164,13 @@ def test_chance_comes_from_the_seed_of_the_row() -> None:
     assert len({said(rollout)[0] for rollout in result.rollouts}) > 5
 
 
-def test_an_environment_with_a_time_limit_of_its_own_is_truncated_by_it() -> None:
+def test_an_environments_own_time_limit_truncates_the_game() -> None:
     settings = {"resources.make": {"max_episode_steps": 3}}
     rollout = play("CartPole-v1", "0", "1", settings=settings)
     assert (rollout.reward, rollout.stop_reason) == (3.0, "truncated")
 
 
-def test_taxi_tells_which_actions_have_an_effect() -> None:
+def test_the_model_sees_which_actions_have_an_effect_in_taxi() -> None:
     assert "Actions with an effect now: " in said(play("Taxi-v4", "0", settings={"agent.max_steps": 1}))[0]
 
 
@@ -186,14 +186,14 @@ def test_an_id_that_a_module_registers_is_found() -> None:
         ("no_such_package:Maze-v0", "No module named 'no_such_package'"),
     ],
 )
-def test_what_cannot_be_played_is_one_line(name: str, says: str) -> None:
+def test_a_game_that_cannot_be_played_is_a_one_line_error(name: str, says: str) -> None:
     with pytest.raises(UserError) as caught:
         play(name, "0")
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_wrong_arguments_and_observations_that_are_too_large_are_said_beforehand() -> None:
+def test_wrong_arguments_and_too_large_observations_are_user_errors() -> None:
     with pytest.raises(UserError, match="CartPole-v1 cannot be made: TypeError"):
         play("CartPole-v1", "0", settings={"resources.make": {"colour": "red"}})
     with pytest.raises(UserError, match="shows 401 numbers at a time"):
@@ -201,13 +201,13 @@ def test_wrong_arguments_and_observations_that_are_too_large_are_said_beforehand
 
 
 class Wide:
-    """Sees too much."""
+    """Its observations are too large."""
 
     observation_space = spaces.Box(0, 1, (401,))
     action_space = spaces.Discrete(2)
 
 
-def test_what_was_played_is_found_again_and_scored_the_same(tmp_path: Path) -> None:
+def test_rescoring_a_gymnasium_id_changes_no_reward(tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = ludus.collect(
         "gymnasium:FrozenLake-v1",
@@ -224,7 +224,7 @@ def test_what_was_played_is_found_again_and_scored_the_same(tmp_path: Path) -> N
     assert (changes.counts, changes.drift_count) == ({"unchanged": 12}, 0)
 
 
-def test_qualification_plays_perfectly() -> None:
+def test_qualification_plays_taxi_perfectly() -> None:
     card = qualify("gymnasium", limit=1)
     assert card.passed, [check for check in card.checks if check.status == "failed"]
     assert card.oracle is not None

@@ -1,7 +1,7 @@
-"""Finding a game: by the id under which Gymnasium knows it, or by the class that an operator names.
+"""Load a game by its Gymnasium id, or by the name of a class.
 
-`Blackjack-v1` and `ALE/Pong-v5` are ids; `package:Maze-v0` is one that `package` registers. `package.module:Maze` and
-`maze.py:Maze` name a class with Gymnasium's `reset` and `step`, which need not know anything of Gymnasium.
+`Blackjack-v1` and `ALE/Pong-v5` are ids; `package:Maze-v0` is an id that `package` registers. `package.module:Maze` and
+`maze.py:Maze` name a class with Gymnasium's `reset` and `step`, which need not import Gymnasium.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ludus.environments.gymnasium.spaces import MOST_NUMBERS, Actions, library, 
 from ludus.errors import UserError
 from ludus.runtime.imports import load_object
 
-#: The parts of a description that a player needs; the rest is for people who train.
+#: The sections of a docstring that a player needs; the others are about training.
 SECTIONS = ("Description", "Action Space", "Observation Space", "Rewards")
 
 _SECTION = re.compile(r"^[ \t]*## +(.+)$", re.MULTILINE)
@@ -25,37 +25,37 @@ _MARKUP = re.compile(r"<[^<>]*>|\[<[^<>]*>\d*</[^<>]*>\]")
 
 
 @dataclass(frozen=True)
-class Found:
-    """A game that can be played: how one is made, its rules, and its actions."""
+class LoadedGame:
+    """A playable game: a function that makes an instance, its rules, and its actions."""
 
     make: Callable[[], Any]
     rules: str
     actions: Actions
 
 
-def find_game(name: str, settings: dict[str, Any]) -> Found:
-    """Find a game and look at one of it, so that what cannot be played is said before anything is spent."""
+def load_game(name: str, settings: dict[str, Any]) -> LoadedGame:
+    """Load a game and check one instance, so that a game that cannot be played is refused before the run."""
     make = _maker(name, settings)
     try:
-        one = make()
+        game = make()
     except Exception as error:
         raise UserError(f"{name} cannot be made: {type(error).__name__}: {_one_line(error)}") from error
     try:
-        size = numbers_in(getattr(one, "observation_space", None))
+        size = numbers_in(getattr(game, "observation_space", None))
         if size > MOST_NUMBERS:
-            raise UserError(f"{name} shows {size:,} numbers at a time", f"More than {MOST_NUMBERS} cannot be read")
+            raise UserError(f"{name} shows {size:,} numbers at a time", f"At most {MOST_NUMBERS} can be shown as text")
         try:
-            actions = Actions(getattr(one, "action_space", None))
+            actions = Actions(getattr(game, "action_space", None))
         except UserError as error:
             raise UserError(f"{name} cannot be played in text: {error}") from error
-        return Found(make, rules_of(getattr(one, "unwrapped", one)), actions)
+        return LoadedGame(make, rules_of(getattr(game, "unwrapped", game)), actions)
     finally:
-        if hasattr(one, "close"):
-            one.close()
+        if hasattr(game, "close"):
+            game.close()
 
 
 def rules_of(game: Any) -> str:
-    """What the docstring of a game says to whoever plays it."""
+    """The rules for the player, from the docstring of the game's class."""
     text = inspect.cleandoc(type(game).__doc__ or "")
     first, *sections = _SECTION.split(text)
     parts = [first.strip()] if not sections else []
@@ -87,7 +87,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _render_modes(spec: Any) -> list[str]:
-    """How a game can be drawn, as its class says."""
+    """The render modes that the game's class declares."""
     from gymnasium.envs.registration import load_env_creator
 
     creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
