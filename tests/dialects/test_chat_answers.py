@@ -1,4 +1,4 @@
-"""Chat completions and Responses objects say the same, or the converter says what was lost."""
+"""A round trip between chat completions and Responses objects keeps both, or `lost` lists what it changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from conversations import TOKENS, broken, normal, refusing, turns, words
+from conversations import TOKENS, broken, may_fail_as, normalised, turns, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,14 +27,14 @@ USAGE = {
 }
 
 
-def completion(said: dict[str, Any], finish: str | None = "stop", **fields: Any) -> dict[str, Any]:
-    choice = {"index": 0, "message": {"role": "assistant", **said}, "finish_reason": finish, "logprobs": None}
+def completion(message: dict[str, Any], finish: str | None = "stop", **fields: Any) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish, "logprobs": None}
     return {"id": "chatcmpl-1", "object": "chat.completion", "created": 5, "model": "m", "choices": [choice], **fields}
 
 
-def plain(response: dict[str, Any]) -> dict[str, Any]:
-    """A response without the spelling of its items; the last may be incomplete because the response is."""
-    items = [normal(item) for item in response["output"]]
+def comparable(response: dict[str, Any]) -> dict[str, Any]:
+    """A response with normalised items. The status of the last one follows from the response's own."""
+    items = [normalised(item) for item in response["output"]]
     if response["status"] == "incomplete" and items:
         items[-1].pop("status", None)
     return {**response, "output": items}
@@ -72,12 +72,12 @@ def responses(draw: Any) -> dict[str, Any]:
 
 @settings(deadline=None)
 @given(st.sampled_from(STYLES), responses())
-def test_an_answer_comes_back_as_it_was(style, response):
+def test_a_round_trip_keeps_a_response(style, response):
     lost: list[str] = []
     answer = answer_to_chat(response, style=style, lost=lost)
     back = from_chat(answer, style=style, lost=lost)
-    assert (plain(back), lost) == (plain(response), [])
-    if style.reasoning != "reasoning_details":  # which holds the ids that items were given
+    assert (comparable(back), lost) == (comparable(response), [])
+    if style.reasoning != "reasoning_details":  # it holds the ids of items
         assert answer_to_chat(back, style=style, lost=lost) == answer
         assert lost == []
 
@@ -100,18 +100,18 @@ def test_an_answer_comes_back_as_it_was(style, response):
         ),
     ],
 )
-def test_what_a_completion_cannot_hold_is_listed(change, listed):
+def test_fields_that_a_completion_cannot_hold_are_listed_as_lost(change, listed):
     lost: list[str] = []
     response = {**Response.of(message("a")).data, **change}
     back = from_chat(answer_to_chat(response, lost=lost))
     assert len(lost) == 1
     assert lost[0].startswith(listed)
-    assert plain(back)["output"] != plain(response)["output"] or back["incomplete_details"] != response.get(
+    assert comparable(back)["output"] != comparable(response)["output"] or back["incomplete_details"] != response.get(
         "incomplete_details"
     )
 
 
-def test_an_answer_has_the_fields_that_readers_count_on():
+def test_a_converted_answer_has_all_required_fields():
     usage = {
         "prompt_tokens": 7,
         "completion_tokens": 3,
@@ -147,7 +147,7 @@ def test_an_answer_has_the_fields_that_readers_count_on():
     }
 
 
-def test_calls_come_with_ids_and_texts_whatever_the_server_left_out():
+def test_calls_without_id_or_with_arguments_as_an_object_are_completed():
     calls = [
         {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
         {"id": "", "function": {"name": "f", "arguments": {"a": 1}}},
@@ -173,12 +173,12 @@ def test_calls_come_with_ids_and_texts_whatever_the_server_left_out():
         ("abort", "incomplete", "abort"),
     ],
 )
-def test_a_finish_reason_is_a_status(finish, status, reason):
+def test_a_finish_reason_becomes_a_status(finish, status, reason):
     data = from_chat(completion({"content": "a"}, finish))
     assert (data["status"], Response(data).incomplete_reason) == (status, reason)
 
 
-def test_a_provider_that_failed_within_an_answer_is_a_bad_response():
+def test_an_error_inside_an_answer_is_a_bad_response():
     for data in (completion({"content": "a"}, "error"), {"error": {"message": "overloaded"}}):
         with pytest.raises(Failure, match="the provider failed"):
             from_chat(data)
@@ -186,13 +186,13 @@ def test_a_provider_that_failed_within_an_answer_is_a_bad_response():
         answer_to_chat({"status": "failed", "output": []})
 
 
-def test_a_refusal_is_a_part_of_the_message():
+def test_a_refusal_becomes_a_part_of_the_message():
     data = from_chat(completion({"content": None, "refusal": "No."}))
     assert data["output"][0]["content"] == [{"type": "refusal", "refusal": "No."}]
     assert answer_to_chat(data)["choices"][0]["message"] == {"role": "assistant", "content": None, "refusal": "No."}
 
 
-def test_logprobs_belong_to_the_text():
+def test_logprobs_are_put_on_the_only_text_or_listed_as_lost():
     lost: list[str] = []
     answer = completion({"content": "a"})
     answer["choices"][0]["logprobs"] = {"content": LOGPROBS, "refusal": None}
@@ -203,16 +203,16 @@ def test_logprobs_belong_to_the_text():
     assert lost == ["choices[0].logprobs.content: there is not one text that they could belong to"]
 
 
-def test_the_tokens_of_a_call_are_on_its_last_item():
+def test_the_tokens_of_a_model_call_are_put_on_its_last_item():
     calls = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}]
     output = from_chat(completion({"content": "a", "tool_calls": calls, **TOKENS}))["output"]
     assert "prompt_token_ids" not in output[0]
     assert {key: output[1][key] for key in TOKENS} == TOKENS
 
 
-def test_an_answer_without_anything_is_an_empty_text():
-    for said in ({}, {"content": None}, {"content": ""}, {"content": []}):
-        assert Response.checked(from_chat(completion(said))).output_text == ""
+def test_an_answer_without_content_becomes_an_empty_text():
+    for nothing in ({}, {"content": None}, {"content": ""}, {"content": []}):
+        assert Response.checked(from_chat(completion(nothing))).output_text == ""
 
 
 PROVIDERS: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -265,7 +265,7 @@ PROVIDERS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_what_each_provider_adds_is_kept_or_listed(provider):
+def test_fields_that_providers_add_are_kept_or_listed_as_lost(provider):
     answer, listed = PROVIDERS[provider]
     lost: list[str] = []
     data = from_chat(answer, lost=lost)
@@ -279,7 +279,7 @@ def test_what_each_provider_adds_is_kept_or_listed(provider):
             assert again["choices"][0]["message"][key] == answer["choices"][0]["message"][key]
 
 
-# --- whatever comes
+# --- malformed input
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}, "extra_content": {"a": 1}}
 DETAILS = [{"type": "reasoning.text", "text": "Hm.", "index": 0}]
@@ -302,8 +302,8 @@ for full in (FULL, DETAILED, TAGGED):
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STYLES), st.sampled_from([FULL, DETAILED, TAGGED]).flatmap(broken))
-def test_any_answer_is_a_response_or_a_bad_response(style, answer):
-    with refusing("bad_response"):
+def test_a_malformed_answer_is_a_response_or_a_bad_response(style, answer):
+    with may_fail_as("bad_response"):
         response = Response.checked(from_chat(answer, style=style, lost=[]))
         assert isinstance(response.output_text + response.reasoning, str)
         answer_to_chat(response.data, style=style)
@@ -311,24 +311,24 @@ def test_any_answer_is_a_response_or_a_bad_response(style, answer):
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STYLES), st.sampled_from([FULL, DETAILED, TAGGED]), st.data())
-def test_any_response_is_a_completion_or_refused(style, answer, data):
+def test_a_malformed_response_is_a_completion_or_a_bad_request(style, answer, data):
     broken_response = data.draw(broken(from_chat(answer)))
     try:
         response = Response.checked(broken_response)
     except Failure:
         return
-    with refusing("bad_request"):
+    with may_fail_as("bad_request"):
         answer_to_chat(response.data, style=style, lost=[])
 
 
 @pytest.mark.parametrize("place", ["content", "reasoning_content", "refusal", "id", "finish_reason", "arguments"])
-def test_ten_megabytes_where_a_word_was_expected_are_read_or_refused(place):
+def test_a_value_of_ten_megabytes_is_read_or_a_bad_response(place):
     huge = "\0x" * 5_000_000
     answer = orjson.loads(orjson.dumps(FULL))
     choice = answer["choices"][0]
     holder = {"id": answer, "finish_reason": choice, "arguments": choice["message"]["tool_calls"][0]["function"]}
     holder.get(place, choice["message"])[place] = huge
-    with refusing("bad_response"):
+    with may_fail_as("bad_response"):
         from_chat(answer)
 
 
@@ -342,13 +342,13 @@ def test_arguments_nested_too_deeply_are_a_bad_response():
 
 # --- the official SDK
 
-#: Fields that only the newest releases of the SDK ask for.
+#: Fields that only the newest releases of the SDK require.
 NEWEST = {("usage", "input_tokens_details", "cache_write_tokens")}
 
 
 @settings(deadline=None)
 @given(st.sampled_from(STYLES), responses())
-def test_the_openai_sdk_reads_what_we_emit(style, response):
+def test_the_openai_sdk_parses_our_answers(style, response):
     chat = pytest.importorskip("openai.types.chat", reason="needs the openai SDK: pip install openai")
     from openai.types.responses import Response as SdkResponse
     from pydantic import ValidationError
@@ -364,7 +364,7 @@ def test_the_openai_sdk_reads_what_we_emit(style, response):
             raise
 
 
-def test_function_calls_made_here_are_read_back_by_the_helpers():
+def test_function_calls_survive_the_round_trip():
     response = Response.of(function_call("f", {"a": 1}, call_id="c"))
     (call,) = Response(from_chat(answer_to_chat(response.data))).function_calls
     assert call == response.function_calls[0]

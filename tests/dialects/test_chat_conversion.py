@@ -1,4 +1,4 @@
-"""Items and requests go to Chat Completions and come back as they were, or the converter says what was lost."""
+"""A round trip through Chat Completions keeps items and requests, or `lost` lists what it changed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from conversations import (
     TOKENS,
+    assistant_messages,
     broken,
     calls,
     conversations,
-    empty,
+    empty_message,
+    equivalent,
     json_objects,
+    may_fail_as,
     names,
-    normal,
-    refusing,
-    respelled,
-    said,
+    normalised,
     words,
 )
 from hypothesis import given, settings
@@ -40,14 +40,14 @@ DETAILS = ChatStyle(reasoning="reasoning_details")
 THINK = ChatStyle(reasoning="think")
 STYLES = [OPEN, ChatStyle(reasoning="reasoning"), DETAILS, THINK]
 
-ASKED = {"type": "message", "role": "user", "content": "Weather?"}
-THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
-SAID = {"type": "message", "role": "assistant", "content": "Let me see."}
+USER = {"type": "message", "role": "user", "content": "Weather?"}
+REASONING = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
+MESSAGE = {"type": "message", "role": "assistant", "content": "Let me see."}
 CALL = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Oslo"}'}
-TOLD = {"type": "function_call_output", "call_id": "c1", "output": "rain"}
+OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "rain"}
 
 
-def there_and_back(items: list[Any], style: ChatStyle = OPEN) -> tuple[list[Any], list[str]]:
+def round_trip(items: list[Any], style: ChatStyle = OPEN) -> tuple[list[Any], list[str]]:
     lost: list[str] = []
     return from_messages(to_messages(items, style, lost), style, lost), lost
 
@@ -57,77 +57,79 @@ def there_and_back(items: list[Any], style: ChatStyle = OPEN) -> tuple[list[Any]
 
 @settings(deadline=None)
 @given(st.sampled_from(STYLES), conversations())
-def test_what_chat_can_hold_comes_back_as_it_was(style, items):
-    assert there_and_back(items, style) == (items, [])
+def test_a_round_trip_through_chat_keeps_every_item_that_chat_can_hold(style, items):
+    assert round_trip(items, style) == (items, [])
 
 
 @settings(deadline=None)
 @given(conversations(reasoning=False))
-def test_what_openai_takes_comes_back_as_it_was(items):
+def test_a_round_trip_in_openai_style_keeps_every_item_that_openai_accepts(items):
     items = [{**item, "role": "developer"} if item.get("role") == "system" else item for item in items]
-    assert there_and_back(items, OPENAI) == (items, [])
+    assert round_trip(items, OPENAI) == (items, [])
 
 
-one_text = st.sampled_from([style for style in STYLES if style is not DETAILS])
+text_styles = st.sampled_from([style for style in STYLES if style is not DETAILS])
 
 
 @settings(deadline=None)
-@given(one_text, conversations().flatmap(lambda items: st.tuples(*map(respelled, items))))
-def test_spellings_that_mean_the_same_are_no_loss(style, items):
-    assert there_and_back(list(items), style) == ([normal(item) for item in items], [])
+@given(text_styles, conversations().flatmap(lambda items: st.tuples(*map(equivalent, items))))
+def test_equivalent_items_convert_alike_and_list_no_loss(style, items):
+    assert round_trip(list(items), style) == ([normalised(item) for item in items], [])
 
 
-pieces = st.sampled_from([THOUGHT, SAID, CALL, TOLD, ASKED, empty, {"type": "web_search_call", "id": "ws_1"}])
-pieces |= said | calls | words.map(lambda text: {**SAID, "content": f"<think>{text}"})
-pieces |= st.sampled_from(
+edge_cases = st.sampled_from(
+    [REASONING, MESSAGE, CALL, OUTPUT, USER, empty_message, {"type": "web_search_call", "id": "ws_1"}]
+)
+edge_cases |= assistant_messages | calls | words.map(lambda text: {**MESSAGE, "content": f"<think>{text}"})
+edge_cases |= st.sampled_from(
     [
-        {**THOUGHT, "encrypted_content": "gAAAA"},
-        {**THOUGHT, "summary": [*THOUGHT["summary"], *THOUGHT["summary"]]},
-        {**THOUGHT, "summary": []},
-        {**THOUGHT, "content": [{"type": "reasoning_text", "text": "raw"}]},
-        {**THOUGHT, "status": "incomplete"},
-        {**THOUGHT, "id": "rs_1"},
-        {**SAID, "status": "incomplete"},
-        {**SAID, "phase": "commentary"},
-        {**SAID, "content": [{"type": "refusal", "refusal": "no"}, {"type": "output_text", "text": "yes"}]},
-        {**SAID, "content": [{"type": "output_text", "text": "x", "annotations": [{"type": "file_path"}]}]},
-        {**SAID, "content": "a</think>b"},
-        {**SAID, "content": [{"type": "output_text", "text": ""}, {"type": "refusal", "refusal": "no"}]},
-        {**SAID, "content": [{"type": "refusal", "refusal": "no"}]},
+        {**REASONING, "encrypted_content": "gAAAA"},
+        {**REASONING, "summary": [*REASONING["summary"], *REASONING["summary"]]},
+        {**REASONING, "summary": []},
+        {**REASONING, "content": [{"type": "reasoning_text", "text": "raw"}]},
+        {**REASONING, "status": "incomplete"},
+        {**REASONING, "id": "rs_1"},
+        {**MESSAGE, "status": "incomplete"},
+        {**MESSAGE, "phase": "commentary"},
+        {**MESSAGE, "content": [{"type": "refusal", "refusal": "no"}, {"type": "output_text", "text": "yes"}]},
+        {**MESSAGE, "content": [{"type": "output_text", "text": "x", "annotations": [{"type": "file_path"}]}]},
+        {**MESSAGE, "content": "a</think>b"},
+        {**MESSAGE, "content": [{"type": "output_text", "text": ""}, {"type": "refusal", "refusal": "no"}]},
+        {**MESSAGE, "content": [{"type": "refusal", "refusal": "no"}]},
         {**CALL, "namespace": "tools"},
         {**CALL, **TOKENS},
-        {**ASKED, "role": "developer"},
-        {**ASKED, "content": [{"type": "input_image", "file_id": "file-1", "detail": "auto"}]},
-        {**ASKED, "content": [{"type": "input_file", "file_url": "https://example.org/a.pdf"}]},
-        {**TOLD, "status": "incomplete"},
+        {**USER, "role": "developer"},
+        {**USER, "content": [{"type": "input_image", "file_id": "file-1", "detail": "auto"}]},
+        {**USER, "content": [{"type": "input_file", "file_url": "https://example.org/a.pdf"}]},
+        {**OUTPUT, "status": "incomplete"},
     ]
 )
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from([*STYLES, OPENAI]), st.lists(pieces, max_size=6))
-def test_something_is_listed_as_lost_exactly_when_something_differs(style, items):
-    back, lost = there_and_back(items, style)
+@given(st.sampled_from([*STYLES, OPENAI]), st.lists(edge_cases, max_size=6))
+def test_lost_is_empty_exactly_when_the_round_trip_changed_nothing(style, items):
+    back, lost = round_trip(items, style)
     if style is not DETAILS:
-        items = [normal(item) for item in items]
+        items = [normalised(item) for item in items]
     assert (back == items) == (lost == []), lost
 
 
 @pytest.mark.parametrize(
     ("item", "listed"),
     [
-        ({**THOUGHT, "encrypted_content": "gAAAA"}, "input[1].encrypted_content: chat has no place for it"),
-        ({**THOUGHT, "reasoning_details": [{"type": "x"}]}, "input[1].reasoning_details: chat has no place for it"),
-        ({**SAID, "phase": "commentary"}, "input[1].phase: chat has no place for it"),
-        ({**SAID, "status": "incomplete"}, "input[1].status: chat has no place for it"),
+        ({**REASONING, "encrypted_content": "gAAAA"}, "input[1].encrypted_content: chat has no place for it"),
+        ({**REASONING, "reasoning_details": [{"type": "x"}]}, "input[1].reasoning_details: chat has no place for it"),
+        ({**MESSAGE, "phase": "commentary"}, "input[1].phase: chat has no place for it"),
+        ({**MESSAGE, "status": "incomplete"}, "input[1].status: chat has no place for it"),
         ({**CALL, "namespace": "tools"}, "input[1].namespace: chat has no place for it"),
-        ({**TOLD, "caller": {"type": "direct"}}, "input[1].caller: chat has no place for it"),
+        ({**OUTPUT, "caller": {"type": "direct"}}, "input[1].caller: chat has no place for it"),
     ],
 )
 def test_a_lost_field_is_named_and_nothing_else_changes(item, listed):
     field = listed.partition(":")[0].rpartition(".")[2]
     without = {key: value for key, value in item.items() if key != field}
-    assert there_and_back([ASKED, item]) == ([ASKED, without], [listed])
+    assert round_trip([USER, item]) == ([USER, without], [listed])
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_a_lost_field_is_named_and_nothing_else_changes(item, listed):
 )
 def test_a_lost_part_is_named_and_nothing_else_changes(part, listed):
     text = {"type": "input_text", "text": "Look:"}
-    assert there_and_back([{**ASKED, "content": [text, part]}]) == ([{**ASKED, "content": "Look:"}], [listed])
+    assert round_trip([{**USER, "content": [text, part]}]) == ([{**USER, "content": "Look:"}], [listed])
 
 
 ONLY_IN_RESPONSES = [
@@ -167,14 +169,16 @@ ONLY_IN_RESPONSES = [
 ]
 
 
-def test_items_that_chat_does_not_know_are_listed():
+def test_items_of_types_that_chat_lacks_are_listed_as_lost():
     for kind in ONLY_IN_RESPONSES:
         listed = [f"input[1]: chat has no place for an item of type {kind}"]
-        assert there_and_back([ASKED, {"type": kind, "id": "x", "call_id": "c"}, SAID]) == ([ASKED, SAID], listed)
+        assert round_trip([USER, {"type": kind, "id": "x", "call_id": "c"}, MESSAGE]) == ([USER, MESSAGE], listed)
 
 
-def test_a_turn_becomes_one_message():
-    messages = to_messages([ASKED, THOUGHT, SAID, CALL, {**CALL, "call_id": "c2"}, TOLD, {**TOLD, "call_id": "c2"}])
+def test_the_items_of_an_assistant_turn_become_one_message():
+    messages = to_messages(
+        [USER, REASONING, MESSAGE, CALL, {**CALL, "call_id": "c2"}, OUTPUT, {**OUTPUT, "call_id": "c2"}]
+    )
     function = {"name": "weather", "arguments": '{"city": "Oslo"}'}
     assert messages == [
         {"role": "user", "content": "Weather?"},
@@ -189,9 +193,9 @@ def test_a_turn_becomes_one_message():
     ]
 
 
-def test_an_order_that_chat_cannot_hold_is_listed():
+def test_an_item_order_that_chat_cannot_hold_is_listed_as_lost():
     lost: list[str] = []
-    (turn,) = to_messages([CALL, SAID, THOUGHT], lost=lost)
+    (turn,) = to_messages([CALL, MESSAGE, REASONING], lost=lost)
     assert (turn["content"], turn["reasoning_content"], len(turn["tool_calls"])) == ("Let me see.", "Hm.", 1)
     order = "chat puts reasoning before text, and text before calls"
     assert lost == [f"input[1]: {order}", f"input[2]: {order}"]
@@ -199,26 +203,26 @@ def test_an_order_that_chat_cannot_hold_is_listed():
 
 def test_two_texts_of_a_turn_stay_two_texts_in_one_message():
     lost: list[str] = []
-    (turn,) = to_messages([SAID, SAID], lost=lost)
+    (turn,) = to_messages([MESSAGE, MESSAGE], lost=lost)
     assert turn["content"] == [{"type": "text", "text": "Let me see."}] * 2
     assert lost == ["input[1]: it was joined to the message before it"]
 
 
 def test_tokens_stay_with_their_model_call():
-    items = [{**SAID, **TOKENS}, {**SAID, **TOKENS}]
+    items = [{**MESSAGE, **TOKENS}, {**MESSAGE, **TOKENS}]
     messages = to_messages(items)
     assert [turn["generation_token_ids"] for turn in messages] == [[3], [3]]
     assert from_messages(messages) == items
 
 
-def test_a_server_that_takes_no_reasoning_gets_none():
+def test_reasoning_is_not_sent_to_a_server_that_refuses_it():
     lost: list[str] = []
-    assert to_messages([THOUGHT, CALL], OPENAI, lost)[0].keys() == {"role", "content", "tool_calls"}
-    assert to_messages([THOUGHT], OPENAI, lost) == []
+    assert to_messages([REASONING, CALL], OPENAI, lost)[0].keys() == {"role", "content", "tool_calls"}
+    assert to_messages([REASONING], OPENAI, lost) == []
     assert lost == ["input[0]: this chat server takes no reasoning"] * 2
 
 
-def test_tagged_reasoning_is_read_as_models_write_it():
+def test_reasoning_in_think_tags_is_parsed():
     def read(text: str) -> list[Any]:
         return from_messages([{"role": "assistant", "content": text}], THINK)
 
@@ -226,13 +230,15 @@ def test_tagged_reasoning_is_read_as_models_write_it():
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "\nHm.\n"}]},
         {"type": "message", "role": "assistant", "content": "\n\nYes."},
     ]
-    assert read("Hm.</think>Yes.") == [THOUGHT, {**SAID, "content": "Yes."}]  # the template opened the tag
-    assert read("<think>Hm.") == [{**THOUGHT, "status": "incomplete"}]  # the answer was cut
-    assert read("Use <think> tags.") == [{**SAID, "content": "Use <think> tags."}]
-    assert to_messages([THOUGHT, SAID], THINK) == [{"role": "assistant", "content": "<think>Hm.</think>Let me see."}]
+    assert read("Hm.</think>Yes.") == [REASONING, {**MESSAGE, "content": "Yes."}]  # the template wrote the opening tag
+    assert read("<think>Hm.") == [{**REASONING, "status": "incomplete"}]  # the answer was cut off
+    assert read("Use <think> tags.") == [{**MESSAGE, "content": "Use <think> tags."}]
+    assert to_messages([REASONING, MESSAGE], THINK) == [
+        {"role": "assistant", "content": "<think>Hm.</think>Let me see."}
+    ]
 
 
-def test_reasoning_details_that_we_cannot_rebuild_go_back_unchanged():
+def test_reasoning_details_that_items_cannot_represent_are_sent_back_unchanged():
     details = [
         {"type": "reasoning.text", "text": "Hm.", "signature": "sig", "format": "anthropic-claude-v1", "index": 0},
         {"type": "reasoning.encrypted", "data": "abc", "id": "r1", "format": "x", "index": 1},
@@ -243,34 +249,34 @@ def test_reasoning_details_that_we_cannot_rebuild_go_back_unchanged():
     assert to_messages(items, DETAILS)[0]["reasoning_details"] == details
 
 
-def test_reasoning_details_hold_what_a_text_cannot():
+def test_reasoning_details_keep_ids_encrypted_content_and_several_summaries():
     first = {
-        **THOUGHT,
+        **REASONING,
         "id": "rs_1",
         "encrypted_content": "gAAAA",
         "content": [{"type": "reasoning_text", "text": "r"}],
     }
-    second = {**THOUGHT, "id": "rs_2", "summary": [*THOUGHT["summary"], *THOUGHT["summary"]]}
-    assert there_and_back([first, second, SAID], DETAILS) == ([first, second, SAID], [])
+    second = {**REASONING, "id": "rs_2", "summary": [*REASONING["summary"], *REASONING["summary"]]}
+    assert round_trip([first, second, MESSAGE], DETAILS) == ([first, second, MESSAGE], [])
 
 
-def test_both_spellings_of_chat_content_are_read():
+def test_content_parts_and_image_urls_as_strings_are_read():
     turn = {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}]}
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": "https://x"}]}
     assert from_messages([turn, picture]) == [
-        {**SAID, "content": [{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "b"}]},
-        {**ASKED, "content": [{"type": "input_image", "image_url": "https://x"}]},
+        {**MESSAGE, "content": [{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "b"}]},
+        {**USER, "content": [{"type": "input_image", "image_url": "https://x"}]},
     ]
 
 
-def test_what_our_own_helpers_make_is_carried():
+def test_items_of_our_own_helpers_survive_the_round_trip():
     items = [
         reasoning("Hm."),
         message("Yes."),
         function_call("f", {"a": 1}, call_id="c"),
         function_call_output("c", "1"),
     ]
-    assert there_and_back(items) == ([normal(item) for item in items], [])
+    assert round_trip(items) == ([normalised(item) for item in items], [])
 
 
 # --- requests
@@ -328,28 +334,28 @@ losses = st.fixed_dictionaries(
 )
 
 
-def request_there_and_back(params: dict[str, Any], items: list[Any]) -> tuple[dict[str, Any], list[str]]:
+def request_round_trip(params: dict[str, Any], items: list[Any]) -> tuple[dict[str, Any], list[str]]:
     lost: list[str] = []
     return request_from_chat(to_chat(Request(items, params=params), {}, lost=lost), lost=lost), lost
 
 
 @settings(deadline=None)
 @given(params_strategy, conversations())
-def test_a_request_comes_back_as_it_was(params, items):
-    assert request_there_and_back(params, items) == ({**params, "input": items}, [])
+def test_a_round_trip_keeps_every_parameter_of_a_request(params, items):
+    assert request_round_trip(params, items) == ({**params, "input": items}, [])
 
 
 @settings(deadline=None)
 @given(params_strategy, losses)
-def test_a_field_of_a_request_is_listed_exactly_when_it_is_lost(params, more):
+def test_a_request_field_is_listed_as_lost_exactly_when_it_changed(params, more):
     asked = {**params, **more}
-    back, lost = request_there_and_back(asked, [ASKED])
-    assert (back == {**asked, "input": [ASKED]}) == (lost == []), lost
+    back, lost = request_round_trip(asked, [USER])
+    assert (back == {**asked, "input": [USER]}) == (lost == []), lost
     kept = {key: value for key, value in asked.items() if not any(entry.startswith(key) for entry in lost)}
     assert {key: back.get(key) for key in kept} == kept
 
 
-def test_a_request_is_spelled_as_chat_spells_it():
+def test_a_request_is_converted_to_the_field_names_of_chat():
     tool = {"type": "function", "name": "weather", "description": "d", "parameters": {}, "strict": True}
     shape = {"type": "json_schema", "name": "n", "schema": {}, "strict": True}
     request = Request(
@@ -385,13 +391,13 @@ def test_a_request_is_spelled_as_chat_spells_it():
     assert to_chat(request, {})["max_tokens"] == 9
 
 
-def test_a_row_may_spell_its_tools_as_chat_does():
+def test_tools_in_the_nested_form_of_chat_pass_through():
     tool = {"type": "function", "function": {"name": "weather"}}
     body = to_chat(Request("?", tools=[tool], tool_choice=tool), {})
     assert (body["tools"], body["tool_choice"]) == ([tool], tool)
 
 
-def test_a_chat_request_to_us_loses_only_what_it_lists():
+def test_a_chat_request_is_converted_and_its_unsupported_fields_are_listed():
     lost: list[str] = []
     body = {
         "messages": [{"role": "user", "content": "?"}],
@@ -406,7 +412,7 @@ def test_a_chat_request_to_us_loses_only_what_it_lists():
     }
     params = request_from_chat(body, lost=lost)
     assert params == {
-        "input": [{**ASKED, "content": "?"}],
+        "input": [{**USER, "content": "?"}],
         "max_output_tokens": 6,
         "stream": True,
         "logit_bias": {"1": 2},
@@ -415,16 +421,22 @@ def test_a_chat_request_to_us_loses_only_what_it_lists():
 
 
 @pytest.mark.parametrize("key", ["previous_response_id", "conversation", "prompt"])
-def test_a_conversation_that_is_elsewhere_is_refused(key):
+def test_a_request_that_refers_to_a_stored_conversation_is_refused(key):
     with pytest.raises(Failure) as refused:
         to_chat(Request("?", params={key: "x"}), {})
     assert refused.value.kind == "bad_request"
 
 
-# --- whatever comes
+# --- malformed input
 
 WHOLE = {
-    "input": [ASKED, THOUGHT, {**SAID, "content": [{"type": "output_text", "text": "a"}]}, {**CALL, **TOKENS}, TOLD],
+    "input": [
+        USER,
+        REASONING,
+        {**MESSAGE, "content": [{"type": "output_text", "text": "a"}]},
+        {**CALL, **TOKENS},
+        OUTPUT,
+    ],
     "instructions": "i",
     "tools": [{"type": "function", "name": "f", "parameters": {}}],
     "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
@@ -436,21 +448,21 @@ WHOLE = {
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from([*STYLES, OPENAI]), broken(WHOLE))
-def test_any_row_is_converted_or_refused(style, params):
+def test_a_malformed_row_is_converted_or_a_bad_request(style, params):
     try:
         task = Task(responses_create_params=params)
     except ValueError:
         return
     rest = {key: value for key, value in task.responses_create_params.items() if key != "input"}
-    with refusing("bad_request"):
+    with may_fail_as("bad_request"):
         to_chat(Request(task.input, params=rest), {}, style=style)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STYLES), st.data())
-def test_any_body_posted_to_us_is_converted_or_refused(style, data):
+def test_a_malformed_chat_body_is_converted_or_a_bad_request(style, data):
     body = to_chat(
         Request(WHOLE["input"], params={key: WHOLE[key] for key in WHOLE if key != "input"}), {}, style=style
     )
-    with refusing("bad_request"):
+    with may_fail_as("bad_request"):
         request_from_chat(data.draw(broken(body)), style=style)

@@ -1,4 +1,4 @@
-"""Anthropic Messages become Responses, and answers go both ways, or the converter says what was lost."""
+"""Anthropic Messages requests and answers are converted, and `lost` lists what a conversion changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from conversations import TOKENS, broken, json_objects, names, normal, refusing, words
+from conversations import TOKENS, broken, json_objects, may_fail_as, names, normalised, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,7 +76,7 @@ BODY: dict[str, Any] = {
 }
 
 
-def test_a_request_becomes_parameters_without_loss():
+def test_a_request_is_converted_without_loss():
     lost: list[str] = []
     params = request_from_messages(BODY, lost=lost)
     hi = base64.b64encode(b"hi").decode()
@@ -147,12 +147,12 @@ def test_a_request_becomes_parameters_without_loss():
         ({"type": "tool", "name": "f"}, {"tool_choice": {"type": "function", "name": "f"}}),
     ],
 )
-def test_a_tool_choice_is_respelled(choice, params):
+def test_a_tool_choice_is_converted(choice, params):
     asked = request_from_messages({"messages": [], "tool_choice": choice})
     assert asked == {"input": [], **params}
 
 
-def test_a_system_prompt_of_several_texts_stays_several():
+def test_a_system_prompt_of_several_texts_becomes_a_message_of_several_parts():
     blocks = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     params = request_from_messages({"messages": [], "system": blocks})
     parts = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
@@ -160,9 +160,13 @@ def test_a_system_prompt_of_several_texts_stays_several():
     assert request_from_messages({"messages": [], "system": blocks[:1]})["instructions"] == "a"
 
 
-def test_results_and_words_of_a_user_keep_their_order():
-    said = [{"type": "text", "text": "a"}, {"type": "tool_result", "tool_use_id": "c"}, {"type": "text", "text": "b"}]
-    items = request_from_messages({"messages": [{"role": "user", "content": said}]})["input"]
+def test_tool_results_and_texts_of_a_user_keep_their_order():
+    content = [
+        {"type": "text", "text": "a"},
+        {"type": "tool_result", "tool_use_id": "c"},
+        {"type": "text", "text": "b"},
+    ]
+    items = request_from_messages({"messages": [{"role": "user", "content": content}]})["input"]
     assert [item.get("content", item.get("output")) for item in items] == ["a", "", "b"]
 
 
@@ -201,13 +205,13 @@ def test_results_and_words_of_a_user_keep_their_order():
         ),
     ],
 )
-def test_what_responses_has_no_place_for_is_listed(change, listed):
+def test_fields_that_responses_cannot_hold_are_listed_as_lost(change, listed):
     lost: list[str] = []
     request_from_messages({"messages": [], **change}, lost=lost)
     assert [entry.partition(": ")[0] for entry in lost] == [listed]
 
 
-def test_a_request_in_messages_can_be_answered_by_a_chat_server():
+def test_a_messages_request_can_be_converted_on_to_chat():
     params = request_from_messages(BODY)
     body = to_chat(Request(params.pop("input"), params=params), {})
     assert [turn["role"] for turn in body["messages"]] == ["system", "user", "assistant", "tool", "tool", "user"]
@@ -249,7 +253,7 @@ def answers(draw: Any) -> dict[str, Any]:
 
 @settings(deadline=None)
 @given(answers())
-def test_an_answer_in_messages_comes_back_as_it_was(answer):
+def test_a_round_trip_keeps_a_messages_answer(answer):
     lost: list[str] = []
     response = answer_from_messages(answer, lost=lost)
     assert answer_to_messages(Response.checked(response).data, lost=lost) == answer
@@ -260,8 +264,8 @@ def parts(*texts: str) -> dict[str, Any]:
     return {**message(""), "content": [{"type": "output_text", "text": text, "annotations": []} for text in texts]}
 
 
-compact = json_objects.map(lambda given: function_call("f", given, call_id="c"))
-pieces = compact | st.sampled_from(
+calls = json_objects.map(lambda given: function_call("f", given, call_id="c"))
+edge_cases = calls | st.sampled_from(
     [
         message("a"),
         message(""),
@@ -284,21 +288,22 @@ pieces = compact | st.sampled_from(
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(pieces, min_size=1, max_size=5), st.sampled_from([None, "max_output_tokens", "content_filter", "other"])
+    st.lists(edge_cases, min_size=1, max_size=5),
+    st.sampled_from([None, "max_output_tokens", "content_filter", "other"]),
 )
-def test_something_is_listed_as_lost_exactly_when_something_differs(items, cut):
+def test_lost_is_empty_exactly_when_the_round_trip_changed_nothing(items, cut):
     fields = {"status": "incomplete", "incomplete_details": {"reason": cut}} if cut else {"incomplete_details": None}
     response = Response.of(*items, model="m", error=None, usage=USAGE, **fields).data
     lost: list[str] = []
     back = answer_from_messages(answer_to_messages(response, lost=lost), lost=lost)
     for data in (response, back):
-        data["output"] = [normal(item) for item in data["output"]]
+        data["output"] = [normalised(item) for item in data["output"]]
         if cut:
             data["output"][-1].pop("status", None)
     assert (back == response) == (lost == []), lost
 
 
-def test_a_context_that_was_full_is_an_incomplete_answer():
+def test_a_full_context_makes_the_answer_incomplete():
     lost: list[str] = []
     answer = {"content": [{"type": "text", "text": "a"}], "stop_reason": "model_context_window_exceeded"}
     data = answer_from_messages(answer, lost=lost)
@@ -306,14 +311,14 @@ def test_a_context_that_was_full_is_an_incomplete_answer():
     assert [entry.partition(":")[0] for entry in lost] == ["stop_reason"]
 
 
-def test_a_failure_in_the_place_of_an_answer_is_a_bad_response():
+def test_an_error_instead_of_an_answer_is_a_bad_response():
     with pytest.raises(Failure, match="overloaded"):
         answer_from_messages({"type": "error", "error": {"type": "overloaded_error", "message": "overloaded"}})
     with pytest.raises(Failure, match="completed or incomplete"):
         answer_to_messages({"status": "failed", "output": []})
 
 
-# --- whatever comes
+# --- malformed input
 
 ANSWER = {
     "id": "msg_1",
@@ -328,40 +333,40 @@ ANSWER = {
 
 @settings(max_examples=200, deadline=None)
 @given(broken(ANSWER))
-def test_any_answer_is_a_response_or_a_bad_response(answer):
-    with refusing("bad_response"):
+def test_a_malformed_answer_is_a_response_or_a_bad_response(answer):
+    with may_fail_as("bad_response"):
         data = answer_from_messages(answer, lost=[])
         answer_to_messages(Response.checked(data).data)
 
 
 @settings(max_examples=200, deadline=None)
 @given(broken(answer_from_messages(ANSWER)))
-def test_any_response_is_a_message_or_refused(data):
+def test_a_malformed_response_is_a_message_or_a_bad_request(data):
     try:
         response = Response.checked(data)
     except Failure:
         return
-    with refusing("bad_request"):
+    with may_fail_as("bad_request"):
         answer_to_messages(response.data, lost=[])
 
 
 @settings(max_examples=200, deadline=None)
 @given(broken(BODY))
-def test_any_body_posted_to_us_is_converted_or_refused(body):
-    with refusing("bad_request"):
+def test_a_malformed_messages_body_is_converted_or_a_bad_request(body):
+    with may_fail_as("bad_request"):
         request_from_messages(body, lost=[])
 
 
 @settings(deadline=None)
 @given(answers())
-def test_the_anthropic_sdk_reads_what_we_emit(answer):
+def test_the_anthropic_sdk_parses_our_answers(answer):
     types = pytest.importorskip("anthropic.types", reason="needs the anthropic SDK: pip install anthropic")
     response = answer_from_messages(answer)
     read = types.Message.model_validate(answer_to_messages(response))
     assert read.stop_reason == answer["stop_reason"]
 
 
-def test_the_anthropic_sdk_reads_an_answer_of_any_model():
+def test_the_anthropic_sdk_parses_an_answer_with_reasoning_text_and_a_call():
     types = pytest.importorskip("anthropic.types", reason="needs the anthropic SDK: pip install anthropic")
     response = Response.of(reasoning("Hm."), message("a"), function_call("f", {"a": 1}, call_id="c"), model="m")
     read = types.Message.model_validate(orjson.loads(orjson.dumps(answer_to_messages(response.data))))

@@ -1,4 +1,4 @@
-"""Streams: bytes cut anywhere give the same events, and what is taken apart adds up again."""
+"""Streams: any chunking of the bytes gives the same events, and a split answer is joined to the same answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from conversations import TOKENS, broken, refusing, texts
+from conversations import TOKENS, broken, may_fail_as, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_chat_answers import CITATION, DETAILS, FULL, LOGPROBS, STYLES, responses
@@ -17,7 +17,7 @@ from ludus.dialects.chat import answer_to_chat, from_chat
 from ludus.dialects.chat_stream import ChatStream, chat_chunks
 from ludus.dialects.messages_stream import MessagesStream, message_events
 from ludus.dialects.responses_stream import ResponsesStream, response_events
-from ludus.dialects.sse import DONE, Event, EventParser, encode_event, values
+from ludus.dialects.sse import DONE, EventParser, ServerSentEvent, encode_event, values
 from ludus.errors import Failure
 from ludus.response import Response, function_call, message, reasoning
 
@@ -32,15 +32,15 @@ STREAM = (
     b"data: cut off"
 )
 EVENTS = [
-    Event("one", "a\nb"),
-    Event("message", "c", "7"),
-    Event("message", "", "7"),
-    Event("message", '{"x": "é"}', "7"),
-    Event("message", "�\0", "7"),
+    ServerSentEvent("one", "a\nb"),
+    ServerSentEvent("message", "c", "7"),
+    ServerSentEvent("message", "", "7"),
+    ServerSentEvent("message", '{"x": "é"}', "7"),
+    ServerSentEvent("message", "�\0", "7"),
 ]
 
 
-def parsed(data: bytes, cuts: list[int]) -> list[Event]:
+def parsed(data: bytes, cuts: list[int]) -> list[ServerSentEvent]:
     parser = EventParser()
     places = [0, *sorted(cuts), len(data)]
     return [event for start, end in pairwise(places) for event in parser.feed(data[start:end])]
@@ -48,7 +48,7 @@ def parsed(data: bytes, cuts: list[int]) -> list[Event]:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, len(STREAM))))
-def test_any_cut_of_the_bytes_gives_the_same_events(cuts):
+def test_any_chunking_of_the_bytes_gives_the_same_events(cuts):
     assert parsed(STREAM, cuts) == EVENTS
 
 
@@ -58,14 +58,14 @@ def test_one_byte_at_a_time_gives_the_same_events():
 
 @settings(deadline=None)
 @given(st.binary(max_size=60), st.lists(st.integers(0, 60)))
-def test_no_bytes_break_the_parser(data, cuts):
+def test_arbitrary_bytes_are_parsed_without_an_error(data, cuts):
     cuts = [min(cut, len(data)) for cut in cuts]
     assert parsed(data, cuts) == parsed(data, [])
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(texts, st.sampled_from(["message", "a.b"]))), st.data())
-def test_what_we_encode_is_what_is_read(sent, data):
+def test_encoded_events_are_parsed_to_the_same_values(sent, data):
     encoded = b"".join(encode_event({"text": text}, name) for text, name in sent) + encode_event(DONE)
     events = parsed(encoded, data.draw(st.lists(st.integers(0, len(encoded)))))
     assert [event.name for event in events] == [*(name for _, name in sent), "message"]
@@ -75,11 +75,11 @@ def test_what_we_encode_is_what_is_read(sent, data):
 def test_the_last_event_may_lack_its_blank_line():
     parser = EventParser()
     assert parser.feed(b"data: x") == []
-    assert parser.finish() == [Event("message", "x")]
+    assert parser.finish() == [ServerSentEvent("message", "x")]
     assert parser.finish() == []
 
 
-def test_an_event_without_end_is_a_bad_response():
+def test_an_event_larger_than_the_limit_is_a_bad_response():
     parser = EventParser(largest=1000)
     for _ in range(100):
         parser.feed(b"x" * 10)
@@ -98,15 +98,15 @@ def test_ten_megabytes_in_small_pieces_are_read_in_linear_time():
     assert time.perf_counter() - began < 2
 
 
-def test_what_is_not_json_is_a_bad_response():
-    with pytest.raises(Failure, match="no JSON"):
-        list(values([Event("message", "{")]))
+def test_an_event_that_is_not_json_is_a_bad_response():
+    with pytest.raises(Failure, match="event is not JSON"):
+        list(values([ServerSentEvent("message", "{")]))
 
 
 # --- chat
 
 
-def added_up(stream: Any, pieces: Any) -> Any:
+def joined(stream: Any, pieces: Any) -> Any:
     for piece in pieces:
         stream.add(piece)
     return stream.result()
@@ -114,9 +114,9 @@ def added_up(stream: Any, pieces: Any) -> Any:
 
 @settings(deadline=None)
 @given(st.sampled_from(STYLES), responses())
-def test_a_completion_that_was_taken_apart_adds_up(style, response):
+def test_the_chunks_of_a_completion_are_joined_to_the_same_completion(style, response):
     whole = answer_to_chat(response, style=style)
-    assert added_up(ChatStream(), chat_chunks(whole)) == whole
+    assert joined(ChatStream(), chat_chunks(whole)) == whole
 
 
 def delta(finish: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def called(index: int | None, id: str | None = None, name: str | None = None, ar
 
 def test_pieces_of_text_reasoning_and_calls_are_joined():
     detail = {"type": "reasoning.text", "index": 0}
-    whole = added_up(
+    whole = joined(
         ChatStream(),
         [
             delta(role="assistant", content=""),
@@ -146,19 +146,19 @@ def test_pieces_of_text_reasoning_and_calls_are_joined():
             {"id": "x", "choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}},
         ],
     )
-    said = whole["choices"][0]["message"]
-    assert (said["content"], said["reasoning_content"]) == ("Let me see.", "Hm.")
-    assert said["reasoning_details"] == [{**detail, "text": "Hm.", "signature": "s"}]
-    assert [(call["id"], call["function"]["arguments"]) for call in said["tool_calls"]] == [
+    joined_message = whole["choices"][0]["message"]
+    assert (joined_message["content"], joined_message["reasoning_content"]) == ("Let me see.", "Hm.")
+    assert joined_message["reasoning_details"] == [{**detail, "text": "Hm.", "signature": "s"}]
+    assert [(call["id"], call["function"]["arguments"]) for call in joined_message["tool_calls"]] == [
         ("c1", '{"city":"Oslo"}'),
         ("c2", "{}"),
     ]
     assert from_chat(whole)["usage"]["total_tokens"] == 3
 
 
-def test_calls_without_numbers_are_told_apart_by_their_ids():
+def test_calls_without_an_index_are_distinguished_by_id():
     pieces = [called(None, "c1", "f"), called(None, None, None, "{}"), called(None, "c2", "g", "[]")]
-    whole = added_up(ChatStream(), [*(delta(**piece) for piece in pieces), delta("tool_calls")])
+    whole = joined(ChatStream(), [*(delta(**piece) for piece in pieces), delta("tool_calls")])
     calls = whole["choices"][0]["message"]["tool_calls"]
     assert [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls] == [
         ("c1", "f", "{}"),
@@ -170,7 +170,7 @@ def test_token_ids_and_logprobs_are_joined():
     pieces = [delta(content="a"), delta("stop", content="b")]
     for index, piece in enumerate(pieces):
         piece["choices"][0] |= {"token_ids": [index], "logprobs": {"content": LOGPROBS, "refusal": None}}
-    whole = added_up(ChatStream(), [{**pieces[0], "prompt_token_ids": [7]}, pieces[1]])
+    whole = joined(ChatStream(), [{**pieces[0], "prompt_token_ids": [7]}, pieces[1]])
     assert (whole["prompt_token_ids"], whole["choices"][0]["token_ids"]) == ([7], [0, 1])
     assert whole["choices"][0]["logprobs"] == {"content": LOGPROBS * 2, "refusal": None}
 
@@ -187,9 +187,9 @@ def test_token_ids_and_logprobs_are_joined():
         (MessagesStream, [{"type": "error", "error": {"message": "overloaded"}}]),
     ],
 )
-def test_half_a_stream_is_a_bad_response(stream, pieces):
+def test_an_unfinished_stream_is_a_bad_response(stream, pieces):
     with pytest.raises(Failure) as refused:
-        added_up(stream(), pieces)
+        joined(stream(), pieces)
     assert refused.value.kind == "bad_response"
 
 
@@ -212,17 +212,17 @@ FULL_RESPONSE = Response.of(
 
 @settings(deadline=None)
 @given(responses())
-def test_a_response_that_was_taken_apart_adds_up(response):
-    assert added_up(ResponsesStream(), response_events(response)) == response
+def test_the_events_of_a_response_are_joined_to_the_same_response(response):
+    assert joined(ResponsesStream(), response_events(response)) == response
 
 
-def test_a_stream_that_ends_without_output_is_filled_by_its_items():
+def test_an_empty_output_in_the_last_event_is_filled_from_earlier_events():
     *events, last = response_events(FULL_RESPONSE)
     last = {**last, "response": {**FULL_RESPONSE, "output": []}}
-    assert added_up(ResponsesStream(), [*events, last]) == FULL_RESPONSE
+    assert joined(ResponsesStream(), [*events, last]) == FULL_RESPONSE
 
 
-def test_events_come_in_the_order_of_the_api():
+def test_events_have_the_order_of_the_responses_api():
     events = list(response_events(FULL_RESPONSE))
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert [event["type"].removeprefix("response.") for event in events] == [
@@ -244,7 +244,7 @@ def test_events_come_in_the_order_of_the_api():
     assert events[0]["response"]["output"] == []
 
 
-def test_deltas_say_what_the_items_say():
+def test_deltas_hold_the_texts_of_the_items():
     events = list(response_events(FULL_RESPONSE))
     assert [event["delta"] for event in events if event["type"].endswith(".delta")] == [
         "Hm.",
@@ -263,15 +263,15 @@ def test_deltas_say_what_the_items_say():
 
 @settings(deadline=None)
 @given(answers())
-def test_a_message_that_was_taken_apart_adds_up(answer):
-    assert added_up(MessagesStream(), message_events(answer)) == answer
+def test_the_events_of_a_message_are_joined_to_the_same_message(answer):
+    assert joined(MessagesStream(), message_events(answer)) == answer
 
 
 def test_pieces_of_a_message_are_joined():
     def piece(index: int, kind: str, **fields: Any) -> dict[str, Any]:
         return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
 
-    whole = added_up(
+    whole = joined(
         MessagesStream(),
         [
             {"type": "message_start", "message": {"id": "m", "content": [], "usage": {"input_tokens": 5}}},
@@ -297,7 +297,7 @@ def test_pieces_of_a_message_are_joined():
     assert (whole["stop_reason"], whole["usage"]) == ("max_tokens", {"input_tokens": 5, "output_tokens": 9})
 
 
-# --- whatever comes
+# --- malformed input
 
 MESSAGE = {
     "content": [
@@ -319,24 +319,24 @@ STREAMS: list[tuple[Any, list[Any]]] = [
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STREAMS), st.data())
-def test_any_stream_adds_up_or_is_a_bad_response(kind, data):
+def test_a_malformed_stream_is_joined_or_a_bad_response(kind, data):
     stream, pieces = kind
     made = data.draw(broken(pieces))
-    with refusing("bad_response"):
-        added_up(stream(), made if isinstance(made, list) else [made])
+    with may_fail_as("bad_response"):
+        joined(stream(), made if isinstance(made, list) else [made])
 
 
 # --- the official SDKs
 
 
-def test_the_openai_sdk_reads_our_chunks():
+def test_the_openai_sdk_parses_our_chunks():
     chat = pytest.importorskip("openai.types.chat", reason="needs the openai SDK: pip install openai")
     response = Response.of(reasoning("Hm."), message("a"), function_call("f", {"a": 1}, call_id="c"), model="m")
     for chunk in chat_chunks(answer_to_chat(response.data)):
         assert chat.ChatCompletionChunk.model_validate(chunk).object == "chat.completion.chunk"
 
 
-def test_the_openai_sdk_reads_our_events():
+def test_the_openai_sdk_parses_our_events():
     types = pytest.importorskip("openai.types.responses", reason="needs the openai SDK: pip install openai")
     from pydantic import TypeAdapter
 
@@ -345,7 +345,7 @@ def test_the_openai_sdk_reads_our_events():
         assert adapter.validate_python(event).type == event["type"]
 
 
-def test_the_anthropic_sdk_reads_our_events():
+def test_the_anthropic_sdk_parses_our_events():
     types = pytest.importorskip("anthropic.types", reason="needs the anthropic SDK: pip install anthropic")
     from pydantic import TypeAdapter
 

@@ -1,11 +1,11 @@
-"""Token ids come out of an answer whole and agreed, or not at all."""
+"""Token ids are read from an answer completely and without contradictions, or not at all."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from conversations import TOKENS, broken, refusing
+from conversations import TOKENS, broken, may_fail_as
 from hypothesis import given, settings
 
 from ludus.dialects.chat import from_chat
@@ -13,10 +13,10 @@ from ludus.dialects.token_capture import tokens_from_chat, tokens_from_response
 from ludus.errors import Failure
 from ludus.tokens import Tokens
 
-WHOLE = ([1, 2], [3], [-0.5])
+EXPECTED = ([1, 2], [3], [-0.5])
 
 
-def told(tokens: Tokens | None) -> Any:
+def as_lists(tokens: Tokens | None) -> Any:
     return tokens and (list(tokens.prompt_ids), tokens.generated_ids, tokens.logprobs)
 
 
@@ -40,8 +40,8 @@ def chat(message: dict[str, Any] | None = None, *, top: Any = None, **choice: An
         chat(TOKENS, top=[1, 2], token_ids=[3], logprobs=entries("token_id:3")),
     ],
 )
-def test_every_way_of_telling_tokens_is_read_and_removed(answer):
-    assert told(tokens_from_chat(answer)) == WHOLE
+def test_tokens_in_every_form_are_read_and_removed_from_the_answer(answer):
+    assert as_lists(tokens_from_chat(answer)) == EXPECTED
     data = from_chat(answer)
     assert data["output"][-1].keys() == {"id", "type", "role", "status", "content"}
     assert "logprobs" not in data["output"][-1]["content"][0]
@@ -49,20 +49,20 @@ def test_every_way_of_telling_tokens_is_read_and_removed(answer):
     assert tokens_from_chat(answer) is None
 
 
-def test_the_prompt_may_be_known_from_elsewhere():
+def test_the_caller_may_supply_the_prompt_ids():
     assert tokens_from_chat(chat(logprobs=entries("token_id:3"))) is None
-    assert told(tokens_from_chat(chat(logprobs=entries("token_id:3")), [1, 2])) == WHOLE
+    assert as_lists(tokens_from_chat(chat(logprobs=entries("token_id:3")), [1, 2])) == EXPECTED
 
 
-def test_log_probabilities_of_fewer_tokens_than_were_generated_tell_no_tokens():
+def test_fewer_log_probabilities_than_generated_tokens_give_no_tokens():
     answer = chat(top=[1, 2], logprobs=entries("token_id:3"))
     assert tokens_from_chat({**answer, "usage": {"completion_tokens": 2}}) is None
-    assert told(tokens_from_chat({**answer, "usage": {"completion_tokens": 1}})) == WHOLE
+    assert as_lists(tokens_from_chat({**answer, "usage": {"completion_tokens": 1}})) == EXPECTED
 
 
-def test_log_probabilities_stay_where_they_were_asked_for():
+def test_keep_logprobs_leaves_the_log_probabilities_in_the_answer():
     answer = chat(top=[1, 2], token_ids=[3], logprobs=entries("a"))
-    assert told(tokens_from_chat(answer, keep_logprobs=True)) == WHOLE
+    assert as_lists(tokens_from_chat(answer, keep_logprobs=True)) == EXPECTED
     assert from_chat(answer)["output"][0]["content"][0]["logprobs"] == entries("a")["content"]
 
 
@@ -81,7 +81,7 @@ def test_log_probabilities_stay_where_they_were_asked_for():
         [],
     ],
 )
-def test_tokens_that_were_not_told_whole_are_none(answer):
+def test_an_answer_with_incomplete_tokens_gives_none(answer):
     assert tokens_from_chat(answer) is None
 
 
@@ -106,15 +106,15 @@ def test_tokens_that_were_not_told_whole_are_none(answer):
         ({"choices": [*chat(TOKENS)["choices"], {}]}, "single choice"),
     ],
 )
-def test_tokens_that_cannot_be_true_are_a_bad_response(answer, why):
+def test_contradictory_or_malformed_tokens_are_a_bad_response(answer, why):
     with pytest.raises(Failure, match=why) as refused:
         tokens_from_chat(answer)
     assert refused.value.kind == "bad_response"
 
 
-def test_a_response_tells_its_tokens_on_the_last_item():
+def test_tokens_of_a_response_are_read_from_its_last_item():
     data = {"output": [{"type": "reasoning"}, {"type": "message", **TOKENS, "routed_experts": "nrlre1:x"}]}
-    assert told(tokens_from_response(data)) == WHOLE
+    assert as_lists(tokens_from_response(data)) == EXPECTED
     assert data["output"][-1] == {"type": "message", "routed_experts": "nrlre1:x"}
     assert tokens_from_response(data) is None
     for nothing in ({"output": []}, {"output": [None]}, {}, None):
@@ -125,14 +125,14 @@ def test_a_response_tells_its_tokens_on_the_last_item():
 
 @settings(max_examples=200, deadline=None)
 @given(broken(chat(TOKENS, top=[1, 2], token_ids=[3], logprobs=entries("token_id:3"))))
-def test_any_answer_gives_tokens_or_none_or_a_bad_response(answer):
-    with refusing("bad_response"):
+def test_a_malformed_answer_gives_tokens_or_none_or_a_bad_response(answer):
+    with may_fail_as("bad_response"):
         tokens = tokens_from_chat(answer)
         assert tokens is None or len(tokens.generated_ids) == len(tokens.logprobs)
 
 
 @settings(max_examples=200, deadline=None)
 @given(broken({"output": [{"type": "message", **TOKENS}]}))
-def test_any_response_gives_tokens_or_none_or_a_bad_response(data):
-    with refusing("bad_response"):
+def test_a_malformed_response_gives_tokens_or_none_or_a_bad_response(data):
+    with may_fail_as("bad_response"):
         tokens_from_response(data)

@@ -1,1 +1,1 @@
-"""Other ways to say the same: Chat Completions, Anthropic Messages and streams, converted at the edges only."""
+"""Converters between the Responses format and Chat Completions, Anthropic Messages and their streams."""

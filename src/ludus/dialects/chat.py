@@ -1,15 +1,15 @@
-"""Chat Completions at the edge.
+"""Converters between the Responses API and Chat Completions.
 
 | function | from | to |
 | --- | --- | --- |
-| `to_chat` | our request | the body to post |
-| `from_chat` | the answer in chat | a Responses object |
-| `request_from_chat` | a body that was posted to us | the parameters of a Responses request |
-| `answer_to_chat` | a Responses object | the answer in chat |
+| `to_chat` | our request | the body of a Chat Completions request |
+| `from_chat` | a chat completion | a Responses object |
+| `request_from_chat` | the body of a Chat Completions request | the parameters of a Responses request |
+| `answer_to_chat` | a Responses object | a chat completion |
 | `to_messages`, `from_messages` | items | chat messages, and back |
 
-Each takes a list, `lost`, and adds to it what the other dialect has no place for. A field of a request that neither
-dialect defines (`top_k`, `chat_template_kwargs`) goes through as it is.
+Each function appends to the list `lost` every field that the other dialect cannot hold. A request field that neither
+dialect defines (`top_k`, `chat_template_kwargs`) passes through unchanged.
 
     lost: list[str] = []
     body = to_chat(request, {"model": "gpt-4.1"}, style=OPENAI, lost=lost)
@@ -24,7 +24,7 @@ from ludus.dialects.chat_answer import answer_to_chat, from_chat
 from ludus.dialects.chat_items import from_messages, to_messages
 from ludus.dialects.chat_style import OPEN, OPENAI, ChatStyle
 from ludus.dialects.chat_tools import choice_from_chat, choice_to_chat, tools_from_chat, tools_to_chat
-from ludus.dialects.conversion import Conversion, says
+from ludus.dialects.conversion import Conversion, has_content
 from ludus.model import Request
 
 __all__ = [
@@ -41,38 +41,38 @@ __all__ = [
 
 _LOGPROBS = "message.output_text.logprobs"
 
-#: Fields of a Responses request that are spelled otherwise in chat.
-_RESPELLED = frozenset(
+#: Fields of a Responses request that have another name or form in chat.
+_CONVERTED = frozenset(
     {"input", "instructions", "max_output_tokens", "text", "reasoning", "tools", "tool_choice", "include"}
     | {"top_logprobs", "parallel_tool_calls", "stream_options"}
 )
-#: Fields of a Responses request that only a server of Responses can honour, and the value that asks for nothing.
-_NO_PLACE = {"background": False, "truncation": "disabled", "max_tool_calls": None, "context_management": None}
-#: Fields that stand for parts of the conversation which are not in the request.
-_ELSEWHERE = ("previous_response_id", "conversation", "prompt")
+#: Fields that only a Responses server supports, and the default value of each, which loses nothing.
+_UNSUPPORTED = {"background": False, "truncation": "disabled", "max_tool_calls": None, "context_management": None}
+#: Fields that refer to a conversation stored on the server.
+_STORED = ("previous_response_id", "conversation", "prompt")
 
-_CHAT_RESPELLED = frozenset(
+_CHAT_CONVERTED = frozenset(
     {"messages", "max_tokens", "max_completion_tokens", "response_format", "verbosity", "reasoning_effort"}
     | {"tools", "tool_choice", "logprobs", "stream_options"}
 )
-_CHAT_NO_PLACE = {"n": 1, "modalities": ["text"], "audio": None, "prediction": None, "web_search_options": None}
-_CHAT_NO_PLACE |= {"functions": None, "function_call": None}
+_CHAT_UNSUPPORTED = {"n": 1, "modalities": ["text"], "audio": None, "prediction": None, "web_search_options": None}
+_CHAT_UNSUPPORTED |= {"functions": None, "function_call": None}
 
 
 def to_chat(
     request: Request, fixed: dict[str, Any], *, style: ChatStyle = OPEN, lost: list[str] | None = None
 ) -> dict[str, Any]:
-    """The body of a Chat Completions request; `fixed` are the fields that apply where the request names none."""
+    """Convert a request to a Chat Completions body; `fixed` holds defaults for fields that the request leaves out."""
     conversion = Conversion("bad_request", "chat", lost)
     params = {**fixed, **{key: value for key, value in request.params.items() if value is not None}}
-    for key in _ELSEWHERE:
+    for key in _STORED:
         if key in params:
             raise conversion.refuse(
                 key, "absent, because chat needs the whole conversation in the request", params[key]
             )
-    body = _kept(params, _RESPELLED, _NO_PLACE, conversion)
+    body = _shared_fields(params, _CONVERTED, _UNSUPPORTED, conversion)
     body["messages"] = to_messages(request.input, style, conversion.lost)
-    if says(params.get("instructions")):
+    if has_content(params.get("instructions")):
         instructions = conversion.text(params["instructions"], "instructions")
         body["messages"].insert(0, {"role": "system", "content": instructions})
     if "max_output_tokens" in params:
@@ -87,12 +87,12 @@ def to_chat(
 
 
 def request_from_chat(body: Any, *, style: ChatStyle = OPEN, lost: list[str] | None = None) -> dict[str, Any]:
-    """The parameters of a Responses request, `input` among them, out of the body of a Chat Completions request."""
+    """Convert a Chat Completions body to the parameters of a Responses request, including `input`."""
     conversion = Conversion("bad_request", "Responses", lost)
     given = {key: value for key, value in conversion.object(body, "body").items() if value is not None}
     if not isinstance(given.get("messages"), list):
         raise conversion.refuse("messages", "a list of objects", given.get("messages"))
-    params = _kept(given, _CHAT_RESPELLED, _CHAT_NO_PLACE, conversion)
+    params = _shared_fields(given, _CHAT_CONVERTED, _CHAT_UNSUPPORTED, conversion)
     params["input"] = from_messages(given["messages"], style, conversion.lost)
     limits = [given[key] for key in ("max_completion_tokens", "max_tokens") if key in given]
     if limits:
@@ -111,21 +111,22 @@ def request_from_chat(body: Any, *, style: ChatStyle = OPEN, lost: list[str] | N
     if "tool_choice" in given:
         params["tool_choice"] = choice_from_chat(given["tool_choice"], conversion)
     options = conversion.optional_object(given.get("stream_options"), "stream_options")
-    if options := {key: value for key, value in options.items() if key != "include_usage"}:  # Responses always tells it
+    # A Responses stream always sends the usage.
+    if options := {key: value for key, value in options.items() if key != "include_usage"}:
         params["stream_options"] = options
     return params
 
 
-def _kept(
-    given: dict[str, Any], respelled: frozenset[str], no_place: dict[str, Any], conversion: Conversion
+def _shared_fields(
+    given: dict[str, Any], converted: frozenset[str], unsupported: dict[str, Any], conversion: Conversion
 ) -> dict[str, Any]:
-    """The fields that both dialects spell alike, and those that neither knows."""
+    """The fields that have the same name and form in both dialects, and those that neither dialect defines."""
     kept = {}
     for key, value in given.items():
-        if key in no_place:
-            if says(value) and value != no_place[key]:
+        if key in unsupported:
+            if has_content(value) and value != unsupported[key]:
                 conversion.lose(key)
-        elif key not in respelled:
+        elif key not in converted:
             kept[key] = value
     return kept
 
@@ -179,7 +180,7 @@ def _put_logprobs(body: dict[str, Any], params: dict[str, Any], conversion: Conv
 
 
 def _put_tools(body: dict[str, Any], params: dict[str, Any], conversion: Conversion) -> None:
-    """Tools, and what is said about their use: chat servers refuse the second without the first."""
+    """Add `tools`, `tool_choice` and `parallel_tool_calls`: chat servers refuse the last two without tools."""
     tools = tools_to_chat(params.get("tools"), conversion)
     if not tools:
         for key in ("tool_choice", "parallel_tool_calls"):

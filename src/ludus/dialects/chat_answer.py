@@ -1,7 +1,7 @@
-"""Answers: a chat completion and a Responses object, both ways.
+"""Converters between a chat completion and a Responses object.
 
-Fields at the top of an answer that neither dialect defines are kept. What a Responses object merely repeats of its
-request is left out of a completion: whoever asked knows it.
+Top-level fields that neither dialect defines are kept. Request fields that a Responses object echoes are left out of a
+chat completion.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 
 from ludus.dialects.chat_items import is_assistant, kind_of
 from ludus.dialects.chat_style import OPEN, ChatStyle
-from ludus.dialects.chat_turn import Turn, turn_from_chat
-from ludus.dialects.conversion import Conversion, says, seconds
+from ludus.dialects.chat_turn import AssistantTurn, turn_from_chat
+from ludus.dialects.conversion import Conversion, has_content, seconds
 from ludus.errors import Failure
 from ludus.response import Item
 
 _DONE = (None, "stop", "tool_calls", "function_call", "eos", "eos_token", "end_turn", "stop_sequence")
-_CUT = {"length": "max_output_tokens", "max_tokens": "max_output_tokens", "content_filter": "content_filter"}
+_INCOMPLETE = {"length": "max_output_tokens", "max_tokens": "max_output_tokens", "content_filter": "content_filter"}
 _FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 _CHOICE = frozenset({"index", "message", "finish_reason", "logprobs"})
@@ -24,26 +24,27 @@ _COMPLETION = frozenset({"id", "object", "created", "model", "choices", "usage",
 _RESPONSE = frozenset(
     {"id", "object", "created_at", "model", "status", "incomplete_details", "output", "usage", "error", "output_text"}
 )
-REPEATED = frozenset(
+#: Request fields that a Responses object echoes.
+ECHOED_FIELDS = frozenset(
     {"background", "conversation", "instructions", "max_output_tokens", "max_tool_calls", "parallel_tool_calls"}
     | {"previous_response_id", "prompt", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
     | {"reasoning", "safety_identifier", "store", "temperature", "text", "tool_choice", "tools", "top_logprobs"}
     | {"top_p", "truncation", "user"}
 )
 
-#: Counts of tokens: what they are called in chat, in Responses, and which count their details always hold.
+#: Token counts: the name in chat, the name in Responses, and the count that its details always hold.
 _FROM_CHAT = (
     ("prompt_tokens", "input_tokens", "cached_tokens"),
     ("completion_tokens", "output_tokens", "reasoning_tokens"),
 )
-_TO_CHAT = tuple((ours, theirs, first) for theirs, ours, first in _FROM_CHAT)
+_TO_CHAT = tuple((responses, chat, detail) for chat, responses, detail in _FROM_CHAT)
 
 
 def from_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None = None) -> dict[str, Any]:
-    """A Chat Completions answer as a Responses object. What is no such answer is a `bad_response`."""
+    """Convert a chat completion to a Responses object. Invalid input is a `bad_response` failure."""
     conversion = Conversion("bad_response", "Responses", lost)
     answer = conversion.object(data, "answer")
-    if says(answer.get("error")):
+    if has_content(answer.get("error")):
         raise Failure("bad_response", f"the provider failed: {str(answer['error'])[:200]}")
     choices = conversion.objects(answer.get("choices"), "choices")
     if not choices:
@@ -53,27 +54,27 @@ def from_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None = No
     choice, path = choices[0], "choices[0].message"
     conversion.leftovers(choice, _CHOICE, "choices[0]")
     message = conversion.object(choice.get("message"), path)
-    name = conversion.optional_text(answer.get("id"), "id") or ""
-    base = name.removeprefix("chatcmpl-")[:48]
-    cut = _cut(choice.get("finish_reason"), conversion)
-    output = as_output(turn_from_chat(message, path, style, conversion, f"call_{base}"), base, cut is not None)
+    answer_id = conversion.optional_text(answer.get("id"), "id") or ""
+    base = answer_id.removeprefix("chatcmpl-")[:48]
+    reason = _incomplete_reason(choice.get("finish_reason"), conversion)
+    output = as_output(turn_from_chat(message, path, style, conversion, f"call_{base}"), base, reason is not None)
     _put_logprobs(output, choice.get("logprobs"), conversion)
     return {
         **{key: value for key, value in answer.items() if key not in _COMPLETION},
-        **response_object(name, seconds(answer.get("created")), answer.get("model"), cut, output),
-        "usage": _told_usage(answer.get("usage"), conversion),
+        **response_object(answer_id, seconds(answer.get("created")), answer.get("model"), reason, output),
+        "usage": _readable_usage(answer.get("usage"), conversion),
     }
 
 
-def response_object(name: str, created: int, model: Any, cut: str | None, output: list[Item]) -> dict[str, Any]:
-    """A Responses object with every field that its readers may count on."""
+def response_object(id_: str, created: int, model: Any, reason: str | None, output: list[Item]) -> dict[str, Any]:
+    """A Responses object with all required fields; `reason` says why the answer is incomplete."""
     return {
-        "id": name,
+        "id": id_,
         "object": "response",
         "created_at": created,
         "model": model if isinstance(model, str) else "",
-        "status": "incomplete" if cut else "completed",
-        "incomplete_details": {"reason": cut} if cut else None,
+        "status": "incomplete" if reason else "completed",
+        "incomplete_details": {"reason": reason} if reason else None,
         "error": None,
         "output": output,
         "parallel_tool_calls": True,
@@ -82,8 +83,8 @@ def response_object(name: str, created: int, model: Any, cut: str | None, output
     }
 
 
-def as_output(items: list[Item], base: str, cut: bool) -> list[Item]:
-    """Items of a turn in the form in which a server sends them: with ids, a status, and texts as parts."""
+def as_output(items: list[Item], base: str, incomplete: bool) -> list[Item]:
+    """Items of a turn as a server sends them: with ids, a status, and text as content parts."""
     output = []
     for index, item in enumerate(items):
         made: Item
@@ -98,24 +99,25 @@ def as_output(items: list[Item], base: str, cut: bool) -> list[Item]:
         else:
             made = {"id": f"rs_{base}_{index}", **item}
         output.append(made)
-    if cut and output and output[-1]["type"] != "reasoning":  # which may have ended before the answer was cut
+    # A last reasoning item may be complete although the answer was cut off after it.
+    if incomplete and output and output[-1]["type"] != "reasoning":
         output[-1]["status"] = "incomplete"
     return output
 
 
-def _cut(reason: Any, conversion: Conversion) -> str | None:
-    """Why an answer was cut short, or None where it was not."""
-    told = conversion.optional_text(reason, "choices[0].finish_reason")
-    lowered = told.lower() if told else None
+def _incomplete_reason(finish_reason: Any, conversion: Conversion) -> str | None:
+    """Why an answer is incomplete; None if it is complete."""
+    reason = conversion.optional_text(finish_reason, "choices[0].finish_reason")
+    lowered = reason.lower() if reason else None
     if lowered == "error":
         raise Failure("bad_response", "the provider failed while it answered: finish_reason is error")
-    return None if lowered in _DONE else _CUT.get(str(lowered), str(told)[:60])
+    return None if lowered in _DONE else _INCOMPLETE.get(str(lowered), str(reason)[:60])
 
 
 def _put_logprobs(output: list[Item], logprobs: Any, conversion: Conversion) -> None:
-    told = conversion.optional_object(logprobs, "choices[0].logprobs")
-    conversion.leftovers(told, {"content"}, "choices[0].logprobs")
-    entries = conversion.objects(told.get("content"), "choices[0].logprobs.content")
+    given = conversion.optional_object(logprobs, "choices[0].logprobs")
+    conversion.leftovers(given, {"content"}, "choices[0].logprobs")
+    entries = conversion.objects(given.get("content"), "choices[0].logprobs.content")
     if not entries:
         return
     texts = [
@@ -131,8 +133,8 @@ def _put_logprobs(output: list[Item], logprobs: Any, conversion: Conversion) -> 
         conversion.lose("choices[0].logprobs.content", "there is not one text that they could belong to")
 
 
-def _told_usage(usage: Any, conversion: Conversion) -> dict[str, Any] | None:
-    """What a provider counted. Counts that cannot be read are no reason to lose the answer."""
+def _readable_usage(usage: Any, conversion: Conversion) -> dict[str, Any] | None:
+    """The provider's token counts. Invalid counts become None, and the answer is kept."""
     try:
         return _usage(usage, _FROM_CHAT, conversion)
     except Failure:
@@ -141,52 +143,53 @@ def _told_usage(usage: Any, conversion: Conversion) -> dict[str, Any] | None:
 
 
 def _usage(usage: Any, names: tuple[tuple[str, str, str], ...], conversion: Conversion) -> dict[str, Any] | None:
-    """Token counts under their other names; counts that only one provider knows are kept."""
+    """Rename token counts from one dialect to the other; provider-specific counts are kept."""
     if usage is None:
         return None
-    told = conversion.object(usage, "usage")
+    given = conversion.object(usage, "usage")
     made: dict[str, Any] = {}
     total = 0
-    for old, new, first in names:
-        made[new] = conversion.count(told.get(old), f"usage.{old}")
+    for old, new, detail in names:
+        made[new] = conversion.count(given.get(old), f"usage.{old}")
         total += made[new]
-        details = conversion.optional_object(told.get(f"{old}_details"), f"usage.{old}_details")
-        counted = conversion.count(details.get(first), f"usage.{old}_details.{first}")
+        details = conversion.optional_object(given.get(f"{old}_details"), f"usage.{old}_details")
+        counted = conversion.count(details.get(detail), f"usage.{old}_details.{detail}")
         others = {key: value for key, value in details.items() if value is not None}
-        made[f"{new}_details"] = {**others, first: counted}
-    made["total_tokens"] = conversion.count(told.get("total_tokens", total), "usage.total_tokens") or total
+        made[f"{new}_details"] = {**others, detail: counted}
+    made["total_tokens"] = conversion.count(given.get("total_tokens", total), "usage.total_tokens") or total
     known = {name for old, _, _ in names for name in (old, f"{old}_details")}
-    return {**{key: value for key, value in told.items() if key not in known and value is not None}, **made}
+    return {**{key: value for key, value in given.items() if key not in known and value is not None}, **made}
 
 
 def answer_to_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None = None) -> dict[str, Any]:
-    """A Responses object as a Chat Completions answer: everything in its output becomes one message."""
+    """Convert a Responses object to a chat completion: its whole output becomes one message."""
     conversion = Conversion("bad_request", "a chat completion", lost)
     response = conversion.object(data, "response")
-    cut = _finish_reason(response, conversion)
-    turn = Turn(style, conversion)
+    cut_off = _finish_reason(response, conversion)
+    turn = AssistantTurn(style, conversion)
     items = conversion.objects(response.get("output"), "output")
     for index, item in enumerate(items):
         kind, path = kind_of(item), f"output[{index}]"
         if not is_assistant(kind, item):
             conversion.lose(path, f"a chat completion has no place for an item of type {kind:.60}")
             continue
-        if cut and index == len(items) - 1 and (kind != "reasoning" or style.reasoning != "think"):
-            item = {key: value for key, value in item.items() if key != "status"}  # finish_reason tells it
+        if cut_off and index == len(items) - 1 and (kind != "reasoning" or style.reasoning != "think"):
+            item = {key: value for key, value in item.items() if key != "status"}  # finish_reason replaces it
         turn.add(kind, item, path)
     annotations, logprobs = _notes(turn, conversion)
     message = (turn.finished() or [{"role": "assistant", "content": None}])[0]
     if isinstance(message["content"], list):
-        message["content"] = _one_text(message["content"], f"{turn.said or turn.thought}.content", conversion)
+        path = f"{turn.message_path or turn.reasoning_path}.content"
+        message["content"] = _one_text(message["content"], path, conversion)
     if annotations:
         message["annotations"] = annotations
     choice = {
         "index": 0,
         "message": message,
         "logprobs": {"content": logprobs, "refusal": None} if logprobs else None,
-        "finish_reason": cut or ("tool_calls" if turn.calls else "stop"),
+        "finish_reason": cut_off or ("tool_calls" if turn.calls else "stop"),
     }
-    extras = response.keys() - _RESPONSE - REPEATED
+    extras = response.keys() - _RESPONSE - ECHOED_FIELDS
     return {
         **{key: response[key] for key in response if key in extras},
         "id": conversion.optional_text(response.get("id"), "id") or "",
@@ -199,7 +202,7 @@ def answer_to_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None
 
 
 def _finish_reason(response: dict[str, Any], conversion: Conversion) -> str | None:
-    """The finish reason of an answer that was cut short; None where it was not."""
+    """The finish reason of an incomplete answer; None if it is complete."""
     status = response.get("status")
     if status in (None, "completed"):
         return None
@@ -213,15 +216,15 @@ def _finish_reason(response: dict[str, Any], conversion: Conversion) -> str | No
 
 
 def _one_text(parts: list[Any], path: str, conversion: Conversion) -> str:
-    """The content of an answer, which holds one text, where that of a request may hold parts."""
+    """Join content parts to one text: a chat completion holds one text, a chat request may hold parts."""
     texts = [part["text"] for part in parts if part.get("type") == "text"]
     why = "its texts were joined" if len(texts) == len(parts) else "its texts were joined, its other parts left out"
     conversion.lose(path, f"a chat completion holds one text: {why}")
     return "".join(texts)
 
 
-def _notes(turn: Turn, conversion: Conversion) -> tuple[list[Any], list[Any]]:
-    """The annotations and log probabilities that an answer has place for: those of its only text."""
+def _notes(turn: AssistantTurn, conversion: Conversion) -> tuple[list[Any], list[Any]]:
+    """The annotations and log probabilities of a turn with one text. A completion can hold no others."""
     annotations: list[Any] = []
     logprobs: list[Any] = []
     if len(turn.parts) == 1:

@@ -1,7 +1,7 @@
-"""Item lists and chat messages, both ways.
+"""Converters between Responses items and chat messages.
 
-Going there and back changes nothing that is not noted, except spellings that mean the same: ids of items,
-`status: completed`, null and empty fields, a single text as a string or as a part, reasoning as `summary` or `content`.
+A round trip changes nothing that `lost` does not list, except equivalent forms: item ids, `status: completed`, null and
+empty fields, a single text as a string or as a part, reasoning as `summary` or `content`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from ludus.dialects.chat_parts import content_from_chat, content_to_chat
 from ludus.dialects.chat_style import OPEN, ChatStyle
-from ludus.dialects.chat_turn import RANKS, ChatMessage, Turn, turn_from_chat
+from ludus.dialects.chat_turn import RANKS, AssistantTurn, ChatMessage, turn_from_chat
 from ludus.dialects.conversion import Conversion
 from ludus.response import Item
 
@@ -21,15 +21,15 @@ _CHAT_OUTPUT = frozenset({"role", "content", "tool_call_id", "name"})
 
 
 def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | None = None) -> list[ChatMessage]:
-    """Items as chat messages."""
+    """Convert items to chat messages."""
     conversion = Conversion("bad_request", "chat", lost)
     messages: list[ChatMessage] = []
-    turn: Turn | None = None
+    turn: AssistantTurn | None = None
     for index, item in enumerate(items):
         path = f"input[{index}]"
         kind = kind_of(item)
         if is_assistant(kind, item):
-            turn = turn or Turn(style, conversion)
+            turn = turn or AssistantTurn(style, conversion)
             if turn.add(kind, item, path):
                 messages += turn.finished()
                 turn = None
@@ -50,7 +50,7 @@ def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | No
 
 
 def from_messages(messages: Any, style: ChatStyle = OPEN, lost: list[str] | None = None) -> list[Item]:
-    """Chat messages as items."""
+    """Convert chat messages to items."""
     conversion = Conversion("bad_request", "Responses", lost)
     items: list[Item] = []
     for index, message in enumerate(conversion.objects(messages, "messages")):
@@ -66,7 +66,7 @@ def from_messages(messages: Any, style: ChatStyle = OPEN, lost: list[str] | None
 
 
 def kind_of(item: Item) -> str:
-    """The type of an item; a message may leave it out."""
+    """The type of an item; a message may leave its type out."""
     kind = item.get("type")
     if kind is None:
         return "message" if "role" in item or "content" in item else "null"
@@ -74,7 +74,7 @@ def kind_of(item: Item) -> str:
 
 
 def is_assistant(kind: str, item: Item) -> bool:
-    """Whether an item is part of what the assistant did in a turn."""
+    """Whether an item belongs to an assistant turn."""
     return kind in RANKS and (kind != "message" or item.get("role", "assistant") == "assistant")
 
 
@@ -86,7 +86,7 @@ def _message_to_chat(item: Item, path: str, style: ChatStyle, conversion: Conver
         role = "system"
         conversion.lose(f"{path}.role", "this chat server knows no developer: it became system")
     message = {"role": role, "content": content_to_chat(item.get("content"), f"{path}.content", conversion)}
-    return _named(message, item, path, _MESSAGE, conversion)
+    return _with_name(message, item, path, _MESSAGE, conversion)
 
 
 def _output_to_chat(item: Item, path: str, style: ChatStyle, conversion: Conversion) -> ChatMessage:
@@ -94,10 +94,10 @@ def _output_to_chat(item: Item, path: str, style: ChatStyle, conversion: Convers
     output = item.get("output")
     content = output if isinstance(output, str) else content_to_chat(output, f"{path}.output", conversion)
     message = {"role": "tool", "tool_call_id": call_id, "content": content}
-    return _named(message, item, path, _OUTPUT, conversion)
+    return _with_name(message, item, path, _OUTPUT, conversion)
 
 
-def _named(made: ChatMessage, item: Item, path: str, known: frozenset[str], conversion: Conversion) -> ChatMessage:
+def _with_name(made: ChatMessage, item: Item, path: str, known: frozenset[str], conversion: Conversion) -> ChatMessage:
     conversion.leftovers(item, known, path)
     if item.get("name") is not None:
         made["name"] = item["name"]
@@ -109,7 +109,7 @@ def _message_from_chat(message: ChatMessage, path: str, conversion: Conversion) 
     if role == "function":
         raise conversion.refuse(f"{path}.role", "one of system, developer, user, assistant and tool", role)
     content = content_from_chat(message.get("content"), f"{path}.content", conversion)
-    return _named({"type": "message", "role": role, "content": content}, message, path, _CHAT_MESSAGE, conversion)
+    return _with_name({"type": "message", "role": role, "content": content}, message, path, _CHAT_MESSAGE, conversion)
 
 
 def _output_from_chat(message: ChatMessage, path: str, conversion: Conversion) -> Item:
@@ -117,4 +117,4 @@ def _output_from_chat(message: ChatMessage, path: str, conversion: Conversion) -
     given = message.get("content")
     output = "" if given is None else content_from_chat(given, f"{path}.content", conversion)
     item: Item = {"type": "function_call_output", "call_id": call_id, "output": output}
-    return _named(item, message, path, _CHAT_OUTPUT, conversion)
+    return _with_name(item, message, path, _CHAT_OUTPUT, conversion)

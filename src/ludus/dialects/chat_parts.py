@@ -1,7 +1,7 @@
-"""Content parts: text, images, files and sound, between Responses items and chat messages.
+"""Converters for content parts (text, images, files, audio) between Responses items and chat messages.
 
-A content that is one plain text is written as a string, which every chat server takes. A part of a type that neither
-table knows (a video, say) is passed on as it is: both dialects let servers add their own.
+Content of a single plain text is written as a string, which every chat server accepts. A part of an unknown type (a
+video, for example) passes through unchanged: both dialects allow servers to add part types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHAT_FILE = frozenset({"type", "file", "prompt_cache_breakpoint"})
 
 
 def content_to_chat(content: Any, path: str, conversion: Conversion) -> str | list[Part]:
-    """The content of a message, or the output of a call, as chat content."""
+    """Convert the content of a message, or the output of a call, to chat content."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -38,7 +38,7 @@ def content_to_chat(content: Any, path: str, conversion: Conversion) -> str | li
 
 
 def joined(parts: list[Part]) -> str | list[Part]:
-    """Chat content in its plainest form: a string where there is nothing but one text."""
+    """Chat content as a string if it is a single text, else the parts."""
     if len(parts) == 1 and parts[0].get("type") == "text" and len(parts[0]) == 2:
         text: str = parts[0]["text"]
         return text
@@ -46,14 +46,14 @@ def joined(parts: list[Part]) -> str | list[Part]:
 
 
 def part_to_chat(part: Any, path: str, conversion: Conversion) -> Part | None:
-    """One part as chat spells it; None where chat cannot hold it, which is noted."""
+    """Convert one part to chat; None, listed as lost, if chat cannot hold it."""
     kind = conversion.object(part, path).get("type")
     if kind in TEXTS:
         made = {"type": "text", "text": conversion.text(part.get("text"), f"{path}.text")}
         for key in ("annotations", "logprobs"):
             if part.get(key):
                 conversion.lose(f"{path}.{key}")
-        return _finished(made, part, _TEXT, path, conversion)
+        return _with_breakpoint(made, part, _TEXT, path, conversion)
     if kind == "input_image":
         return _image_to_chat(part, path, conversion)
     if kind == "input_file":
@@ -69,7 +69,7 @@ def _image_to_chat(part: Part, path: str, conversion: Conversion) -> Part | None
     image = {"url": conversion.text(url, f"{path}.image_url")}
     if part.get("detail") is not None:
         image["detail"] = part["detail"]
-    return _finished({"type": "image_url", "image_url": image}, part, _IMAGE, path, conversion)
+    return _with_breakpoint({"type": "image_url", "image_url": image}, part, _IMAGE, path, conversion)
 
 
 def _file_to_chat(part: Part, path: str, conversion: Conversion) -> Part | None:
@@ -77,18 +77,18 @@ def _file_to_chat(part: Part, path: str, conversion: Conversion) -> Part | None:
         conversion.lose(path, "chat takes a file by its data or its id only")
         return None
     file = {key: part[key] for key in _FILE_FIELDS if part.get(key) is not None}
-    return _finished({"type": "file", "file": file}, part, _FILE, path, conversion)
+    return _with_breakpoint({"type": "file", "file": file}, part, _FILE, path, conversion)
 
 
-def _finished(made: Part, part: Part, known: frozenset[str], path: str, conversion: Conversion) -> Part:
+def _with_breakpoint(made: Part, part: Part, known: frozenset[str], path: str, conversion: Conversion) -> Part:
     conversion.leftovers(part, known, path)
-    if part.get("prompt_cache_breakpoint") is not None:  # both dialects have it, in the same place
+    if part.get("prompt_cache_breakpoint") is not None:
         made["prompt_cache_breakpoint"] = part["prompt_cache_breakpoint"]
     return made
 
 
 def content_from_chat(content: Any, path: str, conversion: Conversion, text: str = "input_text") -> str | list[Part]:
-    """Chat content as the content of an item; `text` is the type that its texts get."""
+    """Convert chat content to the content of an item; `text` is the type of its text parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -100,28 +100,28 @@ def content_from_chat(content: Any, path: str, conversion: Conversion, text: str
 
 
 def part_from_chat(part: Any, path: str, conversion: Conversion, text: str) -> Part:
-    """One chat part as an item's part."""
+    """Convert one chat part to a part of an item."""
     kind = conversion.object(part, path).get("type")
     if kind == "text":
         made: Part = {"type": text, "text": conversion.text(part.get("text"), f"{path}.text")}
-        return _finished(made, part, _CHAT_TEXT, path, conversion)
+        return _with_breakpoint(made, part, _CHAT_TEXT, path, conversion)
     if kind == "image_url":
         return _image_from_chat(part, path, conversion)
     if kind == "file":
         file = conversion.object(part.get("file"), f"{path}.file")
         conversion.leftovers(file, frozenset(_FILE_FIELDS), f"{path}.file")
         made = {"type": "input_file", **{key: file[key] for key in _FILE_FIELDS if file.get(key) is not None}}
-        return _finished(made, part, _CHAT_FILE, path, conversion)
+        return _with_breakpoint(made, part, _CHAT_FILE, path, conversion)
     return dict(part)
 
 
 def _image_from_chat(part: Part, path: str, conversion: Conversion) -> Part:
     image = part.get("image_url")
-    if isinstance(image, str):  # a spelling that many clients use
+    if isinstance(image, str):  # not in the standard, but many clients send it
         image = {"url": image}
     image = conversion.object(image, f"{path}.image_url")
     conversion.leftovers(image, frozenset({"url", "detail"}), f"{path}.image_url")
     made: Part = {"type": "input_image", "image_url": conversion.text(image.get("url"), f"{path}.image_url.url")}
     if image.get("detail") is not None:
         made["detail"] = image["detail"]
-    return _finished(made, part, _CHAT_IMAGE, path, conversion)
+    return _with_breakpoint(made, part, _CHAT_IMAGE, path, conversion)

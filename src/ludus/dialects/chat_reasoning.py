@@ -1,15 +1,15 @@
-"""Reasoning in chat, which has no standard place: a field, a list of details, or tags in the text.
+"""Reasoning in chat. Chat has no standard place for it: servers use a text field, `reasoning_details` or tags.
 
-A text field holds one text, so what several summaries said is joined, and what only its author can read
-(`encrypted_content`) is lost. `reasoning_details` holds all of it. A list of details that our items could not rebuild
-is kept as it came, on the item, because the server that wrote it wants it back unchanged.
+A text field holds one text: several summaries are joined and `encrypted_content` is lost. `reasoning_details` holds
+everything. Details that reasoning items cannot represent are kept on the item unchanged, because the server that
+wrote them requires them back unchanged.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ludus.dialects.conversion import TOKEN_FIELDS, Conversion, says
+from ludus.dialects.conversion import TOKEN_FIELDS, Conversion, has_content
 from ludus.response import Item
 
 OPENING, CLOSING = "<think>", "</think>"
@@ -17,7 +17,7 @@ OPENING, CLOSING = "<think>", "</think>"
 _KNOWN = frozenset({"type", "id", "status", "summary", "content", "encrypted_content", *TOKEN_FIELDS})
 _GAP = "\n\n"
 
-#: A detail's type, the key its value has there, and the field of a reasoning item that it belongs to.
+#: A detail's type: the key of its value, the field of a reasoning item that holds it, and the type of its part there.
 _DETAILS = {
     "reasoning.summary": ("summary", "summary", "summary_text"),
     "reasoning.text": ("text", "content", "reasoning_text"),
@@ -27,14 +27,14 @@ _ORDER = {"summary": 0, "content": 1, "encrypted_content": 2}
 
 
 def summary(text: str) -> Item:
-    """A reasoning item, as an input, that holds one text."""
+    """A reasoning item, as an input, with one summary text."""
     return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
 
 
 def readable(item: Item, path: str, conversion: Conversion) -> str | None:
-    """The text of a reasoning item for a field that holds one text; None where there is nothing to read."""
+    """The text of a reasoning item for a chat text field; None if it has no text. Everything else is listed as lost."""
     conversion.leftovers(item, _KNOWN, path)
-    if says(item.get("encrypted_content")):
+    if has_content(item.get("encrypted_content")):
         conversion.lose(f"{path}.encrypted_content")
     text = one_text(item, path, conversion)
     if not text:
@@ -43,14 +43,14 @@ def readable(item: Item, path: str, conversion: Conversion) -> str | None:
 
 
 def one_text(item: Item, path: str, conversion: Conversion) -> str | None:
-    """What a reasoning item says, as one text; None where it holds none."""
-    raw = _texts(item.get("content"), f"{path}.content", conversion)
-    told = _texts(item.get("summary"), f"{path}.summary", conversion)
-    if raw and told:
+    """The content of a reasoning item, or else its summary, as one text; None if it has neither."""
+    content = _texts(item.get("content"), f"{path}.content", conversion)
+    summaries = _texts(item.get("summary"), f"{path}.summary", conversion)
+    if content and summaries:
         conversion.lose(f"{path}.summary", f"{conversion.target} has place for the reasoning or its summary, not both")
-    texts = raw or told
+    texts = content or summaries
     if len(texts) > 1:
-        conversion.lose(f"{path}.{'content' if raw else 'summary'}", "its parts became one text")
+        conversion.lose(f"{path}.{'content' if content else 'summary'}", "its parts became one text")
     return _GAP.join(texts) if texts else None
 
 
@@ -63,7 +63,7 @@ def _texts(parts: Any, path: str, conversion: Conversion) -> list[str]:
 
 
 def tagged(thought: str, closed: bool, content: str | list[Any] | None) -> str | list[Any]:
-    """Content that starts with tagged reasoning."""
+    """Prepend reasoning in think tags to chat content."""
     tag = f"{OPENING}{thought}{CLOSING if closed else ''}"
     if isinstance(content, list):
         return [{"type": "text", "text": tag}, *content]
@@ -71,9 +71,9 @@ def tagged(thought: str, closed: bool, content: str | list[Any] | None) -> str |
 
 
 def split_thought(text: str) -> tuple[str | None, bool, str]:
-    """The tagged reasoning that a text starts with, whether its tag was closed, and the rest.
+    """Split a text into its leading tagged reasoning, whether the tag was closed, and the rest.
 
-    A text that only closes the tag counts too: some templates open it in the prompt.
+    A closing tag without an opening one counts too: some chat templates put the opening tag into the prompt.
     """
     start = text.lstrip()
     opened = start.startswith(OPENING)
@@ -84,7 +84,7 @@ def split_thought(text: str) -> tuple[str | None, bool, str]:
 
 
 def to_details(item: Item, path: str, conversion: Conversion) -> list[dict[str, Any]]:
-    """A reasoning item as `reasoning_details`."""
+    """Convert a reasoning item to `reasoning_details`."""
     kept = item.get("reasoning_details")
     if kept is not None:
         return conversion.objects(kept, f"{path}.reasoning_details")
@@ -98,20 +98,20 @@ def to_details(item: Item, path: str, conversion: Conversion) -> list[dict[str, 
     return details
 
 
-def from_details(details: Any, said: str | None, path: str, conversion: Conversion) -> list[Item]:
-    """Reasoning items out of `reasoning_details`; `said` is the text that the server gave beside them."""
+def from_details(details: Any, text_field: str | None, path: str, conversion: Conversion) -> list[Item]:
+    """Convert `reasoning_details` to items; `text_field` is the reasoning text that the server sent beside them."""
     entries = conversion.objects(details, path)
     items = _rebuilt(entries)
     if items is None:
-        text = _GAP.join(_words(entry) for entry in entries if _words(entry)) or said
+        text = _GAP.join(_detail_text(entry) for entry in entries if _detail_text(entry)) or text_field
         items = [{**(summary(text) if text else {"type": "reasoning", "summary": []}), "reasoning_details": entries}]
     return items
 
 
 def _rebuilt(details: list[dict[str, Any]]) -> list[Item] | None:
-    """The items that these details were made of; None where they hold something that items could not give back."""
+    """Items that convert back to exactly these details; None if the details hold more than items can."""
     items: list[Item] = []
-    reached = 0
+    last_order = 0
     for detail in details:
         kind = detail.get("type")
         if not isinstance(kind, str) or kind not in _DETAILS:
@@ -121,12 +121,12 @@ def _rebuilt(details: list[dict[str, Any]]) -> list[Item] | None:
         if not isinstance(detail.get(key), str) or len(detail) != 2 + (name is not None):
             return None
         last = items[-1] if items else None
-        if last is None or last.get("id") != name or _ORDER[field] < reached or "encrypted_content" in last:
+        if last is None or last.get("id") != name or _ORDER[field] < last_order or "encrypted_content" in last:
             last = {"type": "reasoning", "summary": []}
             if name is not None:
                 last["id"] = name
             items.append(last)
-        reached = _ORDER[field]
+        last_order = _ORDER[field]
         if part_type:
             last.setdefault(field, []).append({"type": part_type, "text": detail[key]})
         else:
@@ -134,7 +134,7 @@ def _rebuilt(details: list[dict[str, Any]]) -> list[Item] | None:
     return items
 
 
-def _words(detail: dict[str, Any]) -> str:
+def _detail_text(detail: dict[str, Any]) -> str:
     for key in ("text", "summary"):
         if isinstance(detail.get(key), str):
             return str(detail[key])

@@ -1,11 +1,11 @@
-"""Chat Completions as a stream of chunks: added up, and taken apart."""
+"""Chat Completions streams: join chunks into a completion, and split a completion into chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from ludus.dialects.conversion import Conversion, says
+from ludus.dialects.conversion import Conversion, has_content
 from ludus.errors import Failure
 
 _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
@@ -14,9 +14,9 @@ _DETAIL_TEXTS = ("text", "summary", "data")
 
 
 class ChatStream:
-    """Adds the chunks of a stream up to a chat completion.
+    """Joins the chunks of a stream into a chat completion.
 
-    A stream that stops before a finish reason was told is a `bad_response`: half an answer is none.
+    A stream that ends before every choice has a finish reason is a `bad_response` failure.
     """
 
     def __init__(self) -> None:
@@ -25,9 +25,9 @@ class ChatStream:
         self._conversion = Conversion("bad_response", "chat", None)
 
     def add(self, chunk: Any) -> None:
-        """Take in one chunk."""
+        """Add one chunk."""
         given = self._conversion.object(chunk, "chunk")
-        if says(given.get("error")):
+        if has_content(given.get("error")):
             raise Failure("bad_response", f"the provider failed: {str(given['error'])[:200]}")
         for choice in self._conversion.objects(given.get("choices"), "choices"):
             index = self._conversion.count(choice.get("index"), "choices[].index")
@@ -37,7 +37,7 @@ class ChatStream:
     def result(self) -> dict[str, Any]:
         """The completion."""
         if not self._choices or any(choice.fields.get("finish_reason") is None for choice in self._choices.values()):
-            raise Failure("bad_response", "the stream ended before the answer did")
+            raise Failure("bad_response", "the stream ended before the answer was complete")
         choices = [{"index": index, **choice.result()} for index, choice in sorted(self._choices.items())]
         return {"usage": None, **self._fields, "object": "chat.completion", "choices": choices}
 
@@ -46,7 +46,7 @@ class _Choice:
     def __init__(self, conversion: Conversion) -> None:
         self.conversion = conversion
         self.fields: dict[str, Any] = {"finish_reason": None, "logprobs": None}
-        self.said: dict[str, Any] = {"role": "assistant"}
+        self.message: dict[str, Any] = {"role": "assistant"}
         self.texts: dict[str, list[str]] = {}
         self.calls: dict[int, dict[str, Any]] = {}
         self.details: list[dict[str, Any]] = []
@@ -75,9 +75,9 @@ class _Choice:
                 for detail in check.objects(value, "choices[].delta.reasoning_details"):
                     self._add_detail(detail)
             elif key in _LISTS:
-                self._extend(self.said, key, value)
+                self._extend(self.message, key, value)
             else:
-                self.said[key] = value
+                self.message[key] = value
 
     def _add_logprobs(self, given: dict[str, Any]) -> None:
         held = self.fields["logprobs"] or {}
@@ -95,7 +95,7 @@ class _Choice:
         holder.setdefault(key, []).extend(value)
 
     def _add_call(self, given: dict[str, Any]) -> None:
-        """A piece of a tool call. Servers that do not number calls start a new one with every id."""
+        """Add a piece of a tool call. On servers that send no index, a new id starts a new call."""
         check = self.conversion
         index = check.count(given.get("index"), "choices[].delta.tool_calls[].index")
         if given.get("index") is None:
@@ -112,11 +112,11 @@ class _Choice:
             check.optional_text(arguments, "choices[].delta.tool_calls[].function.arguments") or ""
         )
         for key, value in given.items():
-            if key not in ("index", "function") and says(value):
+            if key not in ("index", "function") and has_content(value):
                 call[key] = value
 
     def _add_detail(self, given: dict[str, Any]) -> None:
-        """A piece of a reasoning detail: it continues the last one when both have the same type and index."""
+        """Add a piece of a reasoning detail. It continues the last detail if type and index are equal."""
         last = self.details[-1] if self.details else {}
         same = all(last.get(key) == given.get(key) for key in ("type", "index")) and given.get("index") is not None
         if not same:
@@ -129,21 +129,21 @@ class _Choice:
                 last[key] = value
 
     def result(self) -> dict[str, Any]:
-        message = {"content": None, **self.said, **{key: "".join(pieces) for key, pieces in self.texts.items()}}
+        message = {"content": None, **self.message, **{key: "".join(pieces) for key, pieces in self.texts.items()}}
         if self.details:
             message["reasoning_details"] = self.details
         if self.calls:
-            message["tool_calls"] = [_whole(call) for _, call in sorted(self.calls.items())]
+            message["tool_calls"] = [_joined_call(call) for _, call in sorted(self.calls.items())]
         return {"message": message, **self.fields}
 
 
-def _whole(call: dict[str, Any]) -> dict[str, Any]:
+def _joined_call(call: dict[str, Any]) -> dict[str, Any]:
     rest = {key: value for key, value in call.items() if key not in ("name", "arguments")}
     return {**rest, "function": {"name": call["name"], "arguments": "".join(call["arguments"])}}
 
 
 def chat_chunks(completion: dict[str, Any], *, usage: bool = True) -> Iterator[dict[str, Any]]:
-    """The chunks of a stream that says what a chat completion says; the last holds the usage, where it is wanted."""
+    """Split a chat completion into chunks; with `usage`, the last chunk holds the token counts."""
     common = {key: value for key, value in completion.items() if key not in ("choices", "usage")}
     common["object"] = "chat.completion.chunk"
     for choice in completion["choices"]:

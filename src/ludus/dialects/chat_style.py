@@ -1,4 +1,4 @@
-"""What Chat Completions servers disagree on."""
+"""Differences between Chat Completions servers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ ReasoningPlace = Literal["reasoning_content", "reasoning", "reasoning_details", 
 
 @dataclass(frozen=True, slots=True)
 class ChatStyle:
-    """How one chat server wants what the dialect leaves open.
+    """What one chat server expects where the dialect has no standard.
 
-    `reasoning` is where earlier reasoning goes: a field of the assistant's message, `think` for tags in its text (a
-    server without a reasoning parser, whose answers are then read the same way), or `none` for a server that refuses
-    it. All three fields are understood in answers, whatever the style. `limit` is the name of the token limit, and
-    `developer` says whether the server knows that role; where it does not, `system` stands in for it.
+    `reasoning` is where requests put earlier reasoning: a field of the assistant's message, `think` for tags in its
+    text (for a server without a reasoning parser; tags in its answers are parsed too), or `none` for a server that
+    refuses reasoning. In answers all three fields are read, whatever the style. `limit` is the name of the token limit.
+    `developer` says whether the server supports that role; if not, `system` replaces it.
     """
 
     reasoning: ReasoningPlace = "reasoning_content"
@@ -23,8 +23,8 @@ class ChatStyle:
     developer: bool = False
 
 
-#: What most servers of open models take.
+#: The style of most servers of open models.
 OPEN = ChatStyle()
 
-#: OpenAI's own endpoint, which refuses fields it does not know.
+#: The style of OpenAI's endpoint, which refuses unknown fields.
 OPENAI = ChatStyle(reasoning="none", limit="max_completion_tokens", developer=True)

@@ -1,7 +1,7 @@
-"""Tools and the choice among them, between Responses requests and chat requests.
+"""Converters for `tools` and `tool_choice` between Responses requests and chat requests.
 
-Responses writes a function flat, chat nests it. Either spelling is taken on the way to chat, because rows of datasets
-come with both.
+In Responses the fields of a function are flat, in chat they are nested under `function`. The converters to chat accept
+both forms, because datasets contain both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CHOICES = ("auto", "none", "required")
 
 
 def tools_to_chat(tools: Any, conversion: Conversion) -> list[dict[str, Any]]:
-    """The function tools, nested. Chat has no others."""
+    """Convert tools to the nested form. Chat has function tools only."""
     made = []
     for index, tool in enumerate(conversion.objects(tools, "tools")):
         path = f"tools[{index}]"
@@ -33,7 +33,7 @@ def tools_to_chat(tools: Any, conversion: Conversion) -> list[dict[str, Any]]:
 
 
 def tools_from_chat(tools: Any, conversion: Conversion) -> list[dict[str, Any]]:
-    """The function tools, flat."""
+    """Convert function tools to the flat form."""
     made = []
     for index, tool in enumerate(conversion.objects(tools, "tools")):
         path = f"tools[{index}]"
@@ -53,7 +53,7 @@ def _fields(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def choice_to_chat(choice: Any, conversion: Conversion) -> Any:
-    """A tool choice as chat spells it; None, noted, where it names something that chat does not have."""
+    """Convert a tool choice to chat; None, listed as lost, if chat has no such choice."""
     if choice in _CHOICES:
         return choice
     given = conversion.object(choice, "tool_choice")
@@ -79,7 +79,7 @@ def _named_to_chat(given: dict[str, Any], path: str, conversion: Conversion) -> 
 
 
 def choice_from_chat(choice: Any, conversion: Conversion) -> Any:
-    """A tool choice as Responses spells it."""
+    """Convert a tool choice from chat."""
     if choice in _CHOICES:
         return choice
     given = conversion.object(choice, "tool_choice")

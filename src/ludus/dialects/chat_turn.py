@@ -1,6 +1,7 @@
-"""One assistant turn: several items on our side, one message in chat.
+"""Converters for one assistant turn: several Responses items, one chat message.
 
-A message holds reasoning, text and calls in this order, and one of each but the calls. What does not fit is noted.
+A chat message holds one reasoning text, one content and any number of calls, in this order. What does not fit is listed
+as lost.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from typing import Any
 from ludus.dialects.chat_parts import Part, content_from_chat, joined, part_to_chat
 from ludus.dialects.chat_reasoning import from_details, readable, split_thought, summary, tagged, to_details
 from ludus.dialects.chat_style import ChatStyle
-from ludus.dialects.conversion import TOKEN_FIELDS, Conversion, says, tokens_of
+from ludus.dialects.conversion import TOKEN_FIELDS, Conversion, has_content, tokens_of
 from ludus.response import Item
 
 ChatMessage = dict[str, Any]
 
-#: The items of a turn, in the order in which chat can hold them.
+#: The order of a turn's items in a chat message.
 RANKS = {"reasoning": 0, "message": 1, "function_call": 2}
 
 _MESSAGE = frozenset({"type", "role", "content", "id", "status", "name", *TOKEN_FIELDS})
@@ -29,11 +30,11 @@ _CHAT_TURN = frozenset(
 _NOTES = ("annotations", "logprobs")
 
 
-class Turn:
-    """The items of one turn, on their way into one message.
+class AssistantTurn:
+    """Collects the items of one turn and converts them to one chat message.
 
-    `notes` are the annotations and log probabilities of its texts (path, key, value): a message that goes back to a
-    server has no place for them, an answer has.
+    `notes` are the annotations and log probabilities of its texts (path, key, value). A chat completion can hold them,
+    a message in a request cannot.
     """
 
     __slots__ = (
@@ -41,24 +42,24 @@ class Turn:
         "closed",
         "conversion",
         "fields",
+        "message_path",
         "notes",
         "parts",
         "rank",
+        "reasoning",
+        "reasoning_path",
         "refusal",
-        "said",
         "style",
-        "thought",
-        "thoughts",
     )
 
     def __init__(self, style: ChatStyle, conversion: Conversion) -> None:
         self.style = style
         self.conversion = conversion
         self.rank = 0
-        self.said = ""  # the path of the message item
-        self.thought = ""  # the path of the last reasoning item
-        self.thoughts: list[Any] = []
-        self.closed = True
+        self.message_path = ""
+        self.reasoning_path = ""  # of the last reasoning item
+        self.reasoning: list[Any] = []
+        self.closed = True  # whether the reasoning is complete
         self.parts: list[Part] = []
         self.refusal: str | None = None
         self.calls: list[dict[str, Any]] = []
@@ -66,42 +67,44 @@ class Turn:
         self.notes: list[tuple[str, str, list[Any]]] = []
 
     def add(self, kind: str, item: Item, path: str) -> bool:
-        """Take in an item; True when it ends the turn, because it carries the tokens of its model call."""
+        """Add an item. Returns True if it ends the turn: the last item of a model call carries its tokens."""
         conversion, rank = self.conversion, RANKS[kind]
         status = item.get("status")
         if status is not None and status != "completed" and (rank or self.style.reasoning != "think"):
             conversion.lose(f"{path}.status")
         if rank < self.rank:
             conversion.lose(path, "chat puts reasoning before text, and text before calls")
-        elif rank < 2 and (self.said if rank else self.thoughts and self.style.reasoning != "reasoning_details"):
+        elif rank < 2 and (
+            self.message_path if rank else self.reasoning and self.style.reasoning != "reasoning_details"
+        ):
             conversion.lose(path, f"it was joined to the {kind} before it")
         else:
             self.rank = rank
         if rank == 2:
             self.calls.append(_call_to_chat(item, path, conversion))
         elif rank == 1:
-            self._say(item, path)
+            self._add_message(item, path)
         else:
-            self._think(item, path)
+            self._add_reasoning(item, path)
         if tokens := tokens_of(item):
             self.fields.update(tokens)
         return bool(tokens)
 
-    def _think(self, item: Item, path: str) -> None:
-        self.thought = path
+    def _add_reasoning(self, item: Item, path: str) -> None:
+        self.reasoning_path = path
         if self.style.reasoning == "none":
             self.conversion.lose(path, "this chat server takes no reasoning")
         elif self.style.reasoning == "reasoning_details":
-            before = len(from_details(self.thoughts, None, path, self.conversion))
-            self.thoughts += to_details(item, path, self.conversion)
-            if len(from_details(self.thoughts, None, path, self.conversion)) != before + 1:
+            before = len(from_details(self.reasoning, None, path, self.conversion))
+            self.reasoning += to_details(item, path, self.conversion)
+            if len(from_details(self.reasoning, None, path, self.conversion)) != before + 1:
                 self.conversion.lose(path, "it cannot be told from the reasoning before it")
         elif (text := readable(item, path, self.conversion)) is not None:
-            self.thoughts.append(text)
+            self.reasoning.append(text)
             self.closed = item.get("status") != "incomplete"
 
-    def _say(self, item: Item, path: str) -> None:
-        self.said = self.said or path
+    def _add_message(self, item: Item, path: str) -> None:
+        self.message_path = self.message_path or path
         self.conversion.leftovers(item, _MESSAGE, path)
         if item.get("name") is not None:
             self.fields["name"] = item["name"]
@@ -125,20 +128,20 @@ class Turn:
             self.parts.append(made)
 
     def finished(self) -> list[ChatMessage]:
-        """The message, or none where nothing of the turn could be carried."""
+        """The message in a list; an empty list if chat can hold nothing of the turn."""
         for path, key, _ in self.notes:
             self.conversion.lose(f"{path}.{key}")
         content: str | list[Part] | None = joined(self.parts) if self.parts else None
-        if not content and self.said:
-            alone = not (self.calls or self.thoughts or self.refusal is not None)
+        if not content and self.message_path:
+            alone = not (self.calls or self.reasoning or self.refusal is not None)
             if not alone and (self.parts or self.refusal is None):
-                self.conversion.lose(self.said, "an empty text beside other things says nothing in chat")
+                self.conversion.lose(self.message_path, "an empty text beside other things says nothing in chat")
             content = "" if alone else None
         if self.style.reasoning == "think":
-            content = self._tagged(content)
-        elif self.thoughts:
+            content = self._with_think_tags(content)
+        elif self.reasoning:
             details = self.style.reasoning == "reasoning_details"
-            self.fields[self.style.reasoning] = self.thoughts if details else "\n\n".join(self.thoughts)
+            self.fields[self.style.reasoning] = self.reasoning if details else "\n\n".join(self.reasoning)
         if self.refusal is not None:
             self.fields["refusal"] = self.refusal
         if self.calls:
@@ -147,15 +150,17 @@ class Turn:
             return []
         return [{"role": "assistant", "content": content, **self.fields}]
 
-    def _tagged(self, content: str | list[Part] | None) -> str | list[Part] | None:
-        """Content with the reasoning in tags, and a note where it would not be read back as it was written."""
-        thought = "\n\n".join(self.thoughts) if self.thoughts else None
+    def _with_think_tags(self, content: str | list[Part] | None) -> str | list[Part] | None:
+        """Prepend the reasoning in think tags. List a loss if parsing the result would give something else."""
+        thought = "\n\n".join(self.reasoning) if self.reasoning else None
         made = content if thought is None else tagged(thought, self.closed, content)
         first = made[0].get("text") if isinstance(made, list) and made else made
         if isinstance(first, str):
             rest = content if isinstance(content, str) else first if thought is None else ""
             if split_thought(first) != (thought, self.closed, rest):
-                self.conversion.lose(self.said or self.thought, "its text cannot be told from tagged reasoning")
+                self.conversion.lose(
+                    self.message_path or self.reasoning_path, "its text cannot be told from tagged reasoning"
+                )
         return made
 
 
@@ -165,49 +170,51 @@ def _call_to_chat(item: Item, path: str, conversion: Conversion) -> dict[str, An
     call_id = conversion.text(item.get("call_id"), f"{path}.call_id")
     conversion.leftovers(item, _CALL, path)
     call: dict[str, Any] = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-    if item.get("extra_content") is not None:  # Gemini signs its calls here, and wants the signature back
+    if item.get("extra_content") is not None:  # Gemini requires its signature of a call back
         call["extra_content"] = item["extra_content"]
     return call
 
 
 def turn_from_chat(
-    message: ChatMessage, path: str, style: ChatStyle, conversion: Conversion, unnamed: str | None = None
+    message: ChatMessage, path: str, style: ChatStyle, conversion: Conversion, id_prefix: str | None = None
 ) -> list[Item]:
-    """The items of an assistant's message, at least one. `unnamed` starts the ids of calls that came without one."""
+    """Convert an assistant's message to one or more items. Calls without an id get one that starts with `id_prefix`."""
     conversion.leftovers(message, _CHAT_TURN, path)
-    items, content = _thoughts(message, path, style, conversion)
-    said = _said(content, message, path, conversion)
+    items, content = _reasoning_items(message, path, style, conversion)
+    spoken = _message_item(content, message, path, conversion)
     calls = conversion.objects(message.get("tool_calls"), f"{path}.tool_calls")
-    if said and (says(said["content"]) or not (items or calls)):  # beside other things, "" means that nothing was said
-        items.append(said)
+    if spoken and (has_content(spoken["content"]) or not (items or calls)):  # beside other items, "" means no message
+        items.append(spoken)
     elif message.get("name") is not None:
         conversion.lose(f"{path}.name")
     for index, call in enumerate(calls):
-        items.append(_call_from_chat(call, f"{path}.tool_calls[{index}]", conversion, unnamed and f"{unnamed}_{index}"))
+        items.append(
+            _call_from_chat(call, f"{path}.tool_calls[{index}]", conversion, id_prefix and f"{id_prefix}_{index}")
+        )
     items = items or [{"type": "message", "role": "assistant", "content": ""}]
     items[-1].update(tokens_of(message))
     return items
 
 
-def _thoughts(
+def _reasoning_items(
     message: ChatMessage, path: str, style: ChatStyle, conversion: Conversion
 ) -> tuple[list[Item], str | list[Part] | None]:
-    """The reasoning items, and the content without the reasoning that was tagged in it."""
+    """The reasoning items, and the content without its tagged reasoning."""
     given = message.get("content")
     content = None if given is None else content_from_chat(given, f"{path}.content", conversion, "output_text")
     text = conversion.optional_text(message.get("reasoning_content"), f"{path}.reasoning_content")
     other = conversion.optional_text(message.get("reasoning"), f"{path}.reasoning")
     if message.get("reasoning_details"):
-        said = message["reasoning_details"]
-        return from_details(said, text or other, f"{path}.reasoning_details", conversion), content
+        details = message["reasoning_details"]
+        return from_details(details, text or other, f"{path}.reasoning_details", conversion), content
     if text and other and text != other:
         conversion.lose(f"{path}.reasoning", "reasoning_content says something else")
     if text or other:
         return [summary(text or other or "")], content
-    return _untagged(content, path, conversion) if style.reasoning == "think" else ([], content)
+    return _split_tagged(content, path, conversion) if style.reasoning == "think" else ([], content)
 
 
-def _untagged(
+def _split_tagged(
     content: str | list[Part] | None, path: str, conversion: Conversion
 ) -> tuple[list[Item], str | list[Part] | None]:
     parts = content if isinstance(content, list) else [{"type": "output_text", "text": content}]
@@ -225,7 +232,9 @@ def _untagged(
     return [item], [*([{**parts[0], "text": rest}] if rest else []), *parts[1:]] or None
 
 
-def _said(content: str | list[Part] | None, message: ChatMessage, path: str, conversion: Conversion) -> Item | None:
+def _message_item(
+    content: str | list[Part] | None, message: ChatMessage, path: str, conversion: Conversion
+) -> Item | None:
     refusal = conversion.optional_text(message.get("refusal"), f"{path}.refusal")
     notes = conversion.objects(message.get("annotations"), f"{path}.annotations")
     if notes:
@@ -238,10 +247,10 @@ def _said(content: str | list[Part] | None, message: ChatMessage, path: str, con
         content = [*(texts or ()), {"type": "refusal", "refusal": refusal}]
     if content is None:
         return None
-    said: Item = {"type": "message", "role": "assistant", "content": content}
+    item: Item = {"type": "message", "role": "assistant", "content": content}
     if message.get("name") is not None:
-        said["name"] = message["name"]
-    return said
+        item["name"] = message["name"]
+    return item
 
 
 def _citation(note: dict[str, Any]) -> dict[str, Any]:
@@ -249,17 +258,17 @@ def _citation(note: dict[str, Any]) -> dict[str, Any]:
     return {"type": "url_citation", **inner} if isinstance(inner, dict) else note
 
 
-def _call_from_chat(call: dict[str, Any], path: str, conversion: Conversion, unnamed: str | None) -> Item:
+def _call_from_chat(call: dict[str, Any], path: str, conversion: Conversion, new_id: str | None) -> Item:
     if call.get("type") not in (None, "function"):
         raise conversion.refuse(f"{path}.type", "function", call["type"])
-    called = conversion.object(call.get("function"), f"{path}.function")
+    function = conversion.object(call.get("function"), f"{path}.function")
     conversion.leftovers(call, _CHAT_CALL, path)
-    conversion.leftovers(called, _CHAT_FUNCTION, f"{path}.function")
+    conversion.leftovers(function, _CHAT_FUNCTION, f"{path}.function")
     item: Item = {
         "type": "function_call",
-        "call_id": conversion.text(call.get("id") or unnamed, f"{path}.id"),
-        "name": conversion.text(called.get("name"), f"{path}.function.name"),
-        "arguments": conversion.json_text(called.get("arguments"), f"{path}.function.arguments"),
+        "call_id": conversion.text(call.get("id") or new_id, f"{path}.id"),
+        "name": conversion.text(function.get("name"), f"{path}.function.name"),
+        "arguments": conversion.json_text(function.get("arguments"), f"{path}.function.arguments"),
     }
     if call.get("extra_content") is not None:
         item["extra_content"] = call["extra_content"]

@@ -1,8 +1,7 @@
-"""What every converter between dialects promises.
+"""What every converter between dialects guarantees.
 
-A converter never drops anything in silence: what the target dialect has no place for is listed, each entry a path and a
-reason. It never crashes on what others wrote: a value of the wrong shape is a `Failure` that names the path. Results
-share their parts with what they were made of, so treat both as read-only.
+A converter lists everything that the target dialect cannot hold in `lost`, each entry a path and a reason. Malformed
+input raises a `Failure` that names the path. A result shares objects with its input, so treat both as read-only.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from typing import Any
 from ludus.errors import Failure
 from ludus.runtime.encoding import encode
 
-#: What trainers read of a model call. It sits on the call's last output item, or on the chat message that it became.
+#: Fields that trainers read, on the last output item of a model call or on its chat message.
 TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs", "routed_experts")
 
 _TOKEN_FIELDS = frozenset(TOKEN_FIELDS)
-_LARGEST = 2**53
+_LARGEST = 2**53  # JSON numbers are exact up to here
 
 
 class Conversion:
-    """One conversion under way: where it notes what it loses, and the kind of failure that bad input is."""
+    """The state of one conversion: the list of losses, and the failure kind of malformed input."""
 
     __slots__ = ("kind", "lost", "target")
 
@@ -31,43 +30,43 @@ class Conversion:
         self.lost = [] if lost is None else lost
 
     def lose(self, path: str, why: str = "") -> None:
-        """Note that something has no place in the target."""
+        """List a value that the target dialect cannot hold."""
         self.lost.append(f"{path}: {why or f'{self.target} has no place for it'}")
 
     def leftovers(self, given: dict[str, Any], known: Set[str], path: str) -> None:
-        """Note every field that is not known. One that is null or empty says nothing, so nothing is lost with it."""
+        """List every unknown field as lost, except null and empty ones."""
         if given.keys() <= known:
             return
         for key, value in given.items():
-            if key not in known and says(value):
+            if key not in known and has_content(value):
                 self.lose(f"{path}.{key!s:.60}")
 
     def refuse(self, path: str, wanted: str, value: Any) -> Failure:
-        """The failure to raise for a value that cannot be converted. Its text stays short whatever the value."""
-        return Failure(self.kind, f"{path} must be {wanted}, not {_named(value)}")
+        """The failure to raise for a malformed value. Its text is short even if the value is large."""
+        return Failure(self.kind, f"{path} must be {wanted}, not {_described(value)}")
 
     def text(self, value: Any, path: str) -> str:
-        """A string, or a failure."""
+        """Return a string, or raise the failure."""
         if isinstance(value, str):
             return value
         raise self.refuse(path, "text", value)
 
     def optional_text(self, value: Any, path: str) -> str | None:
-        """A string or nothing, or a failure."""
+        """Return a string or None, or raise the failure."""
         return None if value is None else self.text(value, path)
 
     def object(self, value: Any, path: str) -> dict[str, Any]:
-        """A JSON object, or a failure."""
+        """Return a JSON object, or raise the failure."""
         if isinstance(value, dict):
             return value
         raise self.refuse(path, "an object", value)
 
     def optional_object(self, value: Any, path: str) -> dict[str, Any]:
-        """A JSON object, an empty one in place of null, or a failure."""
+        """Return a JSON object (an empty one for null), or raise the failure."""
         return {} if value is None else self.object(value, path)
 
     def objects(self, value: Any, path: str) -> list[dict[str, Any]]:
-        """A list of JSON objects (none in place of null), or a failure."""
+        """Return a list of JSON objects (an empty one for null), or raise the failure."""
         if value is None:
             return []
         if not isinstance(value, list):
@@ -78,7 +77,7 @@ class Conversion:
         return value
 
     def count(self, value: Any, path: str) -> int:
-        """A count of tokens (0 in place of null), or a failure."""
+        """Return a token count (0 for null), or raise the failure."""
         if value is None:
             return 0
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST:
@@ -88,7 +87,7 @@ class Conversion:
         raise self.refuse(path, "a count", value)
 
     def json_text(self, value: Any, path: str) -> str:
-        """The arguments of a call, as text. Some servers send the object itself, or nothing for none."""
+        """Return the arguments of a call as text. Some servers send an object, or null for no arguments."""
         if isinstance(value, str):
             return value
         if value is not None and not isinstance(value, dict):
@@ -101,22 +100,22 @@ class Conversion:
 
 def tokens_of(given: dict[str, Any]) -> dict[str, Any]:
     """The token fields of an item or a message."""
-    if _TOKEN_FIELDS.isdisjoint(given):  # the usual case, and asked for every item
+    if _TOKEN_FIELDS.isdisjoint(given):  # fast path: called for every item, most have none
         return {}
     return {key: given[key] for key in TOKEN_FIELDS if given.get(key) is not None}
 
 
 def seconds(value: Any) -> int:
-    """A point in time as a whole number; 0 for what is none."""
+    """A Unix time in whole seconds; 0 if the value is not a number."""
     return int(value) if isinstance(value, (int, float)) and abs(value) < _LARGEST else 0
 
 
-def says(value: Any) -> bool:
-    """Whether a field says anything: null, empty text, an empty list and an empty object do not."""
+def has_content(value: Any) -> bool:
+    """Whether a value is anything but null, an empty text, an empty list or an empty object."""
     return value is not None and not (isinstance(value, (str, list, dict)) and not value)
 
 
-def _named(value: Any) -> str:
+def _described(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, (str, bool, int, float)):

@@ -1,32 +1,32 @@
-"""Anthropic's Messages at the edge.
+"""Converters between the Responses API and Anthropic Messages.
 
 | function | from | to |
 | --- | --- | --- |
-| `request_from_messages` | a body that was posted to us | the parameters of a Responses request |
-| `answer_to_messages` | a Responses object | the answer as a message |
-| `answer_from_messages` | the answer of an endpoint that speaks Messages | a Responses object |
+| `request_from_messages` | the body of a Messages request | the parameters of a Responses request |
+| `answer_to_messages` | a Responses object | a Messages answer |
+| `answer_from_messages` | a Messages answer | a Responses object |
 
-Each takes a list, `lost`, and adds to it what the other dialect has no place for. The arguments of a call are text on
-our side and an object there, so a call comes back with its arguments spelled anew.
+Each function appends to the list `lost` every field that the other dialect cannot hold. The arguments of a call are
+JSON text in Responses and an object in Messages, so a round trip may change their whitespace.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ludus.dialects.conversion import Conversion, says
+from ludus.dialects.conversion import Conversion, has_content
 from ludus.dialects.messages_answer import answer_from_messages, answer_to_messages
-from ludus.dialects.messages_blocks import assistant_items, parts, plainest, user_items
+from ludus.dialects.messages_blocks import as_content, assistant_items, parts, user_items
 from ludus.response import Item
 
 __all__ = ["answer_from_messages", "answer_to_messages", "request_from_messages"]
 
-_RESPELLED = frozenset(
+_CONVERTED = frozenset(
     {"messages", "system", "max_tokens", "stop_sequences", "tools", "tool_choice", "metadata", "output_config"}
     | {"service_tier"}
 )
-#: What only Anthropic's own servers can honour.
-_NO_PLACE = frozenset(
+#: Fields that only Anthropic's servers support.
+_UNSUPPORTED = frozenset(
     {"betas", "cache_control", "container", "context_management", "diagnostics", "inference_geo", "mcp_servers"}
     | {"speed", "thinking", "user_profile_id", "workspace_id"}
 )
@@ -36,19 +36,19 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def request_from_messages(body: Any, *, lost: list[str] | None = None) -> dict[str, Any]:
-    """The parameters of a Responses request, `input` among them, out of the body of a Messages request."""
+    """Convert the body of a Messages request to the parameters of a Responses request, including `input`."""
     conversion = Conversion("bad_request", "Responses", lost)
     given = {key: value for key, value in conversion.object(body, "body").items() if value is not None}
     if not isinstance(given.get("messages"), list):
         raise conversion.refuse("messages", "a list of objects", given.get("messages"))
-    params = {key: value for key, value in given.items() if key not in _RESPELLED and key not in _NO_PLACE}
+    params = {key: value for key, value in given.items() if key not in _CONVERTED and key not in _UNSUPPORTED}
     for key in given:
-        if key in _NO_PLACE and says(given[key]) and given[key] != {"type": "disabled"}:
+        if key in _UNSUPPORTED and has_content(given[key]) and given[key] != {"type": "disabled"}:
             conversion.lose(key)
     params["input"] = _items(given["messages"], conversion)
     _put_system(params, given.get("system"), conversion)
     for theirs, ours in (("max_tokens", "max_output_tokens"), ("stop_sequences", "stop")):
-        if says(given.get(theirs)):
+        if has_content(given.get(theirs)):
             params[ours] = given[theirs]
     if "service_tier" in given:
         params["service_tier"] = "default" if given["service_tier"] == "standard_only" else given["service_tier"]
@@ -77,13 +77,13 @@ def _items(messages: list[Any], conversion: Conversion) -> list[Item]:
 
 
 def _put_system(params: dict[str, Any], system: Any, conversion: Conversion) -> None:
-    """A system prompt of one text is `instructions`; one of several stays several, as the first message."""
+    """A system prompt of one text becomes `instructions`; one of several parts becomes the first message."""
     if isinstance(system, str):
         content: Any = system
     else:
         blocks = conversion.objects(system, "system")
         found = [part for index, block in enumerate(blocks) for part in parts(block, f"system[{index}]", conversion)]
-        content = plainest(found, "input_text")
+        content = as_content(found, "input_text")
     if isinstance(content, str) and content:
         params["instructions"] = content
     elif content:
@@ -97,7 +97,7 @@ def _put_output_config(params: dict[str, Any], config: Any, conversion: Conversi
         params["reasoning"] = {"effort": given["effort"]}
     if given.get("format") is not None:
         shape = conversion.object(given["format"], "output_config.format")
-        name = {"name": "answer"} if shape.get("type") == "json_schema" else {}  # Responses wants a name, any will do
+        name = {"name": "answer"} if shape.get("type") == "json_schema" else {}  # Responses requires a name
         params["text"] = {"format": {**name, **shape}}
 
 

@@ -1,7 +1,7 @@
-"""Answers: a message of Anthropic's and a Responses object, both ways.
+"""Converters between a Messages answer and a Responses object.
 
-A message keeps the order of thinking, text and tool use, as a Responses object does, but not the time at which it was
-made. Its counts of input tokens leave out what was read from or written to a cache; ours include it.
+A Messages answer keeps the order of thinking, text and tool use, but has no creation time. Its `input_tokens` excludes
+tokens read from or written to a cache; in Responses `input_tokens` includes them.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Any
 
 import orjson
 
-from ludus.dialects.chat_answer import REPEATED, as_output, response_object
+from ludus.dialects.chat_answer import ECHOED_FIELDS, as_output, response_object
 from ludus.dialects.chat_items import is_assistant, kind_of
 from ludus.dialects.chat_reasoning import one_text
-from ludus.dialects.conversion import Conversion, says
+from ludus.dialects.conversion import Conversion, has_content
 from ludus.dialects.messages_blocks import Block, assistant_items
 from ludus.errors import Failure
 from ludus.response import Item
 
-_CUT = {"max_tokens": "max_output_tokens", "refusal": "content_filter", "pause_turn": "pause_turn"}
-_STOPS = {reason: stop for stop, reason in _CUT.items()}
+_INCOMPLETE = {"max_tokens": "max_output_tokens", "refusal": "content_filter", "pause_turn": "pause_turn"}
+_STOPS = {reason: stop for stop, reason in _INCOMPLETE.items()}
 _DONE = (None, "end_turn", "tool_use", "stop_sequence")
 
 _ANSWER = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage", "error"})
@@ -40,28 +40,28 @@ _OUR_COUNTS = frozenset(
 
 
 def answer_from_messages(data: Any, *, lost: list[str] | None = None) -> dict[str, Any]:
-    """A Messages answer as a Responses object. What is no such answer is a `bad_response`."""
+    """Convert a Messages answer to a Responses object. Invalid input is a `bad_response` failure."""
     conversion = Conversion("bad_response", "Responses", lost)
     answer = conversion.object(data, "answer")
-    if answer.get("type") == "error" or says(answer.get("error")):
+    if answer.get("type") == "error" or has_content(answer.get("error")):
         raise Failure("bad_response", f"the provider failed: {str(answer.get('error'))[:200]}")
     items = assistant_items(answer.get("content"), "content", conversion)
-    name = conversion.optional_text(answer.get("id"), "id") or ""
+    answer_id = conversion.optional_text(answer.get("id"), "id") or ""
     reason = conversion.optional_text(answer.get("stop_reason"), "stop_reason")
     if reason == "model_context_window_exceeded":
         conversion.lose("stop_reason", "that the context was full: it became max_output_tokens")
         reason = "max_tokens"
-    cut = None if reason in _DONE else _CUT.get(str(reason), str(reason)[:60])
-    output = as_output(items, name.removeprefix("msg_")[:48], cut is not None)
+    incomplete = None if reason in _DONE else _INCOMPLETE.get(str(reason), str(reason)[:60])
+    output = as_output(items, answer_id.removeprefix("msg_")[:48], incomplete is not None)
     return {
         **{key: value for key, value in answer.items() if key not in _ANSWER and value is not None},
-        **response_object(name, 0, answer.get("model"), cut, output),
+        **response_object(answer_id, 0, answer.get("model"), incomplete, output),
         "usage": _usage_from(answer.get("usage"), conversion),
     }
 
 
 def answer_to_messages(data: Any, *, lost: list[str] | None = None) -> dict[str, Any]:
-    """A Responses object as a Messages answer."""
+    """Convert a Responses object to a Messages answer."""
     conversion = Conversion("bad_request", "Messages", lost)
     response = conversion.object(data, "response")
     reason = _stop_reason(response, conversion)
@@ -85,7 +85,7 @@ def answer_to_messages(data: Any, *, lost: list[str] | None = None) -> dict[str,
     stopped = conversion.optional_text(response.get("stop_sequence"), "stop_sequence")
     called = any(block["type"] == "tool_use" for block in content)
     return {
-        **{key: value for key, value in response.items() if key not in _RESPONSE and key not in REPEATED},
+        **{key: value for key, value in response.items() if key not in _RESPONSE and key not in ECHOED_FIELDS},
         "id": conversion.optional_text(response.get("id"), "id") or "",
         "type": "message",
         "role": "assistant",
@@ -98,7 +98,7 @@ def answer_to_messages(data: Any, *, lost: list[str] | None = None) -> dict[str,
 
 
 def _stop_reason(response: dict[str, Any], conversion: Conversion) -> str | None:
-    """The stop reason of an answer that was cut short; None where it was not."""
+    """The stop reason of an incomplete answer; None if it is complete."""
     status = response.get("status")
     if status in (None, "completed"):
         return None
@@ -152,11 +152,11 @@ def _call_blocks(item: Item, path: str, conversion: Conversion) -> list[Block]:
 
 def _reasoning_blocks(item: Item, path: str, conversion: Conversion) -> list[Block]:
     conversion.leftovers(item, _REASONING, path)
-    sealed = conversion.optional_text(item.get("encrypted_content"), f"{path}.encrypted_content")
+    encrypted = conversion.optional_text(item.get("encrypted_content"), f"{path}.encrypted_content")
     text = one_text(item, path, conversion)
     if text is not None:
-        return [{"type": "thinking", "thinking": text, "signature": sealed or ""}]
-    return [{"type": "redacted_thinking", "data": sealed}] if sealed else []
+        return [{"type": "thinking", "thinking": text, "signature": encrypted or ""}]
+    return [{"type": "redacted_thinking", "data": encrypted}] if encrypted else []
 
 
 _BLOCKS = {"message": _message_blocks, "function_call": _call_blocks, "reasoning": _reasoning_blocks}
@@ -165,40 +165,40 @@ _BLOCKS = {"message": _message_blocks, "function_call": _call_blocks, "reasoning
 def _usage_from(usage: Any, conversion: Conversion) -> dict[str, Any] | None:
     if usage is None:
         return None
-    told = conversion.object(usage, "usage")
-    counts = {key: conversion.count(told.get(key), f"usage.{key}") for key in _COUNTS if key != "output_tokens_details"}
-    details = conversion.optional_object(told.get("output_tokens_details"), "usage.output_tokens_details")
+    given = conversion.object(usage, "usage")
+    counts = {key: conversion.count(given.get(key), f"usage.{key}") for key in _COUNTS - {"output_tokens_details"}}
+    details = conversion.optional_object(given.get("output_tokens_details"), "usage.output_tokens_details")
     conversion.leftovers(details, {"thinking_tokens"}, "usage.output_tokens_details")
-    thought = conversion.count(details.get("thinking_tokens"), "usage.output_tokens_details.thinking_tokens")
+    thinking = conversion.count(details.get("thinking_tokens"), "usage.output_tokens_details.thinking_tokens")
     read, written = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
-    sent, made = counts["input_tokens"] + read + written, counts["output_tokens"]
+    total_input, output = counts["input_tokens"] + read + written, counts["output_tokens"]
     return {
-        **{key: value for key, value in told.items() if key not in _COUNTS and value is not None},
-        "input_tokens": sent,
+        **{key: value for key, value in given.items() if key not in _COUNTS and value is not None},
+        "input_tokens": total_input,
         "input_tokens_details": {"cached_tokens": read, "cache_write_tokens": written},
-        "output_tokens": made,
-        "output_tokens_details": {"reasoning_tokens": thought},
-        "total_tokens": sent + made,
+        "output_tokens": output,
+        "output_tokens_details": {"reasoning_tokens": thinking},
+        "total_tokens": total_input + output,
     }
 
 
 def _usage_to(usage: Any, conversion: Conversion) -> dict[str, Any]:
     if usage is None:
         conversion.lose("usage", "Messages must state counts of tokens: unknown ones became 0")
-    told = conversion.optional_object(usage, "usage")
-    asked = conversion.optional_object(told.get("input_tokens_details"), "usage.input_tokens_details")
-    answered = conversion.optional_object(told.get("output_tokens_details"), "usage.output_tokens_details")
-    conversion.leftovers(asked, {"cached_tokens", "cache_write_tokens"}, "usage.input_tokens_details")
-    conversion.leftovers(answered, {"reasoning_tokens"}, "usage.output_tokens_details")
-    read = conversion.count(asked.get("cached_tokens"), "usage.input_tokens_details.cached_tokens")
-    written = conversion.count(asked.get("cache_write_tokens"), "usage.input_tokens_details.cache_write_tokens")
-    sent = conversion.count(told.get("input_tokens"), "usage.input_tokens")
-    thought = conversion.count(answered.get("reasoning_tokens"), "usage.output_tokens_details.reasoning_tokens")
+    given = conversion.optional_object(usage, "usage")
+    input_details = conversion.optional_object(given.get("input_tokens_details"), "usage.input_tokens_details")
+    output_details = conversion.optional_object(given.get("output_tokens_details"), "usage.output_tokens_details")
+    conversion.leftovers(input_details, {"cached_tokens", "cache_write_tokens"}, "usage.input_tokens_details")
+    conversion.leftovers(output_details, {"reasoning_tokens"}, "usage.output_tokens_details")
+    read = conversion.count(input_details.get("cached_tokens"), "usage.input_tokens_details.cached_tokens")
+    written = conversion.count(input_details.get("cache_write_tokens"), "usage.input_tokens_details.cache_write_tokens")
+    total_input = conversion.count(given.get("input_tokens"), "usage.input_tokens")
+    thinking = conversion.count(output_details.get("reasoning_tokens"), "usage.output_tokens_details.reasoning_tokens")
     return {
-        **{key: value for key, value in told.items() if key not in _OUR_COUNTS and value is not None},
-        "input_tokens": max(sent - read - written, 0),
+        **{key: value for key, value in given.items() if key not in _OUR_COUNTS and value is not None},
+        "input_tokens": max(total_input - read - written, 0),
         "cache_read_input_tokens": read,
         "cache_creation_input_tokens": written,
-        "output_tokens": conversion.count(told.get("output_tokens"), "usage.output_tokens"),
-        "output_tokens_details": {"thinking_tokens": thought},
+        "output_tokens": conversion.count(given.get("output_tokens"), "usage.output_tokens"),
+        "output_tokens_details": {"thinking_tokens": thinking},
     }

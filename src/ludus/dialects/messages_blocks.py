@@ -1,4 +1,4 @@
-"""Anthropic's content blocks as Responses items and parts."""
+"""Converters from Anthropic content blocks to Responses items and parts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ludus.dialects.chat_parts import Part
 from ludus.dialects.chat_reasoning import summary
-from ludus.dialects.conversion import Conversion, says
+from ludus.dialects.conversion import Conversion, has_content
 from ludus.response import Item
 
 Block = dict[str, Any]
@@ -20,29 +20,29 @@ _SOURCED = frozenset({"type", "source", "title"})
 
 
 def user_items(content: Any, role: str, path: str, conversion: Conversion) -> list[Item]:
-    """What a user (or the system) said and which results of tools it brought, in its order."""
+    """Convert the content of a user (or system) message to messages and tool outputs, in order."""
     if isinstance(content, str):
         return [{"type": "message", "role": role, "content": content}]
     items: list[Item] = []
-    said: list[Part] | None = None
+    spoken: list[Part] | None = None
     for index, block in enumerate(_blocks(content, path, conversion)):
         here = f"{path}[{index}]"
         if block.get("type") == "tool_result":
-            items.append(_result(block, here, conversion))
-            said = None
+            items.append(_output(block, here, conversion))
+            spoken = None
             continue
-        if said is None:
-            said = []
-            items.append({"type": "message", "role": role, "content": said})
-        said += parts(block, here, conversion)
+        if spoken is None:
+            spoken = []
+            items.append({"type": "message", "role": role, "content": spoken})
+        spoken += parts(block, here, conversion)
     for item in items:
         if item["type"] == "message":
-            item["content"] = plainest(item["content"], "input_text")
+            item["content"] = as_content(item["content"], "input_text")
     return items or [{"type": "message", "role": role, "content": ""}]
 
 
 def assistant_items(content: Any, path: str, conversion: Conversion) -> list[Item]:
-    """What the assistant thought, said and called, in its order."""
+    """Convert the content of an assistant message to reasoning, messages and calls, in order."""
     if isinstance(content, str):
         return [{"type": "message", "role": "assistant", "content": content}]
     items: list[Item] = []
@@ -56,19 +56,19 @@ def assistant_items(content: Any, path: str, conversion: Conversion) -> list[Ite
             else:
                 items.append({"type": "message", "role": "assistant", "content": [text]})
         elif kind in ("thinking", "redacted_thinking"):
-            items.append(_thought(block, here, conversion))
+            items.append(_reasoning(block, here, conversion))
         elif kind == "tool_use":
-            items.append(_use(block, here, conversion))
+            items.append(_call(block, here, conversion))
         else:
             conversion.lose(here, f"Responses has no place for a block of type {kind!s:.60}")
     for item in items:
         if item["type"] == "message":
-            item["content"] = plainest(item["content"], "output_text")
+            item["content"] = as_content(item["content"], "output_text")
     return items or [{"type": "message", "role": "assistant", "content": ""}]
 
 
 def parts(block: Block, path: str, conversion: Conversion) -> list[Part]:
-    """A block of a user's message as parts of an item; none where there is no place for it."""
+    """Convert a block of a user message to parts; an empty list, listed as lost, if Responses cannot hold it."""
     kind = block.get("type")
     if kind == "text":
         conversion.leftovers(block, _TEXT, path)
@@ -83,8 +83,8 @@ def parts(block: Block, path: str, conversion: Conversion) -> list[Part]:
     return _document(block, source, path, conversion)
 
 
-def plainest(found: list[Part], text: str) -> str | list[Part]:
-    """Content as a string where it is one text of this type and nothing else."""
+def as_content(found: list[Part], text: str) -> str | list[Part]:
+    """Content as a string if it is a single text of type `text`, else the parts."""
     if len(found) == 1 and found[0]["type"] == text:
         return str(found[0]["text"])
     return found
@@ -130,7 +130,7 @@ def _data_url(source: Block, path: str, conversion: Conversion) -> str:
     return f"data:{media};base64,{conversion.text(source.get('data'), f'{path}.source.data')}"
 
 
-def _result(block: Block, path: str, conversion: Conversion) -> Item:
+def _output(block: Block, path: str, conversion: Conversion) -> Item:
     conversion.leftovers(block, _RESULT, path)
     if block.get("is_error"):
         conversion.lose(f"{path}.is_error")
@@ -144,26 +144,26 @@ def _result(block: Block, path: str, conversion: Conversion) -> Item:
             for index, inner in enumerate(_blocks(content, f"{path}.content", conversion))
             for part in parts(inner, f"{path}.content[{index}]", conversion)
         ]
-        output = plainest(found, "input_text")
+        output = as_content(found, "input_text")
     call_id = conversion.text(block.get("tool_use_id"), f"{path}.tool_use_id")
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
-def _thought(block: Block, path: str, conversion: Conversion) -> Item:
-    """Thinking as reasoning: its signature is what only its author can read, as is thinking that was redacted."""
+def _reasoning(block: Block, path: str, conversion: Conversion) -> Item:
+    """Convert thinking to reasoning; signatures and redacted thinking become `encrypted_content`."""
     if block["type"] == "redacted_thinking":
         conversion.leftovers(block, {"type", "data"}, path)
-        sealed = conversion.text(block.get("data"), f"{path}.data")
-        return {"type": "reasoning", "summary": [], "encrypted_content": sealed}
+        encrypted = conversion.text(block.get("data"), f"{path}.data")
+        return {"type": "reasoning", "summary": [], "encrypted_content": encrypted}
     conversion.leftovers(block, _THINKING, path)
     item = summary(conversion.text(block.get("thinking"), f"{path}.thinking"))
     signature = conversion.optional_text(block.get("signature"), f"{path}.signature")
-    if says(signature):
+    if has_content(signature):
         item["encrypted_content"] = signature
     return item
 
 
-def _use(block: Block, path: str, conversion: Conversion) -> Item:
+def _call(block: Block, path: str, conversion: Conversion) -> Item:
     conversion.leftovers(block, _USE, path)
     return {
         "type": "function_call",

@@ -1,4 +1,4 @@
-"""A message of Anthropic's as a stream of events: added up, and taken apart."""
+"""Anthropic Messages streams: join events into a message, and split a message into events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ludus.dialects.conversion import Conversion
 from ludus.errors import Failure
 from ludus.runtime.encoding import encode
 
-#: What a delta of each type adds to: the key of its piece, and the key of the block that it continues.
+#: For each type of delta: the key of its text, and the key of the block that the text continues.
 _DELTAS = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "thinking"),
@@ -19,12 +19,13 @@ _DELTAS = {
     "input_json_delta": ("partial_json", "input"),
 }
 _STREAMED = {"text": ("text",), "thinking": ("thinking", "signature")}
-_DELTA_OF = {ours: kind for kind, (_, ours) in _DELTAS.items()}
+_DELTA_OF = {block_key: kind for kind, (_, block_key) in _DELTAS.items()}
+#: Fields that a stream sends in its last event but one.
 _LAST = ("stop_reason", "stop_sequence", "stop_details", "container")
 
 
 class MessagesStream:
-    """Adds the events of a stream up to a message. A stream that stops early is a `bad_response`."""
+    """Joins the events of a stream into a message. A stream without `message_stop` is a `bad_response`."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] | None = None
@@ -34,7 +35,7 @@ class MessagesStream:
         self._conversion = Conversion("bad_response", "Messages", None)
 
     def add(self, event: Any) -> None:
-        """Take in one event. Events of a type that is not known say nothing about the message."""
+        """Add one event. Events of unknown types are ignored."""
         check = self._conversion
         kind = check.object(event, "event").get("type")
         if kind == "error":
@@ -55,7 +56,7 @@ class MessagesStream:
     def result(self) -> dict[str, Any]:
         """The message."""
         if self._message is None or not self._ended:
-            raise Failure("bad_response", "the stream ended before the answer did")
+            raise Failure("bad_response", "the stream ended before the answer was complete")
         for (index, key), pieces in self._pieces.items():
             block = self._blocks[index]
             text = "".join(pieces)
@@ -74,12 +75,13 @@ class MessagesStream:
         if kind == "citations_delta":
             block["citations"] = [*check.objects(block.get("citations"), "citations"), delta.get("citation")]
         elif isinstance(kind, str) and kind in _DELTAS:
-            theirs, ours = _DELTAS[kind]
-            self._pieces.setdefault((index, ours), []).append(check.text(delta.get(theirs), f"delta.{theirs}"))
+            delta_key, block_key = _DELTAS[kind]
+            text = check.text(delta.get(delta_key), f"delta.{delta_key}")
+            self._pieces.setdefault((index, block_key), []).append(text)
 
 
 def _parsed(text: str) -> Any:
-    """The input of a tool; the text itself where the answer was cut before it was whole."""
+    """The parsed input of a tool; the text itself if it is not complete JSON."""
     try:
         return orjson.loads(text) if text else {}
     except orjson.JSONDecodeError:
@@ -87,10 +89,10 @@ def _parsed(text: str) -> Any:
 
 
 def message_events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The events of a stream that says what a message says."""
+    """Split a message into the events of a stream."""
     usage = message.get("usage") or {}
-    begun = {**message, "content": [], "usage": {**usage, "output_tokens": 0}}
-    yield {"type": "message_start", "message": {**begun, **{key: None for key in _LAST if key in message}}}
+    start = {**message, "content": [], "usage": {**usage, "output_tokens": 0}}
+    yield {"type": "message_start", "message": {**start, **{key: None for key in _LAST if key in message}}}
     for index, block in enumerate(message.get("content") or ()):
         yield from _block_events(block, index)
     last = {key: message[key] for key in _LAST if key in message}

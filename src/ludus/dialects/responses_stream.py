@@ -1,4 +1,4 @@
-"""A Responses object as a stream of events: added up, and taken apart."""
+"""Responses streams: join events into a response, and split a response into events."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LAST = frozenset(_ENDS.values())
 
 
 class ResponsesStream:
-    """Takes the whole response out of a stream of events.
+    """Reads the whole response from a stream of events.
 
-    The event that ends a stream repeats everything before it, except on servers that leave its output empty: there,
-    the items that the stream finished fill it. A stream without that event is a `bad_response`.
+    The last event holds the whole response. Some servers leave its output empty: then the items of earlier
+    `output_item.done` events fill it. A stream without a last event is a `bad_response`.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class ResponsesStream:
         self._conversion = Conversion("bad_response", "Responses", None)
 
     def add(self, event: Any) -> None:
-        """Take in one event."""
+        """Add one event."""
         check = self._conversion
         kind = check.object(event, "event").get("type")
         if kind == "error":
@@ -42,9 +42,9 @@ class ResponsesStream:
     def result(self) -> dict[str, Any]:
         """The response."""
         if self._response is None:
-            raise Failure("bad_response", "the stream ended before the answer did")
+            raise Failure("bad_response", "the stream ended before the answer was complete")
         response = self._response
-        if response.get("status") not in (*_ENDS, None):  # the event that ended it knows better
+        if response.get("status") not in (*_ENDS, None):  # the type of the last event is reliable
             response = {**response, "status": self._status}
         if not response.get("output") and self._items:
             return {**response, "output": [item for _, item in sorted(self._items.items())]}
@@ -52,7 +52,7 @@ class ResponsesStream:
 
 
 def response_events(response: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The events of a stream that says what a response says, in the order in which a server sends them."""
+    """Split a response into stream events, in the order in which a server sends them."""
     bare = {**response, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     for number, event in enumerate(_events(response, bare)):
         yield {**event, "sequence_number": number}
@@ -63,11 +63,11 @@ def _events(response: dict[str, Any], bare: dict[str, Any]) -> Iterator[dict[str
     yield {"type": "response.in_progress", "response": bare}
     for index, item in enumerate(response.get("output") or ()):
         place = {"item_id": item.get("id") or f"item_{index}", "output_index": index}
-        yield {"type": "response.output_item.added", "output_index": index, "item": _begun(item)}
+        yield {"type": "response.output_item.added", "output_index": index, "item": _empty_item(item)}
         if item.get("type") == "function_call":
-            told = "response.function_call_arguments"
-            yield {"type": f"{told}.delta", **place, "delta": item["arguments"]}
-            yield {"type": f"{told}.done", **place, "arguments": item["arguments"], "name": item["name"]}
+            name = "response.function_call_arguments"
+            yield {"type": f"{name}.delta", **place, "delta": item["arguments"]}
+            yield {"type": f"{name}.done", **place, "arguments": item["arguments"], "name": item["name"]}
         for position, part in enumerate(_parts(item, "summary")):
             yield from _summary_events(part, {**place, "summary_index": position})
         for position, part in enumerate(_parts(item, "content")):
@@ -77,8 +77,8 @@ def _events(response: dict[str, Any], bare: dict[str, Any]) -> Iterator[dict[str
     yield {"type": _ENDS.get(str(status), "response.completed"), "response": response}
 
 
-def _begun(item: Item) -> Item:
-    """An item as it is announced, before its content."""
+def _empty_item(item: Item) -> Item:
+    """An item without its content, as `output_item.added` announces it."""
     empty: Item = {key: [] for key in ("content", "summary") if _parts(item, key)}
     if item.get("type") == "function_call":
         empty["arguments"] = ""
@@ -93,15 +93,15 @@ def _parts(item: Item, key: str) -> list[dict[str, Any]]:
 
 
 def _summary_events(part: dict[str, Any], place: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    told = "response.reasoning_summary"
+    name = "response.reasoning_summary"
     text = part.get("text", "")
-    yield {"type": f"{told}_part.added", **place, "part": {**part, "text": ""}}
-    yield {"type": f"{told}_text.delta", **place, "delta": text}
-    yield {"type": f"{told}_text.done", **place, "text": text}
-    yield {"type": f"{told}_part.done", **place, "part": part}
+    yield {"type": f"{name}_part.added", **place, "part": {**part, "text": ""}}
+    yield {"type": f"{name}_text.delta", **place, "delta": text}
+    yield {"type": f"{name}_text.done", **place, "text": text}
+    yield {"type": f"{name}_part.done", **place, "part": part}
 
 
-#: The parts that are streamed: the key of their text, the name of their events, and what such an event holds besides.
+#: The types of streamed parts: the key of the text, the name of the events, and further fields of those events.
 _STREAMED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "output_text": ("text", "output_text", ("logprobs",)),
     "refusal": ("refusal", "refusal", ()),
@@ -110,16 +110,16 @@ _STREAMED: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 
 def _part_events(part: dict[str, Any], place: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    key, name, besides = _STREAMED.get(str(part.get("type")), ("", "", ()))
-    begun = {**part, **({key: ""} if key else {}), **({"annotations": [], "logprobs": []} if besides else {})}
-    yield {"type": "response.content_part.added", **place, "part": begun}
+    key, name, extra_fields = _STREAMED.get(str(part.get("type")), ("", "", ()))
+    empty = {**part, **({key: ""} if key else {}), **({"annotations": [], "logprobs": []} if extra_fields else {})}
+    yield {"type": "response.content_part.added", **place, "part": empty}
     if key:
         text = part.get(key, "")
-        more = {field: part.get(field) or [] for field in besides}
-        yield {"type": f"response.{name}.delta", **place, "delta": text, **more}
+        extra = {field: part.get(field) or [] for field in extra_fields}
+        yield {"type": f"response.{name}.delta", **place, "delta": text, **extra}
         notes = part.get("annotations")
         for index, note in enumerate(notes if isinstance(notes, list) else ()):
-            told = {"annotation_index": index, "annotation": note}
-            yield {"type": "response.output_text.annotation.added", **place, **told}
-        yield {"type": f"response.{name}.done", **place, key: text, **more}
+            added = {"annotation_index": index, "annotation": note}
+            yield {"type": "response.output_text.annotation.added", **place, **added}
+        yield {"type": f"response.{name}.done", **place, key: text, **extra}
     yield {"type": "response.content_part.done", **place, "part": part}

@@ -1,14 +1,14 @@
-"""The exact tokens of one model call, out of what servers send beside their answers.
+"""The exact tokens of one model call, read from the extra fields of a server's answer.
 
-A chat answer may tell them in three ways, and they are asked in this order:
+A chat answer may hold them in three forms, which are read in this order:
 
-1. the whole bundle on the message: `prompt_token_ids`, `generation_token_ids`, `generation_log_probs`;
+1. three fields on the message: `prompt_token_ids`, `generation_token_ids`, `generation_log_probs`;
 2. `prompt_token_ids` at the top and `token_ids` on the choice, with the choice's log probabilities;
-3. log probabilities whose tokens are ids: `token_id:17` in vLLM, an `id` beside the token in llama.cpp. The ids of the
-   prompt are not among these, so they must come from elsewhere.
+3. log probabilities whose tokens are ids: `token_id:17` in vLLM, an `id` beside the token in llama.cpp. The prompt ids
+   come from `prompt_token_ids` at the top, or from the caller.
 
-Ways that disagree, halves of a bundle and counts that do not match are a `bad_response`: tokens are never guessed. What
-was read is removed from the answer, so that a record does not hold it twice.
+Forms that disagree, missing fields and counts that do not match are a `bad_response`: tokens are never guessed. The
+fields are removed from the answer, so that a record does not hold them twice.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ludus.tokens import Tokens, id_array
 _BUNDLE = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 _PREFIX = "token_id:"
 
-#: The fields of an item that tell tokens.
+#: The fields of an item that hold its tokens.
 TOKEN_FIELDS = frozenset(_BUNDLE)
-_END = 2**53  # beyond it, no number is a log probability
+_LARGEST = 2**53  # no log probability is larger
 
 
 def tokens_from_chat(data: Any, prompt_ids: list[int] | None = None, *, keep_logprobs: bool = False) -> Tokens | None:
-    """The tokens of a chat answer; None where it does not tell all of them.
+    """The tokens of a chat answer; None if it does not hold all of them.
 
-    `prompt_ids` are the ids of the prompt where the caller knows them from elsewhere. `keep_logprobs` leaves the log
-    probabilities in the answer, for a caller who asked for them too.
+    `prompt_ids` are the ids of the prompt, if the caller knows them. `keep_logprobs` leaves the log probabilities in
+    the answer, for a request that asked for them.
     """
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -42,28 +42,28 @@ def tokens_from_chat(data: Any, prompt_ids: list[int] | None = None, *, keep_log
     bundle = _bundle(message) if isinstance(message, dict) else None
     entries = _entries(choice)
     prompts = [ids for ids in (data.get("prompt_token_ids"), prompt_ids) if ids is not None]
-    spelled = _ids(entries)
-    if spelled is not None and not _are_all(spelled, data.get("usage")):
-        spelled = None
-    written = [ids for ids in (choice.get("token_ids"), spelled) if ids is not None]
+    logprob_ids = _ids(entries)
+    if logprob_ids is not None and not _are_all(logprob_ids, data.get("usage")):
+        logprob_ids = None
+    generated = [ids for ids in (choice.get("token_ids"), logprob_ids) if ids is not None]
     logprobs = None if entries is None else [entry.get("logprob") for entry in entries]
     if bundle is not None:
         prompts.insert(0, bundle[0])
-        written.insert(0, bundle[1])
+        generated.insert(0, bundle[1])
         logprobs = bundle[2]
-    if not prompts or not written or logprobs is None:
+    if not prompts or not generated or logprobs is None:
         return None
     if len(choices) > 1:
         raise Failure("bad_response", f"token ids need a single choice, not {len(choices)}")
-    if any(ids != prompts[0] for ids in prompts[1:]) or any(ids != written[0] for ids in written[1:]):
+    if any(ids != prompts[0] for ids in prompts[1:]) or any(ids != generated[0] for ids in generated[1:]):
         raise Failure("bad_response", "the token ids that the server sent in two places disagree")
-    tokens = _checked(prompts[0], written[0], logprobs)
+    tokens = _checked(prompts[0], generated[0], logprobs)
     _remove(data, choice, message, keep_logprobs)
     return tokens
 
 
 def tokens_from_response(data: Any) -> Tokens | None:
-    """The tokens of a Responses answer, which sit on the last item of its output; None where there are none."""
+    """The tokens of a Responses answer, from the last item of its output; None if it has none."""
     output = data.get("output") if isinstance(data, dict) else None
     item = output[-1] if isinstance(output, list) and output else None
     bundle = _bundle(item) if isinstance(item, dict) else None
@@ -76,7 +76,7 @@ def tokens_from_response(data: Any) -> Tokens | None:
 
 
 def tokens_from_items(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Tokens | None]:
-    """A request's items without their token fields, and the tokens of the model call that is last among them."""
+    """A request's items without their token fields, and the tokens of the last model call among them."""
     if all(item.keys().isdisjoint(_BUNDLE) for item in items):
         return items, None
     tokens, kept = None, []
@@ -115,7 +115,7 @@ def _entries(choice: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _ids(entries: list[dict[str, Any]] | None) -> list[int] | None:
-    """The ids that log probabilities are about, where they tell them."""
+    """The token ids in log probability entries; None if the entries hold no ids."""
     if not entries:
         return None
     if all(type(entry.get("id")) is int for entry in entries):
@@ -130,22 +130,22 @@ def _ids(entries: list[dict[str, Any]] | None) -> list[int] | None:
 
 
 def _are_all(ids: list[int], usage: Any) -> bool:
-    """Whether as many ids were told as were generated: llama.cpp keeps back a token that ends within a letter."""
+    """Whether no id is missing: llama.cpp omits a token that ends inside a character."""
     counted = usage.get("completion_tokens") if isinstance(usage, dict) else None
     return not isinstance(counted, int) or len(ids) >= counted
 
 
-def _checked(prompt: Any, written: Any, logprobs: Any) -> Tokens:
-    prompt, written = _packed(prompt), _packed(written)
+def _checked(prompt: Any, generated: Any, logprobs: Any) -> Tokens:
+    prompt, generated = _packed(prompt), _packed(generated)
     if not isinstance(logprobs, list) or set(map(type, logprobs)) - {float, int} or not _finite(logprobs):
         raise Failure("bad_response", "the log probabilities are not a list of finite numbers")
-    if len(written) != len(logprobs):
-        raise Failure("bad_response", f"{len(written)} token ids came with {len(logprobs)} log probabilities")
-    return Tokens(prompt, written.tolist(), logprobs)
+    if len(generated) != len(logprobs):
+        raise Failure("bad_response", f"{len(generated)} token ids came with {len(logprobs)} log probabilities")
+    return Tokens(prompt, generated.tolist(), logprobs)
 
 
 def _packed(value: Any) -> array[int]:
-    """A list of ids, checked by packing it: a tenth of what looking at each id would take."""
+    """Check a list of ids by packing it into an array: ten times faster than checking each id."""
     try:
         if isinstance(value, list):
             return id_array(value)
@@ -155,7 +155,7 @@ def _packed(value: Any) -> array[int]:
 
 
 def _finite(numbers: list[float]) -> bool:
-    return not numbers or (min(numbers) > -_END and max(numbers) < _END and not isnan(sum(numbers)))
+    return not numbers or (min(numbers) > -_LARGEST and max(numbers) < _LARGEST and not isnan(sum(numbers)))
 
 
 def _remove(data: dict[str, Any], choice: dict[str, Any], message: Any, keep_logprobs: bool) -> None:
