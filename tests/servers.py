@@ -1,4 +1,4 @@
-"""A real HTTP server that misbehaves on request, on a thread of its own."""
+"""An HTTP server on its own thread that answers like a model, or fails as a test tells it to."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ USAGE = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
 
 
 def answer(body: dict[str, Any]) -> dict[str, Any]:
-    """A tool call first, a text once its output is there."""
+    """A response with a tool call, or with a text if the request holds a tool output."""
     called = any(item.get("type") == "function_call_output" for item in body["input"])
     return {"id": "resp_1", "status": "completed", "output": [SAID if called else CALL], "usage": USAGE}
 
 
 class Server:
-    """Answers like a model, except for what `faults` says: a list of behaviours, one per request, then well.
+    """Answers like a model. Each request consumes one entry of `faults`; if the list is empty, the answer is correct.
 
-    Behaviours: `ok`, `hang`, `close`, `reset`, `half`, `garbage`, `not_a_response`, `429`, `500`, `401`, ... A request
-    whose `model` names a behaviour gets that one every time.
+    Faults: `ok`, `hang`, `close`, `reset`, `half`, `garbage`, `not_a_response`, `429`, `500`, `401`, ... While `faults`
+    is empty, a request whose `model` is the name of a fault gets that fault.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ async def send(writer: asyncio.StreamWriter, status: int, body: bytes) -> bool:
 
 @contextlib.contextmanager
 def running(server: Server) -> Iterator[Server]:
-    """Serve on a free port of loopback until the block ends."""
+    """Serve on a free local port until the block ends."""
     ready, loop = threading.Event(), asyncio.new_event_loop()
     stop = asyncio.Event()
 
@@ -118,7 +118,7 @@ def running(server: Server) -> Iterator[Server]:
         for task in handlers:
             task.cancel()
         await asyncio.gather(*handlers, return_exceptions=True)
-        await asyncio.sleep(0.01)  # closed transports let go of their sockets in the next rounds of the loop
+        await asyncio.sleep(0.01)  # closed transports release their sockets in a later iteration of the loop
 
     thread = threading.Thread(target=loop.run_until_complete, args=(main(),))
     thread.start()

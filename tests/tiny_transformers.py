@@ -1,4 +1,4 @@
-"""A tokenizer and models of `transformers` that are small enough to be made in a test. Skips it where there is none."""
+"""A tokenizer and tiny models of `transformers`, made in memory. Skips the test if `transformers` is missing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LLAMA = """<|begin|>{% for m in messages %}<|header|>{{ m.role }}<|end_header|>
 {{ m.content | trim }}<|eot|>{% endfor %}{% if add_generation_prompt %}<|header|>assistant<|end_header|>
 
 {% endif %}"""
-#: Old thinking is dropped from the text of a turn.
+#: Drops the thinking of earlier turns.
 FORGETFUL = """{% for m in messages %}<|im_start|>{{ m.role }}
 {% if m.role == "assistant" and not loop.last %}{{ m.content.split("</think>")[-1] }}{% else %}{{ m.content }}
 {%- endif %}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
-#: Tools and thinking have places of their own; thinking before the last question of a user is dropped.
+#: Supports `tools` and `reasoning_content`, and drops the thinking before the last user message.
 TOOLS = r"""{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == "user" %}
 {% set ns.last = loop.index0 %}{% endif %}{% endfor %}{% if tools %}<|im_start|>system
 {% for tool in tools %}{{ tool | tojson }}
@@ -47,7 +47,7 @@ CONTROL = ["<|im_start|>", "<|im_end|>", "<|begin|>", "<|header|>", "<|end_heade
 
 
 @cache
-def _bytes() -> Any:
+def _byte_tokenizer() -> Any:
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()
@@ -61,10 +61,10 @@ def _bytes() -> Any:
 
 
 def tokenizer(template: str = "chatml") -> Any:
-    """A byte-level tokenizer with merges and control tokens of its own."""
+    """A byte-level tokenizer with merges and control tokens."""
     end = "<|eot|>" if template == "llama" else "<|im_end|>"
     made = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizers.Tokenizer.from_str(_bytes().to_str()),
+        tokenizer_object=tokenizers.Tokenizer.from_str(_byte_tokenizer().to_str()),
         eos_token=end,
         additional_special_tokens=CONTROL,
     )
@@ -73,12 +73,12 @@ def tokenizer(template: str = "chatml") -> Any:
 
 
 def llama(seed: int = 0, kind: Any = transformers.LlamaForCausalLM, **settings: Any) -> Any:
-    """Random weights, large enough that some tokens are far likelier than others."""
+    """A Llama with random weights, large enough that some tokens are much likelier than others."""
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512}
     tokens: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    vocabulary = _bytes().get_vocab_size()
+    vocabulary = _byte_tokenizer().get_vocab_size()
     config = transformers.LlamaConfig(
         vocab_size=vocabulary, initializer_range=0.3, **sizes, **heads, **tokens, **settings
     )
@@ -86,23 +86,23 @@ def llama(seed: int = 0, kind: Any = transformers.LlamaForCausalLM, **settings: 
 
 
 class Parrot(transformers.LlamaForCausalLM):
-    """Says what it is told to say, one `script` entry for each prompt, and counts the steps it makes."""
+    """Generates fixed texts, one `script` entry for each prompt, and counts its forward passes."""
 
     script: list[list[int]] = []
     steps = 0
 
     def forward(self, input_ids: Any = None, **inputs: Any) -> Any:
-        """As a Llama, with the scripted token far likelier than all others."""
+        """The logits of the Llama, with the scripted token much likelier than all others."""
         output = super().forward(input_ids=input_ids, **inputs)
         self.steps += 1
         if input_ids.shape[1] > 1:
-            self._said, self.script = iter(self.script[0]), self.script[1:]
-        output.logits[:, -1, next(self._said)] += 1000.0
+            self._current, self.script = iter(self.script[0]), self.script[1:]
+        output.logits[:, -1, next(self._current)] += 1000.0
         return output
 
 
 async def parrot(*texts: str, **settings: Any) -> TransformersModel:
-    """A started model that says these texts, one for each request."""
+    """A started model that generates these texts, one for each request."""
     weights, words = llama(kind=Parrot), tokenizer()
     weights.script = [words.encode(text, add_special_tokens=False) for text in texts]
     model = TransformersModel(weights, words, config=TransformersModel.Config(**settings))
@@ -111,7 +111,7 @@ async def parrot(*texts: str, **settings: Any) -> TransformersModel:
 
 
 def plain_logprobs(weights: Any, tokens: Tokens) -> list[float]:
-    """What one forward pass over prompt and answer says of the answer."""
+    """The log probabilities of the answer in one forward pass over prompt and answer."""
     ids = [*tokens.prompt_ids, *tokens.generated_ids]
     with torch.no_grad():
         logits = weights(torch.tensor([ids])).logits[0, len(tokens.prompt_ids) - 1 : -1]

@@ -1,4 +1,4 @@
-"""ChatML: conversations become turns, and what a model wrote becomes items again."""
+"""ChatML: conversations are converted to turns, and generated text is parsed into items."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ludus.errors import Failure
 from ludus.models.chatml import (
-    Turn,
+    ChatmlTurn,
     assistant_text,
     call_grammar,
     forced_tools,
@@ -49,15 +49,15 @@ fragments = st.sampled_from(
 )
 
 
-def said(items: list[Item]) -> list[Any]:
-    """Items without their ids: a text, or a call's name and arguments."""
+def without_ids(items: list[Item]) -> list[Any]:
+    """Items without their ids: the text of a message, or the name and arguments of a call."""
     return [
         (item["name"], item["arguments"]) if item["type"] == "function_call" else item["content"][0]["text"]
         for item in items
     ]
 
 
-def test_a_conversation_becomes_turns_in_order() -> None:
+def test_a_conversation_is_converted_to_turns_in_order() -> None:
     items: list[Item] = [
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": [{"type": "input_text", "text": "Add "}, {"type": "input_text", "text": "two."}]},
@@ -70,24 +70,24 @@ def test_a_conversation_becomes_turns_in_order() -> None:
         {"role": "system", "content": "Time is up."},
     ]
     assert turns(items, {"instructions": "You count."}) == [
-        Turn("system", "You count.\n\nBe brief."),
-        Turn("user", "Add two.", 1),
-        Turn(
+        ChatmlTurn("system", "You count.\n\nBe brief."),
+        ChatmlTurn("user", "Add two.", 1),
+        ChatmlTurn(
             "assistant",
             'Gladly.\n<tool_call>{"name": "add", "arguments": {"count": 2}}</tool_call>\n'
             '<tool_call>{"name": "read", "arguments": {}}</tool_call>',
             3,
         ),
-        Turn("user", "<tool_response>done</tool_response>\n<tool_response>5</tool_response>", 6),
-        Turn("system", "Time is up.", 8),
+        ChatmlTurn("user", "<tool_response>done</tool_response>\n<tool_response>5</tool_response>", 6),
+        ChatmlTurn("system", "Time is up.", 8),
     ]
 
 
-def test_a_request_that_says_nothing_to_the_system_has_no_system_turn() -> None:
-    assert turns([{"role": "user", "content": "Hi"}], {}) == [Turn("user", "Hi", 0)]
+def test_a_request_without_instructions_has_no_system_turn() -> None:
+    assert turns([{"role": "user", "content": "Hi"}], {}) == [ChatmlTurn("user", "Hi", 0)]
 
 
-def test_tools_stand_in_the_system_turn_with_an_example_call() -> None:
+def test_the_system_turn_lists_the_tools_with_an_example_call() -> None:
     first, *_ = turns([{"role": "user", "content": "Hi"}], {"instructions": "You count.", "tools": [ADD, READ]})
     assert first.role == "system"
     assert first.text.startswith("You count.\n\n")
@@ -95,9 +95,9 @@ def test_tools_stand_in_the_system_turn_with_an_example_call() -> None:
     assert first.text.endswith('<tool_call>{"name": "add", "arguments": {"count": "..."}}</tool_call>')
 
 
-def test_tools_are_hidden_when_none_may_be_called() -> None:
+def test_tool_choice_none_hides_the_tools() -> None:
     params = {"tools": [ADD], "tool_choice": "none"}
-    assert turns([{"role": "user", "content": "Hi"}], params) == [Turn("user", "Hi", 0)]
+    assert turns([{"role": "user", "content": "Hi"}], params) == [ChatmlTurn("user", "Hi", 0)]
     assert forced_tools(params) == []
 
 
@@ -111,7 +111,7 @@ def test_tools_are_hidden_when_none_may_be_called() -> None:
         ({"type": "function", "function": {"name": "add"}}, ["add"]),
     ],
 )
-def test_tool_choice_says_which_calls_are_forced(choice: Any, forced: list[str]) -> None:
+def test_tool_choice_decides_which_tools_are_forced(choice: Any, forced: list[str]) -> None:
     params = {"tools": [ADD, READ], "tool_choice": choice}
     assert [tool["name"] for tool in forced_tools(params)] == forced
 
@@ -125,7 +125,7 @@ def test_tool_choice_says_which_calls_are_forced(choice: Any, forced: list[str])
         ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "unsupported"),
     ],
 )
-def test_a_choice_that_cannot_be_honoured_is_a_failure(params: dict[str, Any], kind: str) -> None:
+def test_an_unsupported_tool_choice_is_a_failure(params: dict[str, Any], kind: str) -> None:
     with pytest.raises(Failure) as failure:
         forced_tools(params)
     assert failure.value.kind == kind
@@ -139,7 +139,7 @@ def test_a_choice_that_cannot_be_honoured_is_a_failure(params: dict[str, Any], k
         {"role": "narrator", "content": "Once upon a time"},
     ],
 )
-def test_what_a_text_model_cannot_read_is_unsupported(item: Item) -> None:
+def test_images_unknown_items_and_unknown_roles_are_unsupported(item: Item) -> None:
     with pytest.raises(Failure) as failure:
         turns([item], {})
     assert failure.value.kind == "unsupported"
@@ -161,18 +161,18 @@ def test_only_function_tools_can_be_offered() -> None:
             '<tool_call>{"name": "read"}</tool_call> Bye',
             ["Sure!", ("add", '{"a":1}'), ("read", "{}"), "Bye"],
         ),
-        # The closing tag or a brace is missing, or there is one too many.
+        # The closing tag or a brace is missing, or there is an extra brace.
         ('<tool_call>{"name": "add", "arguments": {"count": 2}}', [("add", '{"count": 2}')]),
         ('<tool_call>{"name": "add", "arguments": {"count": 2}</tool_call>', [("add", '{"count": 2}')]),
         ('<tool_call>{"name": "add", "arguments": {"count": 2}}}</tool_call>', [("add", '{"count": 2}')]),
-        # The arguments are not JSON: the tool gets to see what was written.
+        # Arguments that are not JSON are passed to the tool as text.
         ('<tool_call>{"name": "add", "arguments": {count: 2}}</tool_call>', [("add", "{count: 2}}")]),
         # A tag inside an argument is not the end of the call.
         (
             '<tool_call>{"name": "add", "arguments": {"a": "</tool_call>"}}</tool_call>',
             [("add", '{"a": "</tool_call>"}')],
         ),
-        # No name, no object, broken off: these stay text.
+        # A block without a name or an object, or an unfinished block, stays text.
         ('<tool_call>{"arguments": {}}</tool_call>', ['<tool_call>{"arguments": {}}</tool_call>']),
         ("<tool_call>add(2)</tool_call>", ["<tool_call>add(2)</tool_call>"]),
         ('<tool_call>{"name": "add", "argum', ['<tool_call>{"name": "add", "argum']),
@@ -182,8 +182,8 @@ def test_only_function_tools_can_be_offered() -> None:
         ),
     ],
 )
-def test_what_a_model_wrote_becomes_messages_and_calls(text: str, expected: list[Any]) -> None:
-    assert said(parse(text)) == expected
+def test_generated_text_is_parsed_into_messages_and_calls(text: str, expected: list[Any]) -> None:
+    assert without_ids(parse(text)) == expected
 
 
 @given(st.lists(fragments | st.text(max_size=5), max_size=12).map("".join) | st.text())
@@ -199,11 +199,11 @@ def test_any_text_can_be_parsed_recorded_and_rendered(text: str) -> None:
 
 
 @given(st.lists(calls, min_size=1, max_size=3))
-def test_calls_survive_being_written_and_read_back(written: list[Item]) -> None:
-    assert said(parse(assistant_text(written))) == said(written)
+def test_parse_reads_back_the_calls_that_assistant_text_writes(written: list[Item]) -> None:
+    assert without_ids(parse(assistant_text(written))) == without_ids(written)
 
 
-def test_deep_nesting_and_huge_numbers_are_not_json_but_do_no_harm() -> None:
+def test_deep_nesting_and_huge_numbers_stay_text_arguments() -> None:
     for arguments in ("[" * 100_000, "9" * 5_000):
         (call,) = parse(f'<tool_call>{{"name": "add", "arguments": {arguments}</tool_call>')
         assert call["arguments"] == arguments
@@ -217,7 +217,7 @@ def test_call_ids_are_unique_and_repeatable() -> None:
     assert parse(text, key="session:2")[0]["call_id"] != first["call_id"]
 
 
-def test_the_grammar_names_every_tool_and_closes_its_arguments() -> None:
+def test_the_grammar_names_every_tool_and_allows_no_additional_arguments() -> None:
     grammar = call_grammar([ADD, READ])
     assert grammar.startswith(
         '%llguidance {}\nstart: "<tool_call>" call "</tool_call>" <|im_end|>\ncall: call_0 | call_1\n'

@@ -1,4 +1,4 @@
-"""What a bad endpoint can do to a collection: nothing but typed failures."""
+"""A faulty endpoint causes typed failures in a collection and nothing worse."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_fault_of_the_model_is_a_typed_failure_without_a_reward(server, co
     assert (tmp_path / "rollouts.jsonl").read_bytes() == b""
 
 
-def test_a_mixture_of_faults_leaves_counts_that_add_up(server, counter, rows):
+def test_counts_add_up_after_a_mixture_of_faults(server, counter, rows):
     server.faults = ["hang", "429", "ok", "500", "garbage", "half", "close", "reset", "not_a_response", "ok"] * 6
     result = ludus.collect(counter, model=f"{server.url}#m", input=rows(60), settings=FAST, concurrency=16)
     counts = result.metrics["counts"]
@@ -51,14 +51,14 @@ def test_a_mixture_of_faults_leaves_counts_that_add_up(server, counter, rows):
 
 
 @pytest.mark.parametrize("fault", ["close", "reset"])
-def test_a_connection_dropped_before_the_answer_costs_the_rollout_nothing(server, counter, rows, fault):
+def test_a_connection_dropped_before_the_answer_is_retried(server, counter, rows, fault):
     server.faults = [fault, "ok", fault, fault, "ok"]
     result = ludus.collect(counter, model=f"{server.url}#m", input=rows(1), settings=FAST)
     assert result.metrics["counts"]["completed"] == 1
     assert server.seen[fault] == 3
 
 
-def test_a_connection_that_the_server_closed_while_idle_costs_the_rollout_nothing(server, counter, rows):
+def test_a_connection_that_the_server_closed_while_idle_is_retried(server, counter, rows):
     class Slow(counter):
         async def call(self, name: str, arguments: str) -> str:
             import asyncio
@@ -72,7 +72,7 @@ def test_a_connection_that_the_server_closed_while_idle_costs_the_rollout_nothin
     assert server.connections > 8
 
 
-def test_a_refused_key_stops_the_run_with_the_words_of_the_provider(server, counter, rows, monkeypatch, tmp_path):
+def test_a_refused_key_stops_the_run_with_the_message_of_the_provider(server, counter, rows, monkeypatch, tmp_path):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     with pytest.raises(UserError, match="401: Incorrect API key provided") as caught:
         ludus.collect(counter, model=f"{server.url}#401", input=rows(500), output=tmp_path, concurrency=4)
@@ -83,24 +83,24 @@ def test_a_refused_key_stops_the_run_with_the_words_of_the_provider(server, coun
         assert b"very-secret" not in file.read_bytes()
 
 
-def test_an_unreachable_url_stops_the_run_and_names_it(counter, rows):
+def test_an_unreachable_url_stops_the_run_and_is_named_in_the_error(counter, rows):
     with pytest.raises(UserError, match=r"cannot reach http://127\.0\.0\.1:9"):
         ludus.collect(counter, model="http://127.0.0.1:9/v1#m", input=rows(100))
 
 
-def test_an_endpoint_that_only_speaks_chat_is_found_out(server, counter, rows):
+def test_auto_falls_back_to_chat_after_one_request_to_responses(server, counter, rows):
     import servers
 
     server.routes = {"/v1/chat/completions"}
 
     def chat(body):
-        called = any(message["role"] == "tool" for message in body["messages"])
+        called = any(each["role"] == "tool" for each in body["messages"])
         calls = [
             {"id": "c1", "type": "function", "function": {"name": "increment_counter", "arguments": '{"count": 1}'}}
         ]
-        said = {"content": "done"} if called else {"content": None, "tool_calls": calls}
+        message = {"content": "done"} if called else {"content": None, "tool_calls": calls}
         usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
-        return {"id": "x", "choices": [{"message": said, "finish_reason": "stop"}], "usage": usage}
+        return {"id": "x", "choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
 
     original, servers.answer = servers.answer, chat
     try:

@@ -1,4 +1,4 @@
-"""A provider that sends anything at all never crashes the collector and never makes it invent a reward."""
+"""Malformed answers of a provider never crash the collector and never get a reward."""
 
 from __future__ import annotations
 
@@ -27,46 +27,48 @@ CHAT = {
 JUNK = [None, True, 0, -1, 10**18, 1e308, "", "\x00\ud7ff", "x" * 1000, [], {}, [[]], [None], {"a": 1}, [{"type": 5}]]
 
 
-def places(value, path=()):
-    """Every place in a JSON value."""
+def paths(value, path=()):
+    """The path of every value inside a JSON value."""
     yield path
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, child in children:
-        yield from places(child, (*path, key))
+        yield from paths(child, (*path, key))
 
 
-def mutated(template, dice):
-    """The template with a few places replaced, removed or added to; now and then cut off or grown huge."""
+def mutated(template, rng):
+    """The template with a few values replaced, removed or added, sometimes truncated or very large."""
     value = copy.deepcopy(template)
-    for _ in range(dice.randint(1, 3)):
-        path = dice.choice(list(places(value)))
+    for _ in range(rng.randint(1, 3)):
+        path = rng.choice(list(paths(value)))
         if not path:
-            value = dice.choice([value, value, copy.deepcopy(dice.choice(JUNK))])
+            value = rng.choice([value, value, copy.deepcopy(rng.choice(JUNK))])
             continue
         holder = value
         for step in path[:-1]:
             holder = holder[step]
-        what = dice.random()
-        if what < 0.25 and isinstance(holder, dict):
+        action = rng.random()
+        if action < 0.25 and isinstance(holder, dict):
             del holder[path[-1]]
-        elif what < 0.35 and isinstance(holder, dict):
-            holder[f"extra_{dice.randint(0, 9)}"] = copy.deepcopy(dice.choice(JUNK))
+        elif action < 0.35 and isinstance(holder, dict):
+            holder[f"extra_{rng.randint(0, 9)}"] = copy.deepcopy(rng.choice(JUNK))
         else:
-            holder[path[-1]] = copy.deepcopy(dice.choice(JUNK))
+            holder[path[-1]] = copy.deepcopy(rng.choice(JUNK))
     data = orjson.dumps(value)
-    if dice.random() < 0.1:
-        data = data[: dice.randint(0, len(data))]
-    if dice.random() < 0.02:
+    if rng.random() < 0.1:
+        data = data[: rng.randint(0, len(data))]
+    if rng.random() < 0.02:
         data = data.replace(b"done", b"x" * 10_000_000)
     return data
 
 
 @pytest.mark.parametrize(("route", "template"), [("/v1/responses", RESPONSE), ("/v1/chat/completions", CHAT)])
-def test_whatever_a_provider_sends_a_rollout_is_completed_or_failed(server, counter, rows, tmp_path, route, template):
-    dice = random.Random(11)
+def test_with_malformed_answers_every_rollout_is_completed_failed_or_masked(
+    server, counter, rows, tmp_path, route, template
+):
+    rng = random.Random(11)
 
     async def respond(path, body, writer):
-        data = mutated(template, dice) if dice.random() < 0.4 else orjson.dumps(template)
+        data = mutated(template, rng) if rng.random() < 0.4 else orjson.dumps(template)
         return await servers.send(writer, 200 if path == route else 404, data)
 
     server.respond = respond

@@ -1,4 +1,4 @@
-"""A real llama.cpp server over HTTP, driven through `openai` in Chat form, with tools and log probabilities."""
+"""A real llama.cpp server over HTTP, as a Chat endpoint, with tools and log probabilities."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ sys.stdin.read()
 @pytest.fixture(scope="module")
 def llama() -> Iterator[str]:
     pytest.importorskip("xllamacpp", reason="the embedded model is not installed")
-    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
-    process = subprocess.Popen([sys.executable, "-c", SERVE], stdin=pipe, stdout=pipe, stderr=nowhere, text=True)
+    pipe, devnull = subprocess.PIPE, subprocess.DEVNULL
+    process = subprocess.Popen([sys.executable, "-c", SERVE], stdin=pipe, stdout=pipe, stderr=devnull, text=True)
     try:
         yield process.stdout.readline().strip().rstrip("/") + "/v1"
     finally:
@@ -41,7 +41,7 @@ def llama() -> Iterator[str]:
         process.stdout.close()
 
 
-async def test_text_usage_and_log_probabilities_arrive(llama):
+async def test_an_answer_has_text_usage_and_log_probabilities(llama):
     async with open_model(f"{llama}#smol", {"api": "chat", "extra_body": {"logprobs": True}}) as model:
         response = await model.respond(Request("Say hello.", max_output_tokens=12, temperature=0))
     assert response.output_text
@@ -51,13 +51,13 @@ async def test_text_usage_and_log_probabilities_arrive(llama):
     assert all(entry["logprob"] <= 0 for entry in part["logprobs"])
 
 
-async def test_a_limit_makes_the_answer_incomplete(llama):
+async def test_the_token_limit_makes_the_answer_incomplete(llama):
     async with open_model(f"{llama}#smol", {"api": "chat"}) as model:
         response = await model.respond(Request("Count to one hundred.", max_output_tokens=4))
     assert response.incomplete_reason == "max_output_tokens"
 
 
-def test_rollouts_with_tools_are_collected_from_it(llama):
+def test_rollouts_with_tools_are_collected_from_the_server(llama):
     settings = {"model.api": "chat", "model.max_output_tokens": 24, "agent.max_steps": 3}
     result = ludus.collect(
         "example_session_state_mgmt", model=f"{llama}#smol", limit=2, settings=settings, concurrency=2

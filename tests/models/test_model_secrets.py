@@ -1,4 +1,4 @@
-"""Keys that are written where they do not belong: none of them is recorded, and the mistake is one line."""
+"""Keys in headers, URLs and settings are never recorded or quoted in an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def recorded(folder) -> str:
     return "".join(path.read_text() for path in folder.iterdir())
 
 
-def test_what_a_header_says_is_not_recorded(server, counter, rows, tmp_path):
+def test_header_values_are_not_recorded(server, counter, rows, tmp_path):
     settings = {"model.headers": {"x-api-key": KEY}}
     ludus.collect(counter, model=f"{server.url}#m", input=rows(1), output=tmp_path, settings=settings)
     assert f"x-api-key: {KEY}".encode() in server.headers[0]
@@ -26,7 +26,7 @@ def test_what_a_header_says_is_not_recorded(server, counter, rows, tmp_path):
     assert '"x-api-key": "***"' in (tmp_path / "run.json").read_text()
 
 
-def test_the_query_of_a_url_goes_with_each_request_and_is_not_recorded(server, counter, rows, tmp_path):
+def test_the_query_of_a_url_is_sent_with_each_request_and_not_recorded(server, counter, rows, tmp_path):
     server.routes = {f"/v1/responses?api-key={KEY}&v=2"}
     model = f"{server.url}/?api-key={KEY}&v=2#m"
     result = ludus.collect(counter, model=model, input=rows(1), output=tmp_path)
@@ -35,7 +35,7 @@ def test_the_query_of_a_url_goes_with_each_request_and_is_not_recorded(server, c
     assert KEY not in recorded(tmp_path)
 
 
-def test_an_azure_address_with_a_query_keeps_it(server, counter, rows, monkeypatch):
+def test_an_azure_url_keeps_its_query(server, counter, rows, monkeypatch):
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
     server.routes = {"/openai/responses?api-version=1&code=abc"}
     settings = {"model.base_url": f"{server.url.removesuffix('/v1')}?code=abc", "model.api_version": "1"}
@@ -43,7 +43,7 @@ def test_an_azure_address_with_a_query_keeps_it(server, counter, rows, monkeypat
     assert result.metrics["counts"]["completed"] == 1
 
 
-def test_an_endpoint_that_cannot_be_reached_is_named_without_its_query(counter, rows):
+def test_the_error_about_an_unreachable_endpoint_masks_its_query(counter, rows):
     with pytest.raises(UserError, match=r"cannot reach http://127\.0\.0\.1:9/v1\?k=\*\*\*") as caught:
         ludus.collect(counter, model=f"http://127.0.0.1:9/v1?k={KEY}#m", input=rows(20))
     assert KEY not in str(caught.value)
@@ -63,7 +63,7 @@ def test_a_password_in_a_url_is_refused_and_not_quoted(spec):
 @pytest.mark.parametrize(
     ("spec", "setting"), [("http://HOST/v1#m", "api_key_env"), ("azure:d", "api_key_env"), ("azure:d", "token_env")]
 )
-def test_a_key_in_the_place_of_its_variable_is_refused_and_not_quoted(spec, setting, monkeypatch):
+def test_a_key_instead_of_the_name_of_its_variable_is_refused_and_not_quoted(spec, setting, monkeypatch):
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "http://HOST")
     with pytest.raises(UserError, match="by the name of its variable") as caught:
         open_model(spec, {setting: KEY})
@@ -71,7 +71,7 @@ def test_a_key_in_the_place_of_its_variable_is_refused_and_not_quoted(spec, sett
 
 
 @pytest.mark.parametrize("control", ["\n", "\r\n", "\0", "\x7f"])
-def test_a_key_or_header_that_cannot_be_sent_is_named_and_not_quoted(monkeypatch, control):
+def test_a_key_or_header_with_control_characters_is_named_and_not_quoted(monkeypatch, control):
     broken = KEY.replace("-123", f"{control}123")
     for settings, named in (
         ({"headers": {"x-api-key": broken}}, "the header 'x-api-key'"),
@@ -97,11 +97,11 @@ def test_a_key_or_header_that_cannot_be_sent_is_named_and_not_quoted(monkeypatch
         ("not a url", "not a url"),
     ],
 )
-def test_a_url_is_shown_without_what_may_be_secret(url, shown):
+def test_a_shown_url_masks_passwords_and_query_values(url, shown):
     assert shown_url(url) == shown
 
 
-def test_settings_are_recorded_without_keys_however_deep_and_otherwise_as_they_are():
+def test_recorded_settings_mask_keys_at_any_depth_and_keep_other_values():
     class Config(ludus.ResourcesConfig):
         judge: dict = {"headers": {"x-api-key": KEY}, "base_url": [f"http://h/v1?code={KEY}&v=1"]}
         prompt: str = "Is it right? See http://h/?a=b & say so."
@@ -121,12 +121,12 @@ def test_settings_are_recorded_without_keys_however_deep_and_otherwise_as_they_a
         ("HTTP://u:p@h:1/v1?K123456", "HTTP://***@h:1/v1?***"),
     ],
 )
-def test_a_url_is_shown_with_the_model_it_names_and_without_keys(url, shown):
+def test_a_shown_url_keeps_the_model_name_and_masks_keys(url, shown):
     assert shown_url(url) == shown
     assert masked({"judge": url, "spec": f"openai:{url}"}) == {"judge": shown, "spec": f"openai:{shown}"}
 
 
-def test_what_is_called_a_key_is_masked_and_what_only_names_one_is_not():
+def test_values_of_keys_and_tokens_are_masked_and_names_of_variables_are_not():
     given = {"api_key": KEY, "extra": {"hf_token": KEY, "max_tokens": 5}, "env": {"A": KEY}, "api_key_env": "NAME"}
     assert masked(given) == {
         "api_key": "***",
@@ -136,7 +136,7 @@ def test_what_is_called_a_key_is_masked_and_what_only_names_one_is_not():
     }
 
 
-def test_an_error_that_quotes_a_header_or_the_query_is_told_without_them(server, counter, rows, tmp_path):
+def test_a_provider_error_that_quotes_a_header_or_the_query_is_masked(server, counter, rows, tmp_path):
     async def echoing(path, body, writer):
         return await servers.send(
             writer, 403, b'{"error": {"message": "no: %s in %s"}}' % (KEY.encode(), path.encode())
@@ -145,15 +145,15 @@ def test_an_error_that_quotes_a_header_or_the_query_is_told_without_them(server,
     server.respond = echoing
     settings = {"model.headers": {"x-api-key": KEY}}
     model = f"{server.url}?code=QUERY-123456#m"
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         ludus.collect(counter, model=model, input=rows(8), output=tmp_path, settings=settings)
-    for text in (str(told.value), recorded(tmp_path)):
+    for text in (str(caught.value), recorded(tmp_path)):
         assert "***" in text
         assert KEY not in text
         assert "QUERY-123456" not in text
 
 
-def test_no_key_is_sent_where_its_name_is_empty_and_any_name_in_env_yaml_will_do(monkeypatch, tmp_path):
+def test_an_empty_api_key_env_sends_no_key_and_env_yaml_allows_any_name(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "env.yaml").write_text(f"my-vllm.key: {KEY}\n")
     assert open_model("http://h/v1#m", {"api_key_env": ""})._key == ""

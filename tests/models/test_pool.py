@@ -1,4 +1,4 @@
-"""Who gets the next request: sticky, fair, and away from the dead."""
+"""The pool keeps sessions on their endpoint, balances load and skips unreachable endpoints."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ def test_a_session_keeps_its_endpoint_until_it_is_forgotten():
     assert pool.take("s", 0) is not home
 
 
-def test_new_sessions_go_where_the_least_is_outstanding():
+def test_new_sessions_go_to_the_endpoint_with_the_fewest_outstanding_requests():
     pool = Pool(["a", "b", "c"])
     for number in range(30):
         pool.take(str(number), 0)
     assert [endpoint.outstanding for endpoint in pool.endpoints] == [10, 10, 10]
 
 
-def test_an_unreachable_endpoint_rests_longer_each_time_and_returns_with_one_request():
+def test_an_unreachable_endpoint_is_skipped_longer_each_time_and_probed_with_one_request():
     pool = Pool(["a", "b"])
     first = pool.take("s", 0)
     pool.unreachable(first, 0)
     assert pool.take("s", 0.5) is not first
-    rests = []
+    skips = []
     now = 0.0
     for _ in range(8):
-        now = first.rests_until
+        now = first.skipped_until
         assert first.available(now)
         first.outstanding += 1
-        assert not first.available(now), "one request at a time finds out"
+        assert not first.available(now), "only one probe at a time"
         pool.unreachable(first, now)
-        rests.append(first.rests_until - now)
-    assert rests == [2, 4, 8, 16, 30, 30, 30, 30]
-    now = first.rests_until
+        skips.append(first.skipped_until - now)
+    assert skips == [2, 4, 8, 16, 30, 30, 30, 30]
+    now = first.skipped_until
     first.outstanding += 1
     pool.answered(first, 0.1)
     assert first.available(now)
 
 
-def test_many_requests_that_fall_together_are_one_fall():
+def test_concurrent_failures_of_an_endpoint_count_as_one_outage():
     pool = Pool(["a", "b"])
     taken = [pool.take(None, 0) for _ in range(20)]
     for endpoint in taken:
         if endpoint.url == "a":
             pool.unreachable(endpoint, 1.0)
-    assert pool.endpoints[0].downs == 1
+    assert pool.endpoints[0].outages == 1
 
 
-def test_when_all_are_down_somebody_is_asked_all_the_same():
+def test_a_request_still_gets_an_endpoint_when_all_are_down():
     pool = Pool(["a", "b"])
     for endpoint in pool.endpoints:
         endpoint.outstanding += 1
@@ -69,7 +69,7 @@ def test_when_all_are_down_somebody_is_asked_all_the_same():
 
 
 def throughput(latencies: list[float], in_flight: int, rollouts: int, calls: int = 2) -> float:
-    """Rollouts a second of a fixed number in flight, each making its calls on one endpoint, in simulated time."""
+    """Simulated rollouts per second, with a fixed number in flight and all calls of a rollout on one endpoint."""
     pool = Pool([str(n) for n in range(len(latencies))])
     events: list[tuple[float, int, int, object]] = []
     started = 0
@@ -95,14 +95,14 @@ def throughput(latencies: list[float], in_flight: int, rollouts: int, calls: int
     return rollouts / now
 
 
-def test_a_slow_endpoint_does_not_slow_the_others_down():
+def test_adding_a_slow_endpoint_costs_at_most_5_percent_of_throughput():
     with_slow = throughput([0.1, 0.1, 0.1, 0.5], in_flight=64, rollouts=2000)
     without = throughput([0.1, 0.1, 0.1], in_flight=64, rollouts=2000)
     assert with_slow >= 0.95 * without
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Whatever happens, what is outstanding is what was taken and not given back."""
+    """After any sequence of events, the outstanding requests are those that were taken and not given back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,9 +132,9 @@ class PoolMachine(RuleBasedStateMachine):
         self.pool.forget(session)
 
     @invariant()
-    def nothing_is_lost(self):
+    def outstanding_requests_are_counted(self):
         assert sum(endpoint.outstanding for endpoint in self.pool.endpoints) == len(self.taken)
-        assert all(endpoint.rests_until <= self.now + 30 for endpoint in self.pool.endpoints)
+        assert all(endpoint.skipped_until <= self.now + 30 for endpoint in self.pool.endpoints)
 
 
 TestPoolMachine = PoolMachine.TestCase
@@ -154,13 +154,13 @@ def test_a_pause_is_bounded_and_never_outlasts_the_deadline(kind, tries, left):
         assert pause < left
 
 
-def test_what_the_server_asks_for_is_honoured_up_to_the_longest_pause():
+def test_retry_after_is_honoured_up_to_the_longest_pause():
     assert Retries().pause("busy", 1, 7.0, 100) == 7.0
     assert Retries().pause("busy", 1, 5000.0, 100) == 60.0
     assert Retries().pause("busy", 1, 7.0, 5.0) is None
 
 
-def test_pauses_grow():
+def test_pauses_grow_exponentially():
     retries = Retries(first_pause=1.0, busy=20)
     assert [retries.pause("busy", n, None, 1e9) <= 2 ** (n - 1) for n in range(1, 7)] == [True] * 6
     assert retries.pause("busy", 20, None, 1e9) == pytest.approx(45, abs=15.1)

@@ -1,4 +1,4 @@
-"""What providers send beside good answers: what is no answer is not scored, and what is one is not lost."""
+"""Unusual answers of providers: valid ones are scored, and all others are failures without a reward."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHAT = {"id": "c", "choices": [{"message": {"role": "assistant", "content": "don
 
 
 def answering(server: servers.Server, status: int, answer: Any, *headers: str) -> None:
-    """Have the server answer every request alike."""
+    """Make the server send the same answer to every request."""
     data = answer if isinstance(answer, bytes) else orjson.dumps(answer)
     lines = [f"HTTP/1.1 {status} X", f"content-length: {len(data)}", *headers, "", ""]
 
@@ -50,7 +50,7 @@ def collected(server: servers.Server, counter, rows, **settings):
         "max_tokens is too large: 200000. This model supports at most 16384 completion tokens",
     ],
 )
-def test_a_limit_that_the_endpoint_does_not_take_is_a_failure_and_no_reward(server, counter, rows, message):
+def test_a_token_limit_that_the_endpoint_refuses_is_a_failure_without_a_reward(server, counter, rows, message):
     answering(server, 400, {"error": {"message": message}})
     rollout = collected(server, counter, rows)
     assert (rollout.error.stage, rollout.error.kind, rollout.reward) == ("model", "http_400", None)
@@ -69,7 +69,7 @@ def test_a_limit_that_the_endpoint_does_not_take_is_a_failure_and_no_reward(serv
         {"message": "'max_tokens' is too large: 9000. This model's maximum context length is 4096 tokens"},
     ],
 )
-def test_a_prompt_that_is_too_long_is_known_by_what_any_server_says(server, counter, rows, error):
+def test_the_error_messages_of_servers_about_a_too_long_prompt_are_recognised(server, counter, rows, error):
     answering(server, 400, {"error": error})
     rollout = collected(server, counter, rows)
     assert rollout.error is None
@@ -85,19 +85,19 @@ def test_a_prompt_that_is_too_long_is_known_by_what_any_server_says(server, coun
         {"output": [], "error": {"message": "out of memory"}},
     ],
 )
-def test_an_answer_that_never_came_to_be_is_not_scored(server, counter, rows, answer):
+def test_an_answer_that_failed_or_is_unfinished_is_a_bad_response_without_a_reward(server, counter, rows, answer):
     answering(server, 200, answer)
     rollout = collected(server, counter, rows)
     assert (rollout.error.stage, rollout.error.kind, rollout.reward) == ("model", "bad_response", None)
 
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", None, ""])
-def test_an_answer_counts_whether_or_not_it_says_that_it_is_complete(server, counter, rows, status):
+def test_an_answer_with_or_without_a_status_is_accepted(server, counter, rows, status):
     answering(server, 200, {"status": status, "output": [servers.SAID], "error": None})
     assert collected(server, counter, rows).error is None
 
 
-def test_the_event_that_ends_a_stream_says_how_it_ended(server, counter, rows):
+def test_the_type_of_the_last_event_decides_the_status(server, counter, rows):
     for kind in ("completed", "incomplete", "failed"):
         stream = ResponsesStream()
         stream.add({"type": f"response.{kind}", "response": {"status": "in_progress", "output": [servers.SAID]}})
@@ -118,7 +118,7 @@ def test_the_event_that_ends_a_stream_says_how_it_ended(server, counter, rows):
         *({"error": "x" * length + KEY} for length in range(150, 200, 7)),
     ],
 )
-def test_a_key_that_an_answer_quotes_is_shown_nowhere(server, counter, rows, monkeypatch, api, answer):
+def test_a_key_quoted_in_an_answer_is_not_in_the_failure(server, counter, rows, monkeypatch, api, answer):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     answering(server, 200, answer)
     rollout = collected(server, counter, rows, api=api)
@@ -127,14 +127,14 @@ def test_a_key_that_an_answer_quotes_is_shown_nowhere(server, counter, rows, mon
 
 
 @pytest.mark.parametrize("content", [5, {"type": "output_text", "text": "done"}, ["done"], True])
-def test_a_message_whose_content_is_no_text_is_the_models_failure(server, counter, rows, content):
+def test_a_message_with_malformed_content_is_a_bad_response_of_the_model(server, counter, rows, content):
     answering(server, 200, {"output": [{"type": "message", "role": "assistant", "content": content}]})
     rollout = collected(server, counter, rows)
     assert (rollout.error.stage, rollout.error.kind) == ("model", "bad_response")
 
 
 @pytest.mark.parametrize("content", [None, "done", [], [{"type": "output_text", "text": "done"}], [{"type": "new"}]])
-def test_a_message_may_hold_a_text_or_parts_or_nothing(content):
+def test_the_content_of_a_message_may_be_text_parts_or_null(content):
     for kind in ({"type": "message"}, {"type": None}, {}):
         item = {**kind, "role": "assistant", "content": content}
         assert is_message(item)
@@ -142,7 +142,7 @@ def test_a_message_may_hold_a_text_or_parts_or_nothing(content):
 
 
 @pytest.mark.parametrize("usage", [[], "many", {"prompt_tokens": "3"}, {"completion_tokens": -1}, {"total_tokens": {}}])
-def test_counts_that_cannot_be_read_do_not_cost_the_answer(server, counter, rows, usage):
+def test_an_answer_with_malformed_usage_is_kept(server, counter, rows, usage):
     answering(server, 200, {**CHAT, "usage": usage})
     rollout = collected(server, counter, rows, api="chat")
     assert rollout.error is None
@@ -150,7 +150,7 @@ def test_counts_that_cannot_be_read_do_not_cost_the_answer(server, counter, rows
 
 
 @pytest.mark.parametrize("page", [b"Cannot POST %s/responses", b'{"error": {"message": "no such URL: http://%s"}}'])
-async def test_a_base_url_with_model_in_it_does_not_keep_us_from_chat(server, page):
+async def test_auto_falls_back_to_chat_even_if_the_base_url_contains_model(server, page):
     base = f"{server.url.removesuffix('/v1')}/my-models/v1"
 
     async def only_chat(path, body, writer):
@@ -164,7 +164,7 @@ async def test_a_base_url_with_model_in_it_does_not_keep_us_from_chat(server, pa
         assert (await model.respond(Request("?"))).output_text == "done"
 
 
-async def test_a_model_that_is_unknown_is_not_asked_for_in_chat(server):
+async def test_auto_does_not_fall_back_to_chat_if_the_model_is_unknown(server):
     answering(server, 404, {"error": {"message": "The model `m` does not exist."}})
     async with open_model(f"{server.url}#m") as model:
         with pytest.raises(Failure, match="The model `m` does not exist"):
@@ -173,22 +173,22 @@ async def test_a_model_that_is_unknown_is_not_asked_for_in_chat(server):
 
 
 @pytest.mark.parametrize("api", ["responses", "chat"])
-async def test_settings_apply_where_a_row_says_null(server, api):
+async def test_settings_apply_if_a_row_holds_null(server, api):
     answering(server, 200, CHAT if api == "chat" else {"output": [servers.SAID]})
     settings = {"api": api, "temperature": 0.2, "top_p": 0.9, "max_output_tokens": 5}
     nulls = dict.fromkeys(["temperature", "max_output_tokens", "model", "instructions"])
     async with open_model(f"{server.url}#m", settings) as model:
         await model.respond(Request("?", top_p=0.5, params=nulls))
     limit = "max_tokens" if api == "chat" else "max_output_tokens"
-    told = {key: server.bodies[0][key] for key in ("model", "temperature", "top_p", limit)}
-    assert told == {"model": "m", "temperature": 0.2, "top_p": 0.5, limit: 5}
+    sent = {key: server.bodies[0][key] for key in ("model", "temperature", "top_p", limit)}
+    assert sent == {"model": "m", "temperature": 0.2, "top_p": 0.5, limit: 5}
 
 
-def test_a_redirect_names_where_it_leads(server, counter, rows):
+def test_the_failure_of_a_redirect_names_its_target(server, counter, rows):
     answering(server, 308, b"", "location: https://elsewhere.example/v1/responses?sig=abcdef")
     rollout = collected(server, counter, rows)
     assert rollout.error.kind == "http_308"
-    assert rollout.error.cause.endswith("answered 308: it is now at https://elsewhere.example/v1/responses?sig=***")
+    assert rollout.error.cause.endswith("answered 308: redirected to https://elsewhere.example/v1/responses?sig=***")
 
 
 def test_retry_after_may_be_a_date():
@@ -198,23 +198,23 @@ def test_retry_after_may_be_a_date():
     assert [_seconds(each) for each in ("7", "soon", "", None)] == [7, None, None, None]
 
 
-async def test_a_date_is_waited_for(server):
+async def test_a_retry_after_date_in_the_past_is_retried_at_once(server):
     dates = [formatdate(time.time() - 60, usegmt=True)]
 
-    async def later(path, body, writer):
+    async def busy_once(path, body, writer):
         if dates:
             writer.write(f"HTTP/1.1 429 X\r\nretry-after: {dates.pop()}\r\ncontent-length: 0\r\n\r\n".encode())
             await writer.drain()
             return True
         return await servers.send(writer, 200, orjson.dumps({"output": [servers.SAID]}))
 
-    server.respond = later
+    server.respond = busy_once
     async with open_model(f"{server.url}#m", {"retries": {"busy": 1, "first_pause": 60}}) as model:
         async with asyncio.timeout(20):
             assert (await model.respond(Request("?"))).output_text == "done"
 
 
-def test_a_null_type_is_no_type_wherever_it_is_looked_at_later():
+def test_an_item_with_a_null_type_is_read_as_an_item_without_a_type():
     item = {"type": None, "role": "assistant", "content": "hello"}
     response = Response.checked({"output": [item]})
     assert response.output_text == "hello"

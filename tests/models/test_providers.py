@@ -1,4 +1,4 @@
-"""Endpoints as people have them: several at once, dying ones, Azure, vLLM, recordings, and keys that stay secret."""
+"""Models behind endpoints: several endpoints, failing ones, retries, Azure, vLLM, recordings and secret keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def block(servers: list[Server], **more) -> dict:
     return {"type": "openai", "model": "m", "base_url": [server.url for server in servers], **more}
 
 
-def test_rollouts_are_spread_over_endpoints_and_each_keeps_its_own(counter, rows):
+def test_rollouts_are_spread_over_endpoints_and_each_keeps_its_endpoint(counter, rows):
     with ExitStack() as stack:
         servers = several(stack, 3)
         result = ludus.collect(counter, model=open_model(block(servers)), input=rows(60), concurrency=12)
@@ -38,26 +38,26 @@ def test_rollouts_are_spread_over_endpoints_and_each_keeps_its_own(counter, rows
         asked = [{body["input"][0]["content"] for body in server.bodies} for server in servers]
         assert all(len(questions) >= 10 for questions in asked)
         assert sum(map(len, asked)) == 60, "no rollout was served by two endpoints"
-        told = result.metrics["model"]["endpoints"]
-        assert sum(endpoint["served"] for endpoint in told) == 120
-        assert all(endpoint["outstanding"] == 0 for endpoint in told)
+        endpoints = result.metrics["model"]["endpoints"]
+        assert sum(endpoint["served"] for endpoint in endpoints) == 120
+        assert all(endpoint["outstanding"] == 0 for endpoint in endpoints)
 
 
-def test_no_rollout_fails_while_an_endpoint_lives(counter, rows):
+def test_no_rollout_fails_while_one_endpoint_is_reachable(counter, rows):
     with ExitStack() as stack:
-        lives = stack.enter_context(running(Server()))
-        dies = ExitStack()
-        dead = dies.enter_context(running(Server()))
+        survivor = stack.enter_context(running(Server()))
+        dead_stack = ExitStack()
+        dead = dead_stack.enter_context(running(Server()))
         slow = type("Slow", (counter,), {"call": slowly(counter.call)})
 
         def kill_after_ten() -> None:
             while len(dead.bodies) < 10:
                 time.sleep(0.005)
-            dies.close()
+            dead_stack.close()
 
         killer = threading.Thread(target=kill_after_ten, daemon=True)
         killer.start()
-        model = open_model(block([lives, dead], retries=0))
+        model = open_model(block([survivor, dead], retries=0))
         result = ludus.collect(slow, model=model, input=rows(200), concurrency=20)
         killer.join()
         assert result.metrics["counts"] == {"dispatched": 200, "completed": 200, "failed": 0, "masked": 0}
@@ -85,7 +85,7 @@ def test_a_prompt_that_is_too_long_is_an_incomplete_response(server, counter, ro
     assert {rollout.stop_reason for rollout in result.rollouts} == {"max_output_tokens"}
 
 
-def test_a_failure_is_told_as_it_is_when_a_pause_would_outlast_the_deadline(server, counter, rows):
+def test_a_pause_past_the_deadline_is_not_started_and_the_failure_is_not_a_timeout(server, counter, rows):
     began = time.monotonic()
     settings = {"limits.model": 1.0, "model.retries": {"busy": 50, "first_pause": 10}}
     result = ludus.collect(counter, model=f"{server.url}#529", input=rows(2), settings=settings)
@@ -93,7 +93,7 @@ def test_a_failure_is_told_as_it_is_when_a_pause_would_outlast_the_deadline(serv
     assert {rollout.error.kind for rollout in result.rollouts} == {"http_529"}
 
 
-def test_a_call_that_must_not_be_repeated_is_not(server, counter, rows):
+def test_a_background_request_is_not_retried_after_a_partial_answer(server, counter, rows):
     server.faults = ["half"]
     row = rows(1)[0]
     row["responses_create_params"]["background"] = True
@@ -102,7 +102,7 @@ def test_a_call_that_must_not_be_repeated_is_not(server, counter, rows):
     assert len(server.bodies) == 1
 
 
-def test_half_an_answer_is_asked_for_again(server, counter, rows):
+def test_a_partial_answer_is_retried(server, counter, rows):
     server.faults = ["half", "ok", "half"]
     result = ludus.collect(counter, model=f"{server.url}#m", input=rows(1))
     assert result.metrics["counts"]["completed"] == 1
@@ -110,17 +110,17 @@ def test_half_an_answer_is_asked_for_again(server, counter, rows):
 
 
 @pytest.mark.parametrize("length", [10, 2_000_000])
-def test_a_request_arrives_whole_and_says_that_it_is_json_however_large_it_is(server, counter, rows, length):
+def test_small_and_large_requests_arrive_complete_and_as_json(server, counter, rows, length):
     row = rows(1)[0]
     row["responses_create_params"]["input"] = [{"role": "user", "content": "x" * length}]
     result = ludus.collect(counter, model=f"{server.url}#m", input=[row])
     assert result.metrics["counts"]["completed"] == 1
     assert server.bodies[0]["input"] == row["responses_create_params"]["input"]
-    told = [line for head in server.headers for line in head.splitlines() if line.lower().startswith(b"content-type")]
-    assert told == [b"Content-Type: application/json"] * 2
+    types = [line for head in server.headers for line in head.splitlines() if line.lower().startswith(b"content-type")]
+    assert types == [b"Content-Type: application/json"] * 2
 
 
-def test_a_content_type_of_the_users_own_is_kept(server, counter, rows):
+def test_a_content_type_in_the_settings_is_sent(server, counter, rows):
     named = {"model.headers": {"content-type": "application/json; charset=utf-8"}}
     ludus.collect(counter, model=f"{server.url}#m", input=rows(1), settings=named)
     assert b"content-type: application/json; charset=utf-8\r\n" in server.headers[0]
@@ -129,7 +129,7 @@ def test_a_content_type_of_the_users_own_is_kept(server, counter, rows):
 
 @pytest.mark.parametrize("framing", [b"content-length: %d", b"transfer-encoding: chunked"])
 @pytest.mark.parametrize("pieces", [1, 2, 5])
-def test_an_answer_is_read_to_its_end_in_however_many_pieces_and_its_connection_used_again(
+def test_an_answer_in_any_number_of_chunks_is_read_completely_and_its_connection_reused(
     server, counter, rows, framing, pieces
 ):
     import servers
@@ -157,7 +157,7 @@ def test_an_answer_is_read_to_its_end_in_however_many_pieces_and_its_connection_
     assert server.connections == 1
 
 
-def test_auto_concurrency_backs_off_from_a_server_that_is_too_busy(server, counter, rows):
+def test_auto_concurrency_backs_off_from_a_busy_server(server, counter, rows):
     import servers
 
     busy = 0
@@ -184,12 +184,12 @@ def test_auto_concurrency_backs_off_from_a_server_that_is_too_busy(server, count
     assert refusals("auto") < refusals(64) / 3
 
 
-def test_more_rollouts_at_once_than_open_files_is_said_before_the_run(server, counter, rows):
+def test_concurrency_above_the_limit_of_open_files_is_refused_before_the_run(server, counter, rows):
     with pytest.raises(UserError, match=r"need \d+ open files and this system allows \d+. Use --concurrency \d+"):
         ludus.collect(counter, model=f"{server.url}#m", input=rows(1), repeats=10_000_000, concurrency=10_000_000)
 
 
-def test_azure_has_its_own_addresses_and_header(server, counter, rows, monkeypatch):
+def test_azure_has_its_own_urls_and_key_header(server, counter, rows, monkeypatch):
     base = server.url.removesuffix("/v1")
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", base)
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "azure-secret")
@@ -206,7 +206,7 @@ def test_azure_has_its_own_addresses_and_header(server, counter, rows, monkeypat
         open_model("azure:my-deployment")
 
 
-async def test_vllm_is_asked_for_tokens_and_given_template_arguments_and_prefixes():
+async def test_vllm_requests_ask_for_tokens_and_send_template_arguments_and_prefixes():
     from ludus.tokens import Tokens
 
     settings = {"prefix": "field", "chat_template_kwargs": {"enable_thinking": False}, "extra_body": {"top_k": -1}}
@@ -230,7 +230,7 @@ async def test_vllm_is_asked_for_tokens_and_given_template_arguments_and_prefixe
     assert "required_prefix_token_ids" not in body
 
 
-def test_a_replay_answers_item_for_item_and_with_the_same_tokens(counter, rows, tmp_path):
+def test_a_replay_gives_the_recorded_items_and_fails_for_missing_rollouts(counter, rows, tmp_path):
     script = [{"calls": [{"name": "increment_counter", "arguments": {"count": 1}}] * 2, "text": "working"}, "done"]
     first = ludus.collect(counter, model=ScriptedModel(script), input=rows(5), repeats=2, output=tmp_path / "a")
     again = ludus.collect(counter, model=f"replay:{tmp_path / 'a'}", input=rows(5), repeats=2, output=tmp_path / "b")
@@ -245,7 +245,7 @@ def test_a_replay_answers_item_for_item_and_with_the_same_tokens(counter, rows, 
         open_model("replay:/nowhere")
 
 
-def test_a_key_is_found_in_env_yaml_and_shown_nowhere(server, counter, rows, tmp_path, monkeypatch):
+def test_a_key_in_env_yaml_is_sent_and_never_printed_or_recorded(server, counter, rows, tmp_path, monkeypatch):
     (tmp_path / "env.yaml").write_text("OPENAI_API_KEY: sk-from-a-file\n")
     (tmp_path / "rows.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows(3)))
     environment = {key: value for key, value in os.environ.items() if key != "OPENAI_API_KEY"}
@@ -259,7 +259,7 @@ def test_a_key_is_found_in_env_yaml_and_shown_nowhere(server, counter, rows, tmp
     assert "sk-from-a-file" not in everything
 
 
-def test_a_provider_that_quotes_the_key_does_not_make_us_repeat_it(server, counter, rows, monkeypatch):
+def test_a_key_quoted_by_the_provider_is_masked_in_the_failure(server, counter, rows, monkeypatch):
     import servers
 
     async def echo(path, body, writer):
@@ -271,7 +271,7 @@ def test_a_provider_that_quotes_the_key_does_not_make_us_repeat_it(server, count
     assert result.rollouts[0].error.cause.endswith("bad key ***!")
 
 
-def test_a_yaml_block_selects_a_model(tmp_path, server, counter, rows):
+def test_a_yaml_file_selects_a_model(tmp_path, server, counter, rows):
     path = tmp_path / "policy.yaml"
     path.write_text(f"type: openai\nmodel: m\nbase_url: [{server.url}]\nretries: {{busy: 1}}\n")
     assert ludus.collect(counter, model=str(path), input=rows(2)).metrics["counts"]["completed"] == 2
@@ -283,20 +283,20 @@ def test_a_yaml_block_selects_a_model(tmp_path, server, counter, rows):
         open_model(str(path))
 
 
-def test_waiting_for_a_connection_is_counted_apart(server, counter, rows):
+def test_the_time_to_connect_is_counted_separately(server, counter, rows):
     result = ludus.collect(counter, model=f"{server.url}#m", input=rows(10), concurrency=10)
     assert result.metrics["model"]["connect_seconds"] > 0
     assert result.metrics["seconds"]["connect"]["count"] == 10
 
 
-def test_asked_for_tokens_a_rollout_without_them_is_masked_and_says_why(counter, rows):
+def test_with_tokens_requested_a_rollout_without_token_ids_is_masked_with_a_reason(counter, rows):
     result = ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3), tokens=True)
     assert result.metrics["counts"] == {"dispatched": 3, "completed": 0, "failed": 0, "masked": 3}
     assert result.rollouts[0].to_row()["mask"] == "no token ids for model call 1"
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_an_answer_that_comes_in_pieces_is_the_same_answer(server, counter, rows, api):
+def test_a_streamed_answer_equals_the_whole_answer(server, counter, rows, api):
     import servers
 
     from ludus.dialects.chat import answer_to_chat
@@ -323,7 +323,7 @@ def test_an_answer_that_comes_in_pieces_is_the_same_answer(server, counter, rows
     assert result.metrics["usage"]["output_tokens"] == 12
 
 
-def test_what_a_dialect_cannot_carry_is_counted(server, counter, rows):
+def test_fields_that_chat_cannot_hold_are_counted_in_the_metrics(server, counter, rows):
     row = rows(1)[0]
     row["responses_create_params"]["truncation"] = "auto"
     server.routes = {"/v1/chat/completions"}
@@ -331,7 +331,7 @@ def test_what_a_dialect_cannot_carry_is_counted(server, counter, rows):
     assert any("truncation" in entry for entry in result.metrics["model"]["lost"])
 
 
-async def test_any_answer_can_be_had_as_a_stream():
+async def test_stream_yields_any_answer_as_events():
     from ludus.models.streaming import stream
 
     model = ScriptedModel([{"text": "hello", "reasoning": "hm"}])

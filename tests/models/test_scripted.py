@@ -1,4 +1,4 @@
-"""Scripts: what a turn may be, and what is said of one that is none."""
+"""Scripts: valid turns are played, and invalid ones are refused with a clear error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ludus.response import Response, message
         ({"error": "busy"}, "error must be written {kind: ..., cause: ...}, not 'busy'"),
     ],
 )
-async def test_a_function_that_returns_no_turn_is_a_failure_and_no_answer(result, says):
+async def test_a_function_that_returns_an_invalid_turn_is_a_bad_response(result, says):
     async def later(request):
         return result
 
@@ -35,7 +35,7 @@ async def test_a_function_that_returns_no_turn_is_a_failure_and_no_answer(result
         assert says in caught.value.cause
 
 
-async def test_an_async_generator_is_no_turn():
+async def test_an_async_generator_is_not_a_valid_turn():
     async def yields(request):
         yield "a"
 
@@ -60,7 +60,7 @@ async def test_an_async_generator_is_no_turn():
         ("- turns: [{txt: a}]", "a turn has no key txt. Known: "),
     ],
 )
-def test_a_mistake_in_a_file_is_told_when_it_is_read(tmp_path, text, says):
+def test_a_mistake_in_a_script_file_is_an_error_on_opening_the_model(tmp_path, text, says):
     path = tmp_path / "script.yaml"
     path.write_text(text)
     with pytest.raises(UserError) as caught:
@@ -83,7 +83,7 @@ def test_a_mistake_in_a_file_is_told_when_it_is_read(tmp_path, text, says):
         (Response.of(message("a")), ["message"], "a"),
     ],
 )
-async def test_what_is_a_turn_in_a_script_is_one_from_a_function(turn, kinds, text):
+async def test_a_turn_gives_the_same_answer_from_a_script_a_rule_and_a_function(turn, kinds, text):
     for script in ([turn], [{"when": "?", "turns": [turn]}], lambda request: turn):
         response = await ScriptedModel(script).respond(Request("?"))
         assert [item["type"] for item in response.output] == kinds

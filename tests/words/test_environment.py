@@ -222,7 +222,7 @@ def test_a_setting_that_takes_several_kinds_is_named_without_them():
 
 
 def test_a_model_object_has_its_settings_already():
-    with pytest.raises(UserError, match="model.temperature cannot be set: a model that is given as an object"):
+    with pytest.raises(UserError, match="model.temperature cannot be set on a model that is passed as an object"):
         open_model(ScriptedModel(["Yes."]), {"temperature": 3})
 
 
@@ -236,8 +236,8 @@ def test_a_model_object_has_its_settings_already():
         ("holds.py", "x = 3", "holds", "has no attribute 'respond'. Write it as"),
         ("nothing.py", "", ":f", "scripted names no script"),
         ("torn.jsonl", '"a"\n{"text": "b', "torn.jsonl", "script torn.jsonl:2: not JSON: "),
-        ("rule.yaml", "- turns:", "rule.yaml", "the turns of a rule are no list of turns: None"),
-        ("rule.yaml", "- turns: []", "rule.yaml", "the turns of a rule are no list of turns: \\[\\]"),
+        ("rule.yaml", "- turns:", "rule.yaml", "turns must be a list of turns, not None"),
+        ("rule.yaml", "- turns: []", "rule.yaml", "turns must be a list of turns, not \\[\\]"),
     ],
 )
 def test_a_mistake_in_a_script_is_one_line(tmp_path, monkeypatch, file, content, spec, says):

@@ -111,8 +111,7 @@ def request_from_chat(body: Any, *, style: ChatStyle = OPEN, lost: list[str] | N
     if "tool_choice" in given:
         params["tool_choice"] = choice_from_chat(given["tool_choice"], conversion)
     options = conversion.optional_object(given.get("stream_options"), "stream_options")
-    # A Responses stream always sends the usage.
-    if options := {key: value for key, value in options.items() if key != "include_usage"}:
+    if options := {key: value for key, value in options.items() if key != "include_usage"}:  # Responses always sends it
         params["stream_options"] = options
     return params
 

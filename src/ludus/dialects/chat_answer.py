@@ -24,7 +24,6 @@ _COMPLETION = frozenset({"id", "object", "created", "model", "choices", "usage",
 _RESPONSE = frozenset(
     {"id", "object", "created_at", "model", "status", "incomplete_details", "output", "usage", "error", "output_text"}
 )
-#: Request fields that a Responses object echoes.
 ECHOED_FIELDS = frozenset(
     {"background", "conversation", "instructions", "max_output_tokens", "max_tool_calls", "parallel_tool_calls"}
     | {"previous_response_id", "prompt", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
@@ -99,8 +98,7 @@ def as_output(items: list[Item], base: str, incomplete: bool) -> list[Item]:
         else:
             made = {"id": f"rs_{base}_{index}", **item}
         output.append(made)
-    # A last reasoning item may be complete although the answer was cut off after it.
-    if incomplete and output and output[-1]["type"] != "reasoning":
+    if incomplete and output and output[-1]["type"] != "reasoning":  # reasoning may be complete if the text is cut off
         output[-1]["status"] = "incomplete"
     return output
 

@@ -1,7 +1,6 @@
 """Converters for one assistant turn: several Responses items, one chat message.
 
-A chat message holds one reasoning text, one content and any number of calls, in this order. What does not fit is listed
-as lost.
+A chat message holds one reasoning text, one content, and calls, in this order. What does not fit is listed as lost.
 """
 
 from __future__ import annotations
@@ -50,10 +49,12 @@ class AssistantTurn:
         "reasoning_path",
         "refusal",
         "style",
+        "with_details",
     )
 
     def __init__(self, style: ChatStyle, conversion: Conversion) -> None:
         self.style = style
+        self.with_details = style.reasoning == "reasoning_details"
         self.conversion = conversion
         self.rank = 0
         self.message_path = ""
@@ -74,9 +75,7 @@ class AssistantTurn:
             conversion.lose(f"{path}.status")
         if rank < self.rank:
             conversion.lose(path, "chat puts reasoning before text, and text before calls")
-        elif rank < 2 and (
-            self.message_path if rank else self.reasoning and self.style.reasoning != "reasoning_details"
-        ):
+        elif rank < 2 and (self.message_path if rank else self.reasoning and not self.with_details):
             conversion.lose(path, f"it was joined to the {kind} before it")
         else:
             self.rank = rank
@@ -94,7 +93,7 @@ class AssistantTurn:
         self.reasoning_path = path
         if self.style.reasoning == "none":
             self.conversion.lose(path, "this chat server takes no reasoning")
-        elif self.style.reasoning == "reasoning_details":
+        elif self.with_details:
             before = len(from_details(self.reasoning, None, path, self.conversion))
             self.reasoning += to_details(item, path, self.conversion)
             if len(from_details(self.reasoning, None, path, self.conversion)) != before + 1:
@@ -140,8 +139,7 @@ class AssistantTurn:
         if self.style.reasoning == "think":
             content = self._with_think_tags(content)
         elif self.reasoning:
-            details = self.style.reasoning == "reasoning_details"
-            self.fields[self.style.reasoning] = self.reasoning if details else "\n\n".join(self.reasoning)
+            self.fields[self.style.reasoning] = self.reasoning if self.with_details else "\n\n".join(self.reasoning)
         if self.refusal is not None:
             self.fields["refusal"] = self.refusal
         if self.calls:
@@ -158,9 +156,8 @@ class AssistantTurn:
         if isinstance(first, str):
             rest = content if isinstance(content, str) else first if thought is None else ""
             if split_thought(first) != (thought, self.closed, rest):
-                self.conversion.lose(
-                    self.message_path or self.reasoning_path, "its text cannot be told from tagged reasoning"
-                )
+                path = self.message_path or self.reasoning_path
+                self.conversion.lose(path, "its text cannot be told from tagged reasoning")
         return made
 
 
@@ -176,21 +173,19 @@ def _call_to_chat(item: Item, path: str, conversion: Conversion) -> dict[str, An
 
 
 def turn_from_chat(
-    message: ChatMessage, path: str, style: ChatStyle, conversion: Conversion, id_prefix: str | None = None
+    message: ChatMessage, path: str, style: ChatStyle, conversion: Conversion, new_id: str | None = None
 ) -> list[Item]:
-    """Convert an assistant's message to one or more items. Calls without an id get one that starts with `id_prefix`."""
+    """Convert an assistant's message to one or more items. Calls without an id get one that starts with `new_id`."""
     conversion.leftovers(message, _CHAT_TURN, path)
     items, content = _reasoning_items(message, path, style, conversion)
-    spoken = _message_item(content, message, path, conversion)
+    spoken = _message(content, message, path, conversion)
     calls = conversion.objects(message.get("tool_calls"), f"{path}.tool_calls")
     if spoken and (has_content(spoken["content"]) or not (items or calls)):  # beside other items, "" means no message
         items.append(spoken)
     elif message.get("name") is not None:
         conversion.lose(f"{path}.name")
     for index, call in enumerate(calls):
-        items.append(
-            _call_from_chat(call, f"{path}.tool_calls[{index}]", conversion, id_prefix and f"{id_prefix}_{index}")
-        )
+        items.append(_call_from_chat(call, f"{path}.tool_calls[{index}]", conversion, new_id and f"{new_id}_{index}"))
     items = items or [{"type": "message", "role": "assistant", "content": ""}]
     items[-1].update(tokens_of(message))
     return items
@@ -232,9 +227,7 @@ def _split_tagged(
     return [item], [*([{**parts[0], "text": rest}] if rest else []), *parts[1:]] or None
 
 
-def _message_item(
-    content: str | list[Part] | None, message: ChatMessage, path: str, conversion: Conversion
-) -> Item | None:
+def _message(content: str | list[Part] | None, message: ChatMessage, path: str, conversion: Conversion) -> Item | None:
     refusal = conversion.optional_text(message.get("refusal"), f"{path}.refusal")
     notes = conversion.objects(message.get("annotations"), f"{path}.annotations")
     if notes:

@@ -20,8 +20,7 @@ _DELTAS = {
 }
 _STREAMED = {"text": ("text",), "thinking": ("thinking", "signature")}
 _DELTA_OF = {block_key: kind for kind, (_, block_key) in _DELTAS.items()}
-#: Fields that a stream sends in its last event but one.
-_LAST = ("stop_reason", "stop_sequence", "stop_details", "container")
+_LAST_FIELDS = ("stop_reason", "stop_sequence", "stop_details", "container")
 
 
 class MessagesStream:
@@ -75,9 +74,8 @@ class MessagesStream:
         if kind == "citations_delta":
             block["citations"] = [*check.objects(block.get("citations"), "citations"), delta.get("citation")]
         elif isinstance(kind, str) and kind in _DELTAS:
-            delta_key, block_key = _DELTAS[kind]
-            text = check.text(delta.get(delta_key), f"delta.{delta_key}")
-            self._pieces.setdefault((index, block_key), []).append(text)
+            source, target = _DELTAS[kind]
+            self._pieces.setdefault((index, target), []).append(check.text(delta.get(source), f"delta.{source}"))
 
 
 def _parsed(text: str) -> Any:
@@ -92,10 +90,10 @@ def message_events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Split a message into the events of a stream."""
     usage = message.get("usage") or {}
     start = {**message, "content": [], "usage": {**usage, "output_tokens": 0}}
-    yield {"type": "message_start", "message": {**start, **{key: None for key in _LAST if key in message}}}
+    yield {"type": "message_start", "message": {**start, **{key: None for key in _LAST_FIELDS if key in message}}}
     for index, block in enumerate(message.get("content") or ()):
         yield from _block_events(block, index)
-    last = {key: message[key] for key in _LAST if key in message}
+    last = {key: message[key] for key in _LAST_FIELDS if key in message}
     yield {"type": "message_delta", "delta": last, "usage": usage}
     yield {"type": "message_stop"}
 

@@ -5,8 +5,7 @@
         for value in values(parser.feed(chunk)):
             stream.add(value)
 
-`chat_stream`, `responses_stream` and `messages_stream` join the values of a stream into an answer, and split an answer
-into a stream.
+`chat_stream`, `responses_stream` and `messages_stream` join the values to an answer, and split an answer into values.
 """
 
 from __future__ import annotations

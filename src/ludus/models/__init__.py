@@ -2,16 +2,16 @@
 
 | spec | model |
 | --- | --- |
-| `local`, `local:FILE` | the embedded model, or a GGUF file of one's own |
+| `local`, `local:FILE` | the embedded model, or your own GGUF file |
 | `openai:NAME` | OpenAI's endpoint, or the one in OPENAI_BASE_URL |
 | `URL#NAME` | any endpoint that speaks Responses or Chat Completions (OpenRouter, llama.cpp, ...) |
-| `vllm:URL#NAME`, `sglang:URL#NAME` | a server that can tell token ids |
+| `vllm:URL#NAME`, `sglang:URL#NAME` | a server that can return token ids |
 | `azure:DEPLOYMENT` | Azure OpenAI |
 | `transformers:PATH_OR_NAME` | a Hugging Face model in this process |
-| `remote:URL` | a model server of ours |
+| `remote:URL` | a model served by `ludus serve` |
 | `replay:FILE` | the answers of a recorded collection |
 | `scripted:FILE`, `scripted:module:function` | fixed answers |
-| `FILE.yaml` | a block with `type` (one of the words above) and settings, such as several `base_url`s |
+| `FILE.yaml` | a mapping with `type` (one of the words above) and settings, such as several `base_url`s |
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Settings = dict[str, Any]
 
 
 def open_model(spec: str | Settings | Model, settings: Settings | None = None) -> Model:
-    """The model that a spec names, with settings checked against its class. Modules are imported when asked for.
+    """Open the model that a spec names and check its settings. The module of a model is imported on first use.
 
     open_model("http://127.0.0.1:8000/v1#my-model", {"temperature": 0.2})
     open_model({"type": "vllm", "base_url": ["http://a/v1", "http://b/v1"], "model": "my-model"})
     """
     if isinstance(spec, Model):
         if settings:
-            known = f"model.{min(settings)} cannot be set: a model that is given as an object has its settings already"
-            raise UserError(known, "Set it where the model is made")
+            problem = f"model.{min(settings)} cannot be set on a model that is passed as an object"
+            raise UserError(problem, f"Set {min(settings)} where you create the model")
         return spec
     given = dict(settings or {})
     if isinstance(spec, dict):
@@ -134,7 +134,7 @@ KINDS: dict[str, Callable[[str, Settings], Model]] = {
 
 
 def _endpoint(rest: str) -> Settings:
-    """The parts of `NAME`, `URL#NAME` or nothing (then settings must say)."""
+    """Parse `NAME`, `URL#NAME` or an empty text, which leaves model and URL to the settings."""
     if not rest.startswith(("http://", "https://")):
         return {"model": rest} if rest else {}
     url, _, name = rest.partition("#")
@@ -154,5 +154,5 @@ def _from_block(block: Settings, given: Settings, where: str) -> Model:
 def _read_block(path: Path) -> Settings:
     block = read_yaml(path, "model")
     if not isinstance(block, dict):
-        raise UserError(f"model {path} must hold a mapping with a type")
+        raise UserError(f"model {path} must hold a mapping with a type", "Start it with a line such as type: openai")
     return block

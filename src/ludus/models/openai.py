@@ -1,7 +1,7 @@
-"""Any endpoint that speaks the Responses API or Chat Completions, by URL, or several that serve the same model.
+"""A model behind one or several endpoints of the Responses API or of Chat Completions.
 
-The key comes from the environment or `env.yaml` and goes nowhere but the request's header. A prompt that is too
-long for the model is an incomplete response, as if it had hit its limit at once, and not a failure.
+The key comes from the environment or `env.yaml` and is sent in the request's header only. A prompt that is too long for
+the model is an incomplete response, as if the model had reached its token limit, and not a failure.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ludus.dialects.token_capture import TOKEN_FIELDS, tokens_from_chat, tokens_
 from ludus.errors import Failure, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models.retry import Retries
-from ludus.models.transport import Answer, Transport
+from ludus.models.transport import ProviderReply, Transport
 from ludus.response import Response
 from ludus.runtime.encoding import compact
 from ludus.runtime.keys import SHORTEST, one_line, redacted, secret, without_half, without_keys
 from ludus.runtime.urls import shown_url
 
 DEFAULT_URL = "https://api.openai.com/v1"
-_PLACE = re.compile(r"\[\d+\]")
+_INDEX = re.compile(r"\[\d+\]")
 _TOO_LONG = (
     "context length",
     "context_length",
@@ -43,20 +43,20 @@ _TOO_LONG = (
     "max_model_len",
     "exceeds the maximum allowed length",
 )
-#: How LM Studio says, with a 200, that it does not know a route.
-_UNEXPECTED = b'"Unexpected endpoint or method'
-#: What an answer may say of itself; any other status says that there is none yet, or that there never will be.
+#: LM Studio answers an unknown route with status 200 and this text.
+_UNKNOWN_ROUTE = b'"Unexpected endpoint or method'
+#: The statuses of an answer; any other status means that the provider has no answer, or none yet.
 _ANSWERED = ("completed", "incomplete", None, "")
 
 
 class OpenAIModel(Model):
-    """A model behind HTTP. `api: auto` asks for Responses first and falls back to Chat where that is not known."""
+    """A model behind HTTP. `api: auto` tries Responses first and falls back to Chat if that route is unknown."""
 
     class Config(ModelConfig):
-        """Settings of an endpoint. Sampling settings apply where a request does not say.
+        """Settings of an endpoint. Sampling settings are defaults for requests without them.
 
-        `reasoning` is where the endpoint keeps thoughts in Chat. `stream` has the answer sent in pieces, for proxies
-        that close a connection on which nothing moves.
+        `reasoning` is where the endpoint puts reasoning in Chat. `stream` requests a streamed answer, for proxies that
+        close idle connections.
         """
 
         model: str
@@ -75,7 +75,7 @@ class OpenAIModel(Model):
 
         @field_validator("retries", mode="before")
         @classmethod
-        def _one_number_for_all(cls, value: Any) -> Any:
+        def _same_for_all(cls, value: Any) -> Any:
             return {"busy": value, "server": value, "dropped": value} if isinstance(value, int) else value
 
     connects = True
@@ -98,8 +98,8 @@ class OpenAIModel(Model):
             self._style = replace(self._style, reasoning=config.reasoning)
         self._lost: Counter[str] = Counter()
         self._transport = Transport(self.name, urls, headers, config.retries)
-        asked = [value for url in urls for _, value in parse_qsl(urlsplit(url).query)]
-        sent = [*config.headers.values(), *asked, *map(quote, asked)]  # which a server may quote in an error
+        query_values = [value for url in urls for _, value in parse_qsl(urlsplit(url).query)]
+        sent = [*config.headers.values(), *query_values, *map(quote, query_values)]  # an error may quote these
         self._sent = [value for value in sent if len(value) >= SHORTEST]
 
     async def start(self) -> None:
@@ -111,22 +111,22 @@ class OpenAIModel(Model):
         await self._transport.stop()
 
     def forget(self, session: str) -> None:
-        """A rollout is over: its endpoint need not be remembered."""
+        """Forget the endpoint of a finished rollout."""
         self._transport.pool.forget(session)
 
     def stats(self) -> dict[str, Any]:
-        """Endpoints, retries, waiting, and what the dialect had no place for."""
+        """Endpoints, retries, time spent connecting, and fields that Chat could not hold."""
         return {**self._transport.stats(), "lost": dict(self._lost.most_common(50))}
 
     async def respond(self, request: Request) -> Response:
-        """Answer one request through the endpoint."""
+        """Answer one request."""
         if not self._chat:
-            answer = await self._post("/responses", request, self._responses_body(request))
-            if self.config.api != "auto" or not self._no_route(answer):
-                return self._read(answer, _from_responses, ResponsesStream)
+            reply = await self._post("/responses", request, self._responses_body(request))
+            if self.config.api != "auto" or not self._no_route(reply):
+                return self._read(reply, _from_responses, ResponsesStream)
             self._chat = True
-        answer = await self._post("/chat/completions", request, self._chat_body(request))
-        return self._read(answer, self._from_chat, ChatStream)
+        reply = await self._post("/chat/completions", request, self._chat_body(request))
+        return self._read(reply, self._from_chat, ChatStream)
 
     def _urls(self) -> list[str]:
         given = self.config.base_url or secret("OPENAI_BASE_URL") or DEFAULT_URL
@@ -137,28 +137,28 @@ class OpenAIModel(Model):
 
     def _responses_body(self, request: Request) -> dict[str, Any]:
         params = request.params
-        if None in params.values():  # which says nothing, so that our settings apply
+        if None in params.values():  # null means unset, so our settings apply
             params = {key: value for key, value in params.items() if value is not None or key not in self._fixed}
         return {**self._fixed, **params, **self.config.extra_body, "input": request.input.encoded()}
 
     def _chat_body(self, request: Request) -> dict[str, Any]:
         lost: list[str] = []
         body = to_chat(request, self._fixed, style=self._style, lost=lost)
-        self._note(lost)
+        self._count_lost(lost)
         return {**body, **self.config.extra_body}
 
     def _from_chat(self, data: Any) -> Response:
         tokens, lost = tokens_from_chat(data), list[str]()
         response = Response.checked(from_chat(data, style=self._style, lost=lost), tokens)
-        self._note(lost)
+        self._count_lost(lost)
         return response
 
-    def _note(self, lost: list[str]) -> None:
-        """Count what a conversion could not carry, by what it was and not by where."""
+    def _count_lost(self, lost: list[str]) -> None:
+        """Count what a conversion lost, by field and not by index."""
         for entry in lost:
-            self._lost[_PLACE.sub("[]", entry)] += 1
+            self._lost[_INDEX.sub("[]", entry)] += 1
 
-    def _post(self, path: str, request: Request, body: dict[str, Any]) -> Awaitable[Answer]:
+    def _post(self, path: str, request: Request, body: dict[str, Any]) -> Awaitable[ProviderReply]:
         if self.config.stream:
             body["stream"] = True
         return self._transport.post(
@@ -170,40 +170,41 @@ class OpenAIModel(Model):
             observer=self.observer,
         )
 
-    def _read(self, answer: Answer, convert: Any, gather: type[ChatStream] | type[ResponsesStream]) -> Response:
-        if answer.status != 200:
-            return self._refused(answer)
+    def _read(self, reply: ProviderReply, convert: Any, joiner: type[ChatStream] | type[ResponsesStream]) -> Response:
+        if reply.status != 200:
+            return self._refused(reply)
         try:
-            data = _gathered(answer.content, gather()) if self.config.stream else orjson.loads(answer.content)
+            data = _joined_stream(reply.content, joiner()) if self.config.stream else orjson.loads(reply.content)
             response: Response = convert(data)
         except orjson.JSONDecodeError as error:
-            raise Failure("bad_response", f"{self.name} sent no JSON: {self._message(answer.content)}") from error
-        except Failure as error:  # which quotes what was sent, cut short
+            raise Failure("bad_response", f"{self.name} did not send JSON: {self._message(reply.content)}") from error
+        except Failure as error:  # its cause may quote a truncated key
             raise Failure(error.kind, self._clean(without_half(error.cause, self._key))) from None
         status = response.data.get("status")
         if status not in _ANSWERED or (not response.output and response.data.get("error")):
             fault = response.data.get("error")
-            told = f": {self._clean(str(fault))[:300]}" if fault else ""
-            raise Failure("bad_response", f"{self.name} has no answer, its status is {status!s:.60}{told}")
+            cause = f": {self._clean(str(fault))[:300]}" if fault else ""
+            raise Failure("bad_response", f"{self.name} sent no answer: its status is {status!s:.60}{cause}")
         if response.tokens is not None and response.tokens.policy_version is None:
             response.tokens.policy_version = self.config.policy_version
-        response.waited = answer.waited
+        response.waited = reply.waited
         return response
 
-    def _refused(self, answer: Answer) -> Response:
-        said = self._message(answer.content)
-        if answer.status in (400, 413):
-            error = _error(answer.content)
-            told = f"{said} {error.get('code')} {error.get('type')}" if isinstance(error, dict) else said
-            if any(words in told.lower() for words in _TOO_LONG):
+    def _refused(self, reply: ProviderReply) -> Response:
+        message = self._message(reply.content)
+        if reply.status in (400, 413):
+            error = _error(reply.content)
+            text = f"{message} {error.get('code')} {error.get('type')}" if isinstance(error, dict) else message
+            if any(words in text.lower() for words in _TOO_LONG):
                 cut = {"reason": "max_output_tokens"}
-                return Response.of(model=self.config.model, status="incomplete", incomplete_details=cut, note=said)
-        if answer.location and 300 <= answer.status < 400:
-            said = f"it is now at {self._clean(shown_url(' '.join(answer.location.split())))[:200]} {said}".rstrip()
-        raise Failure(f"http_{answer.status}", f"{self.name} answered {answer.status}: {said}")
+                return Response.of(model=self.config.model, status="incomplete", incomplete_details=cut, note=message)
+        if reply.location and 300 <= reply.status < 400:
+            url = self._clean(shown_url(" ".join(reply.location.split())))[:200]
+            message = f"redirected to {url} {message}".rstrip()
+        raise Failure(f"http_{reply.status}", f"{self.name} answered {reply.status}: {message}")
 
     def _message(self, content: bytes) -> str:
-        """What the provider said, in one short line and without our key."""
+        """The provider's error message, in one short line and without our key."""
         error = _error(content)
         if isinstance(error, dict):
             error = error.get("message")
@@ -213,16 +214,16 @@ class OpenAIModel(Model):
     def _clean(self, text: str) -> str:
         return without_keys(redacted(text, self._key, *self._sent))
 
-    def _no_route(self, answer: Answer) -> bool:
-        """Whether an answer says that the route is unknown, and not that the model is."""
-        if answer.status == 200:
-            return _UNEXPECTED in answer.content[:120]
-        if answer.status not in (404, 405, 501):
+    def _no_route(self, reply: ProviderReply) -> bool:
+        """Whether a reply says that the route is unknown (and not that the model is unknown)."""
+        if reply.status == 200:
+            return _UNKNOWN_ROUTE in reply.content[:120]
+        if reply.status not in (404, 405, 501):
             return False
-        said = answer.content.decode("utf-8", "replace").lower()
-        for url in map(urlsplit, self._urls()):  # which many quote, and which may have a model in it
-            said = said.replace(url.netloc.lower(), "").replace(url.path.rstrip("/").lower(), "")
-        return "model" not in said
+        text = reply.content.decode("utf-8", "replace").lower()
+        for url in map(urlsplit, self._urls()):  # a 404 page may quote the URL, which may contain "model"
+            text = text.replace(url.netloc.lower(), "").replace(url.path.rstrip("/").lower(), "")
+        return "model" not in text
 
 
 def _from_responses(data: Any) -> Response:
@@ -232,8 +233,8 @@ def _from_responses(data: Any) -> Response:
     return response
 
 
-def _gathered(content: bytes, stream: ChatStream | ResponsesStream) -> Any:
-    """The whole answer out of the pieces it was sent in; a server that does not stream sent it whole."""
+def _joined_stream(content: bytes, stream: ChatStream | ResponsesStream) -> Any:
+    """Join a streamed answer. A server that does not stream sends the answer as one JSON object."""
     if content.lstrip()[:1] == b"{":
         return orjson.loads(content)
     parser = EventParser()
@@ -243,7 +244,7 @@ def _gathered(content: bytes, stream: ChatStream | ResponsesStream) -> Any:
 
 
 def _error(content: bytes) -> Any:
-    """What an answer holds under `error`; None where it holds nothing of the kind."""
+    """The `error` field of a reply; None if it has none."""
     try:
         data = orjson.loads(content)
     except orjson.JSONDecodeError:

@@ -1,9 +1,9 @@
-"""Several endpoints that serve the same model: who gets the next request.
+"""Several endpoints that serve the same model: which endpoint gets the next request.
 
-A rollout keeps its endpoint, so that prefix caches hit. A new one goes where the least is outstanding, weighed by
-how slowly an endpoint has been answering: with fixed work in flight, a slow endpoint that got its equal share would
-slow everything down. An endpoint that cannot be reached is left alone for a while, longer each time, and then tried
-with one request. A pure state machine: time comes in as an argument, nothing is awaited.
+A rollout keeps its endpoint, so that prefix caches hit. A new rollout goes to the endpoint with the fewest outstanding
+requests, weighted by latency: with a fixed number of requests in flight, an equal share for a slow endpoint would slow
+down the run. An unreachable endpoint is skipped for 1 to 30 s, longer each time, then probed with one request. The pool
+is a pure state machine: the time is an argument, and nothing is awaited.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ from typing import Any
 
 from ludus.runtime.urls import shown_url
 
-FIRST_REST, LONGEST_REST = 1.0, 30.0
-MEMORY = 0.2
+FIRST_SKIP, LONGEST_SKIP = 1.0, 30.0
+LATENCY_WEIGHT = 0.2
 
 
 class Endpoint:
-    """One server, and what is known of it."""
+    """One server and its statistics."""
 
-    __slots__ = ("addresses", "downs", "failed", "latency", "name", "outstanding", "rests_until", "served", "url")
+    __slots__ = ("addresses", "failed", "latency", "name", "outages", "outstanding", "served", "skipped_until", "url")
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.name = shown_url(url)
-        self.addresses: dict[str, Any] = {}  # of the routes behind it, parsed once
+        self.addresses: dict[str, Any] = {}  # the parsed URL of each route
         self.outstanding = 0
         self.served = 0
         self.failed = 0
         self.latency: float | None = None
-        self.downs = 0
-        self.rests_until = 0.0
+        self.outages = 0
+        self.skipped_until = 0.0
 
     def available(self, now: float) -> bool:
-        """Whether a request may go there: it is well, or it has rested and nobody is trying it just now."""
-        return self.downs == 0 or (now >= self.rests_until and self.outstanding == 0)
+        """Whether a request may go there: it is up, or its skip time is over and no probe is in flight."""
+        return self.outages == 0 or (now >= self.skipped_until and self.outstanding == 0)
 
 
 class Pool:
-    """Chooses endpoints. Each `take` is followed by one `answered`, `failed` or `unreachable`."""
+    """Chooses endpoints. Call `answered`, `failed` or `unreachable` once for each `take`."""
 
     def __init__(self, urls: list[str]) -> None:
         self.endpoints = [Endpoint(url) for url in urls]
-        self._homes: dict[str, Endpoint] = {}
+        self._endpoint_of: dict[str, Endpoint] = {}
         self._only = self.endpoints[0] if len(urls) == 1 else None
 
     def take(self, session: str | None, now: float) -> Endpoint:
@@ -50,44 +50,44 @@ class Pool:
         if self._only is not None:
             self._only.outstanding += 1
             return self._only
-        home = self._homes.get(session) if session is not None else None
+        home = self._endpoint_of.get(session) if session is not None else None
         if home is None or not home.available(now):
             home = self._best(now)
             if session is not None:
-                self._homes[session] = home
+                self._endpoint_of[session] = home
         home.outstanding += 1
         return home
 
     def answered(self, endpoint: Endpoint, seconds: float) -> None:
-        """A request was answered, with whatever status: the endpoint is alive."""
+        """Record an answer. Any status shows that the endpoint is up."""
         endpoint.outstanding -= 1
         endpoint.served += 1
-        endpoint.downs = 0
+        endpoint.outages = 0
         before = endpoint.latency
-        endpoint.latency = seconds if before is None else before + MEMORY * (seconds - before)
+        endpoint.latency = seconds if before is None else before + LATENCY_WEIGHT * (seconds - before)
 
     def failed(self, endpoint: Endpoint) -> None:
-        """A request ended without an answer, which says nothing about the endpoint (it was cancelled)."""
+        """Record a request without an answer that is no evidence against the endpoint, such as a cancelled one."""
         endpoint.outstanding -= 1
 
     def unreachable(self, endpoint: Endpoint, now: float) -> None:
-        """The endpoint refused or dropped a request: let it rest."""
+        """Record that the endpoint refused a request or timed out, and skip the endpoint for a while."""
         endpoint.outstanding -= 1
         endpoint.failed += 1
-        if now >= endpoint.rests_until:  # requests that were in flight together tell of one and the same fall
-            endpoint.downs += 1
-            endpoint.rests_until = now + min(LONGEST_REST, FIRST_REST * 2 ** (endpoint.downs - 1))
+        if now >= endpoint.skipped_until:  # concurrent failures count as one
+            endpoint.outages += 1
+            endpoint.skipped_until = now + min(LONGEST_SKIP, FIRST_SKIP * 2 ** (endpoint.outages - 1))
 
     def others_available(self, endpoint: Endpoint, now: float) -> bool:
-        """Whether a request that failed here could go elsewhere at once."""
+        """Whether another endpoint can take a request that failed here."""
         return any(other is not endpoint and other.available(now) for other in self.endpoints)
 
     def forget(self, session: str) -> None:
-        """A rollout is over."""
-        self._homes.pop(session, None)
+        """Forget the endpoint of a finished rollout."""
+        self._endpoint_of.pop(session, None)
 
     def stats(self) -> list[dict[str, Any]]:
-        """What is known of each endpoint."""
+        """The statistics of each endpoint."""
         return [
             {
                 "url": each.name,
@@ -95,21 +95,21 @@ class Pool:
                 "failed": each.failed,
                 "outstanding": each.outstanding,
                 "latency": each.latency,
-                "resting": each.downs > 0,
+                "resting": each.outages > 0,
             }
             for each in self.endpoints
         ]
 
     def _best(self, now: float) -> Endpoint:
         ready = [endpoint for endpoint in self.endpoints if endpoint.available(now)]
-        if not ready:  # all are down: the one whose rest ends first may as well be asked
-            return min(self.endpoints, key=lambda endpoint: endpoint.rests_until)
+        if not ready:  # all are down: take the one whose skip time ends first
+            return min(self.endpoints, key=lambda endpoint: endpoint.skipped_until)
         known = [endpoint.latency for endpoint in ready if endpoint.latency is not None]
-        usual = min(known, default=1.0)
-        return min(ready, key=lambda each: _cost(each, usual))
+        fastest = min(known, default=1.0)
+        return min(ready, key=lambda each: _cost(each, fastest))
 
 
-def _cost(endpoint: Endpoint, usual: float) -> float:
-    """How unwelcome one more request is. The square keeps a slow endpoint's share of what is in flight small."""
-    slowness = max(endpoint.latency or usual, 1e-6) / max(usual, 1e-6)
+def _cost(endpoint: Endpoint, fastest: float) -> float:
+    """The cost of one more request. Squaring the slowness keeps few requests in flight at a slow endpoint."""
+    slowness = max(endpoint.latency or fastest, 1e-6) / max(fastest, 1e-6)
     return (endpoint.outstanding + 1) * slowness * slowness

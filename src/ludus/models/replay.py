@@ -1,4 +1,4 @@
-"""The answers of a recorded collection, given again item for item: to try a verifier or an agent without a model."""
+"""Replays the answers of a recorded collection, to test a verifier or an agent without a model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ludus.tokens import Tokens
 
 
 class ReplayModel(Model):
-    """`replay:FILE` or `replay:FOLDER`. A request is answered by the rollout of the same id, at the same turn.
+    """`replay:FILE` or `replay:FOLDER`. The answer comes from the recorded rollout with the same id, at the same turn.
 
-    Only where each rollout stands in the file is kept in memory.
+    Memory holds the file offset of each rollout, and the rollouts that are being replayed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,14 +33,14 @@ class ReplayModel(Model):
         self._open: dict[str, dict[str, Any]] = {}
 
     async def respond(self, request: Request) -> Response:
-        """The recorded answer at this turn."""
+        """Return the recorded answer of this turn."""
         session = request.session or ""
         row = self._open.get(session)
         if row is None:
             row = self._open[session] = self._read(session)
         calls = row.get("model_calls") or []
         if request.turn >= len(calls):
-            raise Failure("no_recording", f"{self.name} has {len(calls)} answers for {session}, not {request.turn + 1}")
+            raise Failure("no_recording", f"{self.name} has only {len(calls)} answers for rollout {session}")
         items = answers(row)[request.turn]
         response = row["response"]
         fields = {key: value for key, value in response.items() if key not in ("output", "usage")}
@@ -49,7 +49,7 @@ class ReplayModel(Model):
         return Response({**fields, "output": items}, _tokens(calls, request.turn))
 
     def forget(self, session: str) -> None:
-        """A rollout is over."""
+        """Forget a finished rollout."""
         self._open.pop(session, None)
 
     def _index(self) -> None:
@@ -70,18 +70,18 @@ class ReplayModel(Model):
 
 
 def answers(row: dict[str, Any]) -> list[list[Item]]:
-    """What the model wrote in each of its calls, without what tools and users said between them."""
+    """The items that the model wrote in each of its calls, without the tool outputs and user messages between them."""
     rest: list[Item] = list(row["response"]["output"])
     found: list[list[Item]] = []
     for call in row.get("model_calls") or []:
-        while rest and _not_the_models(rest[0]):
+        while rest and _is_input(rest[0]):
             rest.pop(0)
         found.append(rest[: call["items"]])
         del rest[: call["items"]]
     return found
 
 
-def _not_the_models(item: Item) -> bool:
+def _is_input(item: Item) -> bool:
     kind = str(item.get("type") or "message")
     return kind.endswith("_output") or (kind == "message" and item.get("role", "assistant") != "assistant")
 

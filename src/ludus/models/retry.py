@@ -1,4 +1,4 @@
-"""When to try again, and after how long: pure rules, so that they can be tested without waiting."""
+"""Rules for retries: which errors are retried, how often, and after what pause."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-#: Statuses that say "later", and the budget each belongs to.
+#: HTTP statuses that are retried, and the retry budget of each.
 LATER = {
     408: "server",
     425: "server",
@@ -20,10 +20,10 @@ LATER = {
 
 
 class Retries(BaseModel):
-    """How often one call is tried again, by what went wrong, and how the pauses grow.
+    """How often one call is retried for each kind of error, and how the pauses grow.
 
-    `fresh` counts connections that were dropped before the first byte of an answer, which happens with every server
-    that closes idle connections; those are tried again without a pause.
+    `fresh` is for connections that were dropped before the first byte of an answer, as every server does that closes
+    idle connections. Those retries have no pause.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -35,16 +35,16 @@ class Retries(BaseModel):
     first_pause: NonNegativeFloat = 0.5
     longest_pause: PositiveFloat = 60.0
 
-    def pause(self, kind: str, tries: int, told: float | None, left: float) -> float | None:
+    def pause(self, kind: str, tries: int, retry_after: float | None, left: float) -> float | None:
         """Seconds to wait before the next try of a call that failed `tries` times as `kind`; None to give up.
 
-        `told` is what the server asked for (Retry-After), `left` is the time until the call's deadline. A pause
-        that would outlast the deadline is not begun: the failure is told as it is, not as a timeout.
+        `retry_after` is the pause that the server asked for, `left` is the time until the call's deadline. A pause past
+        the deadline is not started, so that the call ends with its own failure and not with a timeout.
         """
         if tries > getattr(self, kind):
             return None
         if kind == "fresh":
             return 0.0
         grown = min(self.longest_pause, self.first_pause * 2 ** (tries - 1))
-        seconds = min(told, self.longest_pause) if told is not None else grown * random.uniform(0.5, 1.0)
+        seconds = min(retry_after, self.longest_pause) if retry_after is not None else grown * random.uniform(0.5, 1.0)
         return seconds if seconds < left else None

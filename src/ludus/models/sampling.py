@@ -1,4 +1,4 @@
-"""How a request wants its answer sampled, as the models in this process read it: what a row says is checked here."""
+"""The sampling settings of a request, checked, for models that run in this process."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ _HUGE = 2**64
 
 
 class Sampling(NamedTuple):
-    """The settings of one request. Without a seed, each sample is another."""
+    """The sampling settings of one request. Without a seed, each answer is different."""
 
     temperature: float
     top_p: float
-    most: int
+    max_tokens: int
     seed: int | None
     stops: list[str]
 
 
 def sampling_of(request: Request, config: Any) -> Sampling:
-    """What a request says, and the model's settings where it does not. A value of the wrong kind is a `bad_request`."""
-    said = {key: value for key, value in request.params.items() if value is not None}
-    stop = said.get("stop", [])
+    """The settings of a request, with the model's as defaults. A value of the wrong type is a `bad_request`."""
+    given = {key: value for key, value in request.params.items() if value is not None}
+    stop = given.get("stop", [])
     stops = [stop] if isinstance(stop, str) else stop
     if not isinstance(stops, list) or not all(isinstance(each, str) for each in stops):
         raise Failure("bad_request", f"stop must be a text or a list of texts, not {stop!r:.40}")
-    stops = [each for each in stops if each]  # "" would end any answer
-    if said.get("parallel_tool_calls") is False and chatml.offered_tools(said):
+    stops = [each for each in stops if each]  # "" would end every answer at once
+    if given.get("parallel_tool_calls") is False and chatml.offered_tools(given):
         stops.append(chatml.CALL_END)
     return Sampling(
-        temperature=_number(said, "temperature", config.temperature),
-        top_p=_number(said, "top_p", config.top_p),
-        most=max(1, int(_number(said, "max_output_tokens", config.max_output_tokens))),
-        seed=int(_number(said, "seed", 0)) if "seed" in said else request.seed,
+        temperature=_number(given, "temperature", config.temperature),
+        top_p=_number(given, "top_p", config.top_p),
+        max_tokens=max(1, int(_number(given, "max_output_tokens", config.max_output_tokens))),
+        seed=int(_number(given, "seed", 0)) if "seed" in given else request.seed,
         stops=stops,
     )
 
 
-def _number(said: dict[str, Any], key: str, default: float) -> float:
-    value = said.get(key, default)
+def _number(given: dict[str, Any], key: str, default: float) -> float:
+    value = given.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _HUGE:
         raise Failure("bad_request", f"{key} must be a number, not {value!r:.40}")
     return value

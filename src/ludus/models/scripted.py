@@ -1,9 +1,9 @@
-"""Fixed answers, for tests and demos: what the model says is decided by a function or a file.
+"""A model with fixed answers from a file or a function, for tests and demos.
 
-A script is a list of turns, played in order by every rollout; the last one repeats. A turn is a text, or a mapping
+A script is a list of turns. Every rollout plays them in order and repeats the last one. A turn is a text, or a mapping
 with any of `text`, `reasoning`, `call` with `arguments`, `calls`, `items` (raw), `incomplete` (a reason), `delay`
-(seconds) and `error` (`{kind: ..., cause: ...}`). Entries with `turns` are rules: the first whose `when` stands in
-the last user message is played.
+(seconds) and `error` (`{kind: ..., cause: ...}`). An entry with `turns` is a rule: the first rule whose `when` is part
+of the last user message is played.
 
     - when: capital of France
       turns:
@@ -32,11 +32,11 @@ from ludus.runtime.imports import import_named
 from ludus.runtime.settings import read_yaml
 
 Script = list[Any]
-Answer = Callable[[Request], Any]
-_TEXT = (str, int, float, date)  # a number or a date in a file is meant as the text that it is written with
+RespondFunction = Callable[[Request], Any]
+_TEXT = (str, int, float, date)  # YAML parses unquoted numbers and dates, but they are meant as text
 _LIST = (list, tuple)
 
-#: What each key of a turn must be, in words, and whether a value is that.
+#: For each key of a turn: the expected value in words, and a check of a value.
 _TURN_KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "text": ("a text", lambda value: isinstance(value, _TEXT)),
     "reasoning": ("a text", lambda value: isinstance(value, _TEXT)),
@@ -48,7 +48,7 @@ _TURN_KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "delay": ("a number of seconds", lambda value: isinstance(value, int | float) and value >= 0),
     "error": ("written {kind: ..., cause: ...}", lambda value: isinstance(value, dict)),
 }
-_WRITE_IT = "Write it as scripted:FILE or scripted:module:function"
+_HINT = "Write it as scripted:FILE or scripted:module:function"
 
 
 class ScriptedModel(Model):
@@ -58,7 +58,7 @@ class ScriptedModel(Model):
     ScriptedModel(lambda request: f"turn {request.turn}")
     """
 
-    def __init__(self, script: Script | Answer, name: str = "scripted") -> None:
+    def __init__(self, script: Script | RespondFunction, name: str = "scripted") -> None:
         self.name = name
         self.config = self.Config()
         self._answer = script if callable(script) else _player(script, name)
@@ -68,22 +68,22 @@ class ScriptedModel(Model):
         """`FILE` (YAML or JSONL) or `module:function`."""
         module_name, _, function = source.partition(":")
         if not module_name:
-            raise UserError("scripted names no script", _WRITE_IT)
+            raise UserError("scripted names no script", _HINT)
         name = f"scripted:{source}"
         if Path(source).suffix in (".yaml", ".yml", ".json", ".jsonl"):
             return cls(_read(Path(source)), name)
         try:
             if "" not in sys.path and str(Path.cwd()) not in sys.path:
-                sys.path.insert(0, str(Path.cwd()))  # a command line tool does not look beside itself otherwise
+                sys.path.insert(0, str(Path.cwd()))  # a console script does not import from the working directory
             found = getattr(import_named(module_name), function or "respond")
         except (ModuleNotFoundError, AttributeError) as error:
-            raise UserError(f"cannot load {name}: {error}", _WRITE_IT) from error
+            raise UserError(f"cannot load {name}: {error}", _HINT) from error
         if not callable(found):
-            raise UserError(f"cannot load {name}: {function or 'respond'} is not a function", _WRITE_IT)
+            raise UserError(f"cannot load {name}: {function or 'respond'} is not a function", _HINT)
         return cls(found, name)
 
     async def respond(self, request: Request) -> Response:
-        """Play the turn that the script has for this request."""
+        """Play the turn of the script for this request."""
         answer = self._answer(request)
         if inspect.isawaitable(answer):
             answer = await answer
@@ -95,7 +95,7 @@ class ScriptedModel(Model):
         if delay := turn.get("delay"):
             await asyncio.sleep(delay)
         if error := turn.get("error"):
-            raise Failure(str(error.get("kind", "crash")), str(error.get("cause", "the script says so")))
+            raise Failure(str(error.get("kind", "crash")), str(error.get("cause", "the script raised this error")))
         fields: dict[str, Any] = {}
         if reason := turn.get("incomplete"):
             fields = {"status": "incomplete", "incomplete_details": {"reason": reason}}
@@ -117,7 +117,7 @@ def _items(turn: dict[str, Any], number: int) -> list[Item]:
 
 
 def _problem(turn: Any) -> str | None:
-    """What is wrong with a turn, and what it may be; None where it can be played."""
+    """What is wrong with a turn, and what is allowed; None if it is valid."""
     if isinstance(turn, _TEXT):
         return None
     if not isinstance(turn, dict):
@@ -125,8 +125,8 @@ def _problem(turn: Any) -> str | None:
     for key, value in turn.items():
         if key not in _TURN_KEYS:
             return f"a turn has no key {key}. Known: {', '.join(sorted(_TURN_KEYS))}"
-        wanted, fits = _TURN_KEYS[key]
-        if value is not None and not fits(value):  # null is left out
+        wanted, is_valid = _TURN_KEYS[key]
+        if value is not None and not is_valid(value):  # null means unset
             return f"{key} must be {wanted}, not {value!r:.60}"
     return None
 
@@ -135,7 +135,7 @@ def _are_calls(value: Any) -> bool:
     return isinstance(value, _LIST) and all(isinstance(it, dict) and isinstance(it.get("name"), str) for it in value)
 
 
-def _player(script: Script, name: str) -> Answer:
+def _player(script: Script, name: str) -> RespondFunction:
     if not script:
         raise UserError(f"{name} is empty", "A script holds at least one turn")
     ruled = [isinstance(entry, dict) and "turns" in entry for entry in script]
@@ -144,7 +144,7 @@ def _player(script: Script, name: str) -> Answer:
     rules = script if ruled[0] else [{"turns": script}]
     for rule in rules:
         if not isinstance(rule["turns"], list) or not rule["turns"]:
-            raise UserError(f"{name}: the turns of a rule are no list of turns: {rule['turns']!r:.80}", "Write [TURN]")
+            raise UserError(f"{name}: turns must be a list of turns, not {rule['turns']!r:.80}", "Write turns: [TURN]")
         if unknown := rule.keys() - {"when", "turns"}:
             raise UserError(f"{name}: a rule has no key {min(map(str, unknown))}", "Known: turns, when")
         if not isinstance(rule.get("when", ""), _TEXT):

@@ -1,4 +1,4 @@
-"""A model's answer as the events in which the Responses API streams one."""
+"""A model's answer as the stream events of the Responses API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ludus.model import Model, Request
 async def stream(model: Model, request: Request) -> AsyncIterator[dict[str, Any]]:
     """Ask any model and yield its answer as streaming events, from `response.created` to `response.completed`.
 
-    The answer is whole before the first event: what is verified and recorded must not depend on who was listening.
+    The answer is complete before the first event, so a reader that disconnects does not change the recorded answer.
 
     async for event in stream(model, Request("Hello")):
         print(event["type"])

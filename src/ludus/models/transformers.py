@@ -1,18 +1,17 @@
 """A Hugging Face model in this process: a trainer's live weights are the policy, without a server.
 
-Requests that arrive together are decoded as one batch on a thread; what arrives meanwhile joins the next batch. What
-it promises:
+Requests that arrive together are decoded as one batch on a thread; later requests join the next batch. Guarantees:
 
-- `prompt_ids` are the very ids the model was given and `generated_ids` all that it wrote: with its end token when it
-  ended by itself, with the stop string when it met one. A later call of a rollout repeats them id for id wherever the
-  chat template repeats their text, so that a rollout is one training sequence.
-- `logprobs` are the log softmax of the model's raw logits, before temperature and top_p. Nothing else of the model's
-  own generation settings (penalties, suppressed tokens) applies.
-- `policy_version` is read when a batch starts, and the weights need not change under a batch: `async with paused()`.
+- `prompt_ids` are exactly the ids of the prompt. `generated_ids` are all generated ids, including the end token and the
+  stop string, if any. A later call of a rollout repeats them id for id if the chat template repeats their text, so that
+  a rollout is one training sequence.
+- `logprobs` are the log softmax of the model's raw logits, before temperature and top_p. The model's other generation
+  settings (penalties, suppressed tokens) are ignored.
+- `policy_version` is read when a batch starts. Update the weights inside `async with paused()`, between two batches.
 - A prompt that does not fit the context is an incomplete response without output, not a failure.
-- A request with a seed gives the same text whatever shares its batch, as far as the rounding of sums allows: in 32 bits
-  it hardly ever tips a sample, in 16 bits it often does. Each turn of a rollout draws numbers of its own.
-- Calls are read where they are written as `<tool_call>`. A call cannot be forced.
+- The text of a request with a seed does not depend on its batch, except for the rounding of sums: in 32 bits it rarely
+  changes a sampled token, in 16 bits often. Each turn of a rollout has its own random numbers.
+- Tool calls in `<tool_call>` tags are parsed. A call cannot be forced.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from ludus.errors import Failure, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
 from ludus.models.sampling import sampling_of
-from ludus.models.transformers_batch import Ask, Batches
+from ludus.models.transformers_batch import BatchedRequest, Batches
 from ludus.models.transformers_load import end_ids, library, load
 from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
 from ludus.response import Item, Response
@@ -57,9 +56,9 @@ class TransformersModel(Model):
     """
 
     class Config(ModelConfig):
-        """`path` is a folder, a GGUF file or a name on the Hub. `context` left out is what the model was made for.
+        """`path` is a folder, a GGUF file or a name on the Hub. `context` defaults to the model's own limit.
 
-        A batch starts `batch_wait_ms` after its first request. The last three apply where a request does not say.
+        A batch starts `batch_wait_ms` after its first request. The last three are defaults for requests without them.
         """
 
         path: str = ""
@@ -91,7 +90,7 @@ class TransformersModel(Model):
         library("transformers")
         self._given = (model, tokenizer) if model is not None else None
         self.name = Path(self.config.path or getattr(model, "name_or_path", "") or type(model).__name__).name
-        #: What tokens say of the weights that wrote them: set it with every update.
+        #: Recorded with the tokens of every answer: set it with every update of the weights.
         self.policy_version = self.name if policy_version is None else policy_version
         self.concurrency = self.config.max_batch
         self._batches = Batches(self._generate, self.config.max_batch, self.config.batch_wait_ms / 1000)
@@ -99,25 +98,25 @@ class TransformersModel(Model):
         self._counts = {"batches": 0, "requests": 0, "output_tokens": 0, "seconds": 0.0}
 
     async def start(self) -> None:
-        """Load the weights, unless they were given, and take requests."""
+        """Load the weights, unless they were passed in, and accept requests."""
         self._model, tokenizer = self._given or await in_thread(
             load, self.config.path, self.config.gguf_file, self.config.dtype, self.config.device
         )
         self._prompts = Prompts(tokenizer, self.config.chat_template_kwargs)
         self._ends = self._prompts.end_ids() | end_ids(self._model)
-        made_for = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
-        self._context: int = self.config.context or made_for or _UNBOUNDED
+        model_context = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        self._context: int = self.config.context or model_context or _UNBOUNDED
         self._batches.start()
 
     async def stop(self) -> None:
-        """Let go of the weights. Requests still running end in a failure."""
+        """Release the weights. Running requests fail."""
         await self._batches.stop()
         self._model = None
 
     async def respond(self, request: Request) -> Response:
-        """Answer one request, together with others that come at the same time."""
+        """Answer one request, in a batch with others that arrive at the same time."""
         if forced := chatml.forced_tools(request.params):
-            raise Failure("unsupported", f"this model cannot be made to call {forced[0]['name']}")
+            raise Failure("unsupported", f"tool_choice cannot force a call to {forced[0]['name']} on this model")
         began = time.perf_counter()
         response = await self._batches.answer(request)
         if self.observer is not None:
@@ -125,7 +124,7 @@ class TransformersModel(Model):
         return response
 
     def paused(self) -> AbstractAsyncContextManager[None]:
-        """A time between two batches, to change the weights and `policy_version` in. Requests wait meanwhile.
+        """Pause between two batches, to update the weights and `policy_version`. Requests wait meanwhile.
 
         async with model.paused():
             optimizer.step()
@@ -134,77 +133,77 @@ class TransformersModel(Model):
         return self._batches.paused()
 
     def forget(self, session: str) -> None:
-        """A rollout is over: what it wrote need not be remembered."""
+        """Forget the texts of a finished rollout."""
         self._written.pop(session, None)
 
     def stats(self) -> dict[str, Any]:
-        """Batches, the requests in them, what was written and the seconds that took."""
+        """Counts of batches, requests and generated tokens, and the seconds spent."""
         return {**self._counts, "seconds": round(self._counts["seconds"], 3)}
 
-    def _generate(self, batch: list[Ask]) -> None:
-        """Answer a batch, each request as soon as it ends. Blocks."""
+    def _generate(self, batch: list[BatchedRequest]) -> None:
+        """Answer a batch, each request as soon as its row is complete. Blocks."""
         from ludus.models.transformers_decode import decode
 
-        began, version = time.perf_counter(), str(self.policy_version)
+        started, version = time.perf_counter(), str(self.policy_version)
         self._counts["batches"] += 1
         self._counts["requests"] += len(batch)
-        writing: dict[Row, _Prepared] = {}
+        unfinished: dict[Row, _Prepared] = {}
 
         def finish(row: Row) -> None:
-            prepared = writing.pop(row)
+            prepared = unfinished.pop(row)
             self._counts["output_tokens"] += len(row.generated)
-            if not prepared.ask.left:
-                prepared.ask.settle(_attempt(self._answer, prepared, version))
+            if not prepared.queued.cancelled:
+                prepared.queued.settle(_attempt(self._answer, prepared, version))
 
-        for ask in batch:
-            prepared = _attempt(self._prepare, ask)
+        for queued in batch:
+            prepared = _attempt(self._prepare, queued)
             if isinstance(prepared, Exception):
-                ask.settle(prepared)
+                queued.settle(prepared)
             else:
-                writing[prepared.row] = prepared
-        for row in [row for row in writing if row.limit <= 0]:
+                unfinished[prepared.row] = prepared
+        for row in [row for row in unfinished if row.limit <= 0]:
             finish(row)
         try:
-            decode(self._model, list(writing), finish)
+            decode(self._model, list(unfinished), finish)
         except Exception as error:
-            for prepared in writing.values():
-                prepared.ask.settle(_failure(error))
-        self._counts["seconds"] += time.perf_counter() - began
+            for prepared in unfinished.values():
+                prepared.queued.settle(_failure(error))
+        self._counts["seconds"] += time.perf_counter() - started
 
-    def _prepare(self, ask: Ask) -> _Prepared:
+    def _prepare(self, queued: BatchedRequest) -> _Prepared:
         from ludus.models.transformers_decode import Row
 
-        request = ask.request
-        wanted = sampling_of(request, self.config)
+        request = queued.request
+        sampling = sampling_of(request, self.config)
         text = self._prompts.text(request, self._written.get(request.session or "", {}))
         prompt = self._prompts.ids(text, request.tokens)
         if not prompt:
             raise Failure("bad_request", "the chat template makes an empty prompt of this conversation")
         row = Row(
             prompt,
-            min(self._context - len(prompt), wanted.most),
-            self._halts(wanted.stops),
-            unwanted=lambda: ask.left,
-            temperature=float(wanted.temperature),
-            top_p=float(wanted.top_p),
-            random=Random() if wanted.seed is None else Random(f"{wanted.seed}:{request.turn}"),
+            min(self._context - len(prompt), sampling.max_tokens),
+            self._end_check(sampling.stops),
+            is_cancelled=lambda: queued.cancelled,
+            temperature=float(sampling.temperature),
+            top_p=float(sampling.top_p),
+            random=Random() if sampling.seed is None else Random(f"{sampling.seed}:{request.turn}"),
         )
-        return _Prepared(ask, row, text, wanted.stops)
+        return _Prepared(queued, row, text, sampling.stops)
 
-    def _halts(self, stops: list[str]) -> Callable[[list[int]], bool]:
+    def _end_check(self, stops: list[str]) -> Callable[[list[int]], bool]:
         ends, decode = self._ends, self._prompts.decode
         if not stops:
             return lambda ids: ids[-1] in ends
-        window = max(len(stop.encode()) for stop in stops) + 8  # a token may hold less than a character
+        window = max(len(stop.encode()) for stop in stops) + 8  # a token may hold only part of a character
 
-        def halts(ids: list[int]) -> bool:
+        def is_complete(ids: list[int]) -> bool:
             latest = decode(ids[-window:])
             return ids[-1] in ends or any(stop in latest for stop in stops)
 
-        return halts
+        return is_complete
 
     def _answer(self, prepared: _Prepared, version: str) -> Response:
-        request, row = prepared.ask.request, prepared.row
+        request, row = prepared.queued.request, prepared.row
         ids = row.generated
         tokens = Tokens(row.prompt, ids, row.logprobs, version)
         if not ids:
@@ -213,13 +212,13 @@ class TransformersModel(Model):
         end, stop = min(((raw.index(stop), stop) for stop in prepared.stops if stop in raw), default=(len(raw), ""))
         text = raw[:end] + (stop if stop == chatml.CALL_END else "")
         items = items_of(text, prepared.text, key=f"{request.session}:{len(request.input)}")
-        if not row.halted:
+        if not row.complete:
             items[-1]["status"] = "incomplete"
         if request.session:
             remember(self._written.setdefault(request.session, {}), len(request.input), items, raw)
             if len(self._written) > _REMEMBERED_SESSIONS:
                 self._written.popitem(last=False)
-        return self._response(tokens, items, cut=not row.halted)
+        return self._response(tokens, items, cut=not row.complete)
 
     def _response(self, tokens: Tokens, items: list[Item], *, cut: bool) -> Response:
         ids = id_array([*tokens.prompt_ids, *tokens.generated_ids])
@@ -244,16 +243,16 @@ class TransformersModel(Model):
 
 @dataclass(slots=True)
 class _Prepared:
-    """A request whose prompt is ready: its row in the batch, the text it was rendered to, and where to stop."""
+    """A request with its row in the batch, the rendered text of its prompt, and its stop strings."""
 
-    ask: Ask
+    queued: BatchedRequest
     row: Row
     text: str
     stops: list[str]
 
 
 def _attempt(work: Callable[..., T], *args: Any) -> T | Exception:
-    """What a function returns, or what it raises: one request's mistake is not its batch's."""
+    """Return the result or the exception of a function, so that one bad request does not fail its batch."""
     try:
         return work(*args)
     except Exception as error:
@@ -261,7 +260,7 @@ def _attempt(work: Callable[..., T], *args: Any) -> T | Exception:
 
 
 def _failure(error: Exception) -> Failure:
-    """Why a whole batch has no answer; every request gets an exception of its own."""
+    """A new exception for one request of a failed batch."""
     if type(error).__name__ == "OutOfMemoryError":
         return Failure("out_of_memory", f"{str(error).splitlines()[0]} Lower max_batch or max_output_tokens")
     return Failure.of(error, "model")

@@ -1,8 +1,7 @@
-"""Requests on the event loop, batches on a thread.
+"""A queue of requests on the event loop, whose batches run on a thread.
 
-What is asked within a moment is handed to `work` together; one batch runs at a time, and what is asked meanwhile waits
-for the next. The loop is never blocked, whoever waits may be cancelled, and between two batches
-everything can be paused.
+Requests that arrive within a short time are handed to `work` as one batch. One batch runs at a time, and later requests
+wait for the next. The event loop is never blocked, requests can be cancelled, and the queue pauses between two batches.
 """
 
 from __future__ import annotations
@@ -20,116 +19,116 @@ from ludus.model import Request
 from ludus.response import Response
 
 
-class Ask:
-    """A request on its way. `left` says that nobody waits for its answer any more."""
+class BatchedRequest:
+    """A queued or running request. `cancelled` says that its caller no longer waits for the answer."""
 
-    __slots__ = ("answer", "left", "request")
+    __slots__ = ("answer", "cancelled", "request")
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.left = False
+        self.cancelled = False
         self.answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
     def settle(self, result: Response | Exception) -> None:
-        """Give the answer, from any thread."""
+        """Set the answer or the exception, from any thread."""
         _settle(self.answer, result)
 
 
 class Batches:
-    """Collects up to `most` requests for `wait` seconds. `work` blocks, settles each of them, and raises nothing."""
+    """Collects up to `size` requests for `wait` seconds. `work` blocks, settles each of them, and raises nothing."""
 
-    def __init__(self, work: Callable[[list[Ask]], None], most: int, wait: float) -> None:
-        self._work, self._most, self._wait = work, most, wait
-        self._guard, self._pauses, self._running = threading.Lock(), 0, False
+    def __init__(self, work: Callable[[list[BatchedRequest]], None], size: int, wait: float) -> None:
+        self._work, self._size, self._wait = work, size, wait
+        self._lock, self._pauses, self._running = threading.Lock(), 0, False
         self._serving: asyncio.Task[None] | None = None
-        self._waiting: deque[Ask] = deque()
-        self._news: list[asyncio.Future[None]] = []
+        self._waiting: deque[BatchedRequest] = deque()
+        self._wakeups: list[asyncio.Future[None]] = []
 
     def start(self) -> None:
-        """Take requests on the event loop that is running."""
+        """Accept requests on the running event loop."""
         self._waiting.clear()
         self._arrived = asyncio.Event()
-        # A thread of its own: torch gives every thread that it meets helpers of theirs.
-        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        threading.Thread(target=_work_off, args=(self._inbox,), name="ludus-batches", daemon=True).start()
+        # A dedicated thread: torch starts a pool of worker threads for every thread that calls it.
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=_run_jobs, args=(self._jobs,), name="ludus-batches", daemon=True).start()
         self._serving = asyncio.create_task(self._serve())
 
     async def stop(self) -> None:
-        """Take no more, and wait until the batch that runs has noticed. Requests without an answer fail."""
+        """Accept no more requests, cancel the running batch and wait for it. Unanswered requests fail."""
         serving, self._serving = self._serving, None
         if serving is not None:
             serving.cancel()
             await asyncio.wait({serving})
-            self._inbox.put(None)
+            self._jobs.put(None)
 
     async def answer(self, request: Request) -> Response:
-        """The answer to a request, out of the next batch. If it is cancelled, its batch goes on without it."""
+        """Answer a request in the next batch. If it is cancelled, its batch continues without it."""
         if self._serving is None:
             raise RuntimeError("this model answers only between start() and stop(), or inside `async with`")
-        ask = Ask(request)
-        self._waiting.append(ask)
+        queued = BatchedRequest(request)
+        self._waiting.append(queued)
         self._arrived.set()
         try:
-            return await ask.answer
+            return await queued.answer
         finally:
-            ask.left = True
+            queued.cancelled = True
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """While no batch runs and none starts. It may be awaited on any event loop."""
-        with self._guard:
+        """A context in which no batch runs or starts. It works on any event loop."""
+        with self._lock:
             self._pauses += 1
         try:
             await self._until(lambda: not self._running)
             yield
         finally:
-            with self._guard:
+            with self._lock:
                 self._pauses -= 1
             self._wake()
 
     async def _serve(self) -> None:
-        batch: list[Ask] = []
+        batch: list[BatchedRequest] = []
         try:
             while True:
                 await self._arrived.wait()
-                if len(self._waiting) < self._most:
+                if len(self._waiting) < self._size:
                     await asyncio.sleep(self._wait)
                 await self._until(self._begin)
                 batch = self._take()
                 await self._run(batch)
         finally:
-            for ask in (*batch, *self._waiting):
-                ask.settle(Failure("refused", "the model has stopped"))
+            for queued in (*batch, *self._waiting):
+                queued.settle(Failure("refused", "the model has stopped"))
 
     def _begin(self) -> bool:
         self._running = not self._pauses
         return self._running
 
     async def _until(self, ready: Callable[[], bool]) -> None:
-        """Wait until something is so. It is asked under the guard, so it may also make it so."""
+        """Wait until `ready()` is true. It is called under the lock, so it may also change the state."""
         while True:
-            with self._guard:
+            with self._lock:
                 if ready():
                     return
-                news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._news.append(news)
-            await news
+                wakeup: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._wakeups.append(wakeup)
+            await wakeup
 
     def _wake(self) -> None:
-        with self._guard:
-            waiting, self._news = self._news, []
-        for news in waiting:
-            _settle(news, None)
+        with self._lock:
+            wakeups, self._wakeups = self._wakeups, []
+        for wakeup in wakeups:
+            _settle(wakeup, None)
 
-    def _take(self) -> list[Ask]:
-        batch = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
+    def _take(self) -> list[BatchedRequest]:
+        batch = [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
         if not self._waiting:
             self._arrived.clear()
-        return [ask for ask in batch if not ask.left]
+        return [queued for queued in batch if not queued.cancelled]
 
-    async def _run(self, batch: list[Ask]) -> None:
-        """Work on the thread, and wait until it is through, also where this is cancelled."""
-        through: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def _run(self, batch: list[BatchedRequest]) -> None:
+        """Run a batch on the thread and wait until it ends, even if this coroutine is cancelled."""
+        finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def work() -> None:
             try:
@@ -138,25 +137,25 @@ class Batches:
             finally:
                 self._running = False
                 self._wake()
-                _settle(through, None)
+                _settle(finished, None)
 
-        self._inbox.put(work)
+        self._jobs.put(work)
         try:
-            await asyncio.shield(through)
+            await asyncio.shield(finished)
         except asyncio.CancelledError:
-            for ask in batch:
-                ask.left = True
-            await asyncio.wait({through})
+            for queued in batch:
+                queued.cancelled = True
+            await asyncio.wait({finished})
             raise
 
 
-def _work_off(inbox: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-    while (work := inbox.get()) is not None:
+def _run_jobs(jobs: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    while (work := jobs.get()) is not None:
         work()
 
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:
-    """Give a future its result or its exception, from any thread, if somebody still waits for it."""
+    """Set the result or the exception of a future, from any thread, unless it is done."""
 
     def settle() -> None:
         if future.done():
@@ -166,5 +165,5 @@ def _settle(future: asyncio.Future[Any], result: Any) -> None:
         else:
             future.set_result(result)
 
-    with suppress(RuntimeError):  # the loop is gone
+    with suppress(RuntimeError):  # the event loop is closed
         future.get_loop().call_soon_threadsafe(settle)

@@ -1,8 +1,8 @@
-"""Decoding a batch of prompts, each row with its own settings, as if it were alone.
+"""Decodes a batch of prompts, each row with its own settings and independent of the others.
 
-The loop is our own so that a batch never changes what a row means: every row has its temperature, top_p, source of
-randomness, limit and end, draws one random number a token, and leaves the batch at the step at which it ends or is no
-longer wanted. Log probabilities are those of the model's raw logits, before temperature and top_p.
+Every row has its own temperature, top_p, random generator, limit and end, and draws one random number per token. A row
+leaves the batch when it is complete, reaches its limit or is cancelled. Log probabilities are those of the model's raw
+logits, before temperature and top_p.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from typing import Any
 
 import torch
 
-_LIKELY = 1024  # a nucleus rarely has more tokens than this, and finding so few is faster than sorting all
+_NUCLEUS = 1024  # a top_p nucleus is rarely larger, and topk is faster than sorting the vocabulary
 
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """One prompt and what is written after it.
+    """One prompt and the tokens generated after it.
 
-    `halts` tells from the ids so far whether they are complete, `unwanted` whether anybody still waits for them.
+    `is_complete` says whether the generated ids are complete, `is_cancelled` whether the request was cancelled.
     """
 
     prompt: list[int]
     limit: int
-    halts: Callable[[list[int]], bool]
-    unwanted: Callable[[], bool] = lambda: False
+    is_complete: Callable[[list[int]], bool]
+    is_cancelled: Callable[[], bool] = lambda: False
     temperature: float = 1.0
     top_p: float = 1.0
     random: Random = field(default_factory=Random)
     generated: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    halted: bool = False
+    complete: bool = False
 
     def add(self, token: int, logprob: float) -> bool:
-        """Take the next token. True if it is the last."""
+        """Add the next token. Returns True if it is the last."""
         self.generated.append(token)
         self.logprobs.append(logprob)
-        self.halted = self.halts(self.generated)
-        return self.halted or len(self.generated) >= self.limit or self.unwanted()
+        self.complete = self.is_complete(self.generated)
+        return self.complete or len(self.generated) >= self.limit or self.is_cancelled()
 
 
 def decode(model: Any, rows: list[Row], done: Callable[[Row], None]) -> None:
-    """Write all rows to their ends; `done` is told of each row as it ends. Blocks."""
+    """Generate all rows, and call `done` with each row when it ends. Blocks."""
     if not rows:
         return
     with torch.no_grad(), _evaluating(model):
@@ -54,8 +54,8 @@ def decode(model: Any, rows: list[Row], done: Callable[[Row], None]) -> None:
         tokens, mask = (tensor.to(model.device) for tensor in _padded([row.prompt for row in rows]))
         while rows:
             chosen, logprobs = choose(step(tokens, mask), rows)
-            news = zip(rows, chosen.tolist(), logprobs.tolist(), strict=True)
-            ended = [row.add(token, logprob) for row, token, logprob in news]
+            new_tokens = zip(rows, chosen.tolist(), logprobs.tolist(), strict=True)
+            ended = [row.add(token, logprob) for row, token, logprob in new_tokens]
             for row, over in zip(rows, ended, strict=True):
                 if over:
                     done(row)
@@ -80,7 +80,7 @@ def choose(logits: torch.Tensor, rows: list[Row]) -> tuple[torch.Tensor, torch.T
 
 
 def _draw(logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
-    """Sample in the order of the vocabulary: logits that are rounded differently in another batch rarely tip it."""
+    """Sample in vocabulary order, so that rounding differences between batches rarely change a token."""
 
     def column(values: list[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=logits.device)[:, None]
@@ -89,16 +89,16 @@ def _draw(logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
     if any(row.top_p < 1 for row in rows):
         least = _least_likely(probabilities, column([row.top_p for row in rows]))
         probabilities = probabilities.where(probabilities >= least, 0.0)
-    reached = probabilities.cumsum(dim=-1, dtype=torch.float64)
-    total = reached[:, -1:]
-    wanted = column([row.random.random() for row in rows]) * total
-    wanted = torch.minimum(wanted, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(reached, wanted, right=True)[:, 0]
+    cumulative = probabilities.cumsum(dim=-1, dtype=torch.float64)
+    total = cumulative[:, -1:]
+    drawn = column([row.random.random() for row in rows]) * total
+    drawn = torch.minimum(drawn, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, drawn, right=True)[:, 0]
 
 
 def _least_likely(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """The probability of the last token in the nucleus, the fewest tokens that make up `top_p`; 0 where it is 1."""
-    top = probabilities.topk(min(_LIKELY, probabilities.shape[-1])).values
+    """The probability of the last token in the nucleus, the smallest set with mass `top_p`; 0 if `top_p` is 1."""
+    top = probabilities.topk(min(_NUCLEUS, probabilities.shape[-1])).values
     mass = top.cumsum(dim=-1, dtype=torch.float64)
     if bool((mass[:, -1:] < top_p).logical_and(top_p < 1).any()):
         top = probabilities.sort(descending=True).values
@@ -108,7 +108,7 @@ def _least_likely(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Ten
 
 
 class _Step:
-    """The model with its cache: new tokens in, the logits of the next out."""
+    """The model with its KV cache: takes new tokens, returns the logits of the next."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -128,13 +128,13 @@ class _Step:
         return logits
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Forget all rows but these."""
+        """Drop all other rows from the cache."""
         if len(rows):
             self._cache.batch_select_indices(rows)
 
 
 def _padded(prompts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Prompts of one width, filled up on the left with ids that the mask hides."""
+    """Prompts padded on the left to one width, and the attention mask that hides the padding."""
     width = max(map(len, prompts))
     ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -143,7 +143,7 @@ def _padded(prompts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """Without dropout, and afterwards as a trainer left it, module by module."""
+    """Evaluation mode (no dropout). Afterwards each module has its previous mode again."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

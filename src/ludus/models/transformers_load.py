@@ -1,4 +1,4 @@
-"""Weights and tokenizers of `transformers`, found where the optional extra is installed."""
+"""Loads weights and tokenizers with `transformers`, which the optional extra `train` installs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ludus.errors import UserError, missing_extra
 
 
 def library(name: str) -> Any:
-    """A library of the extra `train`."""
+    """Import a library of the extra `train`."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -20,21 +20,21 @@ def library(name: str) -> Any:
 
 
 def load(path: str, gguf_file: str | None, dtype: str, device: str) -> tuple[Any, Any]:
-    """A model and its tokenizer, from a folder, a GGUF file or a name on the Hub. Blocks."""
+    """Load a model and its tokenizer from a folder, a GGUF file or the Hub. Blocks."""
     torch, transformers = library("torch"), library("transformers")
-    source, named, plain = path, {}, {}
+    source, gguf, dequantised = path, {}, {}
     if gguf_file is None and path.endswith(".gguf"):
         source, gguf_file = str(Path(path).parent), Path(path).name
     if gguf_file is not None:
-        named = {"gguf_file": gguf_file}
-        # Weights that stay quantised can be neither trained nor saved.
-        plain = {"quantization_config": transformers.GgufConfig(dequantize=True)}
+        gguf = {"gguf_file": gguf_file}
+        # Quantised weights can be neither trained nor saved.
+        dequantised = {"quantization_config": transformers.GgufConfig(dequantize=True)}
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         with _quiet(transformers.utils.logging):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **named)
-            model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **named, **plain)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **gguf)
+            model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **gguf, **dequantised)
     except (OSError, ValueError, ImportError) as error:
         first = str(error).strip().splitlines()[0]
         raise UserError(f"transformers cannot load {path}: {first}", "Name a folder, a GGUF file or a model") from error
@@ -42,7 +42,7 @@ def load(path: str, gguf_file: str | None, dtype: str, device: str) -> tuple[Any
 
 
 def end_ids(model: Any) -> set[int]:
-    """The ids that end what a model writes, as its own settings say."""
+    """The end-of-text ids in the settings of a model."""
     found: set[int] = set()
     for settings in (model.config, getattr(model, "generation_config", None)):
         ends = getattr(settings, "eos_token_id", None)
@@ -52,7 +52,7 @@ def end_ids(model: Any) -> set[int]:
 
 @contextmanager
 def _quiet(logging: Any) -> Iterator[None]:
-    """Without the library's progress bars: the terminal may show a collection's own."""
+    """Without the library's progress bars: the terminal may show the progress of a collection."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

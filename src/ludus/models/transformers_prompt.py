@@ -1,11 +1,11 @@
-"""From a request to the ids of a prompt, through a tokenizer's own chat template, and from what was written to items.
+"""Converts a request to prompt ids with the tokenizer's chat template, and generated text to items.
 
-- The prompt is what the template says. Where its text begins with the text of the call before, the ids of that call
-  are repeated as they are and only the rest is tokenised, so a rollout stays one training sequence. Where the template
-  changes the past (it drops old thinking, say), the prompt is tokenised anew.
-- What a turn of ours looked like before it was parsed is given back to the template as it was written.
+- The template renders the text of the prompt. If the text starts with the text of the previous call, the ids of that
+  call are repeated and only the rest is tokenised, so a rollout stays one training sequence. If the template changes
+  earlier text (it may drop old thinking), the whole prompt is tokenised.
+- The template gets the model's own turns as the text that the model wrote, before parsing.
 - The text of users, systems and tools is tokenised without control tokens, so none of them can forge a turn.
-- A template that does not know tools gets them as the instructions of `chatml`.
+- For a template without tool support, the tools become instructions in the format of `chatml`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ludus.models import chatml
 from ludus.response import Item, Response, reasoning, texts_of
 from ludus.tokens import Tokens
 
-#: What a session wrote: the place and the text of a parsed turn, and the text it was parsed from.
+#: The turns of a session: index and text of a parsed turn, and the raw text that it was parsed from.
 Written = dict[tuple[int, str], str]
 
-_CUT = "\ufdd0"  # a noncharacter: no text holds it, and a text is tokenised in pieces where it stands
+_CUT = "\ufdd0"  # a Unicode noncharacter that splits a text into pieces, which are tokenised separately
 
 
 class Prompts:
-    """A tokenizer with a chat template, asked for ids and texts. Call it from one thread at a time."""
+    """A tokenizer with a chat template. Not thread-safe."""
 
     def __init__(self, tokenizer: Any, template_settings: dict[str, Any]) -> None:
         if not getattr(tokenizer, "chat_template", None):
@@ -44,36 +44,36 @@ class Prompts:
         self._special = re.compile("|".join(special)) if special else None
 
     def text(self, request: Request, written: Written) -> str:
-        """What the template makes of a request. It may hold cuts, which `ids` understands."""
+        """Render a request with the template. The text may hold cut marks for `ids`."""
         params = request.params
         tools = [_nested(tool) for tool in chatml.offered_tools(params)] if self._tools else []
         messages = list(self._messages(request.input, params, written))
         settings = {**self._settings, **(params.get("chat_template_kwargs") or {})}
-        return self._render(messages, self._harmless(tools) or None, settings, ask=True)
+        return self._render(messages, self._split_control(tools) or None, settings, ask=True)
 
     def ids(self, text: str, before: Tokens | None) -> list[int]:
-        """The ids of a prompt; they continue those of the call before where the text continues its text."""
+        """The ids of a prompt. They continue the ids of the previous call if the text continues its text."""
         pieces = text.split(_CUT)
         if before is not None:
             past = [*before.prompt_ids, *before.generated_ids]
-            said = self.decode(past)
-            if past and "".join(pieces).startswith(said):
-                first, *others = _without(pieces, len(said))
+            past_text = self.decode(past)
+            if past and "".join(pieces).startswith(past_text):
+                first, *others = _without(pieces, len(past_text))
                 return past + self._after(past[-1], first) + [id for piece in others for id in self._encode(piece)]
         return [id for piece in pieces for id in self._encode(piece)]
 
     def decode(self, ids: list[int]) -> str:
-        """The text of ids, control tokens included."""
+        """The text of ids, including control tokens."""
         text: str = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 
     def end_ids(self) -> set[int]:
-        """The ids that end a turn: the tokenizer's, and the control token that the template writes after one."""
+        """The ids that end a turn: the tokenizer's end token, and the control token after a turn in the template."""
         ends = {self._tokenizer.eos_token_id} - {None}
         turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _CUT}]
         try:
             _, found, after = self._render(turn, None, self._settings, ask=False).partition(_CUT)
-        except Failure:  # a template may want more of a conversation than this
+        except Failure:  # some templates refuse such a short conversation
             return ends
         closing = self._encode(after)[:1] if found else []
         return ends | (set(closing) & set(self._tokenizer.all_special_ids))
@@ -93,21 +93,21 @@ class Prompts:
         for turn, end in zip(turns, ends, strict=True):
             if turn.role == "assistant":
                 raw = written.get((turn.at, turn.text))
-                yield self._own(raw) if raw is not None else self._assistant(turn, items, end)
+                yield self._written_turn(raw) if raw is not None else self._turn_of_items(turn, items, end)
             elif self._tools and turn.at >= 0 and items[turn.at].get("type") == "function_call_output":
                 yield from (self._output(item) for item in items[turn.at : end] if "output" in item)
             else:
-                yield {"role": turn.role, "content": self._harmless(turn.text)}
+                yield {"role": turn.role, "content": self._split_control(turn.text)}
 
-    def _own(self, raw: str) -> dict[str, Any]:
-        """A turn as it was written. Templates that know thinking want it apart, and decide themselves what stays."""
+    def _written_turn(self, raw: str) -> dict[str, Any]:
+        """A turn of the model, as it wrote it. A template with `reasoning_content` gets the thinking separately."""
         thought, closed, rest = split_thought(raw)
         if self._reasoning and thought is not None and closed:
             return {"role": "assistant", "content": rest, "reasoning_content": thought}
         return {"role": "assistant", "content": raw}
 
-    def _assistant(self, turn: chatml.Turn, items: list[Item], end: int) -> dict[str, Any]:
-        """A turn that is known by its items alone."""
+    def _turn_of_items(self, turn: chatml.ChatmlTurn, items: list[Item], end: int) -> dict[str, Any]:
+        """An assistant turn of which only the items are known."""
         group = [item for item in items[turn.at : end] if item.get("type") != "reasoning"]
         calls = [item for item in group if item.get("type") == "function_call"] if self._tools else []
         text = chatml.assistant_text([item for item in group if not calls or item.get("type") != "function_call"])
@@ -126,29 +126,29 @@ class Prompts:
     def _output(self, item: Item) -> dict[str, Any]:
         output = item["output"]
         text = output if isinstance(output, str) else texts_of({"content": output})
-        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": self._harmless(text)}
+        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": self._split_control(text)}
 
-    def _harmless(self, value: Any) -> Any:
-        """The same value with a cut inside every control token that its texts spell."""
+    def _split_control(self, value: Any) -> Any:
+        """The same value with a cut mark inside every control token in its texts."""
         if isinstance(value, str):
             return (
                 self._special.sub(lambda found: f"{found[0][0]}{_CUT}{found[0][1:]}", value) if self._special else value
             )
         if isinstance(value, list):
-            return [self._harmless(entry) for entry in value]
-        return {key: self._harmless(entry) for key, entry in value.items()} if isinstance(value, dict) else value
+            return [self._split_control(entry) for entry in value]
+        return {key: self._split_control(entry) for key, entry in value.items()} if isinstance(value, dict) else value
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False)) if text else []
 
     def _after(self, last: int, text: str) -> list[int]:
-        """The ids of a text that follows the id `last`: some tokenizers treat the start of a text in a special way."""
+        """The ids of a text that follows the id `last`. Some tokenizers treat the start of a text differently."""
         with_last = self._encode(self.decode([last]) + text)
         return with_last[1:] if with_last[:1] == [last] else self._encode(text)
 
 
 def items_of(text: str, prompt: str, *, key: str) -> list[Item]:
-    """The thinking, messages and calls that a model wrote after a prompt; a template may open the thinking itself."""
+    """Parse generated text into thinking, messages and calls. The prompt may end with the opening think tag."""
     opened = OPENING if prompt.rstrip().endswith(OPENING) else ""
     thought, closed, rest = split_thought(opened + text)
     if thought is None:
@@ -158,14 +158,14 @@ def items_of(text: str, prompt: str, *, key: str) -> list[Item]:
 
 
 def remember(written: Written, at: int, items: list[Item], raw: str) -> None:
-    """Note what the items that come at a place were parsed from."""
+    """Store the raw text that the items at index `at` were parsed from."""
     thoughts = sum(item.get("type") == "reasoning" for item in items)
     if spoken := items[thoughts:]:
         written[at + thoughts, chatml.assistant_text(spoken)] = raw
 
 
 def _without(pieces: list[str], count: int) -> list[str]:
-    """The pieces after the first `count` characters; at least one."""
+    """The pieces without their first `count` characters; at least one piece."""
     for index, piece in enumerate(pieces):
         if count <= len(piece):
             return [piece[count:], *pieces[index + 1 :]]
@@ -179,7 +179,7 @@ def _nested(tool: Item) -> dict[str, Any]:
 
 
 def _nested_call(item: Item) -> dict[str, Any]:
-    """A call as templates want it, its arguments decoded where they are JSON."""
+    """A call in the nested form of chat, with parsed arguments if they are JSON."""
     arguments = item.get("arguments") or "{}"
     try:
         arguments = json.loads(arguments)

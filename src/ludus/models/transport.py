@@ -1,8 +1,8 @@
-"""HTTP to one or several endpoints of a model: connections, retries and who is asked next.
+"""HTTP to one or several endpoints of a model: connections, retries and the choice of the next endpoint.
 
-A request body goes out as it is, a status and a body come back. What can be mended by asking again is asked again,
-within the budget of its kind and never past the call's deadline; what cannot is told as a typed failure or returned
-for the caller to explain. Waiting for a connection is measured apart from waiting for the answer.
+A call sends a request body unchanged and returns a status and a body. Errors that a retry can fix are retried, within
+the budget of their kind and never past the call's deadline. Other connection errors become a typed failure, and other
+statuses are returned. The time to connect is measured separately from the time to answer.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ludus.models.pool import Endpoint, Pool
 from ludus.models.retry import LATER, Retries
 from ludus.runtime.urls import checked_url
 
-_waited: ContextVar[float] = ContextVar("waited", default=0.0)
+_connect_seconds: ContextVar[float] = ContextVar("connect_seconds", default=0.0)
 _NO_DEADLINE = float("inf")
-_LARGE = 1 << 20
+_LARGE_BODY = 1 << 20
 _JSON = "application/json"
 _JSON_HEADERS = CIMultiDict({"Content-Type": _JSON})
 
 
 @dataclass(slots=True)
-class Answer:
-    """What came back, and how long the call waited for a connection. The two headers are read where it went wrong."""
+class ProviderReply:
+    """A provider's reply and the time spent connecting. The two headers are read only if the status is not 200."""
 
     status: int
     content: bytes
@@ -46,7 +46,7 @@ class Answer:
 
 
 class Transport:
-    """A session to the endpoints of one model. `name` is how failures call it."""
+    """An HTTP session to the endpoints of one model. Failures name the model by `name`."""
 
     def __init__(self, name: str, urls: list[str], headers: dict[str, str], retries: Retries) -> None:
         self.name = name
@@ -63,7 +63,7 @@ class Transport:
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        """Open the connection pool. It has no limit of its own: the collector bounds what is in flight."""
+        """Open the connection pool. It has no limit: the collector limits the requests in flight."""
         self._session = aiohttp.ClientSession(
             connector=_Connector(limit=0, keepalive_timeout=30),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=30),
@@ -86,47 +86,47 @@ class Transport:
         deadline: float | None = None,
         repeatable: bool = True,
         observer: Observer | None = None,
-    ) -> Answer:
-        """Send one request until it is answered or cannot be. `repeatable` says that doing it twice does no harm."""
+    ) -> ProviderReply:
+        """Send one request, with retries. `repeatable` says that the request may be executed twice."""
         until = deadline if deadline is not None else _NO_DEADLINE
         tries: dict[str, int] = {}
         while True:
             endpoint = self.pool.take(session, perf_counter())
             try:
-                answer = await self._once(endpoint, path, body, until, observer)
+                reply = await self._once(endpoint, path, body, until, observer)
             except aiohttp.ClientError as error:
                 kind, safe = _kind(error)
                 pause = self._pause(kind, tries, until, endpoint) if safe or repeatable else None
                 if pause is None:
                     raise self._failure(error, endpoint) from error
             else:
-                later = LATER.get(answer.status) if answer.status != 200 else None
-                if later is None:
-                    return answer
-                if observer is not None and later == "busy":
+                budget = LATER.get(reply.status) if reply.status != 200 else None
+                if budget is None:
+                    return reply
+                if observer is not None and budget == "busy":
                     observer.pressed()
-                told = _seconds(answer.retry_after)
-                pause = self._retries.pause(later, _count(tries, later), told, until - perf_counter())
+                retry_after = _seconds(reply.retry_after)
+                pause = self._retries.pause(budget, _count(tries, budget), retry_after, until - perf_counter())
                 if pause is None:
-                    return answer
-                self.retried[f"http_{answer.status}"] += 1
+                    return reply
+                self.retried[f"http_{reply.status}"] += 1
             if pause:
                 await asyncio.sleep(pause)
 
     def address(self, base: str, path: str) -> str:
-        """Where a path of the API is found at an endpoint."""
+        """The URL of an API path at an endpoint."""
         base, mark, query = base.partition("?")
         return f"{base.rstrip('/')}{path}{mark}{query}" if mark else base + path
 
     def stats(self) -> dict[str, Any]:
-        """Endpoints, retries by kind, and the time spent waiting for connections."""
+        """Endpoints, retries by kind, and the time spent connecting."""
         waited = round(self.waited, 6)
         return {"endpoints": self.pool.stats(), "retries": dict(self.retried), "connect_seconds": waited}
 
     async def _once(
         self, endpoint: Endpoint, path: str, body: bytes, until: float, observer: Observer | None
-    ) -> Answer:
-        """One try. Whatever happens, the pool learns how it went."""
+    ) -> ProviderReply:
+        """Try once, and record the result in the pool."""
         if self._session is None:
             await self.start()
         assert self._session is not None
@@ -135,40 +135,40 @@ class Transport:
             url = endpoint.addresses[path] = URL(self.address(endpoint.url, path))
         began = perf_counter()
         try:
-            reply = await self._session.post(url, data=_payload(body), allow_redirects=False)
-            # What is all here is taken as it is. Read to its end, a reply has let go of the connection.
-            content = reply.content.read_nowait() if reply.content.is_eof() else await reply.read()
-            answer = Answer(reply.status, content)
-            if answer.status != 200:
-                answer.retry_after, answer.location = map(reply.headers.get, ("Retry-After", "Location"))
+            http = await self._session.post(url, data=_payload(body), allow_redirects=False)
+            # A body that has arrived completely is read without an await, and its connection is free already.
+            content = http.content.read_nowait() if http.content.is_eof() else await http.read()
+            reply = ProviderReply(http.status, content)
+            if reply.status != 200:
+                reply.retry_after, reply.location = map(http.headers.get, ("Retry-After", "Location"))
         except aiohttp.ClientPayloadError:
             self.pool.failed(endpoint)
             raise
         except aiohttp.ServerDisconnectedError:
-            self.pool.failed(endpoint)  # most likely an idle connection that it closed: asking again will tell
+            self.pool.failed(endpoint)  # most likely it closed an idle connection; the retry will show
             raise
         except aiohttp.ClientError:
             self.pool.unreachable(endpoint, perf_counter())
             raise
         except asyncio.CancelledError:
-            self._given_up(endpoint, until, observer)
+            self._record_cancel(endpoint, until, observer)
             raise
         except BaseException:
             self.pool.failed(endpoint)
             raise
         seconds = perf_counter() - began
-        if waited := _waited.get():
-            _waited.set(0.0)
-            answer.waited = waited
+        if waited := _connect_seconds.get():
+            _connect_seconds.set(0.0)
+            reply.waited = waited
             seconds -= waited
             self.waited += waited
         self.pool.answered(endpoint, seconds)
-        if observer is not None and answer.status == 200:
+        if observer is not None and reply.status == 200:
             observer.answered(seconds)
-        return answer
+        return reply
 
-    def _given_up(self, endpoint: Endpoint, until: float, observer: Observer | None) -> None:
-        """A call was cancelled: by its deadline, which speaks against the endpoint, or for reasons of the caller's."""
+    def _record_cancel(self, endpoint: Endpoint, until: float, observer: Observer | None) -> None:
+        """Record a cancelled call. A call past its deadline counts against the endpoint, any other cancel does not."""
         now = perf_counter()
         if now < until - 0.05:
             self.pool.failed(endpoint)
@@ -178,7 +178,7 @@ class Transport:
             observer.pressed()
 
     def _pause(self, kind: str, tries: dict[str, int], until: float, endpoint: Endpoint) -> float | None:
-        """How long to pause after a connection failed; None when it is to be told as a failure."""
+        """The pause before a retry after a connection error; None to give up."""
         now = perf_counter()
         self.retried[kind] += 1
         if kind == "refused":
@@ -191,35 +191,35 @@ class Transport:
         if isinstance(error, aiohttp.ClientConnectorError):
             return Failure("refused", f"cannot reach {endpoint.name}: {error.strerror or error}")
         if isinstance(error, aiohttp.ClientPayloadError):
-            return Failure("disconnected", f"{self.name} broke off in the middle of its answer")
+            return Failure("disconnected", f"{self.name} closed the connection in the middle of its answer")
         return Failure("disconnected", f"{self.name} dropped the connection before it answered: {error}")
 
 
 class _Connector(aiohttp.TCPConnector):
-    """A connector that notes how long a request waited for a new connection; one that is kept alive costs nothing."""
+    """Measures how long a request waits for a new connection. A reused connection takes no time."""
 
     async def _create_connection(self, *args: Any, **kwargs: Any) -> Any:
         began = perf_counter()
         connection = await super()._create_connection(*args, **kwargs)
-        _waited.set(_waited.get() + perf_counter() - began)
+        _connect_seconds.set(_connect_seconds.get() + perf_counter() - began)
         return connection
 
 
 class _Body(aiohttp.BytesPayload):
-    """JSON to send. What aiohttp makes of bytes by itself has headers of its own, at four times the price."""
+    """A JSON request body with shared headers: four times cheaper than the payload that aiohttp makes of bytes."""
 
     def __init__(self, content: bytes) -> None:
         self._value, self._size, self._headers = content, len(content), _JSON_HEADERS
 
 
 def _payload(body: bytes) -> aiohttp.Payload:
-    if len(body) < _LARGE:
+    if len(body) < _LARGE_BODY:
         return _Body(body)
-    return aiohttp.BytesIOPayload(io.BytesIO(body), content_type=_JSON)  # which is sent in pieces
+    return aiohttp.BytesIOPayload(io.BytesIO(body), content_type=_JSON)  # sent in chunks
 
 
 def _kind(error: aiohttp.ClientError) -> tuple[str, bool]:
-    """The budget that an error is charged to, and whether the request surely was not carried out."""
+    """The retry budget of an error, and whether the server certainly did not execute the request."""
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         return "refused", True
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
@@ -233,7 +233,7 @@ def _count(tries: dict[str, int], kind: str) -> int:
 
 
 def _seconds(header: str | None) -> float | None:
-    """Retry-After in seconds, whether the server told a number of them or a date."""
+    """Retry-After in seconds. The header holds a number of seconds or a date."""
     if not header:
         return None
     try:

@@ -1,8 +1,7 @@
-"""vLLM, SGLang and what speaks like them: Chat Completions with token ids, template arguments and exact prefixes.
+"""vLLM, SGLang and compatible servers: Chat Completions with token ids, template arguments and exact prefixes.
 
-These servers template the chat themselves. For training they are asked for the ids they prompted with and
-generated, and, where `prefix` says so, given back the ids of the rollout so far, so that the next prompt continues
-them exactly.
+These servers apply the chat template. For training, the requests ask for prompt ids and generated ids. With `prefix`,
+each request also sends the ids of the rollout so far, so that the next prompt continues them exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ludus.errors import Failure
 from ludus.model import Request
 from ludus.models.openai import OpenAIModel
 
-_ASK_FOR_TOKENS = {
+_TOKEN_FIELDS = {
     "logprobs": True,
     "top_logprobs": 0,
     "return_tokens_as_token_ids": True,
@@ -26,11 +25,11 @@ _ASK_FOR_TOKENS = {
 class VllmModel(OpenAIModel):
     """`vllm:URL#NAME` or `sglang:URL#NAME`.
 
-    A row may carry `extra_body` and `chat_template_kwargs` for its request as JSON texts in `metadata`.
+    The `metadata` of a row may hold `extra_body` and `chat_template_kwargs` for its request, as JSON text.
     """
 
     class Config(OpenAIModel.Config):
-        """`prefix: field` sends the ids so far as `required_prefix_token_ids`; `message`, on the last answer."""
+        """`prefix: field` sends the ids so far as `required_prefix_token_ids`; `message` puts them on the last turn."""
 
         api: Literal["auto", "responses", "chat"] = "chat"
         chat_template_kwargs: dict[str, Any] = {}
@@ -46,7 +45,7 @@ class VllmModel(OpenAIModel):
         if template:
             body["chat_template_kwargs"] = template
         if self.capture_tokens:
-            body |= _ASK_FOR_TOKENS
+            body |= _TOKEN_FIELDS
         if request.tokens is not None:
             self._send_prefix(body, request)
         return body
@@ -66,7 +65,7 @@ class VllmModel(OpenAIModel):
 
 
 def _object(metadata: dict[str, Any], key: str) -> dict[str, Any]:
-    """A JSON object that a row carries as text, because metadata may hold nothing else."""
+    """A JSON object from the metadata of a row, where it is text: metadata values must be texts."""
     given = metadata.get(key)
     if given is None:
         return {}
