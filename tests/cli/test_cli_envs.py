@@ -1,4 +1,4 @@
-"""`ludus envs` says what is there, in any width, without running an environment's code."""
+"""`ludus envs` lists every environment at any width, without running its code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ludus(*arguments: str, columns: int = 80, **variables: str) -> subprocess.Co
 
 
 @pytest.mark.parametrize("columns", [40, 60, 119, 120, 200])
-def test_every_environment_is_listed_in_any_width(columns: int):
+def test_every_environment_is_listed_at_any_width(columns: int):
     done = ludus("envs", columns=columns)
     assert done.returncode == 0
     assert done.stderr == ""
@@ -32,7 +32,7 @@ def test_every_environment_is_listed_in_any_width(columns: int):
         assert folder.parent.name in done.stdout
 
 
-def test_a_narrow_terminal_wraps_instead_of_squeezing():
+def test_no_line_is_wider_than_a_narrow_terminal():
     done = ludus("envs", columns=40, FORCE_COLOR="1")
     lines = done.stdout.splitlines()
     assert any(NAME in line for line in lines)
@@ -42,7 +42,7 @@ def test_a_narrow_terminal_wraps_instead_of_squeezing():
         assert len(plain) <= 40, plain
 
 
-def test_json_holds_what_the_table_shows():
+def test_json_holds_domain_licence_and_path():
     found = {each["name"]: each for each in json.loads(ludus("envs", "--json").stdout)}
     counter = found[NAME]
     assert counter["domain"] == "agent"
@@ -52,7 +52,7 @@ def test_json_holds_what_the_table_shows():
 
 @pytest.fixture
 def registered(tmp_path: Path) -> Path:
-    """A folder of packages that register the environments found in it."""
+    """A folder of packages that register one good and two broken environments."""
 
     def register(name: str, yaml: str) -> None:
         package = tmp_path / name
@@ -74,7 +74,7 @@ def registered(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("columns", [60, 200])
-def test_a_broken_file_is_one_entry_with_its_error(registered: Path, columns: int):
+def test_a_broken_environment_file_is_listed_with_its_error(registered: Path, columns: int):
     done = ludus("envs", columns=columns, PYTHONPATH=str(registered))
     assert done.returncode == 0
     assert done.stderr == ""
@@ -92,7 +92,7 @@ def test_rows_are_counted_and_no_code_runs(registered: Path):
     assert "shop" in ludus("envs", columns=200, PYTHONPATH=str(registered)).stdout
 
 
-def test_what_a_yaml_says_cannot_act_on_the_terminal(registered: Path):
+def test_escape_codes_in_a_yaml_file_do_not_reach_the_terminal(registered: Path):
     text = 'name: shop\nresources: r:R\ndescription: "\\e[31mred\\a [bold]plain[/bold]"\n'
     (registered / "shop" / "environment.yaml").write_text(text)
     for columns in (60, 200):

@@ -1,4 +1,4 @@
-"""`ludus new` makes an environment that passes its test, can be played and can be collected from, at once."""
+"""`ludus new` creates an environment that passes its tests and works with chat and collect at once."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def ludus(*arguments: str, cwd: Path, typed: str = "") -> subprocess.CompletedPr
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a fresh environment `corner_shop` in it."""
+    """A folder that holds a new environment `corner_shop`."""
     folder = tmp_path_factory.mktemp("made")
     done = ludus("new", "corner_shop", cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder
 
 
-def test_it_names_the_files_and_the_next_three_commands(tmp_path: Path):
+def test_new_prints_the_files_and_three_commands_to_try(tmp_path: Path):
     done = ludus("new", "corner_shop", cwd=tmp_path)
     lines = [line.strip() for line in done.stdout.splitlines()]
-    assert lines[0] == "made ./corner_shop:"
+    assert lines[0] == "created ./corner_shop:"
     assert lines[-3:] == [
         "pytest ./corner_shop",
         "ludus chat ./corner_shop",
@@ -48,34 +48,34 @@ def test_it_names_the_files_and_the_next_three_commands(tmp_path: Path):
     assert {str(path.relative_to(tmp_path / "corner_shop")) for path in tmp_path.rglob("*") if path.is_file()} == files
 
 
-def test_no_marker_is_left(made: Path):
+def test_no_template_marker_is_left(made: Path):
     for path in (made / "corner_shop").rglob("*"):
         if path.is_file() and path.suffix != ".pyc":
             assert "{{" not in path.read_text()
     assert "class CornerShop(Resources)" in (made / "corner_shop" / "resources.py").read_text()
 
 
-def test_the_new_environment_passes_its_own_test(made: Path):
+def test_the_new_environment_passes_its_own_tests(made: Path):
     done = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "corner_shop", cwd=made)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 passed" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["null", "none", "on", "verdict", "task", "value_error"])
-def test_a_name_with_a_meaning_elsewhere_works_as_well(tmp_path: Path, name: str):
+def test_names_of_yaml_values_and_python_classes_work(tmp_path: Path, name: str):
     assert ludus("new", name, cwd=tmp_path).returncode == 0
     done = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name, cwd=tmp_path)
     assert "6 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_pytest_comes_first_where_it_is_missing(tmp_path: Path):
+def test_installing_pytest_is_the_first_step_if_it_is_missing(tmp_path: Path):
     code = "import sys; sys.modules['pytest'] = None; from ludus.cli import main; main()"
     done = run(sys.executable, "-c", code, "new", "dice", cwd=tmp_path)
     lines = [line.strip() for line in done.stdout.splitlines()]
     assert lines[-4:-2] == ["pip install pytest", "pytest ./dice"]
 
 
-def test_it_passes_without_any_pytest_plugin(made: Path):
+def test_the_new_environments_tests_need_no_pytest_plugin(made: Path):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "corner_shop"]
     done = subprocess.run(
         command, cwd=made, capture_output=True, text=True, env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -83,7 +83,7 @@ def test_it_passes_without_any_pytest_plugin(made: Path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_rollouts_can_be_collected_at_once(made: Path, tmp_path: Path):
+def test_rollouts_can_be_collected_from_the_new_environment(made: Path, tmp_path: Path):
     (tmp_path / "script.yaml").write_text(SCRIPT)
     model, output = f"scripted:{tmp_path / 'script.yaml'}", tmp_path / "run"
     done = ludus("collect", "./corner_shop", "--model", model, "--output", str(output), cwd=made)
@@ -93,14 +93,14 @@ def test_rollouts_can_be_collected_at_once(made: Path, tmp_path: Path):
     assert sorted(row["reward"] for row in rows) == [0, 0, 0, 0, 1]
 
 
-def test_it_can_be_played_by_hand_at_once(made: Path):
+def test_the_new_environment_can_be_played_by_hand(made: Path):
     done = ludus("chat", "./corner_shop", "--row", "2", cwd=made, typed="look_up_price item=pear\n12\n")
     assert done.returncode == 0, done.stderr
     assert '{"price": 3}' in done.stdout
     assert "completed, reward 1" in done.stdout
 
 
-def test_another_place_is_made_on_the_way(tmp_path: Path):
+def test_path_creates_missing_parent_folders(tmp_path: Path):
     place = tmp_path / "my games" / "all"
     done = ludus("new", "dice", "--path", str(place), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -122,7 +122,7 @@ def test_another_place_is_made_on_the_way(tmp_path: Path):
         ("", "Try: ludus new my_game"),
     ],
 )
-def test_a_name_that_cannot_be_used_is_one_line_with_another(tmp_path: Path, name: str, hint: str):
+def test_an_invalid_name_is_one_line_with_a_suggestion(tmp_path: Path, name: str, hint: str):
     done = ludus("new", name, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
@@ -132,7 +132,7 @@ def test_a_name_that_cannot_be_used_is_one_line_with_another(tmp_path: Path, nam
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_there_is_never_touched(tmp_path: Path):
+def test_existing_files_and_folders_are_never_changed(tmp_path: Path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "mine.txt").write_text("mine")
     (tmp_path / "a_file").write_text("mine")
@@ -144,7 +144,7 @@ def test_what_is_there_is_never_touched(tmp_path: Path):
     assert [path.name for path in (tmp_path / "taken").iterdir()] == ["mine.txt"]
 
 
-def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path):
+def test_an_unwritable_path_is_one_line(tmp_path: Path):
     (tmp_path / "a_file").write_text("mine")
     done = ludus("new", "game", "--path", "a_file", cwd=tmp_path)
     assert done.returncode == 2

@@ -48,7 +48,7 @@ def ludus(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_stopped_and_leaves_nothing(how: signal.Signals):
+def test_a_stopped_server_leaves_no_process_behind(how: signal.Signals):
     with serve("--json", "--head-port", "0", "--workers", "2") as process:
         urls = {each["name"]: each["url"] for each in ready(process)["servers"]}
         assert Web(urls[f"{COUNTER}_simple_agent"]).post("/run", COUNTER_ROW).json()["reward"] == 1.0
@@ -62,7 +62,7 @@ def test_it_serves_until_it_is_stopped_and_leaves_nothing(how: signal.Signals):
         assert not alive
 
 
-def test_workers_do_not_outlive_a_supervisor_that_was_killed():
+def test_workers_end_when_their_supervisor_is_killed():
     with serve("--json", "--head-port", "0", "--workers", "2") as process:
         ready(process)
         children = psutil.Process(process.pid).children(recursive=True)
@@ -71,7 +71,7 @@ def test_workers_do_not_outlive_a_supervisor_that_was_killed():
         assert not alive
 
 
-def test_a_person_sees_a_table_with_addresses():
+def test_without_json_the_addresses_are_a_table():
     with serve("--head-port", "0") as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(5)]
@@ -79,11 +79,11 @@ def test_a_person_sees_a_table_with_addresses():
         assert [line.split()[1] for line in lines[1:]] == ["head", "resources", "agent", "model"]
 
 
-def test_status_shows_the_servers_and_fails_where_there_are_none():
+def test_status_lists_the_servers_and_fails_if_none_run():
     with serve("--json", "--head-port", "0") as process:
         head = ready(process)["servers"][0]["url"]
-        told = json.loads(ludus("status", head, "--json").stdout)
-        assert [server["status"] for server in told["servers"]] == ["ok", "ok", "ok"]
+        found = json.loads(ludus("status", head, "--json").stdout)
+        assert [server["status"] for server in found["servers"]] == ["ok", "ok", "ok"]
         assert COUNTER in ludus("status", head).stdout
     gone = ludus("status", head)
     assert gone.returncode == 2
@@ -91,7 +91,7 @@ def test_status_shows_the_servers_and_fails_where_there_are_none():
     assert "ludus serve ENV" in gone.stderr
 
 
-def test_a_port_that_is_taken_is_one_line():
+def test_a_port_in_use_is_one_line():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -112,7 +112,7 @@ def test_a_port_that_is_taken_is_one_line():
         ([COUNTER, "--host", "0.0.0.0"], "error: listening on 0.0.0.0 needs a token."),
     ],
 )
-def test_mistakes_are_one_line(arguments: list[str], said: str):
+def test_a_user_error_is_one_line(arguments: list[str], said: str):
     found = ludus("serve", *arguments, "--head-port", "0")
     assert found.returncode == 2
     assert found.stderr.startswith(said)

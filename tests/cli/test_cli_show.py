@@ -1,4 +1,4 @@
-"""`ludus show` reads rollouts in the terminal, and nothing that a rollout holds can act on that terminal."""
+"""`ludus show` prints rollouts, and control characters in them never reach the terminal."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def written(path: Path, *rows: Any) -> Path:
 
 
 @pytest.mark.parametrize("name", ["run", "run/rollouts.jsonl", "one.jsonl"])
-def test_rollouts_are_listed_with_what_failed(run: Path, name: str):
+def test_the_list_counts_failed_rollouts(run: Path, name: str):
     done = ludus("show", name, cwd=run, columns=160)
     assert done.returncode == 0, done.stderr
     ids = [each["rollout_id"] for each in rows_of(run / "run" / "rollouts.jsonl")]
@@ -94,12 +94,12 @@ def test_failed_attempts_are_listed_with_stage_kind_and_cause(run: Path, name: s
 def test_the_table_fits_the_terminal(run: Path, columns: int):
     lines = ludus("show", "run", cwd=run, columns=columns).stdout.splitlines()
     assert max(map(len, lines)) <= columns
-    assert len(lines) == 7  # a heading, a rule, four rollouts and what failed: no cell broke into several lines
+    assert len(lines) == 7  # a heading, a rule, four rollouts, the failures: no cell wrapped
     if columns >= 60:
         assert all("completed" in line and "What do" in line for line in lines[2:6])
 
 
-def test_a_rollout_is_shown_whole(run: Path):
+def test_one_rollout_is_shown_in_full(run: Path):
     rows = rows_of(run / "run" / "rollouts.jsonl")
     number = next(index for index, each in enumerate(rows, start=1) if each["reward"] == 1)
     by_number = ludus("show", "run", str(number), cwd=run)
@@ -115,24 +115,24 @@ def test_a_rollout_is_shown_whole(run: Path):
     assert ludus("show", "run", "--id", name, cwd=run).stdout == by_number.stdout
 
 
-def test_a_failed_rollout_is_found_by_its_id_alone(run: Path):
+def test_a_failed_rollout_is_found_by_its_id_without_the_failed_flag(run: Path):
     name = rows_of(run / "run" / "failures.jsonl")[-1]["rollout_id"]
     assert "failed in model" in ludus("show", "run", name, cwd=run).stdout
 
 
-def test_json_is_for_programs(run: Path):
+def test_json_prints_the_recorded_rows(run: Path):
     listed = json.loads(ludus("show", "run", "--json", cwd=run).stdout)
     rows = rows_of(run / "run" / "rollouts.jsonl")
     assert [each["rollout_id"] for each in listed] == [each["rollout_id"] for each in rows]
     assert json.loads(ludus("show", "run", "2", "--json", cwd=run).stdout) == rows[1]
 
 
-def test_colour_is_for_terminals(run: Path):
+def test_colour_is_printed_only_on_a_terminal(run: Path):
     assert "\x1b" not in ludus("show", "run", "1", cwd=run).stdout
     assert "\x1b[1;34muser\x1b[0m" in ludus("show", "run", "1", cwd=run, FORCE_COLOR="1").stdout
 
 
-def test_long_lists_are_cut_and_say_so(tmp_path: Path):
+def test_a_long_list_is_cut_and_names_the_limit_that_shows_all(tmp_path: Path):
     written(tmp_path / "many.jsonl", *(row(rollout_id=f"t{number}-0") for number in range(45)))
     shown = ludus("show", "many.jsonl", cwd=tmp_path, columns=120).stdout
     assert "t19-0" in shown
@@ -141,7 +141,7 @@ def test_long_lists_are_cut_and_say_so(tmp_path: Path):
     assert "t44-0" in ludus("show", "many.jsonl", "--limit", "45", cwd=tmp_path, columns=120).stdout
 
 
-def test_what_a_rollout_holds_cannot_act_on_the_terminal(tmp_path: Path):
+def test_control_characters_of_a_rollout_do_not_reach_the_terminal(tmp_path: Path):
     items: list[dict[str, Any]] = [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": HOSTILE}]},
         {"type": "function_call", "name": HOSTILE, "call_id": "c", "arguments": HOSTILE},
@@ -177,7 +177,7 @@ def test_what_a_rollout_holds_cannot_act_on_the_terminal(tmp_path: Path):
 
 
 @pytest.mark.parametrize("columns", [30, 49])
-def test_a_terminal_too_narrow_for_a_table_gets_lines(run: Path, columns: int):
+def test_a_very_narrow_terminal_gets_lines_instead_of_a_table(run: Path, columns: int):
     listed = ludus("show", "run", cwd=run, columns=columns).stdout.splitlines()
     assert listed[0] == "1  completed, reward 1, completed"
     assert listed[1].startswith("  What do")
@@ -189,7 +189,7 @@ def test_a_terminal_too_narrow_for_a_table_gets_lines(run: Path, columns: int):
 @pytest.mark.parametrize(
     "odd", [None, 7, "text", [], [1, None], [[1]], [{"a": 1}], {}, {"input": 5, "tools": 3, "output": [4]}]
 )
-def test_fields_of_another_kind_stop_nothing(tmp_path: Path, odd: Any):
+def test_fields_of_unexpected_types_are_shown_without_an_error(tmp_path: Path, odd: Any):
     names = ["rollout_id", "reward", "stop_reason", "responses_create_params", "response", "usage", "timings"]
     names += ["model_calls", "agent_ref", "verdict_fields", "mask", "reward_components", "task_id"]
     written(tmp_path / "odd.jsonl", row(**dict.fromkeys(names, odd)), row(outcome=odd), {"outcome": "failed"})
@@ -228,20 +228,20 @@ def test_items_of_other_providers_are_shown(tmp_path: Path):
     assert "5/-" in ludus("show", "nemo.jsonl", cwd=tmp_path, columns=120).stdout
 
 
-def test_a_torn_last_line_is_told_after_what_is_whole(tmp_path: Path):
+def test_whole_rollouts_are_listed_before_the_error_about_a_torn_last_line(tmp_path: Path):
     path = written(tmp_path / "torn.jsonl", row(rollout_id="whole-0"))
     path.write_bytes(path.read_bytes() + b'{"rollout_id": "half')
     done = ludus("show", "torn.jsonl", cwd=tmp_path, columns=120)
     assert done.returncode == 2
     assert "whole-0" in done.stdout
-    assert done.stderr.startswith("error: torn.jsonl:2: the last line is torn. ")
+    assert done.stderr.startswith("error: torn.jsonl:2: the last line is incomplete. ")
     assert len(done.stderr.splitlines()) == 1
     assert ludus("show", "torn.jsonl", "1", cwd=tmp_path).returncode == 0
     assert ludus("show", "torn.jsonl", "--json", cwd=tmp_path).stdout == ""
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "error"),
     [
         (["none"], "cannot read none: No such file or directory"),
         (["."], ". holds no rollouts.jsonl. Collect some with: ludus collect"),
@@ -252,12 +252,12 @@ def test_a_torn_last_line_is_told_after_what_is_whole(tmp_path: Path):
         (["binary.jsonl"], "binary.jsonl:1: not JSON"),
         (["good.jsonl", "9"], "good.jsonl has no rollout 9. Choose a number from 1 to 1"),
         (["good.jsonl", "0"], "good.jsonl has no rollout 0. Choose a number from 1 to 1"),
-        (["good.jsonl", "nobody-0"], "good.jsonl has no rollout nobody-0. List what there is"),
+        (["good.jsonl", "nobody-0"], "good.jsonl has no rollout nobody-0. List the ids with: ludus show good.jsonl"),
         (["good.jsonl", "--failed"], "cannot read good.failures.jsonl: No such file"),
         (["n" * 300], "File name too long"),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path: Path, arguments: list[str], complaint: str):
+def test_a_user_error_is_one_line(tmp_path: Path, arguments: list[str], error: str):
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "text.jsonl").write_text("hello\n")
     (tmp_path / "binary.jsonl").write_bytes(bytes(range(256)))
@@ -266,11 +266,11 @@ def test_a_mistake_is_one_line(tmp_path: Path, arguments: list[str], complaint: 
     done = ludus("show", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
-    assert complaint in done.stderr
+    assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_failed_attempts_are_found_beside_a_file_of_any_name(run: Path):
+def test_failed_attempts_are_found_beside_rollouts_jsonl(run: Path):
     script = ("collect", "./shop", "--model", "scripted:script.yaml", "--output", "named/rollouts.jsonl")
     assert ludus(*script, cwd=run).returncode == 0
     shown = ludus("show", "named/rollouts.jsonl", "--failed", cwd=run)
@@ -279,14 +279,14 @@ def test_failed_attempts_are_found_beside_a_file_of_any_name(run: Path):
     assert "the server is on fire" in ludus("show", "run/rollouts.jsonl", "--failed", cwd=run).stdout
 
 
-def test_a_collection_of_which_nothing_failed_says_so(tmp_path: Path):
+def test_show_failed_says_if_no_attempt_failed(tmp_path: Path):
     written(tmp_path / "rollouts.jsonl", row())
     written(tmp_path / "failures.jsonl")
     done = ludus("show", ".", "--failed", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "no attempt failed\n")
 
 
-def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path):
+def test_a_pipe_that_closes_early_is_not_an_error(tmp_path: Path):
     written(tmp_path / "big.jsonl", row(response={"output": [{"type": "message", "content": "line\n" * 100_000}]}))
     line = f"{sys.executable} -m ludus show big.jsonl 1 | head -n 3"
     done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60)
@@ -294,7 +294,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path):
     assert done.stderr == ""
 
 
-def test_clean_text_has_no_character_that_acts():
+def test_clean_removes_every_control_character():
     everything = "".join(chr(code) for code in range(0x3000))
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]", clean(everything))
     assert clean("tab\tand\r\nnewline") == "tab\tand\nnewline"

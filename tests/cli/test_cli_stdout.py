@@ -1,4 +1,4 @@
-"""Standard output: it may be full, it is not the environment's, and what a program reads there is JSON."""
+"""Standard output: a full disk, a closed pipe, prints of an environment, and valid JSON."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ludus(folder: Path, *arguments: str, stdout: int = subprocess.PIPE) -> subpr
 
 @pytest.fixture
 def talker(tmp_path: Path) -> Path:
-    """The folder of an environment that prints whenever it can, with a collection in `run`."""
+    """The folder of an environment that prints in every step, with a collection in `run`."""
     (tmp_path / "environment.yaml").write_text(
         "name: talker\nresources: resources.py:Talker\ndatasets: [{name: example, path: rows.jsonl}]\n"
     )
@@ -61,9 +61,9 @@ def talker(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("words", COMMANDS)
-def test_a_full_disk_behind_standard_output_is_one_line(talker: Path, words: str):
+def test_a_full_disk_behind_stdout_is_a_one_line_error(talker: Path, words: str):
     (talker / "resources.py").write_text(CODE.replace("print(", "len("))
     with open("/dev/full", "w") as full:
         done = ludus(talker, *words.split(), stdout=full.fileno())
@@ -74,7 +74,7 @@ def test_a_full_disk_behind_standard_output_is_one_line(talker: Path, words: str
 
 
 @pytest.mark.parametrize("words", ["show run --json", "envs", "--help", "collect . --model scripted:script.yaml"])
-def test_a_reader_that_leaves_before_the_first_line_is_no_error(talker: Path, words: str):
+def test_a_pipe_closed_before_the_first_line_prints_no_error(talker: Path, words: str):
     (talker / "resources.py").write_text(CODE.replace("print(", "len("))
     reading, writing = os.pipe()
     os.close(reading)
@@ -90,14 +90,14 @@ def test_a_reader_that_leaves_before_the_first_line_is_no_error(talker: Path, wo
     "words",
     ["collect . --model scripted:script.yaml --output another --json", "verify run --env . --json", "qualify . --json"],
 )
-def test_what_an_environment_prints_does_not_spoil_json(talker: Path, words: str):
+def test_prints_of_an_environment_go_to_stderr_with_json(talker: Path, words: str):
     done = ludus(talker, *words.split())
     assert isinstance(json.loads(done.stdout), dict)
     for line in ("imported", "opened", "verified"):
         assert line in done.stderr.splitlines()
 
 
-def test_json_has_null_for_what_is_no_number():
+def test_json_has_null_for_nan_and_infinity():
     metrics = {"mean": float("nan"), "ci95": [float("-inf"), 0.5], "by_turn": [{"mean": float("inf")}]}
     assert json.loads(safe_json(metrics), parse_constant=pytest.fail) == {
         "mean": None,

@@ -1,4 +1,4 @@
-"""A command line that makes no sense is one line that says so, wherever the nonsense is."""
+"""An invalid command line gives one line that names the error and the help to read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run(monkeypatch: pytest.MonkeyPatch, words: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "error"),
     [
         ("colect mcqa", "error: No such command 'colect'. Did you mean 'collect'? See ludus --help"),
         ("show", "error: Missing argument 'FILE'. See ludus show --help"),
@@ -34,16 +34,16 @@ def run(monkeypatch: pytest.MonkeyPatch, words: str) -> int:
         ("verify run --concurrency 99999999999999999999999", "error: Invalid value for '--concurrency' / '-c': "),
     ],
 )
-def test_nonsense_is_one_line_with_where_to_read_more(monkeypatch, capsys, words, told):
+def test_an_invalid_command_line_is_one_line_that_points_to_help(monkeypatch, capsys, words, error):
     assert run(monkeypatch, words) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(told)
+    assert err.startswith(error)
     assert err.endswith(" --help\n")
 
 
 @pytest.mark.parametrize("words", ["", "--help", "collect -h"])
-def test_help_is_no_error(monkeypatch, capsys, words):
+def test_help_exits_with_0(monkeypatch, capsys, words):
     assert run(monkeypatch, words) == 0
     out, err = capsys.readouterr()
     assert out.startswith("Usage: ludus ")

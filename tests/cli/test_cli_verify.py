@@ -1,4 +1,4 @@
-"""`ludus verify` scores stored rows again, in order: each is answered with a reward or a failure that has a name."""
+"""`ludus verify` scores stored rows again, in order: each row gets a reward or a failure with a kind."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the environment `echo`, which wants to hear a word."""
+    """A folder with the environment `echo`, which rewards one word."""
     (tmp_path / "echo").mkdir()
     (tmp_path / "echo" / "resources.py").write_text(RESOURCES)
     (tmp_path / "echo" / "environment.yaml").write_text(ENVIRONMENT)
@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def said(text: str, wanted: str = "yes", **fields: Any) -> dict[str, Any]:
-    """A row that is no rollout: a task's fields and a response."""
+    """A row that is not a rollout: a task's fields and a response."""
     response = {"output": [{"type": "message", "role": "assistant", "content": text}]}
     return {"responses_create_params": {"input": "Say it."}, "wanted": wanted, "response": response, **fields}
 
@@ -86,7 +86,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def collected(path: Path, *answers: str, **options: Any) -> Path:
-    """A collection of `echo`, one task for each answer."""
+    """Collect rollouts of `echo`, one task for each answer."""
     rows = [
         {"responses_create_params": {"input": f"Say {answer} {number}"}, "wanted": "yes"}
         for number, answer in enumerate(answers)
@@ -96,7 +96,7 @@ def collected(path: Path, *answers: str, **options: Any) -> Path:
     return path
 
 
-def test_a_collection_that_is_scored_again_by_the_same_verifier_stays_as_it_is(folder: Path):
+def test_the_same_verifier_writes_the_same_bytes_again(folder: Path):
     collected(folder / "run", "yes", "no", "odd", repeats=2)
     done = run("verify", "run", "--env", "./echo", "--output", "again.jsonl", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -105,7 +105,7 @@ def test_a_collection_that_is_scored_again_by_the_same_verifier_stays_as_it_is(f
     assert (folder / "again.jsonl").read_bytes() == (folder / "run" / "rollouts.jsonl").read_bytes()
 
 
-def test_another_setting_changes_rewards_and_the_changes_are_shown(folder: Path):
+def test_a_changed_setting_changes_rewards_and_the_changes_are_listed(folder: Path):
     collected(folder / "run", *["yes", "no"] * 10)
     done = run("verify", "run", "-e", "./echo", "--set", "resources.bonus=0.5", "-o", "new.jsonl", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -122,7 +122,7 @@ def test_another_setting_changes_rewards_and_the_changes_are_shown(folder: Path)
     assert run("show", "new.jsonl", "1", cwd=folder).returncode == 0
 
 
-def test_without_an_output_it_only_reports(folder: Path):
+def test_without_an_output_no_file_is_written(folder: Path):
     collected(folder / "run", "yes")
     names = sorted(folder.rglob("*"))
     assert run("verify", "run", "-e", "./echo", cwd=folder).returncode == 0
@@ -151,7 +151,7 @@ HOSTILE_LINES = [
 ]
 
 
-def test_every_line_is_answered_in_order_whatever_it_holds(folder: Path):
+def test_every_line_gets_a_row_in_order_even_if_it_is_invalid(folder: Path):
     lines = []
     for number, line in enumerate(HOSTILE_LINES):
         lines += [said("yes", mark=number), line, "", said("crash", mark=number)]
@@ -176,7 +176,7 @@ def test_every_line_is_answered_in_order_whatever_it_holds(folder: Path):
     assert shown.returncode == 0, shown.stderr
 
 
-def test_rows_without_a_name_get_one_and_a_text_is_a_response(folder: Path):
+def test_rows_without_ids_get_ids_and_a_text_is_accepted_as_a_response(folder: Path):
     write(folder / "rows.jsonl", {**said(""), "response": "yes"}, said("no", task_id=7), said("no", task_id=7))
     assert run("verify", "rows.jsonl", "--env", "./echo", "-o", "out.jsonl", cwd=folder).returncode == 0
     rows = read(folder / "out.jsonl")
@@ -189,7 +189,7 @@ def test_rows_without_a_name_get_one_and_a_text_is_a_response(folder: Path):
     assert rescore(folder / "out.jsonl", folder / "echo", stale=True).counts == {"fresh": 3}
 
 
-def test_when_nothing_can_be_scored_the_exit_code_says_so(folder: Path):
+def test_the_exit_code_is_1_if_no_row_can_be_scored(folder: Path):
     write(folder / "rows.jsonl", said("crash"), "nonsense")
     done = run("verify", "rows.jsonl", "--env", "./echo", cwd=folder)
     assert done.returncode == 1
@@ -197,7 +197,7 @@ def test_when_nothing_can_be_scored_the_exit_code_says_so(folder: Path):
     assert "line 2: open: bad_row: not JSON" in done.stdout
 
 
-def test_only_stale_rows_are_scored_again(folder: Path):
+def test_stale_scores_only_rows_whose_task_response_or_verifier_changed(folder: Path):
     run_folder = collected(folder / "run", "yes", "no", "yes")
     path = run_folder / "rollouts.jsonl"
     rows = read(path)
@@ -219,7 +219,7 @@ def test_only_stale_rows_are_scored_again(folder: Path):
     assert (changed["fresh"], changed["changed"]) == (0, 3)
 
 
-def test_failed_rows_are_tried_again_with_stale(folder: Path):
+def test_stale_retries_failed_rows(folder: Path):
     write(folder / "rows.jsonl", said("crash", wanted="crash", kind="a field", line="another"), said("yes"))
     run("verify", "rows.jsonl", "--env", "./echo", "-o", "out.jsonl", cwd=folder)
     source = folder / "echo" / "resources.py"
@@ -231,14 +231,14 @@ def test_failed_rows_are_tried_again_with_stale(folder: Path):
     assert "cause" not in row
 
 
-def test_slow_rows_keep_their_places(folder: Path):
+def test_slow_rows_keep_their_order(folder: Path):
     write(folder / "rows.jsonl", *(said("yes", mark=n, pause=0.3 if n % 40 == 0 else 0.001) for n in range(200)))
     changes = rescore(folder / "rows.jsonl", folder / "echo", output=folder / "out.jsonl", concurrency=32)
     assert changes.counts == {"new": 200}
     assert [row["mark"] for row in read(folder / "out.jsonl")] == list(range(200))
 
 
-def test_a_verifier_that_hangs_costs_its_own_row_only(folder: Path):
+def test_a_hanging_verifier_fails_only_its_own_row(folder: Path):
     write(folder / "rows.jsonl", said("yes"), said("yes", pause=3600), said("yes"))
     done = run("verify", "rows.jsonl", "-e", "./echo", "--set", "limits.verify=0.3", "-o", "out.jsonl", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -252,7 +252,7 @@ def test_a_verifier_that_hangs_costs_its_own_row_only(folder: Path):
 
 
 class Notes(Resources):
-    """What a rollout wrote down."""
+    """A notebook for one rollout."""
 
     class Config(ResourcesConfig):
         loud: bool = False
@@ -275,7 +275,7 @@ class Notes(Resources):
         return float(self.notes == ["a", "b"])
 
 
-def test_a_session_is_replayed_and_drift_is_reported(tmp_path: Path):
+def test_tool_calls_run_again_and_drift_is_reported(tmp_path: Path):
     turns: list[Any] = [{"calls": [{"name": "write", "arguments": {"text": text}} for text in "ab"]}, {"call": "read"}]
     rows = [{"responses_create_params": {"input": "Write a and b."}}]
     ludus.collect(Notes, model=ScriptedModel([*turns, "Done."]), input=rows, output=tmp_path / "run", repeats=3)
@@ -297,7 +297,7 @@ def test_a_session_is_replayed_and_drift_is_reported(tmp_path: Path):
     assert "replay_drift" not in read(out)[0]
 
 
-def test_calls_that_nobody_answered_are_not_run(tmp_path: Path):
+def test_calls_without_an_output_are_not_run(tmp_path: Path):
     def call(text: str) -> dict[str, Any]:
         arguments = json.dumps({"text": text})
         return {"type": "function_call", "name": "write", "call_id": "same", "arguments": arguments}
@@ -313,7 +313,7 @@ def test_calls_that_nobody_answered_are_not_run(tmp_path: Path):
     assert read(tmp_path / "out.jsonl")[0]["reward"] == 1.0
 
 
-def test_a_dead_judge_leaves_no_reward(tmp_path: Path):
+def test_a_failed_judge_gives_no_reward(tmp_path: Path):
     row = {"question": "What is 3 + 4?", "expected_answer": "seven", "response": r"\boxed{eight}"}
     write(tmp_path / "rows.jsonl", {"responses_create_params": {"input": "What is 3 + 4?"}, **row})
     (tmp_path / "judge.yaml").write_text("[{error: {kind: http_500, cause: the judge is away}}]\n")
@@ -325,7 +325,7 @@ def test_a_dead_judge_leaves_no_reward(tmp_path: Path):
     assert "reward" not in failed
 
 
-def test_rows_may_name_their_environments(tmp_path: Path):
+def test_each_row_can_name_its_environment_in_agent_ref(tmp_path: Path):
     counter = {"responses_create_params": {"input": "Nothing."}, "initial_count": 1, "expected_count": 1}
     choice = {"responses_create_params": {"input": "?"}, "options": [{"A": "x"}], "expected_answer": "A"}
     named = [
@@ -346,7 +346,7 @@ def test_rows_may_name_their_environments(tmp_path: Path):
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_stopped_at_any_moment_the_output_is_a_beginning(folder: Path, how: signal.Signals):
+def test_a_stopped_run_leaves_the_first_rows_in_the_output(folder: Path, how: signal.Signals):
     write(folder / "rows.jsonl", *(said("yes", mark=n, pause=0.01) for n in range(20_000)))
     out = folder / "out.jsonl"
     arguments = command("verify", "rows.jsonl", "--env", "./echo", "--output", out)
@@ -364,7 +364,7 @@ def test_stopped_at_any_moment_the_output_is_a_beginning(folder: Path, how: sign
         assert f"stopped: the first {len(rows):,} rows are in" in errors
 
 
-def test_an_output_that_is_there_is_replaced_when_everything_is_answered(folder: Path):
+def test_an_existing_output_is_replaced_only_when_all_rows_are_scored(folder: Path):
     rows = write(folder / "rows.jsonl", *(said("yes", pause=0.01) for n in range(20_000)))
     content = rows.read_bytes()
     process = subprocess.Popen(command("verify", "rows.jsonl", "-e", "./echo", "-o", "rows.jsonl"), cwd=folder)
@@ -380,7 +380,7 @@ def test_an_output_that_is_there_is_replaced_when_everything_is_answered(folder:
     assert not (folder / "rows.jsonl.part").exists()
 
 
-def test_other_processes_help_and_nobody_can_tell(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_helper_processes_write_the_same_output_as_one_process(folder: Path, monkeypatch: pytest.MonkeyPatch):
     lines = [said(("yes", "no", "crash", "odd")[n % 4], mark=n) for n in range(4000)]
     write(folder / "rows.jsonl", *lines, "nonsense")
     alone = rescore(folder / "rows.jsonl", folder / "echo", output=folder / "alone.jsonl", concurrency=1)
@@ -393,7 +393,7 @@ def test_other_processes_help_and_nobody_can_tell(folder: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell the peak of its memory")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_memory_does_not_grow_with_the_file(folder: Path):
     program = "import re, sys; from ludus.rescore.rescoring import rescore; "
     program += "rescore('rows.jsonl', './echo', output=sys.argv[1], concurrency=1); "
@@ -407,7 +407,7 @@ def test_memory_does_not_grow_with_the_file(folder: Path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "error"),
     [
         (["none.jsonl"], "cannot read none.jsonl: No such file or directory"),
         (["empty.jsonl"], "empty.jsonl holds no rows"),
@@ -419,18 +419,18 @@ def test_memory_does_not_grow_with_the_file(folder: Path):
         (["rows.jsonl", "--env", "./echo", "--output", "."], "cannot write .: it is not a file"),
     ],
 )
-def test_a_mistake_is_one_line(folder: Path, arguments: list[str], complaint: str):
+def test_a_user_error_is_one_line(folder: Path, arguments: list[str], error: str):
     write(folder / "empty.jsonl")
     write(folder / "rows.jsonl", said("yes"))
     done = run("verify", *arguments, cwd=folder)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
-    assert complaint in done.stderr
+    assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 class Anything(Resources):
-    """Judges whatever it gets, and says things that have the names of other things."""
+    """Accepts any row, and returns verdict values whose names clash with row fields."""
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         values = {"wanted": "hidden", "usage": 1, "stage": "a", "said": [1]}
@@ -447,7 +447,7 @@ _values = st.recursive(
 
 @settings(max_examples=12, deadline=None)
 @given(rows=st.lists(st.dictionaries(_names, _values, max_size=6), min_size=1, max_size=12))
-def test_whatever_fields_a_row_has_it_is_answered_and_its_task_is_kept(
+def test_any_row_is_scored_and_keeps_its_task_fields(
     rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ):
     folder = tmp_path_factory.mktemp("rows")

@@ -273,7 +273,7 @@ def test_the_stall_watchdog_names_the_stage_everything_waits_for(counter, rows, 
     slow = ScriptedModel([{"text": "late", "delay": 0.8}])
     display = progress.Display()
     ludus.collect(counter, model=slow, input=rows(4), watch=display.watch)
-    assert "nothing moved for 0 s: 4 in model" in capsys.readouterr().err
+    assert "no progress for 0 s: 4 in model" in capsys.readouterr().err
 
 
 def test_a_model_that_answers_at_once_does_not_starve_the_loop(counter, rows):

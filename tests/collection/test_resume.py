@@ -53,11 +53,11 @@ def test_a_resume_says_what_it_does_not_try_again(tmp_path):
     command(tmp_path, "-o", "out", "--max-attempts", "1")
     (tmp_path / "script.yaml").write_text("- done\n")
     again = command(tmp_path, "-o", "out", "--max-attempts", "1", "--resume", "--force")
-    assert "resuming: 0 of 8 rollouts are there already" in again.stderr
-    assert "8 failed once and are not tried again: add --max-attempts 2" in again.stderr
+    assert "resuming: 0 of 8 rollouts are already done" in again.stderr
+    assert "8 rollouts failed once and are not retried: to retry add --max-attempts 2" in again.stderr
     mended = command(tmp_path, "-o", "out", "--max-attempts", "2", "--resume", "--force")
     assert mended.returncode == 0
-    assert "not tried again" not in mended.stderr
+    assert "not retried" not in mended.stderr
 
 
 def test_fewer_repeats_than_there_are_is_refused(counter, rows, tmp_path):

@@ -1,4 +1,4 @@
-"""The README and the docs do what they say: their code runs, their commands work, their links lead somewhere."""
+"""The code and the commands of the README and the docs run, and their links exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_python_of_the_readme_runs_and_prints_what_its_comments_say(tmp_path):
+def test_the_readmes_python_prints_what_its_comments_say(tmp_path):
     code = "\n".join(blocks(README, "python"))
     expected = re.findall(r"(?:print\(.*\)|asyncio\.run\(.*\))  # (.+)", code)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
@@ -30,7 +30,7 @@ def test_the_python_of_the_readme_runs_and_prints_what_its_comments_say(tmp_path
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_work_for_a_new_user_in_an_empty_folder(tmp_path):
+def test_the_readmes_commands_work_in_an_empty_folder(tmp_path):
     pytest.importorskip("xllamacpp", reason="the README's commands use the embedded model")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for line in blocks(README, "sh")[0].splitlines():
@@ -40,14 +40,14 @@ def test_the_commands_of_the_readme_work_for_a_new_user_in_an_empty_folder(tmp_p
     assert (tmp_path / "runs" / "first" / "rollouts.jsonl").stat().st_size > 0
 
 
-def test_the_python_of_the_docs_at_least_runs():
+def test_the_python_of_the_docs_runs():
     for page in PAGES[1:]:
         for code in blocks(page.read_text(), "python"):
             done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
             assert done.returncode == 0, f"{page}: {done.stderr}"
 
 
-def test_the_yaml_of_the_docs_is_what_the_code_reads():
+def test_the_yaml_of_the_docs_is_valid():
     from ludus.folder import EnvironmentFile
     from ludus.models import open_model
 
@@ -57,7 +57,7 @@ def test_the_yaml_of_the_docs_is_what_the_code_reads():
     assert open_model(yaml.safe_load(model)).name == "http://127.0.0.1:8000/v1#my-model"
 
 
-def test_every_link_leads_somewhere():
+def test_every_link_points_to_an_existing_file():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,4 +1,4 @@
-"""The page on trust shows what its commands print: they are run in an empty folder, in order."""
+"""docs/trust.md shows the real output of its commands, run in order in an empty folder."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
-def plain(text: str) -> list[str]:
+def stripped_lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
-def test_the_page_on_trust_shows_what_its_commands_print(tmp_path: Path) -> None:
+def test_the_trust_page_shows_what_its_commands_print(tmp_path: Path) -> None:
     (preparation,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     for line in preparation.splitlines():
         run(line, tmp_path)
@@ -33,4 +33,4 @@ def test_the_page_on_trust_shows_what_its_commands_print(tmp_path: Path) -> None
     assert len(shown) == 5
     for part in shown:
         command, _, output = part.partition("\n")
-        assert plain(run(command, tmp_path)) == plain(output), command
+        assert stripped_lines(run(command, tmp_path)) == stripped_lines(output), command

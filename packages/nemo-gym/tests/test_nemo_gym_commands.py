@@ -184,7 +184,7 @@ def test_rollouts_are_shown(capsys: pytest.CaptureFixture[str]):
         (("ng_test",), "entrypoint is missing. Add +entrypoint=VALUE"),
         (("ng_test", "+entrypoint=resources_servers/mcq"), "there is no environment mcq. Did you mean mcqa?"),
         (("ng_test", "+entrypoint=../../"), "names no resources server"),
-        (("ng_init_resources_server", "+entrypoint=resources_servers/My-Game"), "cannot name an environment"),
+        (("ng_init_resources_server", "+entrypoint=resources_servers/My-Game"), "is not a valid environment name"),
         (("ng_status", "++head_server.port=1"), "cannot reach http://127.0.0.1:1"),
         (("ng_viewer", "+jsonl_fpath=none.jsonl"), "cannot read none.jsonl"),
         (("ng_prepare_data", "+mode=example_validation"), "output_dirpath is missing"),

@@ -1,6 +1,6 @@
-"""The command line: thin commands over the library, and one place that turns mistakes into one line.
+"""The command line: thin commands over the library, and one place that reports an error as one line.
 
-Commands import what they need when they run, so that `ludus --help` answers at once.
+Commands import the library inside their functions, so that `ludus --help` starts fast.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ludus.cli.show import show
 from ludus.cli.status import status
 from ludus.cli.verify import verify
 
-#: Of click, which some versions of typer bring along and others have inside.
+#: click's UsageError. Some versions of typer depend on click, others vendor it; this finds the class in both.
 _UsageError: Any = typer.BadParameter.__base__
-#: What a full disk, a quota, a limit on file sizes and a terminal that is gone say to whoever writes.
-_CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+#: write() fails with these for a full disk, an exceeded quota, a file size limit and a closed terminal.
+_WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 app = typer.Typer(
     name="ludus",
@@ -62,60 +62,60 @@ def ludus(
 
 
 def main() -> None:
-    """Run the command line. A mistake of the user's is one line on stderr and exit code 2."""
+    """Run the command line. A user error is one line on stderr and exit code 2."""
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         code = app(args=arguments or ["--help"], prog_name="ludus", standalone_mode=False)
         if sys.stdout is not None:
-            sys.stdout.flush()  # here, where what goes wrong can still be told
+            sys.stdout.flush()  # here, where a write error can still be reported
         sys.exit(code)
-    except _UsageError as error:  # which typer would tell in four lines
-        where = error.ctx.command_path if error.ctx is not None else f"ludus {arguments[0]}"
-        what = error.format_message().rstrip(".")
-        complain(f"{what}{' ' if what.endswith('?') else '. '}See {where} --help")
+    except _UsageError as error:  # typer would print four lines
+        command_path = error.ctx.command_path if error.ctx is not None else f"ludus {arguments[0]}"
+        message = error.format_message().rstrip(".")
+        print_error(f"{message}{' ' if message.endswith('?') else '. '}See {command_path} --help")
         sys.exit(2)
     except typer.Abort:
-        complain("stopped")
+        print_error("stopped")
         sys.exit(1)
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # of which typer makes exit code 1
-            sys.exit(ending(end.__context__))
+        if isinstance(end.__context__, BrokenPipeError):  # typer turned it into exit code 1
+            sys.exit(report_error(end.__context__))
         raise
     except Exception as error:
         if debug and not isinstance(error, BrokenPipeError):
             raise
-        sys.exit(ending(error))
+        sys.exit(report_error(error))
 
 
-def ending(error: BaseException) -> int:
-    """Tell an error in one line, and return the exit code for it."""
+def report_error(error: BaseException) -> int:
+    """Print an error as one line and return its exit code."""
     from ludus.errors import UserError
 
-    if isinstance(error, BrokenPipeError):  # the reader (head, less) has seen enough
+    if isinstance(error, BrokenPipeError):  # the reader (head, less) closed the pipe
         _discard_output()
         return 141
     if isinstance(error, UserError):
-        complain(str(error))
+        print_error(str(error))
         return 2
-    if isinstance(error, OSError) and error.errno in _CANNOT_WRITE and error.filename is None:
+    if isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None:
         _discard_output()
-        complain(f"cannot write the output: {error.strerror}")
+        print_error(f"cannot write the output: {error.strerror}")
         return 2
-    complain(f"{type(error).__name__}: {error}. This is a bug: run again with --debug to see where")
+    print_error(f"{type(error).__name__}: {error}. This is a bug: run again with --debug for the traceback")
     return 70
 
 
-def complain(message: str) -> None:
-    """One line on stderr, in red where a person looks at it. It may quote what a server or a row said."""
+def print_error(message: str) -> None:
+    """Print one line on stderr, red on a terminal. It is cleaned: it may quote a server or a row."""
     from ludus.cli.screen import clean
 
     line = clean(" ".join(message.split()))
     red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
-    with contextlib.suppress(OSError):  # nobody can be told then
+    with contextlib.suppress(OSError):  # stderr is closed or full: there is nowhere to report it
         print(f"{red}error:{plain} {line}", file=sys.stderr)
 
 
 def _discard_output() -> None:
-    """Let what is still to be written to stdout vanish: Python would try again on its way out, and fail again."""
+    """Point stdout at /dev/null: Python flushes it again at exit, which would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

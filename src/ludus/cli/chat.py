@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ludus.cli.bounds import LARGEST
+from ludus.cli.option_limits import MAX_INT64
 
 if TYPE_CHECKING:
     from ludus.cli.keyboard import Keyboard
@@ -25,21 +25,22 @@ Row = dict[str, Any]
 def chat(
     environment: Annotated[str, typer.Argument(metavar="ENV", help="Name or folder of an environment.")],
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Who answers; without it you do. As in ludus collect.")
+        str | None,
+        typer.Option("--model", "-m", help="As in ludus collect; without it you play the model."),
     ] = None,
     row: Annotated[int, typer.Option("--row", min=1, help="Which row to play, counted from 1.")] = 1,
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: its examples.")] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which of its datasets to use.")] = None,
+    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: the examples.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which dataset to use.")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model, limits or data."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=-LARGEST, max=LARGEST, help="Where the rollout's seed is derived from.")] = 0,
+    seed: Annotated[int, typer.Option(min=-MAX_INT64, max=MAX_INT64, help="The rollout's seed derives from this.")] = 0,
 ) -> None:
     """Play one rollout by hand and see its verdict.
 
-    Without --model you play the model's part: call tools, then answer, or move in a game. With it you watch a model and
-    may go on talking.
+    Without --model you take the model's turns: call tools, then answer, or make moves in a game. With --model you watch
+    the model and can send it more messages.
 
     Example: ludus chat example_session_state_mgmt --row 2
     """
@@ -55,13 +56,13 @@ def chat(
     if model is None and model_settings:
         raise UserError(f"--set model.{next(iter(model_settings))} needs a model", "Name one with --model")
     if input is not None and dataset is not None:
-        raise UserError("both an input and a dataset were named", "Leave one of --input and --dataset out")
+        raise UserError("--input and --dataset cannot be used together", "Leave one of them out")
     if str(input) in ("-", "/dev/stdin"):
-        raise UserError("standard input is what you type here, and holds no rows", "Name a file: --input FILE")
+        raise UserError("ludus chat reads your turns from standard input, not rows", "Name a file: --input FILE")
     loaded = Environment.load(environment)
     loaded.configure(settings)
     if model is None and getattr(loaded.agent.config, "user", "") is None:
-        raise UserError("nobody plays the user", "Name a model: --set agent.user=SPEC")
+        raise UserError("no model plays the user (agent.user is null)", "Name a model: --set agent.user=SPEC")
     chosen = _nth_row(Rows(input or loaded.rows(dataset), loaded.task, seed=seed), row)
     opened = open_model(model, model_settings) if model is not None else None
     with Keyboard() as keyboard:
@@ -77,40 +78,40 @@ def _nth_row(rows: Rows, number: int) -> Row:
         if count == number:
             return row
     if count == 0:
-        raise UserError(f"{rows.name} holds no rows", "Name others with --input FILE")
+        raise UserError(f"{rows.name} holds no rows", "Name another file with --input FILE")
     raise UserError(f"{rows.name} has no row {number}", f"Choose --row from 1 to {count}")
 
 
 def _play(environment: Environment, row: Row, model: Model | None, seed: int, keyboard: Keyboard) -> int:
-    """Play the rollout and show its end; the exit code says whether there was a verdict."""
+    """Play the rollout and print its verdict. The exit code is 1 if the rollout failed."""
     import asyncio
 
-    from ludus.cli.conversation import Conversation, PersonModel, PersonPlays, PersonTalks, WatchedModel
-    from ludus.cli.screen import screen, show_verdict
+    from ludus.cli.chat_rollout import ChatScreen, PersonAsModelAgent, PersonAsUserAgent, PersonModel, WatchedModel
+    from ludus.cli.screen import show_verdict, stdout_console
 
-    conversation = Conversation(screen(), keyboard, row, plays=model is None)
+    screen = ChatScreen(stdout_console(), keyboard, row, plays=model is None)
     if environment.resources.by_group:
-        conversation.say("The answers to a task are judged together here: yours will be a group of one.")
-    # A person may think for as long as it takes; everything else keeps its deadline.
-    patience: dict[str, Any] = {"rollout": A_WEEK}
+        screen.say("This environment judges all answers to a task together: your answer is a group of one.")
+    # A person has no deadline; every other step keeps its own.
+    no_deadline: dict[str, Any] = {"rollout": A_WEEK}
     if model is None:
-        model, patience["model"] = PersonModel(conversation), A_WEEK
-        environment.agent = PersonPlays(environment.agent, conversation)
+        model, no_deadline["model"] = PersonModel(screen), A_WEEK
+        environment.agent = PersonAsModelAgent(environment.agent, screen)
     else:
-        model = WatchedModel(model, conversation)
-        environment.agent = PersonTalks(environment.agent, conversation)
-    environment.limits = environment.limits.model_copy(update=patience)
+        model = WatchedModel(model, screen)
+        environment.agent = PersonAsUserAgent(environment.agent, screen)
+    environment.limits = environment.limits.model_copy(update=no_deadline)
     try:
         rollout = asyncio.run(_one_rollout(environment, row, model, seed))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        conversation.say("left without a verdict; the session is closed")
-        return 0 if conversation.left else INTERRUPTED
-    show_verdict(conversation.console, rollout.to_row())
+        screen.say("left without a verdict; the session is closed")
+        return 0 if screen.left else INTERRUPTED
+    show_verdict(screen.console, rollout.to_row())
     return 1 if rollout.error is not None else 0
 
 
 async def _one_rollout(environment: Environment, row: Row, model: Model, seed: int) -> Rollout:
-    """A collection of one task, which opens and closes everything as every collection does."""
+    """Collect one task with one repeat: the collector opens and closes the session as always."""
     from ludus.collection.collector import Collector, Plan
     from ludus.collection.rows import Rows
 

@@ -1,4 +1,4 @@
-"""`ludus compare`: whether one collection is better than another, and how sure that is."""
+"""`ludus compare`: is one collection better than another, and how certain is that?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A collection's folder, or a file of rollouts.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another one on the same tasks.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another collection of the same tasks.")],
     json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Compare the rewards of two collections, task by task.
@@ -30,10 +30,9 @@ def compare(
     scores = Scores.read(a), Scores.read(b)
     found = compare_scores(*scores)
     if found is None:
-        hint = "Collect both on the same rows"
-        raise UserError(f"no task has a reward in both {a} and {b}", hint)
+        raise UserError(f"no task has a reward in both {a} and {b}", "Collect both from the same rows")
     sides = {name: _side(*pair) for name, pair in (("a", scores), ("b", scores[::-1]))}
-    warnings = differences(*scores) + _left_out(found, sides)
+    warnings = differences(*scores) + _missing_rewards(found, sides)
     if json_:
         print(safe_json(_as_json(found, {"a": str(a), "b": str(b)}, sides, warnings)))
         return
@@ -43,7 +42,7 @@ def compare(
 
 
 def _side(own: Scores, other: Scores) -> dict[str, int]:
-    """The counts of one side."""
+    """The counts of one collection."""
     tasks = own.tasks
     return {
         "scored": own.scored,
@@ -55,11 +54,11 @@ def _side(own: Scores, other: Scores) -> dict[str, int]:
     }
 
 
-def _left_out(found: Comparison, sides: dict[str, dict[str, int]]) -> list[str]:
+def _missing_rewards(found: Comparison, sides: dict[str, dict[str, int]]) -> list[str]:
     lost = max(side["tasks_without_reward"] for side in sides.values())
     if lost * 100 <= found.tasks:
         return []
-    return [f"up to {lost:,} tasks are left out because a side has no reward for them, and they may be the hard ones"]
+    return [f"up to {lost:,} tasks are left out because A or B has no reward for them; they may be the hard ones"]
 
 
 def _as_json(
@@ -81,10 +80,10 @@ def _as_json(
 def _show(found: Comparison, paths: tuple[Path, Path], sides: dict[str, dict[str, int]]) -> None:
     from rich.table import Table
 
-    from ludus.cli.screen import emit, screen, text
+    from ludus.cli.screen import emit, stdout_console, text
     from ludus.compare.comparison import say
 
-    console = screen()
+    console = stdout_console()
     table = Table(title=f"{found.tasks:,} tasks with a reward in both", title_justify="left")
     table.add_column("")
     for name, path in zip("AB", paths, strict=True):

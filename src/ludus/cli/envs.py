@@ -1,4 +1,4 @@
-"""`ludus envs`: which environments there are, without running any of their code."""
+"""`ludus envs`: list the environments without running their code."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from ludus.dataset import Dataset
 
-#: Below this many columns a table's cells become too narrow to read, and each environment gets lines of its own.
-WIDE = 150
+#: Terminals with fewer columns get a few lines per environment instead of a table.
+TABLE_WIDTH = 150
 
 
 def envs(json_: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False) -> None:
@@ -21,22 +21,22 @@ def envs(json_: Annotated[bool, typer.Option("--json", help="Print the list as J
 
     Example: ludus envs --json
     """
-    from ludus.cli.screen import safe_json, screen
+    from ludus.cli.screen import safe_json, stdout_console
     from ludus.folder import folders
 
     found = [_described(name, folder) for name, folder in sorted(folders().items())]
     if json_:
         print(safe_json(found))
         return
-    console = screen()
-    if console.width >= WIDE:
+    console = stdout_console()
+    if console.width >= TABLE_WIDTH:
         _table(console, found)
     else:
         _lines(console, found)
 
 
 def _described(name: str, folder: Path) -> dict[str, Any]:
-    """What `environment.yaml` says, or why it says nothing."""
+    """The content of `environment.yaml`, or the error in it."""
     from ludus.errors import UserError
     from ludus.folder import read_file
 
@@ -45,9 +45,9 @@ def _described(name: str, folder: Path) -> dict[str, Any]:
     except UserError as error:
         return {"name": name, "path": str(folder), "error": str(error)}
     datasets = [_dataset(each, folder) for each in file.datasets]
-    words = {"domain": file.domain, "description": file.description, "value": file.value}
-    takes = {"argument": file.argument} if file.argument else {}
-    return {"name": name, **takes, **words, "path": str(folder), "datasets": datasets}
+    about = {"domain": file.domain, "description": file.description, "value": file.value}
+    argument = {"argument": file.argument} if file.argument else {}
+    return {"name": name, **argument, **about, "path": str(folder), "datasets": datasets}
 
 
 def _dataset(each: Dataset, folder: Path) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _dataset(each: Dataset, folder: Path) -> dict[str, Any]:
 
 
 def _rows(path: Path) -> int | None:
-    """How many rows a file holds, or None where it cannot be read."""
+    """The number of rows in a file; None if the file cannot be read."""
     try:
         with path.open("rb") as lines:
             return sum(not line.isspace() for line in lines)
@@ -84,7 +84,7 @@ def _table(console: Console, found: list[dict[str, Any]]) -> None:
         else:
             data, licences = _data(each)
             description = text(each["description"])
-            table.add_row(text(_written(each)), text(each["domain"]), description, text(data), text(licences))
+            table.add_row(text(_typed_name(each)), text(each["domain"]), description, text(data), text(licences))
     console.print(table)
 
 
@@ -92,7 +92,7 @@ def _lines(console: Console, found: list[dict[str, Any]]) -> None:
     from ludus.cli.screen import emit, show_block, text
 
     for each in found:
-        title = text(_written(each), "bold")
+        title = text(_typed_name(each), "bold")
         if "error" in each:
             emit(console, title)
             show_block(console, text(f"broken: {each['error']}", "red"))
@@ -104,13 +104,13 @@ def _lines(console: Console, found: list[dict[str, Any]]) -> None:
         show_block(console, text(", ".join(part for part in (data.replace("\n", ", "), licences) if part), "dim"))
 
 
-def _written(each: dict[str, Any]) -> str:
-    """The name as it is typed: `gymnasium[:ID]` where it takes an argument."""
+def _typed_name(each: dict[str, Any]) -> str:
+    """The name as typed: `gymnasium[:ID]` if the environment takes an argument."""
     return f"{each['name']}[:{each['argument'].upper()}]" if each.get("argument") else str(each["name"])
 
 
 def _data(each: dict[str, Any]) -> tuple[str, str]:
-    """The datasets with their rows, and the licences that cover them."""
+    """The datasets with their row counts, and their licences."""
     datasets = each["datasets"]
     return "\n".join(f"{each['name']}: {_size(each)}" for each in datasets) or "none", ", ".join(
         sorted({d["licence"] for d in datasets})

@@ -1,8 +1,8 @@
-"""Lines that a person types or a pipe holds, read while the event loop goes on.
+"""Lines from a terminal or a pipe, read without blocking the event loop.
 
-A thread waits for each line. When the wait is cancelled that thread stays where it is until the process ends, so it
-must not hold what Python needs on its way out: a pipe is read without Python's buffer and its lock, and a terminal,
-which the line editor keeps in a mode of its own meanwhile, gets its settings back from us.
+A thread waits for each line. After a cancel that thread stays blocked until the process ends, so it must not hold
+anything that Python needs at exit. A pipe is therefore read without `sys.stdin`'s buffer and lock. On a terminal,
+readline changes the settings while it waits; `__exit__` restores them.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ class Keyboard:
 
     def __init__(self) -> None:
         self.interactive = _is_terminal(sys.stdin) and _is_terminal(sys.stdout)
-        self._before: Any = None
+        self._terminal_settings: Any = None
 
     def __enter__(self) -> Self:
         if self.interactive:
             with contextlib.suppress(ImportError):
-                import readline  # noqa: F401  (input() edits lines and remembers them once this is imported)
+                import readline  # noqa: F401  (importing it gives input() line editing and history)
                 import termios
 
-                self._before = termios.tcgetattr(sys.stdin.fileno())
+                self._terminal_settings = termios.tcgetattr(sys.stdin.fileno())
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._before is not None:
+        if self._terminal_settings is not None:
             import termios
 
-            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._terminal_settings)
 
     async def line(self, prompt: str) -> str | None:
-        """The next line without its end, or None when there is none."""
-        line: str | None = await in_thread(self._typed if self.interactive else self._piped, prompt)
+        """The next line without its newline; None at the end of input."""
+        line: str | None = await in_thread(self._read_terminal if self.interactive else self._read_pipe, prompt)
         return line
 
-    def _typed(self, prompt: str) -> str | None:
+    def _read_terminal(self, prompt: str) -> str | None:
         try:
             return input(prompt)
         except EOFError:
             print()
             return None
 
-    def _piped(self, prompt: str) -> str | None:
-        """What comes from a pipe is printed behind the prompt, so that the output reads as a conversation."""
+    def _read_pipe(self, prompt: str) -> str | None:
+        """Read a line from a pipe and print it after the prompt, so that the output reads as a conversation."""
         from ludus.cli.screen import clean
 
         try:
             line = io.FileIO(0, closefd=False).readline().decode("utf-8", "replace")
-        except OSError:  # there is no standard input at all
+        except OSError:  # standard input is closed
             return None
         if not line:
             return None

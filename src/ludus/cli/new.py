@@ -1,4 +1,4 @@
-"""`ludus new`: a small environment that works, to change into one's own."""
+"""`ludus new`: create a small working environment to start from."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TEMPLATE = Path(__file__).parent / "template"
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case, as in my_game.")],
-    path: Annotated[Path, typer.Option("--path", help="The folder to make it in.")] = Path(),
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case letters, digits and _, for example my_game.")],
+    path: Annotated[Path, typer.Option("--path", help="The parent folder.")] = Path(),
 ) -> None:
-    """Make a new environment in a folder.
+    """Create an environment in a new folder.
 
-    It is small, passes its own test and can be played at once; change it into what you need.
+    It is small, passes its own tests and can be played at once. Change it into the environment you need.
 
     Example: ludus new my_game
     """
@@ -29,17 +29,17 @@ def new(
 
     from ludus.errors import UserError
 
-    _check(name)
+    _check_name(name)
     folder = path / name
     if folder.exists() or folder.is_symlink():
-        raise UserError(f"{folder} exists already", "Choose another name, or another place with --path DIR")
+        raise UserError(f"{folder} exists already", "Choose another name, or another folder with --path DIR")
     try:
         folder.mkdir(parents=True)
         write(folder, name)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise UserError(f"cannot write {folder}: {error.strerror}", "Choose another place with --path DIR") from error
-    _tell(folder)
+        raise UserError(f"cannot write {folder}: {error.strerror}", "Choose another folder with --path DIR") from error
+    _print_next_steps(folder)
 
 
 def write(folder: Path, name: str) -> None:
@@ -55,28 +55,28 @@ def write(folder: Path, name: str) -> None:
 
 
 def _class_name(name: str) -> str:
-    """The class of an environment, which must not hide what its file works with (`Task`, `ValueError`, `None`)."""
+    """A class name that shadows nothing its file uses (`Task`, `ValueError`, `None`)."""
     import ludus
 
     plain = "".join(part.capitalize() for part in name.split("_"))
     return f"{plain}Resources" if plain in ludus.__all__ or hasattr(builtins, plain) else plain
 
 
-def _check(name: str) -> None:
+def _check_name(name: str) -> None:
     from ludus.errors import UserError
 
     if re.fullmatch(r"[a-z][a-z0-9_]*", name, re.ASCII) and not keyword.iskeyword(name) and len(name) <= 64:
         return
-    likely = re.sub(r"[^a-z0-9]+", "_", name.lower(), flags=re.ASCII).strip("_0123456789")[:64]
-    if likely and keyword.iskeyword(likely):
-        likely += "_game"
-    hint = f"Try: ludus new {likely}" if likely else "Try: ludus new my_game"
-    raise UserError(f"{name!r:.80} cannot name an environment: use lower case letters, digits and _", hint)
+    suggestion = re.sub(r"[^a-z0-9]+", "_", name.lower(), flags=re.ASCII).strip("_0123456789")[:64]
+    if suggestion and keyword.iskeyword(suggestion):
+        suggestion += "_game"
+    hint = f"Try: ludus new {suggestion}" if suggestion else "Try: ludus new my_game"
+    raise UserError(f"{name!r:.80} is not a valid environment name: use lower case letters, digits and _", hint)
 
 
-def _tell(folder: Path) -> None:
-    """What was made, and the commands that come next."""
-    from ludus.cli.screen import screen, text
+def _print_next_steps(folder: Path) -> None:
+    """Print the created files and the commands to try next."""
+    from ludus.cli.screen import stdout_console, text
 
     where = str(folder) if folder.is_absolute() else f"./{folder}"
     quoted = shlex.quote(where)
@@ -84,5 +84,5 @@ def _tell(folder: Path) -> None:
     commands = [f"pytest {quoted}", f"ludus chat {quoted}", f"ludus collect {quoted} --model local"]
     if importlib.util.find_spec("pytest") is None:
         commands.insert(0, "pip install pytest")
-    lines = [f"made {where}:", *(f"  {file}" for file in files), "next:", *(f"  {command}" for command in commands)]
-    screen().print(text("\n".join(lines)), soft_wrap=True)
+    lines = [f"created {where}:", *(f"  {file}" for file in files), "next:", *(f"  {command}" for command in commands)]
+    stdout_console().print(text("\n".join(lines)), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What a person sees while rollouts are collected: a live line on a terminal, a plain line now and then elsewhere."""
+"""The progress of a collection: a live line on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ludus.cli.screen import one_line, screen, text
+from ludus.cli.screen import one_line, stdout_console, text
 
 if TYPE_CHECKING:
     from ludus.collection.api import Collection
@@ -32,48 +32,48 @@ class Display:
         self.console = Console(stderr=True, highlight=False)
         self._quiet = quiet
         self._live: Live | None = None
-        self._said = time.perf_counter()
+        self._printed_at = time.perf_counter()
 
     def say(self, line: str) -> None:
-        """A line for the user."""
+        """Print a line."""
         self.console.print(text(line), soft_wrap=True)
 
     def reading(self, rows: int) -> None:
-        """How far the first reading of the rows has come, where that takes long enough to wonder."""
+        """Report the first reading of the rows if it takes more than a second."""
         now = time.perf_counter()
-        if not self._quiet and now - self._said > 1.0:
-            self._said = now
+        if not self._quiet and now - self._printed_at > 1.0:
+            self._printed_at = now
             self.say(f"checking rows: {rows:,}")
 
     def watch(self, collector: Collector) -> Coroutine[Any, Any, None]:
-        """Show progress until cancelled, and name the stage everything waits for when nothing moves.
+        """Show progress until cancelled, and warn with the stages in flight when nothing changes.
 
-        It is called by the task that collects, and says what keeps that one from ending once it was stopped.
+        Call it from the task that collects: it also reports which sessions delay that task after a cancel.
         """
         return self._watch(collector, asyncio.current_task())
 
-    async def _watch(self, collector: Collector, running: asyncio.Task[Any] | None) -> None:
-        lively = self.console.is_terminal and not self._quiet
-        if lively:
+    async def _watch(self, collector: Collector, collecting: asyncio.Task[Any] | None) -> None:
+        if self.console.is_terminal and not self._quiet:
             self._live = Live(console=self.console, auto_refresh=False, transient=True)
             self._live.start()
-        stalled_until, told = STALL, False
+        warn_after, said_stopping = STALL, False
         while True:
             await asyncio.sleep(REFRESH)
             now = time.perf_counter()
-            if not told and running is not None and running.cancelling() and (sessions := slow_to_close(collector)):
-                told = True
+            stopping = not said_stopping and collecting is not None and collecting.cancelling()
+            if stopping and (sessions := slow_to_close(collector)):
+                said_stopping = True
                 self.say(f"stopping: {sessions} sessions are being closed. Ctrl-C again leaves them open")
             if self._live is not None:
                 self._live.update(_bar(collector, self.console.width), refresh=True)
-            elif not self._quiet and now - self._said >= PLAIN_EVERY:
-                self._said = now
+            elif not self._quiet and now - self._printed_at >= PLAIN_EVERY:
+                self._printed_at = now
                 self.say(_line(collector))
             idle = idle_seconds(collector)
             if idle < STALL:
-                stalled_until = STALL
-            elif idle >= stalled_until:
-                stalled_until = idle * 2
+                warn_after = STALL
+            elif idle >= warn_after:
+                warn_after = idle * 2
                 self.say(stall(collector, idle))
 
     def close(self) -> None:
@@ -84,27 +84,27 @@ class Display:
 
 
 def idle_seconds(collector: Collector) -> float:
-    """How long nothing has ended and no rollout in flight has entered another stage."""
+    """Seconds since a rollout last ended or changed its stage."""
     progress = collector.progress
     newest = max((episode.since for episode in progress.in_flight), default=0.0)
     return time.perf_counter() - max(progress.last_change, newest)
 
 
 def slow_to_close(collector: Collector) -> int:
-    """How many sessions are being closed, once one of them takes long enough to wonder."""
+    """The number of sessions being closed, once one of them takes more than a second."""
     began = [episode.since for episode in collector.progress.in_flight if episode.stage == "close"]
     return len(began) if began and time.perf_counter() - min(began) > 1.0 else 0
 
 
 def stall(collector: Collector, idle: float) -> str:
-    """What everything waits for."""
+    """The warning that nothing changed: how many rollouts are in which stage."""
     stages = collector.progress.waiting().most_common()
     waits = ", ".join(f"{count} in {stage}" for stage, count in stages) or "none in flight"
-    return f"nothing moved for {idle:.0f} s: {waits}. Deadlines end it; shorten them with --set limits.STAGE=SECONDS"
+    return f"no progress for {idle:.0f} s: {waits}. For shorter timeouts: --set limits.STAGE=SECONDS"
 
 
 def _rates(collector: Collector) -> tuple[float, float, float | None]:
-    """Rollouts a second, tokens a second, and the seconds left at this pace."""
+    """Rollouts per second, tokens per second, and the seconds left at this rate."""
     progress = collector.progress
     seconds = max(time.perf_counter() - progress.started, 1e-9)
     pace = progress.finished / seconds
@@ -116,7 +116,7 @@ def _parts(collector: Collector) -> list[str]:
     metrics, progress = collector.metrics, collector.progress
     pace, tokens, left = _rates(collector)
     reward = metrics.mean_reward
-    done = min(metrics.dispatched, progress.total)  # more may be recorded, of rows that the input lacks now
+    done = min(metrics.dispatched, progress.total)  # a resumed run may hold more: its input was longer
     parts = [f"{done}/{progress.total} done", f"{metrics.counts['failed']} failed"]
     parts.append(f"reward {reward:.3f}" if reward is not None else "reward -")
     parts.append(f"{pace:.1f} rollouts/s")
@@ -146,7 +146,7 @@ def _bar(collector: Collector, width: int) -> Table:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as people say them: 42 s, 3:07, 1:02:33."""
+    """Format seconds: 42 s, 3:07, 1:02:33."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -156,7 +156,7 @@ def clock(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A short time as people say it: 13.5 s, 1.2 ms, 59 µs."""
+    """Format a short time: 13.5 s, 1.2 ms, 59 µs."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= scale:
             return f"{seconds / scale:.1f} {unit}"
@@ -164,7 +164,7 @@ def span(seconds: float) -> str:
 
 
 def summarise(collection: Collection, collector: Collector) -> None:
-    """The table at the end, on stdout."""
+    """Print the final table on stdout."""
     metrics = collection.metrics
     names = ", ".join(environment.name for environment in collection.environments())
     title = text(f"{names} with {collection.model.name}")
@@ -177,15 +177,15 @@ def summarise(collection: Collection, collector: Collector) -> None:
         table.add_row("first failure", text(one_line(cause)))
     if collection.files is not None:
         table.add_row("files", text(collection.files.rollouts))
-    screen().print(table)
+    stdout_console().print(table)
 
 
 def _first_cause(collection: Collection) -> str | None:
-    """Why the first rollout failed, where nothing completed."""
+    """The cause of the first failure, if no rollout completed."""
     files, counts = collection.files, collection.metrics["counts"]
     if files is None or counts["completed"] or not counts["failed"]:
         return None
-    if collection.options.resume:  # the first failure on file may have been mended since
+    if collection.options.resume:  # a retry may have succeeded since that failure
         return None
     with files.failures.open("rb") as lines:
         return str(orjson.loads(lines.readline())["cause"])

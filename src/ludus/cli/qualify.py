@@ -1,4 +1,4 @@
-"""`ludus qualify`: whether an environment's verifier can be trusted, as a card and an exit code."""
+"""`ludus qualify`: can an environment's verifier be trusted? Prints a card and sets the exit code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ludus.cli.bounds import LARGEST
+from ludus.cli.option_limits import MAX_INT64
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,20 +19,18 @@ STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
 
 def qualify(
-    environment: Annotated[str, typer.Argument(metavar="ENV", help="Name or folder.")],
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: its examples.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=LARGEST, help="Use only the first rows.")] = 32,
-    seed: Annotated[
-        int, typer.Option(min=-LARGEST, max=LARGEST, help="Where every rollout's seed is derived from.")
-    ] = 0,
+    environment: Annotated[str, typer.Argument(metavar="ENV", help="Name or folder of an environment.")],
+    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: the examples.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_INT64, help="Use only the first N rows.")] = 32,
+    seed: Annotated[int, typer.Option(min=-MAX_INT64, max=MAX_INT64, help="Rollout seeds derive from this.")] = 0,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent or limits."),
     ] = None,
     max_exploit: Annotated[
-        float | None, typer.Option(help="What a bad policy may earn; default: guessing, 3 standard errors, 0.1.")
+        float | None, typer.Option(help="The most a bad policy may earn; default: derived from guessing.")
     ] = None,
-    min_oracle: Annotated[float, typer.Option(min=0, max=1, help="What right answers must earn.")] = 0.99,
+    min_oracle: Annotated[float, typer.Option(min=0, max=1, help="The least that right answers must earn.")] = 0.99,
     max_false_positive: Annotated[
         float, typer.Option(min=0, max=1, help="Share of wrong answers that may be accepted.")
     ] = 0.0,
@@ -41,28 +39,28 @@ def qualify(
     ] = 0.0,
     json_: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
 ) -> None:
-    """Try to cheat a verifier, and see whether it pays what is right. Exit code 1 if it cannot be trusted.
+    """Try to cheat a verifier, and check that right answers get their reward. Exit code 1 if a check fails.
 
     Example: ludus qualify mcqa --limit 100 --json
     """
-    from ludus.cli.screen import prints_aside, safe_json, screen
+    from ludus.cli.screen import prints_to_stderr, safe_json, stdout_console
     from ludus.qualify.card import Thresholds
     from ludus.qualify.run import qualify as run
     from ludus.runtime.settings import parse_assignments
 
     thresholds = Thresholds(max_exploit, min_oracle, max_false_positive, max_false_negative)
     settings = parse_assignments(set_ or [])
-    with prints_aside(json_):
+    with prints_to_stderr(json_):
         card = run(environment, input=input, limit=limit, seed=seed, settings=settings, thresholds=thresholds)
     if json_:
         print(safe_json(card.to_row()))
     else:
-        show_card(screen(), card)
+        show_card(stdout_console(), card)
     raise typer.Exit(0 if card.passed else 1)
 
 
 def show_card(console: Console, card: Card) -> None:
-    """Print a card: the figures, the bad policies, the checks, and the verdict last."""
+    """Print a card: figures, bad policies, checks, verdict."""
     from ludus.cli.screen import emit, show_block, text
 
     emit(console, text(f"{card.environment}: {card.rows} rows, {card.attempts} attempts", "bold"))

@@ -1,7 +1,6 @@
-"""How rollouts look in a terminal: a line each in a table, or one of them whole.
+"""Rollouts in the terminal: a table with a line for each, or one rollout in full.
 
-Rows are read as they stand in the file, which may come from another program: a field that is missing or of another kind
-is shown as absent and stops nothing.
+The file may come from another program: a field that is missing or has another type is shown as absent.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ludus.cli.calls import signature
 from ludus.cli.screen import (
     content_text,
     emit,
@@ -26,13 +24,14 @@ from ludus.cli.screen import (
     show_verdict,
     text,
 )
+from ludus.cli.typed_calls import signature
 
 Row = dict[str, Any]
 
-#: Below this many columns the table leaves out what the rollout itself shows.
-WIDE = 100
-#: Below this many its cells become too narrow to read, and each rollout gets lines of its own.
-NARROW = 50
+#: Terminals with fewer columns get a table without ids, turns and tokens.
+FULL_TABLE_WIDTH = 100
+#: Terminals with fewer columns get lines instead of a table.
+TABLE_WIDTH = 50
 
 _OUTCOME_STYLES = {"completed": "green", "failed": "red", "masked": "yellow"}
 _RECORD = {"rollout_id", "task_id", "repeat", "attempt", "outcome", "reward", "agent_ref", "stop_reason"}
@@ -42,7 +41,7 @@ _RECORD |= {"verdict_fields", "reward_components", "turn_rewards", "mask", "stag
 
 
 def summary(position: int, row: Row) -> Row:
-    """What the table says of one rollout."""
+    """The table's values for one rollout."""
     failed = row.get("outcome") == "failed"
     calls = row.get("model_calls")
     usage = _object(row.get("usage")) or _object(_object(row.get("response")).get("usage"))
@@ -60,8 +59,8 @@ def summary(position: int, row: Row) -> Row:
 
 
 def show_summaries(console: Console, rows: list[Row]) -> None:
-    """Print summaries as a table, or line by line where no table fits."""
-    if console.width < NARROW:
+    """Print summaries as a table, or as lines on a narrow terminal."""
+    if console.width < TABLE_WIDTH:
         _lines(console, rows)
     else:
         _table(console, rows)
@@ -78,7 +77,7 @@ def _lines(console: Console, rows: list[Row]) -> None:
 
 
 def _table(console: Console, rows: list[Row]) -> None:
-    wide = console.width >= WIDE
+    wide = console.width >= FULL_TABLE_WIDTH
     table = Table(box=SIMPLE_HEAD, show_edge=False, expand=True)
     table.add_column("#", justify="right", no_wrap=True)
     if wide:
@@ -101,7 +100,7 @@ def _table(console: Console, rows: list[Row]) -> None:
 
 
 def show_rollout(console: Console, row: Row) -> None:
-    """Print one rollout whole."""
+    """Print one rollout in full."""
     console.rule(text(row.get("rollout_id") or "rollout", "bold"), align="left", style="dim")
     tools = [signature(entry) for entry in _items(_object(row.get("responses_create_params")).get("tools"))]
     if tools:
@@ -109,11 +108,11 @@ def show_rollout(console: Console, row: Row) -> None:
     for item in prompt_of(row):
         show_item(console, item)
     output = _items(_object(row.get("response")).get("output"))
-    earned = _turn_ends(row, output)
+    turn_rewards = _turn_rewards(row, output)
     for position, item in enumerate(output):
         show_item(console, item)
-        if position in earned:
-            emit(console, text(f"reward {number(earned[position])}", "dim"))
+        if position in turn_rewards:
+            emit(console, text(f"reward {number(turn_rewards[position])}", "dim"))
     console.rule(style="dim")
     show_verdict(console, row)
     named = row.get("verdict_fields")
@@ -126,7 +125,7 @@ def show_rollout(console: Console, row: Row) -> None:
 
 
 def prompt_of(row: Row) -> list[Row]:
-    """What a row asks, as items."""
+    """The prompt of a row, as items."""
     asked = _object(row.get("responses_create_params"))
     given = asked.get("input")
     prompt = [{"role": "user", "content": given}] if isinstance(given, str) else _items(given)
@@ -135,8 +134,8 @@ def prompt_of(row: Row) -> list[Row]:
     return prompt
 
 
-def _turn_ends(row: Row, output: list[Row]) -> dict[int, Any]:
-    """The items with which the turns of a game end, and what each turn earned. Empty answers have no such item."""
+def _turn_rewards(row: Row, output: list[Row]) -> dict[int, Any]:
+    """The rewards of a game's turns by the position of each turn's last item. An empty answer has no item."""
     calls, rewards, ends, at = _items(row.get("model_calls")), row.get("turn_rewards"), {}, 0
     if not isinstance(rewards, list) or len(rewards) != len(calls):
         return {}
@@ -144,7 +143,7 @@ def _turn_ends(row: Row, output: list[Row]) -> dict[int, Any]:
         size = call.get("items")
         if not isinstance(size, int):
             return {}
-        while at < len(output) and _is_reply(output[at]):
+        while at < len(output) and _is_input(output[at]):
             at += 1
         at += size
         if size:
@@ -152,8 +151,8 @@ def _turn_ends(row: Row, output: list[Row]) -> dict[int, Any]:
     return ends
 
 
-def _is_reply(item: Row) -> bool:
-    """Whether an item is what the model was shown in return."""
+def _is_input(item: Row) -> bool:
+    """Whether an item is input to the model: a tool output, a user or system message."""
     kind, role = item.get("type", "message"), item.get("role", "assistant")
     return bool(kind == "function_call_output" or (kind == "message" and role != "assistant"))
 
@@ -166,10 +165,10 @@ def _record(row: Row) -> Row:
 
 
 def _asked(row: Row) -> str:
-    """The last thing a user said in the prompt, or else the first thing anybody said."""
-    said = prompt_of(row)
-    users = [item for item in said if item.get("role") == "user"]
-    return content_text((users[-1:] or said[:1] or [{}])[0].get("content"))
+    """The last user message of the prompt; without any, the first message."""
+    prompt = prompt_of(row)
+    users = [item for item in prompt if item.get("role") == "user"]
+    return content_text((users[-1:] or prompt[:1] or [{}])[0].get("content"))
 
 
 def _tokens(row: Row) -> str:

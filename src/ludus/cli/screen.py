@@ -1,7 +1,7 @@
-"""Text that others wrote, on a terminal: every item of a trajectory in its own colour, and none of it able to act.
+"""Printing trajectories in colour, with untrusted text made safe.
 
-What a model or a tool said may hold escape codes, characters that turn the reading direction around, or markup. All of
-it goes through `clean` and is printed as `Text`, which the terminal shows and never obeys.
+The text of a model or a tool may hold escape codes, bidirectional control characters or markup. `clean` replaces the
+first two with visible symbols; rich's `Text` prints markup as it is.
 """
 
 from __future__ import annotations
@@ -20,59 +20,59 @@ from rich.text import Text
 
 from ludus.response import Item
 
-#: Control characters (tab and newline are harmless), and the invisible ones that reorder what stands around them.
-_ACTING = re.compile(
+#: Control characters except tab and newline, and the invisible characters that reorder text.
+_CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _ROLE_STYLES = {"user": "bold blue", "system": "bold magenta", "developer": "bold magenta", "assistant": "bold green"}
 _ONE_LINE = 72
 
 
-def screen() -> Console:
-    """Standard output. A character that its encoding lacks becomes a question mark instead of a crash."""
+def stdout_console() -> Console:
+    """A console on stdout. A character that the encoding lacks becomes a question mark instead of an error."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     return Console(highlight=False)
 
 
 @contextlib.contextmanager
-def prints_aside(wanted: bool) -> Iterator[None]:
-    """While it holds, what an environment prints goes to stderr, where stdout is wanted for JSON alone."""
+def prints_to_stderr(wanted: bool) -> Iterator[None]:
+    """While it holds, print() in an environment's code goes to stderr, so that stdout holds only JSON."""
     with contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext():
         yield
 
 
 def clean(text: str) -> str:
-    """Text in which every character is only a picture of itself: an escape code reads `␛[31m`."""
-    return _ACTING.sub(lambda found: _picture(ord(found[0])), text.replace("\r\n", "\n"))
+    """Replace control characters with visible symbols: an escape code reads `␛[31m`."""
+    return _CONTROL.sub(lambda found: _symbol(ord(found[0])), text.replace("\r\n", "\n"))
 
 
 def text(value: object, style: str = "") -> Text:
-    """Anything as text that is safe to print."""
+    """Any value as text that is safe to print."""
     return Text(clean(str(value)), style=style)
 
 
 def one_line(value: str) -> str:
-    """The beginning of a text as one clean line; a table cuts it to its width."""
+    """The first 1,000 characters as one clean line."""
     return " ".join(clean(value[:1000]).split())
 
 
 def safe_json(value: Any, indent: int | None = 2) -> str:
-    """JSON that a terminal does not obey either, with every value intact.
+    """JSON that is safe to print and parses back to the same values.
 
-    What acts is written as an escape, and so is what standard output may lack a character for. Numbers that JSON has
-    no words for (NaN, the infinities) are null, as they are in the files.
+    Control characters, and characters that stdout's encoding may lack, become \\u escapes. NaN and the infinities
+    become null, as in the files.
     """
     unicode = str(getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
     try:
         written = json.dumps(value, ensure_ascii=not unicode, indent=indent, allow_nan=False)
     except ValueError:
         written = json.dumps(_finite(value), ensure_ascii=not unicode, indent=indent)
-    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
 
 
 def pretty(value: Any) -> str:
-    """JSON (or a text that holds JSON) on one line if it is short, indented if it is not; other text as it is."""
+    """Format JSON, or text that holds JSON: short on one line, long indented. Other text stays as it is."""
     if isinstance(value, str):
         if not value.lstrip().startswith(("{", "[")):
             return value
@@ -85,7 +85,7 @@ def pretty(value: Any) -> str:
 
 
 def show_item(console: Console, item: Item) -> None:
-    """Print one item of a trajectory: who or what it is, then what it holds."""
+    """Print one item of a trajectory: a title, then its content."""
     title, style, body, body_style = _described(item)
     emit(console, text(title, style))
     if body:
@@ -93,12 +93,12 @@ def show_item(console: Console, item: Item) -> None:
 
 
 def emit(console: Console, line: Text) -> None:
-    """Print a text, wrapped where a person reads it and left as it is where a program does."""
+    """Print a text, wrapped on a terminal and unwrapped in a pipe."""
     console.print(line, soft_wrap=not console.is_terminal)
 
 
 def show_block(console: Console, body: Text) -> None:
-    """Print a text under its title, indented."""
+    """Print a text indented."""
     body.expand_tabs(8)
     lines = (
         body.wrap(console, max(console.width - 2, 20)) if console.is_terminal else body.split("\n", allow_blank=True)
@@ -108,7 +108,7 @@ def show_block(console: Console, body: Text) -> None:
 
 
 def show_pairs(console: Console, title: str, pairs: dict[str, Any]) -> None:
-    """Print named values under a title; nothing when there are none."""
+    """Print named values under a title; nothing if there are none."""
     if not pairs:
         return
     emit(console, text(title, "bold"))
@@ -119,7 +119,7 @@ def show_pairs(console: Console, title: str, pairs: dict[str, Any]) -> None:
 
 
 def show_verdict(console: Console, row: dict[str, Any]) -> None:
-    """Print how a rollout ended: its reward and the verdict's values, or the stage and cause of its failure."""
+    """Print a rollout's reward and the verdict's values, or the stage and cause of its failure."""
     outcome = str(row.get("outcome") or "verified")
     if outcome == "failed":
         emit(console, text(f"failed in {row.get('stage')}: {row.get('kind')}", "bold red"))
@@ -138,19 +138,19 @@ def show_verdict(console: Console, row: dict[str, Any]) -> None:
 
 
 def reward_style(reward: Any) -> str:
-    """Green for a full reward, red for none, yellow between."""
+    """Green for 1 and more, red for 0 and less, yellow between."""
     if not isinstance(reward, (int, float)):
         return "bold"
     return "bold green" if reward >= 1 else "bold red" if reward <= 0 else "bold yellow"
 
 
 def number(value: Any) -> str:
-    """A reward as short as it can be said; a dash where there is none."""
+    """Format a reward; a dash if there is none."""
     return f"{value:.4g}" if isinstance(value, (int, float)) else "-"
 
 
 def content_text(content: Any) -> str:
-    """What a message or a tool output holds, as text; parts that are no text are named."""
+    """The content of a message or a tool output as text; a part that is not text becomes `[TYPE]`."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -186,7 +186,7 @@ def _described(item: Item) -> tuple[str, str, str, str]:
 
 
 def _finite(value: Any) -> Any:
-    """A value with null for every number that is none."""
+    """A copy with None for NaN and the infinities."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -194,7 +194,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _picture(code: int) -> str:
+def _symbol(code: int) -> str:
     if code < 0x20:
         return chr(0x2400 + code)
     return "\u2421" if code == 0x7F else "\ufffd"

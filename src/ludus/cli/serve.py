@@ -1,4 +1,4 @@
-"""`ludus serve`: environments as servers, until Ctrl-C."""
+"""`ludus serve`: run environments as HTTP servers until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 
 def serve(
-    environments: Annotated[list[str], typer.Argument(metavar="ENV...", help="Names or folders.")],
-    model: Annotated[str, typer.Option("--model", "-m", help="What the agents ask; as in ludus collect.")] = "local",
-    host: Annotated[str, typer.Option(help="Where to listen; beyond loopback a token is demanded.")] = "127.0.0.1",
-    head_port: Annotated[int, typer.Option(min=0, max=65535, help="The head's port; 0 takes any free one.")] = 11000,
+    environments: Annotated[list[str], typer.Argument(metavar="ENV...", help="Names or folders of environments.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="The agents' model; as in ludus collect.")] = "local",
+    host: Annotated[str, typer.Option(help="Address to listen on; needs a token unless loopback.")] = "127.0.0.1",
+    head_port: Annotated[int, typer.Option(min=0, max=65535, help="The head's port; 0 takes a free one.")] = 11000,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The first server's port, the others follow; 0 takes free ones.")
+        int, typer.Option(min=0, max=65535, help="The first server's port, the others count up; 0 takes free ones.")
     ] = 0,
     workers: Annotated[int, typer.Option("--workers", "-w", min=1, help="Processes behind each address.")] = 1,
-    resources_only: Annotated[bool, typer.Option("--resources-only", help="No model, no agents.")] = False,
-    resources: Annotated[str | None, typer.Option(metavar="URL", help="Use the resources of that server.")] = None,
+    resources_only: Annotated[bool, typer.Option("--resources-only", help="Serve no model and no agents.")] = False,
+    resources: Annotated[str | None, typer.Option(metavar="URL", help="Use resources on a server.")] = None,
     mcp: Annotated[bool, typer.Option("--mcp", help="Offer each session's tools over MCP too, at /mcp.")] = False,
     stdio: Annotated[bool, typer.Option("--stdio", help="With --mcp: one session over stdin and stdout.")] = False,
-    row: Annotated[int, typer.Option(min=0, help="With --stdio: the row of its data that the session is for.")] = 0,
-    max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at once, for each environment.")] = 16384,
-    idle: Annotated[float, typer.Option(min=1, help="Seconds after which an unused session is closed.")] = 600.0,
+    row: Annotated[int, typer.Option(min=0, help="With --stdio: the row of the dataset to open.")] = 0,
+    max_sessions: Annotated[int, typer.Option(min=1, help="Open sessions per environment.")] = 16384,
+    idle: Annotated[float, typer.Option(min=1, help="Seconds until an unused session is closed.")] = 600.0,
     allow_policy: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="A /run may bring a policy below this URL.")
+        list[str] | None, typer.Option(metavar="URL", help="Let /run requests name a policy below this URL.")
     ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Put token ids on the items of every answer.")] = False,
-    token_env: Annotated[str, typer.Option(help="The variable that holds the token of clients.")] = "LUDUS_TOKEN",
+    token_env: Annotated[str, typer.Option(help="The variable with the token that clients must send.")] = "LUDUS_TOKEN",
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="PART.KEY=VALUE", help="As in ludus collect.")
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
 ) -> None:
-    """Serve environments over HTTP: resources, agents, a model, and a head that says where they are.
+    """Serve environments over HTTP: resources, agents, a model, and a head that lists their addresses.
 
     Example: ludus serve mcqa example_multi_step --model local
     """
@@ -90,10 +90,10 @@ async def _until_stopped(serving: Serving, as_json: bool) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     starting = asyncio.create_task(serving.start())
     stopping = asyncio.create_task(stop.wait())
-    telling = asyncio.create_task(_tell(serving))
+    reporting = asyncio.create_task(_report_waiting(serving))
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        telling.cancel()
+        reporting.cancel()
         if not stop.is_set():
             await starting
             show_addresses(serving, as_json)
@@ -103,7 +103,7 @@ async def _until_stopped(serving: Serving, as_json: bool) -> None:
                 failing.result()
             failing.cancel()
     finally:
-        telling.cancel()
+        reporting.cancel()
         starting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await starting
@@ -111,23 +111,23 @@ async def _until_stopped(serving: Serving, as_json: bool) -> None:
     _say("stopped: all sessions are closed")
 
 
-async def _tell(serving: Serving) -> None:
-    """What it waits for, as long as it takes more than a second."""
-    told = ""
+async def _report_waiting(serving: Serving) -> None:
+    """Print what the start is waiting for, once it takes more than a second."""
+    reported = ""
     while True:
         await asyncio.sleep(1.0)
         progress = serving.progress()
         waiting = progress.get("waiting_for") or ", ".join(
             f"worker {each['worker']}: {each['waiting_for']}" for each in progress["workers"] if not each["ready"]
         )
-        if waiting and waiting != told:
+        if waiting and waiting != reported:
             _say(f"waiting for {waiting}")
-            told = waiting
+            reported = waiting
 
 
 def show_addresses(serving: Serving, as_json: bool) -> None:
-    """The servers and where they are."""
-    from ludus.cli.screen import safe_json, screen
+    """Print the servers and their URLs."""
+    from ludus.cli.screen import safe_json, stdout_console
 
     plan = serving.plan
     rows: list[dict[str, Any]] = [
@@ -140,14 +140,14 @@ def show_addresses(serving: Serving, as_json: bool) -> None:
         return
     from rich.table import Table
 
-    console = screen()
+    console = stdout_console()
     table = Table(box=None, pad_edge=False)
     for column in ("server", "kind", "address"):
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(row["name"], KINDS[row["kind"]], row["url"])
     console.print(table)
-    console.print(f"ready with {plan.workers} worker{'s' * (plan.workers > 1)}. Ctrl-C stops all of it.")
+    console.print(f"ready with {plan.workers} worker{'s' * (plan.workers > 1)}. Ctrl-C stops all servers.")
 
 
 KINDS = {

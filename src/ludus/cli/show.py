@@ -15,16 +15,16 @@ def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A collection's folder, or a file of rollouts.")],
     which: Annotated[
         str | None,
-        typer.Argument(metavar="N", help="Which rollout: its number from 1, or its id; without it a list."),
+        typer.Argument(metavar="N", help="A rollout's number from 1, or its id; default: list them."),
     ] = None,
     id_: Annotated[str | None, typer.Option("--id", metavar="ROLLOUT_ID", help="The rollout with this id.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="The collection's failed attempts.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many to list.")] = 20,
+    failed: Annotated[bool, typer.Option("--failed", help="Show the failed attempts.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many rollouts to list.")] = 20,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Read rollouts in the terminal.
 
-    Lists them, or shows one whole: prompt, reasoning, calls, outputs, verdict, times and tokens.
+    Without N it lists them. With N it shows one in full: prompt, reasoning, calls, outputs, verdict, times and tokens.
 
     Example: ludus show runs/first 3
     """
@@ -41,7 +41,7 @@ def show(
 
 
 def _files(given: Path) -> tuple[Path, Path]:
-    """Where the rollouts are, and where the failed attempts of the same collection are."""
+    """The file of rollouts, and the file of the same collection's failed attempts."""
     from ludus.errors import UserError
     from ludus.store.run import Files
 
@@ -53,17 +53,17 @@ def _files(given: Path) -> tuple[Path, Path]:
         return given, given
     files = Files(given)
     if not given.is_dir():
-        beside = files.failures
-        if given.name == "rollouts.jsonl" and not beside.exists():  # it is the one of a folder
-            beside = given.with_name("failures.jsonl")
-        return given, beside
+        failures = files.failures
+        if given.name == "rollouts.jsonl" and not failures.exists():  # a file inside a collection's folder
+            failures = given.with_name("failures.jsonl")
+        return given, failures
     if not files.rollouts.exists() and not files.failures.exists():
         raise UserError(f"{given} holds no rollouts.jsonl", "Collect some with: ludus collect ENV --output DIR")
     return files.rollouts, files.failures
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that hold anything, with their numbers."""
+    """The lines of a file with their numbers, blank lines left out."""
     from ludus.errors import UserError
 
     try:
@@ -76,7 +76,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse(path: Path, number: int, line: bytes) -> Row:
-    """The rollout on a line; where there is none, an error that says where and why."""
+    """Parse a line as a rollout; an error names the file and the line."""
     import orjson
 
     from ludus.errors import UserError
@@ -86,8 +86,8 @@ def _parse(path: Path, number: int, line: bytes) -> Row:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         if number > 1 and not line.endswith(b"\n"):
-            hint = "The collection was stopped there or still writes; continuing it with --resume repairs the file"
-            raise UserError(f"{path}:{number}: the last line is torn", hint) from error
+            hint = "The collection still runs, or was killed: ludus collect --resume repairs the file"
+            raise UserError(f"{path}:{number}: the last line is incomplete", hint) from error
         raise UserError(f"{path}:{number}: not JSON: {error}", hint) from error
     if not isinstance(row, dict) or not ("outcome" in row or isinstance(row.get("response"), dict)):
         raise UserError(f"{path}:{number}: not a rollout", hint)
@@ -101,12 +101,12 @@ def _by_number(path: Path, wanted: int) -> Row:
     for count, (number, line) in enumerate(_lines(path), start=1):
         if count == wanted:
             return _parse(path, number, line)
-    hint = f"Choose a number from 1 to {count}" if count else "It is empty"
+    hint = f"Choose a number from 1 to {count}" if count else "The file is empty"
     raise UserError(f"{path} has no rollout {wanted}", hint)
 
 
 def _by_id(paths: list[Path], rollout_id: str) -> Row:
-    """The rollout of that name; of several attempts that failed the last one."""
+    """The rollout with this id; of several failed attempts the last one."""
     from ludus.errors import UserError
 
     for path in paths:
@@ -117,23 +117,23 @@ def _by_id(paths: list[Path], rollout_id: str) -> Row:
                 found = row
         if found is not None:
             return found
-    raise UserError(f"{paths[0]} has no rollout {rollout_id}", f"List what there is with: ludus show {paths[0]}")
+    raise UserError(f"{paths[0]} has no rollout {rollout_id}", f"List the ids with: ludus show {paths[0]}")
 
 
 def _show_one(row: Row, as_json: bool) -> None:
     from ludus.cli.rollout_view import show_rollout
-    from ludus.cli.screen import safe_json, screen
+    from ludus.cli.screen import safe_json, stdout_console
 
     if as_json:
         print(safe_json(row))
     else:
-        show_rollout(screen(), row)
+        show_rollout(stdout_console(), row)
 
 
 def _list(path: Path, limit: int, as_json: bool, failures: Path) -> None:
-    """List the first rollouts of a file. What stands before an unreadable line is listed before that is reported."""
+    """List the first rollouts of a file. Rows before an unreadable line are listed before the error."""
     from ludus.cli.rollout_view import show_summaries, summary
-    from ludus.cli.screen import emit, safe_json, screen, text
+    from ludus.cli.screen import emit, safe_json, stdout_console, text
     from ludus.errors import UserError
 
     rows: list[Row] = []
@@ -151,7 +151,7 @@ def _list(path: Path, limit: int, as_json: bool, failures: Path) -> None:
     if as_json and problem is None:
         print(safe_json(rows))
     elif rows and not as_json:
-        console = screen()
+        console = stdout_console()
         show_summaries(console, rows)
         for count, what in ((more, f"more: list them with --limit {limit + more}"), (failed, "failed: add --failed")):
             if count:
@@ -162,5 +162,5 @@ def _list(path: Path, limit: int, as_json: bool, failures: Path) -> None:
         if path == failures:
             print("no attempt failed")
             return
-        hint = f"{failed:,} failed: list them with --failed" if failed else "There is nothing to show"
+        hint = f"{failed:,} failed: list them with --failed" if failed else "Name another collection"
         raise UserError(f"{path} is empty", hint)

@@ -1,4 +1,4 @@
-"""`ludus status`: what the servers behind a head are doing."""
+"""`ludus status`: the servers of a launch and their health."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import typer
 
 def status(
     head: Annotated[str, typer.Argument(metavar="URL", help="The head's address.")] = "http://127.0.0.1:11000",
-    token_env: Annotated[str, typer.Option(help="The variable that holds the servers' token.")] = "LUDUS_TOKEN",
-    json_: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    token_env: Annotated[str, typer.Option(help="The variable with the servers' token.")] = "LUDUS_TOKEN",
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the servers that run, and how they are.
+    """List the running servers with their health.
 
     Example: ludus status --json
     """
-    from ludus.cli.screen import safe_json, screen
+    from ludus.cli.screen import safe_json, stdout_console
 
     found = asyncio.run(_ask(head.rstrip("/"), token_env))
     if json_:
         print(safe_json(found))
     else:
-        _show(screen(), found)
+        _show(stdout_console(), found)
     if any(server["status"] != "ok" for server in found["servers"]):
         raise typer.Exit(1)
 
@@ -37,7 +37,7 @@ async def _ask(head: str, token_env: str) -> dict[str, Any]:
             health = (await client.get("/health")).json()
             servers = client.checked(await client.get("/server_instances"))
         except Failure as error:
-            hint = "Set its token" if error.kind == "http_401" else "Start servers with: ludus serve ENV"
+            hint = f"Set {token_env}" if error.kind == "http_401" else "Start servers with: ludus serve ENV"
             raise UserError(error.cause, hint) from error
     answers = await asyncio.gather(*(_health(server, token_env) for server in servers))
     return {"head": head, **health, "servers": answers}
@@ -49,10 +49,10 @@ async def _health(server: dict[str, Any], token_env: str) -> dict[str, Any]:
 
     try:
         async with asyncio.timeout(5), connect(server["url"], token_env) as client:
-            told = (await client.get("/health")).json()
+            health = (await client.get("/health")).json()
     except (Failure, TimeoutError) as error:
-        told = {"status": "unreachable", "cause": str(error) or "no answer within 5 s"}
-    return {**server, **told}
+        health = {"status": "unreachable", "cause": str(error) or "no answer within 5 s"}
+    return {**server, **health}
 
 
 def _show(console: Any, found: dict[str, Any]) -> None:
@@ -66,12 +66,12 @@ def _show(console: Any, found: dict[str, Any]) -> None:
         table.add_column(column, overflow="fold")
     for server in found["servers"]:
         sessions = server.get("sessions_open")
-        whose = f" in worker {server['worker']}" if "worker" in server else ""
-        shown = "" if sessions is None else f"{sessions:g}{whose}"
+        in_worker = f" in worker {server['worker']}" if "worker" in server else ""
+        shown = "" if sessions is None else f"{sessions:g}{in_worker}"
         cells = (server["name"], KINDS[server["server_type"]], server["url"], server["status"], shown)
         table.add_row(*map(text, cells))
     console.print(table)
     for worker in found.get("workers", []):
         state = "ready" if worker["ready"] else f"waiting for {worker['waiting_for']}"
-        times = f"started again {worker['restarts']} times"
-        emit(console, text(f"worker {worker['worker']} (pid {worker['pid']}): {state}, {times}"))
+        restarts = f"restarted {worker['restarts']} times"
+        emit(console, text(f"worker {worker['worker']} (pid {worker['pid']}): {state}, {restarts}"))

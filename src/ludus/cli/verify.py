@@ -1,4 +1,4 @@
-"""`ludus verify`: score stored rollouts again, without a model, and see what changed."""
+"""`ludus verify`: score stored rollouts again, without a model, and report what changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ludus.cli.stopping import cancel_on_sigterm
+from ludus.cli.signals import cancel_on_sigterm
 
 if TYPE_CHECKING:
     from ludus.rescore.rescoring import Rescoring
@@ -31,55 +31,55 @@ def verify(
         typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources or limits."),
     ] = None,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Score only rows whose verifier, task or response changed since.")
+        bool, typer.Option("--stale", help="Score only rows whose verifier, task or response changed.")
     ] = False,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, max=65_536, help="Rows at once.")] = 64,
     json_: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
 ) -> None:
     """Score stored rollouts again, or any rows that have a task's fields and a response.
 
-    No model is asked; a judge is, where the environment has one. Recorded tool calls are run again on a fresh session.
-    Where answers are judged together, all rows of a task are.
+    No policy model is called; the environment's judge is, if it has one. Recorded tool calls run again on a fresh
+    session. If the environment judges groups, all rows of a task form one group.
 
     Example: ludus verify runs/first --env mcqa --set resources.grading_mode=lenient_boxed
     """
-    from ludus.cli.screen import prints_aside
+    from ludus.cli.screen import prints_to_stderr
     from ludus.errors import UserError
     from ludus.rescore.rescoring import Rescoring
     from ludus.runtime.settings import parse_assignments
 
     settings = parse_assignments(set_ or [])
     if agents := [key for key in settings if key.partition(".")[0] == "agent"]:
-        raise UserError(f"no agent plays here, so {agents[0]} would change nothing", "Leave it out")
-    with prints_aside(json_):
+        raise UserError(f"ludus verify runs no agent, so {agents[0]} would change nothing", "Leave it out")
+    with prints_to_stderr(json_):
         rescoring = Rescoring(file, environment, output=output, settings=settings, stale=stale, concurrency=concurrency)
     raise typer.Exit(_run(rescoring, as_json=json_))
 
 
 def _run(rescoring: Rescoring, as_json: bool) -> int:
-    from ludus.cli.changes_view import show_changes, watch
     from ludus.cli.progress import Display
-    from ludus.cli.screen import prints_aside, safe_json, screen
+    from ludus.cli.screen import prints_to_stderr, safe_json, stdout_console
+    from ludus.cli.verify_view import show_changes, watch
 
     display = Display(quiet=as_json)
     try:
-        with prints_aside(as_json):
+        with prints_to_stderr(as_json):
             asyncio.run(_until_stopped(rescoring, watch(rescoring, display, quiet=as_json)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         display.close()
-        display.say(_stopped(rescoring))
+        display.say(_stopped_message(rescoring))
         return INTERRUPTED
     finally:
         display.close()
     if as_json:
         print(safe_json({**rescoring.changes.summary(), "output": str(rescoring.output) if rescoring.output else None}))
     else:
-        show_changes(screen(), rescoring)
+        show_changes(stdout_console(), rescoring)
     return 1 if rescoring.changes.nothing_scored else 0
 
 
 async def _until_stopped(rescoring: Rescoring, watching: Any) -> None:
-    """Score everything; SIGTERM stops it as cleanly as Ctrl-C does."""
+    """Score all rows until the end, or until Ctrl-C or SIGTERM."""
     cancel_on_sigterm()
     watcher = asyncio.create_task(watching)
     try:
@@ -89,11 +89,11 @@ async def _until_stopped(rescoring: Rescoring, watching: Any) -> None:
         await asyncio.gather(watcher, return_exceptions=True)
 
 
-def _stopped(rescoring: Rescoring) -> str:
-    """What is left of a run that was stopped, and where."""
+def _stopped_message(rescoring: Rescoring) -> str:
+    """How many rows were scored before the stop, and the file that holds them."""
     rows, writer = rescoring.changes.rows, rescoring.writer
     if writer is None:
         return f"stopped after {rows:,} rows"
     if writer.draft == writer.path:
         return f"stopped: the first {rows:,} rows are in {writer.path}"
-    return f"stopped: {writer.path} is as it was, and the first {rows:,} rows are in {writer.draft}"
+    return f"stopped: {writer.path} is unchanged, and the first {rows:,} rows are in {writer.draft}"

@@ -40,11 +40,11 @@ def door(command: Callable[[Arguments], int]) -> Callable[..., None]:
         except KeyboardInterrupt:
             code = INTERRUPTED
         except Exception as error:
-            from ludus.cli import ending
+            from ludus.cli import report_error
 
             if debug and not isinstance(error, BrokenPipeError):
                 raise
-            code = ending(error)
+            code = report_error(error)
         sys.exit(code)
 
     return entry

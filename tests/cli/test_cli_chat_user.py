@@ -1,4 +1,4 @@
-"""`ludus chat` where a user is simulated: a person plays the assistant, or watches a model do it."""
+"""`ludus chat` with a simulated user: a person plays the assistant, or watches a model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def chat(typed: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=60)
 
 
-def test_a_person_plays_the_assistant_and_the_user_answers():
+def test_a_person_plays_the_assistant_and_the_simulated_user_answers():
     find, cancel = (action["arguments"] for action in ROW["actions"])
     typed = [
         "May I have your email address and postcode?",
@@ -37,20 +37,20 @@ def test_a_person_plays_the_assistant_and_the_user_answers():
     assert "###" not in result.stdout
 
 
-def test_a_person_serves_a_simulated_desk_too():
+def test_a_person_can_play_with_simulated_tools():
     judge = "resources.judge=scripted:ludus.environments.conversational_tool_use_simulation.scripted_judge"
     typed = "find_customer phone=0170\nSimulated result for find_customer.\n"
     result = chat(typed, "conversational_tool_use_simulation", "--set", PLAIN, "--set", judge)
     assert "completed, reward 1" in result.stdout, result.stderr
 
 
-def test_somebody_has_to_play_the_user():
+def test_without_a_model_agent_user_must_name_one():
     result = chat("", "user_modeling", "--set", "agent.user=null")
     assert result.returncode == 2
-    assert "nobody plays the user. Name a model: --set agent.user=SPEC" in result.stderr
+    assert "no model plays the user (agent.user is null). Name a model: --set agent.user=SPEC" in result.stderr
 
 
-def test_a_model_that_plays_both_is_watched_in_its_own_part(tmp_path):
+def test_a_model_that_also_plays_the_user_is_shown_once_per_message(tmp_path):
     (tmp_path / "both.yaml").write_text("- Hello there.\n- Goodbye now.\n")
     arguments = ["--model", f"scripted:{tmp_path / 'both.yaml'}", "--set", "agent.user=null"]
     result = chat("/verify\n", "user_modeling", *arguments, "--set", "agent.max_steps=2")

@@ -1,4 +1,4 @@
-"""What others wrote reaches the lines of an error as a picture of itself, never as something a terminal obeys."""
+"""Escape codes in server replies and rows are made visible before they reach the terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BAD_KEY = "\x1b[2J\x1b]0;pwned\x07 bad key"
 
 
 class Refusing(Server):
-    """Refuses every key, in words that would clear the screen."""
+    """Refuses every key with a message that would clear the screen."""
 
     async def respond(self, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         return await send(writer, 401, orjson.dumps({"error": {"message": BAD_KEY}}))
@@ -33,14 +33,14 @@ def ludus(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("words", [["collect", "mcqa", "--repeats", "3"], ["chat", "mcqa"]])
-def test_what_a_server_says_cannot_act_on_the_terminal(tmp_path: Path, words: list[str]):
+def test_escape_codes_of_a_server_do_not_reach_the_terminal(tmp_path: Path, words: list[str]):
     with running(Refusing()) as server:
         done = ludus(tmp_path, *words, "--model", f"{server.url}#m")
     assert "bad key" in done.stderr + done.stdout
     assert not set("\x1b\x07") & set(done.stderr + done.stdout)
 
 
-def test_the_names_in_a_row_cannot_act_on_the_terminal(tmp_path: Path):
+def test_escape_codes_in_field_names_do_not_reach_the_terminal(tmp_path: Path):
     row = {"responses_create_params": {"input": "x", "metadata": {"\x1b[31mred": 5}}, "options": {"\x1b[2J": 5}}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     (tmp_path / "environment.yaml").write_text("name: prices\nresources: resources.py:Prices\n")

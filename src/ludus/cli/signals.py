@@ -1,4 +1,4 @@
-"""SIGTERM stops a command as cleanly as Ctrl-C does."""
+"""SIGTERM stops a command cleanly, like Ctrl-C."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import signal
 
 
 def cancel_on_sigterm() -> None:
-    """Have SIGTERM cancel the running task; where a system knows no such signals, nothing is done."""
+    """Cancel the running task on SIGTERM. Does nothing on Windows."""
     task = asyncio.current_task()
     assert task is not None
-    with contextlib.suppress(NotImplementedError):  # what asyncio raises on Windows
+    with contextlib.suppress(NotImplementedError):  # raised on Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -1,4 +1,4 @@
-"""What a person sees of scoring again: how far it has come, and what it changed."""
+"""The terminal output of `ludus verify`: progress while it runs, then a summary of what changed."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ _MEANINGS = {
 
 
 async def watch(rescoring: Rescoring, display: Display, *, quiet: bool = False) -> None:
-    """Show progress until cancelled: a live line on a terminal, a plain one now and then elsewhere."""
+    """Show progress until cancelled: a live line on a terminal, a plain line every few seconds elsewhere."""
     live = Live(console=display.console, auto_refresh=False, transient=True)
-    lively = display.console.is_terminal and not quiet
-    said, stalled_until = time.perf_counter(), STALL
-    with live if lively else nullcontext():
+    use_live = display.console.is_terminal and not quiet
+    printed_at, warn_after = time.perf_counter(), STALL
+    with live if use_live else nullcontext():
         while True:
             await asyncio.sleep(REFRESH)
             now = time.perf_counter()
-            if lively:
+            if use_live:
                 live.update(_bar(rescoring), refresh=True)
-            elif not quiet and now - said >= PLAIN_EVERY:
-                said = now
+            elif not quiet and now - printed_at >= PLAIN_EVERY:
+                printed_at = now
                 display.say(", ".join(_parts(rescoring)))
             idle = now - rescoring.last_change
             if idle < STALL:
-                stalled_until = STALL
-            elif idle >= stalled_until:
-                stalled_until = idle * 2
-                display.say(f"nothing moved for {idle:.0f} s. Deadlines end it: --set limits.verify=SECONDS")
+                warn_after = STALL
+            elif idle >= warn_after:
+                warn_after = idle * 2
+                display.say(f"no progress for {idle:.0f} s. For a shorter timeout: --set limits.verify=SECONDS")
 
 
 def _parts(rescoring: Rescoring) -> list[str]:
@@ -71,28 +71,28 @@ def _bar(rescoring: Rescoring) -> Table:
 
 
 def show_changes(console: Console, rescoring: Rescoring) -> None:
-    """Print what changed."""
-    found = rescoring.changes.summary()
-    table = Table(title=f"{found['rows']:,} rows", show_header=False, title_justify="left")
+    """Print the table of counts and the first changed and failed rows."""
+    summary = rescoring.changes.summary()
+    table = Table(title=f"{summary['rows']:,} rows", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_column(style="dim")
     for name, meaning in _MEANINGS.items():
-        if found[name] or name != "fresh":
-            table.add_row(name, f"{found[name]:,}", meaning)
-    for kind, count in list(found["failures"].items())[:5]:
+        if summary[name] or name != "fresh":
+            table.add_row(name, f"{summary[name]:,}", meaning)
+    for kind, count in list(summary["failures"].items())[:5]:
         table.add_row(text(f"  {kind}"), f"{count:,}", "")
-    if found["masked"]:
-        table.add_row("masked", f"{found['masked']:,}", "scored, not fit to train on")
-    if found["mean_before"] is not None:
-        table.add_row("mean reward", f"{found['mean_before']:.3f} → {found['mean_after']:.3f}", "of rows with both")
-    if found["drift"]["rollouts"]:
-        table.add_row("drifted", f"{found['drift']['rollouts']:,}", "tools answered otherwise than recorded")
+    if summary["masked"]:
+        table.add_row("masked", f"{summary['masked']:,}", "scored, not fit to train on")
+    if summary["mean_before"] is not None:
+        table.add_row("mean reward", f"{summary['mean_before']:.3f} → {summary['mean_after']:.3f}", "of rows with both")
+    if summary["drift"]["rollouts"]:
+        table.add_row("drifted", f"{summary['drift']['rollouts']:,}", "tools returned other outputs than recorded")
     console.print(table)
-    _show_first(console, rescoring)
+    _show_first_rows(console, rescoring)
 
 
-def _show_first(console: Console, rescoring: Rescoring) -> None:
+def _show_first_rows(console: Console, rescoring: Rescoring) -> None:
     changes = rescoring.changes
     if changes.changes:
         table = Table(box=SIMPLE_HEAD, show_edge=False)
@@ -108,8 +108,8 @@ def _show_first(console: Console, rescoring: Rescoring) -> None:
         if more := changes.counts["changed"] - len(changes.changes):
             emit(console, text(f"{more:,} more changed", "dim"))
     for each in changes.failed[:5]:
-        why = f"line {each['line']}: {each['stage']}: {each['kind']}: {one_line(each['cause'])}"
-        emit(console, text(why, "red"))
+        failure = f"line {each['line']}: {each['stage']}: {each['kind']}: {one_line(each['cause'])}"
+        emit(console, text(failure, "red"))
     if changes.drifted:
         more = changes.drift_count - len(changes.drifted)
         names = ", ".join(one_line(str(name)) for name in changes.drifted) + (f" and {more:,} more" if more else "")

@@ -1,4 +1,4 @@
-"""What the command line says when things end otherwise than hoped: stopped, failed, or on an old terminal."""
+"""Messages of the command line when a run is stopped or fails, and on a terminal without Unicode."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Keeper(Resources):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An environment whose sessions close when the file `locked` is gone, and a script that answers."""
+    """An environment whose sessions close once the file `locked` is gone, and a model script."""
     (tmp_path / "environment.yaml").write_text(ENVIRONMENT)
     (tmp_path / "resources.py").write_text(CODE)
     rows = [{"responses_create_params": {"input": f"Question {number}"}} for number in range(2)]
@@ -52,11 +52,11 @@ def start(folder: Path, *arguments: str, encoding: str = "utf-8") -> subprocess.
 
 def ludus(folder: Path, *arguments: str, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
     process = start(folder, *arguments, encoding=encoding)
-    shown, complaints = process.communicate("", timeout=60)
-    return subprocess.CompletedProcess(arguments, process.returncode, shown, complaints)
+    shown, errors = process.communicate("", timeout=60)
+    return subprocess.CompletedProcess(arguments, process.returncode, shown, errors)
 
 
-def test_while_sessions_are_slow_to_close_a_stopped_collection_says_so(folder: Path):
+def test_a_stopped_collection_reports_sessions_that_are_slow_to_close(folder: Path):
     (folder / "locked").touch()
     process = start(folder, "collect", ".", "--model", "scripted:caf\xe9.yaml", "--output", "run")
     assert process.stderr is not None
@@ -73,7 +73,7 @@ def test_while_sessions_are_slow_to_close_a_stopped_collection_says_so(folder: P
     assert (folder / "closed").exists()
 
 
-def test_a_collection_that_is_stopped_while_rows_are_checked_says_so(folder: Path):
+def test_ctrl_c_while_rows_are_checked_leaves_no_output(folder: Path):
     code = CODE + "    class Task(ludus.Task):\n        def model_post_init(self, _):\n            wait()\n"
     wait = "import ludus, time\ndef wait():\n    Path('checking').touch()\n    time.sleep(60)\n"
     (folder / "resources.py").write_text(code.replace("class Keeper", f"{wait}\nclass Keeper"))
@@ -87,14 +87,14 @@ def test_a_collection_that_is_stopped_while_rows_are_checked_says_so(folder: Pat
     assert not (folder / "run").exists()
 
 
-def test_times_that_nobody_took_are_left_out(folder: Path):
+def test_stages_that_never_ran_have_no_mean_time(folder: Path):
     (folder / "resources.py").write_text(CODE + "\n    async def open(self, task):\n        raise OSError('no')\n")
     done = ludus(folder, "collect", ".", "--model", "scripted:caf\xe9.yaml", "--output", "run")
     [line] = [line for line in done.stdout.splitlines() if "time " in line]
     assert "mean" not in line
 
 
-def test_a_terminal_without_unicode_is_shown_what_it_can_show(folder: Path):
+def test_every_command_prints_ascii_on_an_ascii_terminal(folder: Path):
     model = "scripted:caf\xe9.yaml"
     for arguments in (
         ["collect", ".", "--model", model, "--output", "caf\xe9"],
@@ -111,13 +111,13 @@ def test_a_terminal_without_unicode_is_shown_what_it_can_show(folder: Path):
         assert done.stdout.isascii()
 
 
-def test_json_keeps_every_character_where_the_terminal_has_none_for_it(folder: Path):
+def test_json_escapes_characters_that_the_terminal_lacks(folder: Path):
     ludus(folder, "collect", ".", "--model", "scripted:caf\xe9.yaml", "--output", "run")
     done = ludus(folder, "show", "run", "1", "--json", encoding="ascii")
     assert json.loads(done.stdout)["response"]["model"] == "scripted:caf\xe9.yaml"
 
 
-def test_where_nothing_completed_the_first_failure_is_quoted(folder: Path):
+def test_if_no_rollout_completed_the_first_failure_is_printed(folder: Path):
     with running(Server()) as server:
         done = ludus(folder, "collect", ".", "--model", f"{server.url}#400", "--output", "run")
     assert done.returncode == 1

@@ -1,7 +1,7 @@
-"""A rollout in which a person takes part: as the model, or as the user who goes on talking to one.
+"""A rollout in which a person takes part: in place of the model, or as a user who sends the model more messages.
 
-Both are ordinary rollouts. A person who plays the model is a `Model`; a person who watches one sits behind it. The
-environment's own agent drives either, so that its loop is the one that a collection would run.
+Both are ordinary rollouts, driven by the environment's own agent, so `ludus chat` runs the same loop as a collection. A
+person who plays the model is a `Model`; a model that is watched is wrapped in one that prints its answers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from rich.console import Console
 
 from ludus.agent import Agent
 from ludus.agents.simulated_user import is_users
-from ludus.cli.calls import Call, read_turn, signature
 from ludus.cli.keyboard import Keyboard
 from ludus.cli.rollout_view import prompt_of
 from ludus.cli.screen import emit, number, pretty, show_block, show_item, text
+from ludus.cli.typed_calls import Call, read_turn, signature
 from ludus.episode import Episode
 from ludus.errors import Interrupt
 from ludus.game import Game, spoken
@@ -28,28 +28,28 @@ from ludus.resources import Resources
 from ludus.response import Item, Response, function_call, message
 
 _COMMANDS = {
-    "/tools": "what can be called, with parameters",
-    "/task": "the row: what is asked and what the verifier reads",
-    "/verify": "end here and see the verdict (Ctrl-D does the same)",
-    "/quit": "leave without a verdict (Ctrl-C does the same)",
+    "/tools": "list the tools with their parameters",
+    "/task": "show the row: the prompt and the fields that the verifier reads",
+    "/verify": "end the rollout and see the verdict (or Ctrl-D)",
+    "/quit": "leave without a verdict (or Ctrl-C)",
     "/help": "this list",
 }
-_PLAYER = {
+_HELP_AS_MODEL = {
     "NAME key=value ...": "call a tool",
-    "/call NAME {...}": "call it with arguments exactly as written, right or wrong",
-    "/say TEXT": "answer with a text that looks like a call or a command",
-    "any other text": "the answer, which ends the rollout",
+    "/call NAME {...}": "call a tool with these arguments, even if they are invalid",
+    "/say TEXT": "answer with text that looks like a call or a command",
+    "any other text": "your answer, which ends the rollout",
 }
-_GAMER = {"any text": "your move, as the game asks for it", "/say TEXT": "a move that looks like a command"}
-_TALKER = {"/say TEXT": "a text that looks like a command", "any other text": "the next message to the model"}
+_HELP_IN_GAME = {"any text": "your move", "/say TEXT": "a move that looks like a command"}
+_HELP_AS_USER = {"/say TEXT": "a message that looks like a command", "any other text": "the next message to the model"}
 
 
-class EndOfPlay(Interrupt):
-    """The person asks for the verdict."""
+class EndedByHand(Interrupt):
+    """The person ended the rollout and wants the verdict."""
 
 
-class Conversation:
-    """What has been shown so far, and what the person may type at any time."""
+class ChatScreen:
+    """Prints the rollout as it grows, and reads what the person types."""
 
     def __init__(self, console: Console, keyboard: Keyboard, row: dict[str, Any], *, plays: bool) -> None:
         self.console = console
@@ -59,19 +59,19 @@ class Conversation:
         self.left = False
         self._keyboard = keyboard
         self._shown = self._steps_shown = 0
-        self._help = {**(_PLAYER if plays else _TALKER), **_COMMANDS}
+        self._help = {**(_HELP_AS_MODEL if plays else _HELP_AS_USER), **_COMMANDS}
         self._plays = plays
         self._prompt = "model> " if plays else "you> "
 
     def watch(self, resources: Resources) -> None:
-        """Follow the rewards of a game, and speak of moves where there are no tools to call."""
+        """Show the rewards if the resources are a game, and offer help on moves if the game has no tools."""
         if isinstance(resources, Game):
             self.game = resources
             if self._plays and not resources.toolbox:
-                self._help = {**_GAMER, **_COMMANDS}
+                self._help = {**_HELP_IN_GAME, **_COMMANDS}
 
     def follow(self, request: Request) -> None:
-        """Show what a request holds that was not shown yet, and before the first one which tools there are."""
+        """Show the new items of a request, and the tools with the first request."""
         first = self._shown == 0
         self.tools = [entry for entry in request.params.get("tools") or () if isinstance(entry, dict)]
         self.catch_up(request.input)
@@ -80,7 +80,7 @@ class Conversation:
             self.say(f"tools: {named}")
 
     def catch_up(self, items: list[Item]) -> None:
-        """Show what is new: what the last step of a game earned, then the items."""
+        """Show the new rewards of a game, then the new items."""
         steps = self.game.steps if self.game is not None else []
         for step in steps[self._steps_shown :]:
             self.say(f"reward {number(step.reward)}")
@@ -90,17 +90,17 @@ class Conversation:
         self._shown = len(items)
 
     def show_end(self) -> None:
-        """Show what a game said with its last step, which the model never sees."""
+        """Show the last observation of a game, which the model never sees."""
         if self.game is not None and self.game.over:
             for item in spoken(self.game.steps[-1].observation):
                 show_item(self.console, item)
 
-    def pass_over(self, count: int) -> None:
-        """Count items as shown that were typed here, or shown when they arrived."""
+    def mark_shown(self, count: int) -> None:
+        """Count the next items as shown: the person typed them, or they were printed on arrival."""
         self._shown += count
 
     async def read(self) -> str | None:
-        """A line that is no command of ours; None when the person wants the verdict."""
+        """Read a line, handling /commands; None when the person wants the verdict."""
         while True:
             line = await self._keyboard.line(self._prompt)
             words = (line or "").split(maxsplit=1)
@@ -108,15 +108,15 @@ class Conversation:
                 return None
             if words[:1] == ["/quit"]:
                 self.left = True
-                if playing := asyncio.current_task():
-                    playing.cancel()
-                await asyncio.sleep(0)  # where that is raised, and closes the session on its way out, like Ctrl-C
+                if task := asyncio.current_task():
+                    task.cancel()
+                await asyncio.sleep(0)  # raises CancelledError, which closes the session like Ctrl-C
             if not words:
                 continue
-            if not self._obeyed(words[0]):
+            if not self._run_command(words[0]):
                 return line.strip()
 
-    def _obeyed(self, word: str) -> bool:
+    def _run_command(self, word: str) -> bool:
         if word == "/tools":
             for entry in self.tools:
                 emit(self.console, text(signature(entry), "bold yellow"))
@@ -136,35 +136,35 @@ class Conversation:
         return True
 
     def say(self, line: str) -> None:
-        """A line of ours, apart from what the rollout says."""
+        """Print a message of `ludus chat` itself, dimmed."""
         emit(self.console, text(line, "dim"))
 
 
 class PersonModel(Model):
-    """A person at the keyboard in the place of a model."""
+    """A person at the keyboard in place of a model."""
 
     name = "person"
 
-    def __init__(self, conversation: Conversation) -> None:
-        self._conversation = conversation
+    def __init__(self, screen: ChatScreen) -> None:
+        self._screen = screen
 
     async def respond(self, request: Request) -> Response:
-        """Show what is new, and wait for a call or an answer."""
-        conversation = self._conversation
-        conversation.follow(request)
-        if request.turn == 0 and conversation.game is not None and not conversation.tools:
-            conversation.say("You play the model: type your move. /help lists more.")
+        """Show the new items, then read a call or an answer."""
+        screen = self._screen
+        screen.follow(request)
+        if request.turn == 0 and screen.game is not None and not screen.tools:
+            screen.say("You play the model: type your move. /help lists commands.")
         elif request.turn == 0:
-            conversation.say("You play the model: call a tool (NAME key=value) or type your answer. /help lists more.")
+            screen.say("You play the model: call a tool (NAME key=value) or type your answer. /help lists commands.")
         while True:
-            line = await conversation.read()
+            line = await screen.read()
             if line is None:
-                raise EndOfPlay
-            turn = read_turn(line, conversation.tools)
+                raise EndedByHand
+            turn = read_turn(line, screen.tools)
             if turn is None:
-                conversation.say("Nothing to call: write /call NAME {...}. /tools lists the names.")
+                screen.say("/call needs a tool: write /call NAME {...}. /tools lists the tools.")
                 continue
-            conversation.pass_over(1)
+            screen.mark_shown(1)
             if isinstance(turn, Call):
                 item = function_call(turn.name, turn.arguments, call_id=f"call_{request.turn}")
             else:
@@ -173,96 +173,96 @@ class PersonModel(Model):
 
 
 class WatchedModel(Model):
-    """A model whose every answer is shown when it comes."""
+    """A model whose answers are printed as they arrive."""
 
-    def __init__(self, model: Model, conversation: Conversation) -> None:
+    def __init__(self, model: Model, screen: ChatScreen) -> None:
         self.name, self.config, self.concurrency = model.name, model.config, model.concurrency
         self._model = model
-        self._conversation = conversation
+        self._screen = screen
 
     async def respond(self, request: Request) -> Response:
-        """Show what is new, then what the model makes of it."""
-        conversation = self._conversation
-        if is_users(request):  # it plays the simulated user as well, whose words are shown when the policy hears them
+        """Show the new items, then the model's answer."""
+        screen = self._screen
+        if is_users(request):  # the model also plays the simulated user; its words are shown as input
             return await self._model.respond(request)
-        conversation.follow(request)
-        with conversation.console.status(text(f"waiting for {self.name}", "dim")):
+        screen.follow(request)
+        with screen.console.status(text(f"waiting for {self.name}", "dim")):
             response = await self._model.respond(request)
         for item in response.output:
-            show_item(conversation.console, item)
-        conversation.pass_over(len(response.output))
+            show_item(screen.console, item)
+        screen.mark_shown(len(response.output))
         return response
 
     async def start(self) -> None:
-        """Start the model behind it."""
+        """Start the watched model."""
         await self._model.start()
 
     async def stop(self) -> None:
-        """Stop the model behind it."""
+        """Stop the watched model."""
         await self._model.stop()
 
 
-class PersonPlays(Agent):
-    """The environment's agent, which a person in the model's place may end at any time."""
+class PersonAsModelAgent(Agent):
+    """The environment's agent with a person as the model, who can end the rollout at any time."""
 
-    def __init__(self, agent: Agent, conversation: Conversation) -> None:
+    def __init__(self, agent: Agent, screen: ChatScreen) -> None:
         super().__init__()
         self._agent = agent
-        self._conversation = conversation
+        self._screen = screen
 
     @asynccontextmanager
     async def share(self) -> AsyncIterator[Agent]:
-        """The same with the agent behind it opened."""
+        """Open the environment's agent."""
         async with self._agent.share() as agent:
-            yield PersonPlays(agent, self._conversation)
+            yield PersonAsModelAgent(agent, self._screen)
 
     async def act(self, episode: Episode) -> str:
         """Play one rollout."""
-        self._conversation.watch(episode.resources)
+        self._screen.watch(episode.resources)
         try:
             reason = await self._agent.act(episode)
-        except EndOfPlay:
+        except EndedByHand:
             reason = "ended_by_hand"
-        self._conversation.catch_up(episode.items)
-        self._conversation.show_end()
+        self._screen.catch_up(episode.items)
+        self._screen.show_end()
         return reason
 
 
-class PersonTalks(Agent):
-    """The environment's agent, played again for each message that the person adds, until the verdict is asked for."""
+class PersonAsUserAgent(Agent):
+    """The environment's agent with a person as the user: it runs again for each message until /verify."""
 
-    def __init__(self, agent: Agent, conversation: Conversation) -> None:
+    def __init__(self, agent: Agent, screen: ChatScreen) -> None:
         super().__init__()
         self._agent = agent
-        self._conversation = conversation
+        self._screen = screen
 
     @asynccontextmanager
     async def share(self) -> AsyncIterator[Agent]:
-        """The same with the agent behind it opened."""
+        """Open the environment's agent."""
         async with self._agent.share() as agent:
-            yield PersonTalks(agent, self._conversation)
+            yield PersonAsUserAgent(agent, self._screen)
 
     async def act(self, episode: Episode) -> str:
         """Play one rollout."""
-        conversation = self._conversation
-        conversation.watch(episode.resources)
+        screen = self._screen
+        screen.watch(episode.resources)
         while True:
             reason = await _with_fresh_steps(self._agent, episode).act(episode)
-            conversation.catch_up(episode.items)
-            if conversation.game is not None:  # it is the game that the model talks with
-                conversation.show_end()
+            screen.catch_up(episode.items)
+            if screen.game is not None:  # in a game the observations take the place of user messages
+                screen.show_end()
                 return reason
             if reason != "completed":
-                conversation.say(f"the agent stopped: {reason}")
-            said = await conversation.read()
-            if said is None:
+                screen.say(f"the agent stopped: {reason}")
+            message_text = await screen.read()
+            if message_text is None:
                 return reason
-            episode.say({"role": "user", "content": said.removeprefix("/say ")})
-            conversation.pass_over(1)
+            episode.say({"role": "user", "content": message_text.removeprefix("/say ")})
+            screen.mark_shown(1)
 
 
 def _with_fresh_steps(agent: Agent, episode: Episode) -> Agent:
-    """The agent with all its steps still to go; one that goes on from the middle counts those of earlier messages."""
+    """The agent with `max_steps` more steps: an agent that continues counts the steps of earlier messages too."""
     steps = getattr(agent.config, "max_steps", None)
     if not agent.continues or steps is None:
         return agent

@@ -1,4 +1,4 @@
-"""Tool calls as a person types them."""
+"""Tool calls as a person types them in `ludus chat`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _PAIR = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 
 @dataclass
 class Call:
-    """A tool's name, and the text of its arguments as a model would write it."""
+    """A tool's name and its arguments as JSON text, as a model would send them."""
 
     name: str
     arguments: str
 
 
 def read_turn(line: str, tools: list[dict[str, Any]]) -> Call | str | None:
-    """A typed line as a call, or as the text of an answer; None for a `/call` that names nothing.
+    """Parse a typed line into a call or the text of an answer; None for a `/call` without a name.
 
-    `NAME key=value ...` is a call if NAME is a tool and the rest reads as pairs or as JSON; `/call NAME ...` always is.
+    `NAME key=value ...` is a call if NAME is a tool and the rest parses as pairs or JSON; `/call NAME ...` always is.
     """
     command, _, rest = line.partition(" ")
     if command == "/say":
@@ -51,29 +51,29 @@ def signature(entry: dict[str, Any]) -> str:
 
 
 def _pairs(rest: str, entry: dict[str, Any]) -> str | None:
-    """`key=value ...` as JSON; None where the text is anything else. Quotes hold a value with spaces together."""
+    """Parse `key=value ...` into JSON; None if the text has another form. Quotes allow spaces in a value."""
     try:
         words = shlex.split(rest)
     except ValueError:
         return None
-    found = [_PAIR.fullmatch(word) for word in words]
-    types = _object(_object(entry.get("parameters")).get("properties"))
+    pairs = [_PAIR.fullmatch(word) for word in words]
+    properties = _object(_object(entry.get("parameters")).get("properties"))
     arguments = {}
-    for pair in found:
+    for pair in pairs:
         if pair is None:
             return None
-        arguments[pair[1]] = _value(pair[2], _object(types.get(pair[1])).get("type"))
+        arguments[pair[1]] = _value(pair[2], _object(properties.get(pair[1])).get("type"))
     return json.dumps(arguments, ensure_ascii=False)
 
 
-def _value(written: str, wanted: Any) -> Any:
-    """A value as JSON reads it, or as plain text where the tool wants text or JSON cannot read it."""
-    if wanted == "string":
-        return written
+def _value(typed: str, schema_type: Any) -> Any:
+    """Parse a value as JSON; keep it as text if the tool wants a string or the JSON is invalid."""
+    if schema_type == "string":
+        return typed
     try:
-        return json.loads(written)
+        return json.loads(typed)
     except (ValueError, RecursionError):
-        return written
+        return typed
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -1,0 +1,9 @@
+"""The largest numbers that command-line options accept."""
+
+from __future__ import annotations
+
+#: orjson writes 64-bit integers: the bound of seeds and row counts.
+MAX_INT64 = 2**63 - 1
+
+#: The bound of repeats, attempts and concurrency, which cost memory.
+MAX_COUNT = 1_000_000
