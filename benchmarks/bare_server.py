@@ -1,4 +1,4 @@
-"""What our servers are compared with: a bare Starlette application on uvicorn that does no work.
+"""The floor for our servers: a bare Starlette application on uvicorn that does no work.
 
 python benchmarks/bare_server.py          # prints its URL
 """
@@ -17,13 +17,13 @@ LARGE = response()
 
 
 async def tool(request: Request) -> Response:
-    """The bytes of a small tool call, its request's body read."""
+    """Read the request's body and answer with the bytes of a small tool output."""
     await request.body()
     return Response(b'{"success":true}', media_type="application/json")
 
 
 async def large(request: Request) -> Response:
-    """A large answer, encoded for each request as any server would have to."""
+    """Encode a large answer for each request, as any server must."""
     await request.body()
     return Response(orjson.dumps(LARGE), media_type="application/json")
 

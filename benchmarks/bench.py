@@ -1,7 +1,7 @@
-"""`make bench`: every figure the project promises, measured in one run, as ratios against the floor where there is one.
+"""`make bench`: measure every figure the project promises in one run, as a ratio against a floor if there is one.
 
-The floor is a bare loop that makes the same calls with the same HTTP client (floor.py). Floor and product take turns in
-fresh processes and the best of each is compared, because neighbours only ever make a run slower.
+The floor is a bare loop that makes the same calls with the same HTTP client (floor.py). Floor and product alternate in
+fresh processes and the best run of each is compared, because other load on the machine only makes a run slower.
 """
 
 import argparse
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 
 class Figure(NamedTuple):
-    """One thing that was measured, and what it must reach."""
+    """A measured value and its bound."""
 
     title: str
     value: float
@@ -43,21 +43,21 @@ Case = Callable[[int], Figures]
 def pair(
     rounds: int, turns: int, rollouts: int, concurrency: int, delay: float = 0, tool_bytes: int = 16, tokens: int = 0
 ) -> tuple[Any, Any]:
-    """The best floor and the best product of some rounds, measured in turn against one server."""
+    """The best floor run and the best product run, alternating against one model server."""
     flags = ["--rollouts", rollouts, "--concurrency", concurrency, "--turns", turns, "--tool-bytes", tool_bytes]
     found: dict[str, list[dict[str, Any]]] = {"floor": [], "product": []}
     with stub_server(turns=turns, delay=delay, tokens=tokens) as url:
         for _ in range(rounds):
             for name, runs in found.items():
-                more = ["--tokens"] if tokens and name == "product" else []
-                words = [sys.executable, HERE / f"{name}.py", "--url", url, *flags, *more]
+                extra = ["--tokens"] if tokens and name == "product" else []
+                words = [sys.executable, HERE / f"{name}.py", "--url", url, *flags, *extra]
                 runs.append(run_json([str(word) for word in words]))
     best = {name: {key: min(run[key] for run in runs) for key in runs[0]} for name, runs in found.items()}
     return best["floor"], best["product"]
 
 
 def overhead(rounds: int) -> Figures:
-    rounds = 2 * rounds  # a second each, and the figure that neighbours disturb most
+    rounds = 2 * rounds  # runs of one second: other load on the machine disturbs them most
     floor, product = pair(rounds, turns=1, rollouts=3000, concurrency=64)
     return [Figure("3,000 rollouts, 64 at once: CPU against the floor", product["cpu_s"] / floor["cpu_s"], 1.3, "x")]
 
@@ -81,7 +81,7 @@ def long_rollouts(rounds: int) -> Figures:
         return float((hundred["cpu_s"] / (100 * 100)) / (ten["cpu_s"] / (600 * 10)))
 
     ratio = growth(short, long) / growth(short_floor, long_floor)
-    return [Figure("CPU per turn, 100 turns against 10, over the floor's", ratio, 1.2, "x")]
+    return [Figure("CPU per turn, 100 turns against 10, relative to the floor", ratio, 1.2, "x")]
 
 
 def large_input(rounds: int) -> Figures:
@@ -104,7 +104,7 @@ def conversion(rounds: int) -> Figures:
 
 
 def endpoints(rounds: int) -> Figures:
-    """Four endpoints of which one is five times slower, against the three fast ones alone."""
+    """Four endpoints, one of them five times slower, against three fast ones."""
 
     def wall(delays: list[float]) -> float:
         with contextlib.ExitStack() as stack:
@@ -112,11 +112,11 @@ def endpoints(rounds: int) -> Figures:
             words = ["--url", urls, "--rollouts", "2000", "--concurrency", "64"]
             return min(run_json([sys.executable, str(HERE / "product.py"), *words])["wall_s"] for _ in range(rounds))
 
-    lost = wall([0.1, 0.1, 0.1, 0.5]) / wall([0.1, 0.1, 0.1])
-    died = run_json([sys.executable, str(HERE / "dying_endpoint.py")])["failed_runs"]
+    slowdown = wall([0.1, 0.1, 0.1, 0.5]) / wall([0.1, 0.1, 0.1])
+    failed_runs = run_json([sys.executable, str(HERE / "dying_endpoint.py")])["failed_runs"]
     return [
-        Figure("4 endpoints, one 5 x slower: wall against the three alone", lost, 1 / 0.95, "x"),
-        Figure("an endpoint dies in the middle: runs with a failed rollout", died, 0, ""),
+        Figure("4 endpoints, one 5 x slower: wall against the three alone", slowdown, 1 / 0.95, "x"),
+        Figure("an endpoint dies during the run: runs with a failed rollout", failed_runs, 0, ""),
     ]
 
 
@@ -145,7 +145,7 @@ def start_up(rounds: int) -> Figures:
 
 
 def script(name: str, *words: str) -> Any:
-    """What another script of this folder measured."""
+    """The report of another script in this folder."""
     return run_json([sys.executable, str(HERE / f"{name}.py"), *words])
 
 
@@ -197,14 +197,14 @@ def search(rounds: int) -> Figures:
 
 
 def servers(rounds: int) -> Figures:
-    steady, churned = script("serving", "sessions"), script("serving", "memory")
+    steady, memory = script("serving", "sessions"), script("serving", "memory")
     return [
         Figure("tool calls a second, against bare Starlette", script("serving", "tool_calls")["share"], 0.7, "x", True),
         Figure("1.4 MB answers, against bare orjson", script("serving", "large_response")["share"], 0.5, "x", True),
         Figure("/run with all three remote: CPU against in process", script("serving", "run")["ratio"], 6, "x"),
         Figure("2,048 sessions, a call a second each: errors", steady["errors"], 0),
         Figure("2,048 sessions, a call a second each: p99", steady["p99"], 0.5, "s"),
-        Figure("100,000 sessions opened and closed: memory growth", churned["growth_bytes"] / 1e6, 20, "MB"),
+        Figure("100,000 sessions opened and closed: memory growth", memory["growth_bytes"] / 1e6, 20, "MB"),
     ]
 
 
@@ -230,17 +230,17 @@ CASES: dict[str, Case] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", help=f"default: all of {', '.join(CASES)}")
-    parser.add_argument("--rounds", type=int, default=5, help="how often floor and product take turns")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of floor and product each")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "bench.json")
     options = parser.parse_args()
-    table = Table("case", "measured", "must reach", "")
+    table = Table("case", "measured", "bound", "")
     results = []
     for name in options.cases or CASES:
         print(f"measuring {name} ...", file=sys.stderr)
         for figure in CASES[name](options.rounds):
             title, value, bound, unit, at_least = figure
-            wanted = f"at {'least' if at_least else 'most'} {bound:g} {unit}"
-            table.add_row(title, f"{value:.3g} {unit}", wanted, "ok" if figure.holds else "MISSED")
+            bound_text = f"at {'least' if at_least else 'most'} {bound:g} {unit}"
+            table.add_row(title, f"{value:.3g} {unit}", bound_text, "ok" if figure.holds else "MISSED")
             results.append({**figure._asdict(), "holds": figure.holds})
     Console().print(table)
     options.output.parent.mkdir(parents=True, exist_ok=True)

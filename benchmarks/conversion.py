@@ -1,4 +1,4 @@
-"""How long a trajectory of a hundred items takes to Chat Completions and back.
+"""The time to convert a trajectory of 100 items to Chat Completions and back.
 
 python benchmarks/conversion.py
 """

@@ -1,4 +1,4 @@
-"""Two endpoints, one of which dies in the middle: how many rollouts fail while the other lives.
+"""Two endpoints, one of which is killed during the run: does any rollout fail?
 
 python benchmarks/dying_endpoint.py
 """
@@ -16,15 +16,15 @@ ROLLOUTS = 2000
 
 
 def main() -> None:
-    with ExitStack() as lives, ExitStack() as dies:
-        urls = [stack.enter_context(stub_server(turns=1, delay=0.05)) for stack in (lives, dies)]
+    with ExitStack() as survivor, ExitStack() as victim:
+        urls = [stack.enter_context(stub_server(turns=1, delay=0.05)) for stack in (survivor, victim)]
         words = ["--url", ",".join(urls), "--rollouts", str(ROLLOUTS), "--concurrency", "64"]
         product = [sys.executable, str(Path(__file__).with_name("product.py")), *words]
         process = subprocess.Popen(product, stdout=subprocess.PIPE, text=True)
-        time.sleep(2.0)  # a third of the way
-        dies.close()
+        time.sleep(2.0)  # about a third of the run
+        victim.close()
         process.communicate()
-        # product.py ends with an error unless every rollout completed
+        # product.py exits with an error unless every rollout completed
         print(json.dumps({"failed_runs": int(process.returncode != 0)}))
 
 

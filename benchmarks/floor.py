@@ -1,7 +1,7 @@
-"""The floor: what the same model calls cost without a framework.
+"""The floor: the cost of the same model calls without a framework.
 
 One aiohttp session, one dict per rollout, the whole input encoded again every turn; no journal, no verifier, no retry.
-Whatever a collector costs above this is the price of the collector, and the benchmark reports that ratio.
+The benchmark reports the cost of the collector as a ratio to this floor.
 
     python benchmarks/floor.py --url http://127.0.0.1:8000 --rollouts 3000 --concurrency 64
 """
@@ -55,7 +55,7 @@ async def rollout(session: aiohttp.ClientSession, url: URL, tool_output: str) ->
 
 
 async def run(base_url: str, rollouts: int, concurrency: int, turns: int, tool_bytes: int) -> dict[str, Any]:
-    """Measure `rollouts` rollouts of `turns` tool calls each, `concurrency` at a time."""
+    """Measure `rollouts` rollouts of `turns` tool calls each, `concurrency` in flight."""
     url = URL(base_url) / "v1/responses"
     tool_output = "x" * tool_bytes
     calls = 0
@@ -63,7 +63,7 @@ async def run(base_url: str, rollouts: int, concurrency: int, turns: int, tool_b
     async def worker(session: aiohttp.ClientSession, todo: Iterator[int]) -> None:
         nonlocal calls
         for _ in todo:
-            # Not `calls += await ...`: that reads the total before the wait and loses what others added meanwhile.
+            # Not `calls += await ...`: that reads `calls` before the await and loses the updates of other workers.
             made = await rollout(session, url, tool_output)
             calls += made
 
@@ -71,7 +71,7 @@ async def run(base_url: str, rollouts: int, concurrency: int, turns: int, tool_b
         todo = iter(range(rollouts))
         await asyncio.gather(*(worker(session, todo) for _ in range(concurrency)))
     if calls != rollouts * (turns + 1):
-        raise RuntimeError(f"Expected {rollouts * (turns + 1)} calls; give the server --turns {turns}. Made {calls}")
+        raise RuntimeError(f"Made {calls} calls, not {rollouts * (turns + 1)}: start the server with --turns {turns}")
     return {**meter.report(), "rollouts": rollouts, "calls": calls}
 
 
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--url", required=True, help="base URL of the model server")
     parser.add_argument("--rollouts", type=int, default=3000)
     parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--turns", type=int, default=1, help="tool calls a rollout, as the server was told")
+    parser.add_argument("--turns", type=int, default=1, help="tool calls per rollout; the server needs the same")
     parser.add_argument("--tool-bytes", type=int, default=16, help="length of every tool output")
     options = parser.parse_args()
     raise_file_limit()

@@ -1,4 +1,4 @@
-"""A million rows: how much memory the collector takes between its 1,000th and its 20,000th rollout.
+"""A million rows: the memory growth of the collector from its 1,000th to its 20,000th rollout.
 
 python benchmarks/large_input.py
 """
@@ -17,8 +17,8 @@ ROWS = 1_000_000
 FIRST, LAST = 1_000, 20_000
 
 
-class Enough(Exception):
-    """The last rollout that is wanted has ended."""
+class LastRollout(Exception):
+    """The last measured rollout has ended."""
 
 
 async def measure(path: Path, output: Path) -> dict[str, int]:
@@ -33,12 +33,12 @@ async def measure(path: Path, output: Path) -> dict[str, int]:
         if count in (FIRST, LAST):
             seen[count] = rss_bytes()
         if count == LAST:
-            raise Enough
+            raise LastRollout
 
     collector = collection.prepare(sink=watch)
     try:
         await collection.run(collector)
-    except Enough:
+    except LastRollout:
         pass
     return {"rows": ROWS, "rollouts": count, "growth_bytes": seen[LAST] - seen[FIRST]}
 

@@ -1,4 +1,4 @@
-"""An answer of 65,536 tokens with log probabilities, 1.4 MB as JSON; and a model that always gives it."""
+"""An answer of 65,536 tokens with log probabilities (1.4 MB as JSON), and a model that returns it."""
 
 import random
 from typing import Any
@@ -15,7 +15,7 @@ TEXT = message("word " * 60_000)
 
 
 def model(request: Request) -> Response:
-    """The answer as a model of ours gives it."""
+    """The answer as a Ludus model returns it."""
     return Response.of(TEXT, model="large", tokens=Tokens(PROMPT, WRITTEN, LOGPROBS))
 
 

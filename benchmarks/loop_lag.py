@@ -1,9 +1,9 @@
-"""How late the event loop is while hostile answers are verified: 64 of them, each of which spends all its 5 seconds.
+"""The lag of the event loop while 64 hostile answers are verified, each until its timeout of 5 seconds.
 
 python benchmarks/loop_lag.py
 
-The answer is a tower of powers that no library comes to the end of, so the pool's children are busy throughout: with
-two of them it takes 160 s. A task that wants to wake up every millisecond notes how late it does.
+The answer is a tower of powers that no library can evaluate, so the pool's children are busy all the time: with two
+children the run takes 160 s. A task that sleeps for a millisecond at a time records how late it wakes up.
 """
 
 import argparse
@@ -19,7 +19,7 @@ HOSTILE = r"\boxed{9^{9^{9}}}"
 EVERY_S = 0.001
 
 
-async def note_lags(lags: list[float]) -> None:
+async def record_lags(lags: list[float]) -> None:
     while True:
         wanted = time.perf_counter() + EVERY_S
         await asyncio.sleep(EVERY_S)
@@ -28,12 +28,12 @@ async def note_lags(lags: list[float]) -> None:
 
 @contextlib.asynccontextmanager
 async def watched(lags: list[float]):
-    """Note lags while the block runs."""
-    noting = asyncio.create_task(note_lags(lags))
+    """Record lags while the block runs."""
+    recording = asyncio.create_task(record_lags(lags))
     try:
         yield
     finally:
-        noting.cancel()
+        recording.cancel()
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -44,7 +44,7 @@ async def measure(calls: int, seconds: float) -> dict[str, float]:
     idle: list[float] = []
     busy: list[float] = []
     async with shared_pool() as pool:
-        await check_math("1", r"\boxed{1}")  # the import of the library is no part of it
+        await check_math("1", r"\boxed{1}")  # import the library before the measurement
         async with watched(idle):
             await asyncio.sleep(1.0)
         began = time.perf_counter()

@@ -2,7 +2,7 @@
 
 python benchmarks/math_pool.py
 
-Both have one child per processor and all of them busy. They take turns, and the best of each is compared.
+Both have one busy child per processor. They alternate, and the best run of each is compared.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from ludus.runtime.processes import ProcessPool, shared_pool
 
 
 def answers(count: int) -> list[tuple[str, str]]:
-    """Expected answers and texts, no two of them the same: the library remembers what it has compared before."""
+    """Expected answers and texts without duplicates, because the library caches comparisons."""
     found = []
     for n in range(2, 2 + count // 8):
         found += [

@@ -1,8 +1,8 @@
-"""What every benchmark shares: a model server in another process, a meter, and fresh processes to measure in.
+"""Shared by all benchmarks: a model server in another process, a meter, and fresh processes to measure in.
 
-CPU time is the figure to compare: wall time on a shared machine says more about the neighbours. Each measurement runs
-in a fresh process (`run_json`), so that no case inherits the heap, the caches or the connections of another. The
-scripts of this folder import each other by plain name: run them as `python benchmarks/NAME.py`.
+Compare CPU time: on a shared machine wall time depends on the other load. Each measurement runs in a fresh process
+(`run_json`), so that no case inherits the heap, the caches or the connections of another. The scripts of this folder
+import each other by plain name: run them as `python benchmarks/NAME.py`.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ SAMPLE_EVERY_S = 0.05
 
 
 def raise_file_limit() -> int:
-    """Lift the soft limit on open files to the hard one, and return what is in force: a connection is an open file."""
+    """Raise the soft limit on open files (a connection is one) to the hard limit, and return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # Some systems (macOS) report an unlimited hard limit and still refuse it.
+        # macOS reports an unlimited hard limit but refuses to set it.
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def rss_bytes() -> int:
-    """Resident memory of this process now; where /proc is missing, the most it ever was."""
+    """Resident memory of this process now; without /proc, its peak."""
     try:
         with open("/proc/self/statm", "rb") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

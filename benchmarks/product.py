@@ -1,4 +1,4 @@
-"""The collector under the meter: the floor's model calls, made by Ludus with tools, verdicts and journals.
+"""The collector, measured: the floor's model calls, made by Ludus with tools, verdicts and journals.
 
 python benchmarks/product.py --url http://127.0.0.1:8000 --rollouts 3000 --concurrency 64
 """
@@ -59,17 +59,17 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         counts = collection.metrics["counts"]
         size = (Path(folder) / "out" / "rollouts.jsonl").stat().st_size / options.rollouts
     if counts["completed"] != options.rollouts or collection.metrics["reward"]["mean"] != 1.0:
-        raise RuntimeError(f"Not every rollout completed with its reward: {counts}, {collection.metrics['failures']}")
+        raise RuntimeError(f"Not every rollout completed with reward 1: {counts}, {collection.metrics['failures']}")
     return {**meter.report(), "rollouts": options.rollouts, "row_bytes": size}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the collector.")
-    parser.add_argument("--url", default="", help="base URL of the model server, or several with commas")
-    parser.add_argument("--agent", help="an agent server that plays instead")
+    parser.add_argument("--url", default="", help="base URL of the model server, or several separated by commas")
+    parser.add_argument("--agent", help="URL of an agent server that runs the rollouts")
     parser.add_argument("--rollouts", type=int, default=3000)
     parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--turns", type=int, default=1, help="tool calls a rollout, as the server was told")
+    parser.add_argument("--turns", type=int, default=1, help="tool calls per rollout; the server needs the same")
     parser.add_argument("--tool-bytes", type=int, default=16, help="length of every tool output")
     parser.add_argument("--tokens", action="store_true", help="require token ids")
     print(json.dumps(asyncio.run(run(parser.parse_args()))))

@@ -1,8 +1,8 @@
-"""How long the local search of the google_search environment takes to index documents and to answer.
+"""The time that the local search of the google_search environment takes to index documents and to answer queries.
 
-Words are drawn as in natural language, where a few are in almost every document (Zipf's law); queries of one to eight
-words are drawn in the same way, so most hold words that are everywhere. Every query is asked for the first time. Times
-are on the clock; processor time is told as well, for machines that do something else meanwhile.
+Words follow Zipf's law as in natural language: a few words are in almost every document. Queries of one to eight words
+are drawn in the same way, so most hold very common words. No query is repeated. Wall time and CPU time are reported,
+because other load on the machine changes the wall time.
 
     python benchmarks/search.py --documents 50000
 """
@@ -24,7 +24,7 @@ VOCABULARY, WORDS, QUERIES = 60_000, 150, 1_000
 
 
 def word(number: int) -> str:
-    """The same short word for the same number: syllables, the first numbers the shortest."""
+    """A word made of syllables for a number; small numbers get short words."""
     syllables = []
     while number >= 0:
         number, syllable = number // 70 - 1, number % 70

@@ -1,4 +1,4 @@
-"""What the servers cost: against a bare application, against no server at all, and over many sessions.
+"""The cost of the servers: against a bare application, against no server, and over many sessions.
 
 python benchmarks/serving.py tool_calls | large_response | run | sessions | memory
 """
@@ -24,16 +24,16 @@ ROW = {"responses_create_params": {"input": "Count."}, "initial_count": 0, "expe
 
 
 class Process:
-    """A server in a process of its own, and what it costs."""
+    """A server in its own process, with its CPU time and memory."""
 
     def __init__(self, words: list[str]) -> None:
         environment = {**os.environ, "PYTHONPATH": str(HERE)}
         self._popen = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True, env=environment)
         assert self._popen.stdout is not None
-        told = self._popen.stdout.readline().strip()
+        line = self._popen.stdout.readline().strip()
         self.process = psutil.Process(self._popen.pid)
         self.urls = (
-            {each["name"]: each["url"] for each in json.loads(told)["servers"]} if told[:1] == "{" else {"": told}
+            {each["name"]: each["url"] for each in json.loads(line)["servers"]} if line[:1] == "{" else {"": line}
         )
 
     @property
@@ -69,7 +69,7 @@ def bare() -> Iterator[Process]:
 
 
 class Caller(asyncio.Protocol):
-    """A keep-alive connection that sends bytes and waits for a reply, with as little work as Python allows."""
+    """A keep-alive connection that sends bytes and waits for a reply, with minimal overhead."""
 
     def __init__(self) -> None:
         self._answer: asyncio.Future[bytes] | None = None
@@ -131,7 +131,7 @@ async def _rate(server: Process, url: str, path: str, body: bytes, count: int, a
 
 
 def compared(ours: Process, url: str, path: str, body: bytes, count: int, at_once: int, sessions: bool) -> dict:
-    """The best of some turns of each."""
+    """Alternate five runs of each server and compare the best."""
     with bare() as other:
         mine, theirs = [], []
         for _ in range(5):
@@ -143,20 +143,20 @@ def compared(ours: Process, url: str, path: str, body: bytes, count: int, at_onc
 
 
 def tool_calls() -> dict:
-    """Small tool calls a second, 32 at once, against a bare application that returns the same bytes."""
+    """Small tool calls per second, 32 in flight, against a bare application that returns the same bytes."""
     with ludus(COUNTER, "--resources-only") as server:
         return compared(server, server.urls[COUNTER], "/increment_counter", b'{"count":1}', 8000, 32, True)
 
 
 def large_response() -> dict:
-    """Answers of 1.4 MB a second through the model server, against orjson in a bare application."""
+    """Answers of 1.4 MB per second through the model server, against orjson in a bare application."""
     with ludus(COUNTER, "--model", "scripted:large_response:model", "--tokens") as server:
         url, body = server.urls["policy_model"], b'{"input":"x"}'
         return compared(server, url, "/v1/responses", body, 120, 4, False)
 
 
 def run() -> dict:
-    """CPU of a rollout with agent, model and resources each behind HTTP, against all in one process."""
+    """CPU of a rollout with agent, model and resources on three servers, against one process."""
     count, environment, here, apart = 1000, str(HERE / "bench_env"), 1e9, 1e9
     product = [sys.executable, str(HERE / "product.py"), "--rollouts", str(count)]
     with ExitStack() as stack:
@@ -203,7 +203,7 @@ async def _steady(url: str, sessions: int, seconds: int) -> dict:
 
 
 def sessions() -> dict:
-    """2,048 live sessions, one call a second each, on a server that has one core."""
+    """2,048 open sessions with one call per second each, on a server with one core."""
     with ludus(COUNTER, "--resources-only") as server:
         cores = sorted(os.sched_getaffinity(0))
         server.process.cpu_affinity(cores[:1])
@@ -224,7 +224,7 @@ async def _churn(url: str, count: int) -> None:
 
 
 def memory() -> dict:
-    """Growth of a server's memory over 100,000 sessions that were opened and closed."""
+    """Memory growth of a server over 100,000 opened and closed sessions."""
     with ludus(COUNTER, "--resources-only") as server:
         url = server.urls[COUNTER]
         asyncio.run(_churn(url, 4000))

@@ -1,10 +1,10 @@
-"""A model server that costs next to nothing, so that a benchmark measures the collector and not the model.
+"""A model server with almost no cost, so that a benchmark measures the collector and not the model.
 
 It calls a tool for the first `--turns` turns and answers with text after that. Every answer is encoded before the first
 request arrives; a request costs one parse of its head and a `bytes.count` over its body. The turn is the number of tool
 outputs in the body, counted as the byte strings `"function_call_output"` (Responses) or `"role":"tool"` (Chat, or with
-a space after the colon). The assumption: no other string in the body is exactly that word. Text that merely quotes it
-cannot match, because JSON escapes the quotes. Streaming is not offered: the whole answer comes at once.
+a space after the colon). This assumes that no other string in the body is exactly that word; text that quotes it
+cannot match, because JSON escapes the quotes. There is no streaming.
 
     python benchmarks/stub_server.py --port 0 --turns 10 --delay 1      prints {"port": N} once it listens
 """
@@ -80,7 +80,7 @@ def chat_answer(turn: int, message: dict[str, Any], finish_reason: str) -> dict[
 
 
 def add_tokens(answers: list[dict[str, Any]], tokens: int) -> None:
-    """Put ids on the last item of each answer: a turn generates half of `tokens` and its tool output is the rest."""
+    """Put token ids on each answer: half of `tokens` are generated, the other half are the tool output."""
     half = tokens // 2
     for turn, answer in enumerate(answers):
         prompt = [(7 * place) % 49_152 for place in range(half + tokens * turn)]
@@ -91,7 +91,7 @@ def add_tokens(answers: list[dict[str, Any]], tokens: int) -> None:
 
 
 class Script:
-    """Every answer the server can give, encoded, by number of tool outputs seen."""
+    """All answers of the server, already encoded, indexed by the number of tool outputs in the request."""
 
     def __init__(self, turns: int, tool: str, arguments: str, text: str, tokens: int = 0) -> None:
         self.turns = turns
@@ -116,7 +116,7 @@ class Script:
         self._unknown = http_answer("404 Not Found", {"error": {"message": "no such route"}})
 
     def answer(self, method: bytes, target: bytes, body: bytes) -> tuple[bytes, bool]:
-        """The encoded answer, and whether it comes from the model (and so takes the model's time)."""
+        """The encoded answer, and whether it comes from the model and so is delayed."""
         path = target.partition(b"?")[0]
         if method == b"POST" and path == b"/v1/responses":
             outputs = body.count(b'"function_call_output"')
@@ -130,7 +130,7 @@ class Script:
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection; parsing by hand, for bodies that come with a Content-Length."""
+    """One keep-alive connection, parsed by hand; bodies need a Content-Length."""
 
     def __init__(self, script: Script, delay: float, keepalive_timeout: float) -> None:
         self.script, self.delay, self.keepalive_timeout = script, delay, keepalive_timeout
@@ -138,15 +138,15 @@ class Connection(asyncio.Protocol):
         self.buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are not subclasses
         self.loop = asyncio.get_running_loop()
-        self.rest()
+        self.start_idle_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.wake()
+        self.stop_idle_timer()
 
     def data_received(self, data: bytes) -> None:
-        self.wake()
+        self.stop_idle_timer()
         self.buffer += data
         while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
             head = self.buffer[:end]
@@ -171,22 +171,22 @@ class Connection(asyncio.Protocol):
             return
         self.transport.write(answer)
         if keep_alive:
-            self.rest()
+            self.start_idle_timer()
         else:
             self.transport.close()
 
-    def rest(self) -> None:
+    def start_idle_timer(self) -> None:
         if self.keepalive_timeout:
             self.idle = self.loop.call_later(self.keepalive_timeout, self.transport.close)
 
-    def wake(self) -> None:
+    def stop_idle_timer(self) -> None:
         if self.idle is not None:
             self.idle.cancel()
             self.idle = None
 
 
 class ParsedConnection(Connection):
-    """The same connection with httptools reading the requests, chunked bodies included."""
+    """A connection parsed by httptools, which also reads chunked bodies."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -195,10 +195,10 @@ class ParsedConnection(Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.parser = None  # parser and connection hold each other
+        self.parser = None  # break the reference cycle of parser and connection
 
     def data_received(self, data: bytes) -> None:
-        self.wake()
+        self.stop_idle_timer()
         try:
             self.parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -240,14 +240,14 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A stub model server: tool calls, then text.")
-    parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free port")
     parser.add_argument("--turns", type=int, default=1, help="tool calls before the text")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each model answer")
     parser.add_argument("--tool", default="increment_counter")
     parser.add_argument("--arguments", default='{"count": 1}', help="arguments of every tool call, as JSON")
     parser.add_argument("--text", default="done", help="the final answer")
-    parser.add_argument("--tokens", type=int, default=0, help="ids that each turn adds; sent with every answer")
-    parser.add_argument("--keepalive-timeout", type=float, default=0.0, help="close idle connections; 0 never does")
+    parser.add_argument("--tokens", type=int, default=0, help="token ids that each turn adds; sent with every answer")
+    parser.add_argument("--keepalive-timeout", type=float, default=0.0, help="seconds; 0: idle connections stay open")
     options = parser.parse_args()
     raise_file_limit()
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=loop_factory()) as runner:

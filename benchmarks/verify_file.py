@@ -1,11 +1,11 @@
-"""`ludus verify` of 100,000 stored rollouts: its memory, and its speed against merely reading and writing the file.
+"""`ludus verify` of 100,000 stored rollouts: its memory, and its speed against reading and writing the file.
 
 python benchmarks/verify_file.py
 
-The floor reads every line, parses it and writes it again, all with orjson, in one process. Floor and product take turns
-in fresh processes and the best of each is compared. The product writes an output: `same` with the verifier that gave
-the rewards, `other` with another setting, which changes every line. Memory is that of the process that holds the file,
-and how much it grew from row 10,000 to the end; `family_peak_bytes` is the most that it and its helpers had together.
+The floor parses every line and writes it again with orjson, in one process. Floor and product alternate in fresh
+processes and the best run of each is compared. The product writes an output: `same` with the verifier that gave the
+rewards, `other` with another setting, which changes every line. `growth_bytes` is the memory growth of the main process
+from row 10,000 to the end; `family_peak_bytes` is the peak of the main process and its helper processes together.
 """
 
 import argparse
@@ -29,7 +29,7 @@ TEXT = "Let me go through the options one by one, and rule out those that cannot
 
 
 def make(path: Path, rows: int) -> None:
-    """A real collection of some rollouts, copied under other names until there are enough."""
+    """Collect 500 rollouts and write copies with other ids until there are enough."""
     letters = "ABCD"
     options = [{letter: f"the option called {letter}, which says something"} for letter in letters]
     given = [
@@ -58,12 +58,12 @@ def floor(source: Path, target: Path) -> dict[str, float]:
 
 
 def family_rss() -> int:
-    """The resident memory of this process and of those that it started."""
+    """The resident memory of this process and its children."""
     total = rss_bytes()
     for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         try:
             total += int(Path(f"/proc/{child}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        except OSError:  # it ended meanwhile
+        except OSError:  # the child has ended
             continue
     return total
 
@@ -72,15 +72,15 @@ async def product(source: Path, target: Path, settings: dict[str, str]) -> dict[
     from ludus.rescore.rescoring import Rescoring
 
     rescoring = Rescoring(source, "mcqa", output=target, settings=settings)
-    first, most, family = 0, 0, 0
+    first, peak, family_peak = 0, 0, 0
 
     async def watch() -> None:
-        nonlocal first, most, family
+        nonlocal first, peak, family_peak
         while True:
             await asyncio.sleep(0.01)
             if rescoring.changes.rows >= FIRST:
                 first = first or rss_bytes()
-                most, family = max(most, rss_bytes()), max(family, family_rss())
+                peak, family_peak = max(peak, rss_bytes()), max(family_peak, family_rss())
 
     watching = asyncio.create_task(watch())
     began = time.perf_counter()
@@ -88,11 +88,11 @@ async def product(source: Path, target: Path, settings: dict[str, str]) -> dict[
     wall = time.perf_counter() - began
     watching.cancel()
     assert rescoring.changes.counts["failed"] == 0
-    return {"wall_s": wall, "growth_bytes": most - first, "family_peak_bytes": family}
+    return {"wall_s": wall, "growth_bytes": peak - first, "family_peak_bytes": family_peak}
 
 
 def compare(rows: int, rounds: int) -> dict[str, float]:
-    """The best floor and the best product of some rounds, once with the same verifier and once with another setting."""
+    """The best floor run and the best product runs with the same verifier and with another setting."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "rollouts.jsonl", Path(folder) / "out.jsonl"
         make(source, rows)
@@ -117,14 +117,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--run", nargs=3, metavar=("WHAT", "SOURCE", "TARGET"), help="one measurement in this process")
+    parser.add_argument("--run", nargs=3, metavar=("CASE", "SOURCE", "TARGET"), help="measure once in this process")
     options = parser.parse_args()
     if options.run is None:
         print(json.dumps(compare(options.rows, options.rounds)))
         return
-    what, source, target = options.run[0], Path(options.run[1]), Path(options.run[2])
-    settings = {"resources.grading_mode": "lenient_boxed"} if what == "other" else {}
-    print(json.dumps(floor(source, target) if what == "floor" else asyncio.run(product(source, target, settings))))
+    case, source, target = options.run[0], Path(options.run[1]), Path(options.run[2])
+    settings = {"resources.grading_mode": "lenient_boxed"} if case == "other" else {}
+    print(json.dumps(floor(source, target) if case == "floor" else asyncio.run(product(source, target, settings))))
 
 
 if __name__ == "__main__":

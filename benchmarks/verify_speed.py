@@ -1,7 +1,7 @@
-"""How long a verdict on a right answer takes, for each environment that is named: the median over its example rows.
+"""The median time of a verdict on a right answer, over the example rows of each named environment.
 
-The rollout is played once with the answers that `ludus qualify` knows to be right, so that tools and state are what
-they are in a collection; then its verdict is reached again and again, as `ludus verify` does.
+The rollout is played once with the right answer that `ludus qualify` uses, so that tools and state are as in a
+collection. Then its verifier runs many times, as in `ludus verify`.
 
 python benchmarks/verify_speed.py mcqa calendar
 """
@@ -50,12 +50,12 @@ async def _median(name: str, repeats: int) -> float:
             finally:
                 await awaited(session.close)
     if not times:
-        raise ValueError(f"{name}: no example row tells its answer")
+        raise ValueError(f"{name}: ludus qualify knows no right answer for any example row")
     return statistics.median(times)
 
 
 async def _verdicts(episode: Episode, environment: Environment, repeats: int) -> list[float]:
-    """Play a rollout, and reach its verdict so many times. A wrong one would not be worth measuring."""
+    """Play a rollout and time its verdict `repeats` times; a reward other than 1 is an error."""
     session, task = episode.resources, episode.task
     episode.deadline.start()
     try:

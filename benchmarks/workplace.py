@@ -1,4 +1,4 @@
-"""What a session of the office costs: CPU for one with six tool calls and its verdict, memory for thousands at once.
+"""The cost of a workplace_assistant session: CPU for six tool calls and a verdict, memory for 4,096 open sessions.
 
 python benchmarks/workplace.py
 """
@@ -21,7 +21,7 @@ from ludus.environments.workplace_assistant.resources import WorkplaceAssistant
 SESSIONS = 4096
 ROUNDS = 300
 
-#: Reads and writes in all parts of the office, as a rollout mixes them.
+#: Reads and writes in every part of the office, as in a rollout.
 CALLS = [
     ("email_search_emails", {"query": "update", "date_min": "2023-11-01"}),
     ("calendar_search_events", {"time_min": "2023-11-15 00:00:00", "time_max": "2023-12-15 00:00:00"}),
@@ -35,7 +35,7 @@ ROW = {"responses_create_params": {"input": "Plan the week."}, "ground_truth": W
 
 
 async def used(session: WorkplaceAssistant, task: Any) -> WorkplaceAssistant:
-    """A session that was opened and has run its calls."""
+    """Open the session and run the calls."""
     await session.open(task)
     for name, values in CALLS:
         answer = await session.call(name, json.dumps(values))
@@ -44,7 +44,7 @@ async def used(session: WorkplaceAssistant, task: Any) -> WorkplaceAssistant:
 
 
 async def cpu(config: Any) -> dict[str, float]:
-    """The median CPU time of one session from open to verdict."""
+    """The median CPU time of one session from `open` to the verdict."""
     task, empty, times = WorkplaceAssistant.Task.model_validate(ROW), Response.of(), []
     async with WorkplaceAssistant.share(config) as tables:
         for _ in range(ROUNDS):
@@ -57,7 +57,7 @@ async def cpu(config: Any) -> dict[str, float]:
 
 
 async def memory(config: Any) -> dict[str, float]:
-    """How much memory sessions take that have run their calls and are still open."""
+    """The memory of open sessions after their calls."""
     task = WorkplaceAssistant.Task.model_validate(ROW)
     async with WorkplaceAssistant.share(config) as tables:
         await (await used(WorkplaceAssistant(config, tables), task)).close()
@@ -68,7 +68,7 @@ async def memory(config: Any) -> dict[str, float]:
 
 
 def measured(tables: Path | None = None) -> dict[str, float]:
-    """Both figures, each from a fresh process."""
+    """Measure both figures, each in a fresh process."""
     more = ["--tables", str(tables)] if tables else []
     found: dict[str, float] = {}
     for figure in ("cpu", "memory"):
@@ -78,7 +78,7 @@ def measured(tables: Path | None = None) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=Path, help="the folder of the public CSV files; default: our own tables")
+    parser.add_argument("--tables", type=Path, help="the folder of the public CSV files; default: the built-in tables")
     parser.add_argument("--figure", choices=["cpu", "memory"], help="measure one figure in this process")
     options = parser.parse_args()
     if options.figure is None:
