@@ -127,7 +127,7 @@ def test_slash_commands_do_not_count_as_turns(keeper: Path):
     assert "/verify" in done.stdout
     assert "Add to the total." in done.stdout
     assert '{"goal": 5}' in done.stdout
-    assert "there is no command /nonsense" in done.stdout
+    assert "unknown command /nonsense" in done.stdout
     assert "write /call NAME" in done.stdout
     assert "  answer: add is done" in done.stdout
     assert "completed, reward 1" in done.stdout

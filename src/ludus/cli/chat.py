@@ -25,11 +25,10 @@ Row = dict[str, Any]
 def chat(
     environment: Annotated[str, typer.Argument(metavar="ENV", help="Name or folder of an environment.")],
     model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", help="As in ludus collect; without it you play the model."),
+        str | None, typer.Option("--model", "-m", help="As in ludus collect; without it you play the model.")
     ] = None,
     row: Annotated[int, typer.Option("--row", min=1, help="Which row to play, counted from 1.")] = 1,
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: the examples.")] = None,
+    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: example rows.")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which dataset to use.")] = None,
     set_: Annotated[
         list[str] | None,
@@ -89,7 +88,7 @@ def _play(environment: Environment, row: Row, model: Model | None, seed: int, ke
     from ludus.cli.chat_rollout import ChatScreen, PersonAsModelAgent, PersonAsUserAgent, PersonModel, WatchedModel
     from ludus.cli.screen import show_verdict, stdout_console
 
-    screen = ChatScreen(stdout_console(), keyboard, row, plays=model is None)
+    screen = ChatScreen(stdout_console(), keyboard, row, as_model=model is None)
     if environment.resources.by_group:
         screen.say("This environment judges all answers to a task together: your answer is a group of one.")
     # A person has no deadline; every other step keeps its own.

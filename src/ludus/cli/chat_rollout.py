@@ -49,9 +49,9 @@ class EndedByHand(Interrupt):
 
 
 class ChatScreen:
-    """Prints the rollout as it grows, and reads what the person types."""
+    """Prints a rollout while it is played, and reads what the person types."""
 
-    def __init__(self, console: Console, keyboard: Keyboard, row: dict[str, Any], *, plays: bool) -> None:
+    def __init__(self, console: Console, keyboard: Keyboard, row: dict[str, Any], *, as_model: bool) -> None:
         self.console = console
         self.row = row
         self.tools: list[dict[str, Any]] = []
@@ -59,15 +59,15 @@ class ChatScreen:
         self.left = False
         self._keyboard = keyboard
         self._shown = self._steps_shown = 0
-        self._help = {**(_HELP_AS_MODEL if plays else _HELP_AS_USER), **_COMMANDS}
-        self._plays = plays
-        self._prompt = "model> " if plays else "you> "
+        self._help = {**(_HELP_AS_MODEL if as_model else _HELP_AS_USER), **_COMMANDS}
+        self._as_model = as_model
+        self._prompt = "model> " if as_model else "you> "
 
     def watch(self, resources: Resources) -> None:
         """Show the rewards if the resources are a game, and offer help on moves if the game has no tools."""
         if isinstance(resources, Game):
             self.game = resources
-            if self._plays and not resources.toolbox:
+            if self._as_model and not resources.toolbox:
                 self._help = {**_HELP_IN_GAME, **_COMMANDS}
 
     def follow(self, request: Request) -> None:
@@ -117,6 +117,7 @@ class ChatScreen:
                 return line.strip()
 
     def _run_command(self, word: str) -> bool:
+        """Run a command of `ludus chat`; False if the word is not one."""
         if word == "/tools":
             for entry in self.tools:
                 emit(self.console, text(signature(entry), "bold yellow"))
@@ -130,7 +131,7 @@ class ChatScreen:
             for name, meaning in self._help.items():
                 self.say(f"{name:<20}{meaning}")
         elif word.startswith("/") and word[1:].isalpha() and word not in ("/call", "/say"):
-            self.say(f"there is no command {word}: /help lists them, /say sends any text")
+            self.say(f"unknown command {word}: /help lists commands, /say sends any text")
         else:
             return False
         return True

@@ -34,7 +34,7 @@ def collect(
     ] = None,
     input: Annotated[
         Path | None,
-        typer.Option("--input", "-i", help="Rows as JSONL, - for standard input; default: the examples."),
+        typer.Option("--input", "-i", help="Rows as JSONL, - for standard input; default: example rows."),
     ] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which dataset to use.")] = None,
     output: Annotated[
@@ -46,7 +46,7 @@ def collect(
     repeats: Annotated[int, typer.Option("--repeats", "-n", min=1, max=MAX_COUNT, help="Rollouts per task.")] = 1,
     concurrency: Annotated[
         str | None,
-        typer.Option("--concurrency", "-c", help="Rollouts in flight, or auto; default: per model."),
+        typer.Option("--concurrency", "-c", help="Rollouts in flight, or auto; default: depends on the model."),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, max=MAX_INT64, help="Use only the first N rows.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a collection; retry failed rollouts.")] = False,
@@ -64,7 +64,7 @@ def collect(
     agent: Annotated[
         str | None, typer.Option(metavar="URL", help="Run rollouts on an agent server, with its model.")
     ] = None,
-    branch: Annotated[Path | None, typer.Option(metavar="FILE", help="Continue recorded rollouts.")] = None,
+    branch: Annotated[Path | None, typer.Option(metavar="FILE", help="Continue the rollouts in FILE.")] = None,
     turn: Annotated[
         int | None, typer.Option(metavar="K", help="With --branch: cut after K model calls; -1: before the last one.")
     ] = None,

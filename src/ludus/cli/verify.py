@@ -33,7 +33,7 @@ def verify(
     stale: Annotated[
         bool, typer.Option("--stale", help="Score only rows whose verifier, task or response changed.")
     ] = False,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, max=65_536, help="Rows at once.")] = 64,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, max=65_536, help="Rows in flight.")] = 64,
     json_: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
 ) -> None:
     """Score stored rollouts again, or any rows that have a task's fields and a response.
