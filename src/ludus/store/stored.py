@@ -22,7 +22,7 @@ from ludus.task import derive_seed, digest
 #: Fields of the record that a verdict has no part in.
 _KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls", *ORIGIN)
 
-_LONG = re.compile(rb"\d{19}")
+_LONG = re.compile(rb"(?<![.\d])\d{19}")  # not the digits of a fraction
 
 
 def parse(line: bytes) -> Row:
