@@ -7,7 +7,6 @@ may have touched, so whatever is wrong with it is a `Failure` of kind `bad_row` 
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import orjson
@@ -22,7 +21,10 @@ from ludus.task import derive_seed, digest
 #: Fields of the record that a verdict has no part in.
 _KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls", *ORIGIN)
 
-_LONG = re.compile(rb"(?<![.\d])\d{19}")  # not the digits of a fraction
+#: Every byte of a line as `0` (a digit), `.` or `x`, so that a long integer is found many times faster than by `re`. The
+#: digits of a fraction follow a point, and do not count.
+_SHAPES = bytes(48 if 48 <= byte <= 57 else 46 if byte == 46 else 120 for byte in range(256))
+_LONG_INTEGER = b"x" + b"0" * 19
 
 
 def parse(line: bytes) -> Row:
@@ -121,7 +123,7 @@ class Stored:
 
     def exact(self, line: bytes) -> Stored:
         """This row as it is to be written again: orjson reads integers of more than 64 bits as something near them."""
-        row = _leniently(line) if _LONG.search(line) else None
+        row = _leniently(line) if _LONG_INTEGER in line.translate(_SHAPES) else None
         return Stored(row, self.number) if isinstance(row, dict) else self
 
     def _says(self, verdict: Verdict, drift: Row | None) -> bool:
