@@ -1,6 +1,6 @@
-"""How qualification follows instructions: with answers to the example rows, written by hand.
+"""How qualification answers the example rows: with answers written by hand.
 
-What an answer says is not judged, so a bad policy that happens to keep to an instruction earns what it says.
+The content of an answer is not graded, so a bad policy that happens to follow the instructions earns the reward.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WRONG = {
         "two": "moonlight is borrowed. moonlight moves.",
     },
 }
-_WHY = "some examples ask for little, and a text that keeps to it is right whatever it says"
+_WHY = "some examples ask for little, and any text that follows their instructions is right"
 
 _FAMILIES = "constant enumeration premature_stop tag_stuffing judge_injection tool_spam"
 
@@ -44,12 +44,12 @@ expected_exploits = {family: (0.25, _WHY) for family in _FAMILIES.split()} | {"e
 
 
 def oracle(task: Any) -> str | None:
-    """The answer to an example row; nobody knows one for other rows."""
+    """The answer to an example row; None for any other row."""
     return _RIGHT.get(task.id) if _is_example(task) else None
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The same answer with blanks around it."""
+    """The same answer with blank lines around it, or after reasoning."""
     return {
         "blank_lines": f"\n{_RIGHT[task.id]}\n\n",
         "reasoned": [{"reasoning": "Hm, commas.", "text": _RIGHT[task.id]}],
@@ -62,7 +62,7 @@ def breaking(task: Any) -> dict[str, Any]:
 
 
 def _is_example(task: Any) -> bool:
-    """Whether a row is one of ours: the prompts of the example rows begin like this."""
+    """Whether the row is an example row, by the first words of its prompt."""
     begins = (
         "Describe a harbour",
         "Write a note",

@@ -1,7 +1,6 @@
 """A request with instructions about the answer's form, such as its length, its words or its language.
 
-Programs check the instructions one by one; what the answer says beyond them is not judged. The answer is the last
-message of the model.
+Programs check each instruction; nothing else about the answer is graded. The answer is the model's last message.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from ludus.runtime.threads import in_thread
 
 Arguments = dict[str, Any] | None
 
-#: Processor time for the patterns of one row, which only `compat` searches for.
+#: CPU time limit for the regular expressions of one row, which only `compat` uses.
 SECONDS = 1.0
 
 
 class Metadata(BaseModel):
-    """What the verifier needs. Instructions and arguments belong together by their place in the lists."""
+    """The instructions, and the arguments of each at the same place in `kwargs`."""
 
     instruction_id_list: list[str]
     prompt: str
@@ -37,7 +36,7 @@ class Metadata(BaseModel):
 
 
 class InstructionFollowing(Resources):
-    """No tools and no state: the text is judged as it is."""
+    """No tools and no state: the verifier reads only the final text."""
 
     class Task(ludus.Task):
         id: int
@@ -45,13 +44,13 @@ class InstructionFollowing(Resources):
 
         @model_validator(mode="before")
         @classmethod
-        def _older_layout(cls, row: Any) -> Any:
-            """Rows may hold the metadata at their top level; what stands in `verifier_metadata` comes first."""
+        def _nest_metadata(cls, row: Any) -> Any:
+            """Rows may hold the metadata at their top level; values in `verifier_metadata` win."""
             nested = row.get("verifier_metadata", {}) if isinstance(row, dict) else None
             if not isinstance(nested, dict):
                 return row
-            own = {key: row[key] for key in Metadata.model_fields if key in row}
-            return {**row, "verifier_metadata": own | nested}
+            flat = {key: row[key] for key in Metadata.model_fields if key in row}
+            return {**row, "verifier_metadata": flat | nested}
 
     config: ResourcesConfig
     shared: ProcessPool
@@ -81,7 +80,7 @@ class InstructionFollowing(Resources):
 
 
 def check(text: str, instructions: list[tuple[str, Arguments]], compat: bool) -> tuple[list[bool], str | None]:
-    """Which instructions a text follows, and why the first of those that cannot be checked cannot."""
+    """Which instructions a text follows, and the problem with the first instruction that cannot be checked."""
     followed, problem = [], None
     for name, arguments in instructions:
         try:
@@ -93,7 +92,7 @@ def check(text: str, instructions: list[tuple[str, Arguments]], compat: bool) ->
 
 
 def reward(followed: list[bool], mode: str, *, answered: bool, compat: bool) -> float:
-    """All or nothing, or the share of the instructions. Neither an empty answer nor an empty list earns all of it."""
+    """All or nothing, or the share of followed instructions. An empty answer or an empty list never earns 1.0."""
     if mode == "binary":
         return float(all(followed) and answered and (bool(followed) or compat))
     share = sum(followed) / len(followed) if followed else 0.0
@@ -101,12 +100,12 @@ def reward(followed: list[bool], mode: str, *, answered: bool, compat: bool) -> 
 
 
 def last_message_text(response: Response) -> str:
-    """The first text of the last message, whatever reasoning or calls came after it."""
+    """The first text of the last message, even if reasoning or calls follow it."""
     return next((_first_text(item) for item in reversed(response.output) if is_message(item)), "")
 
 
 def last_item_text(response: Response) -> str:
-    """The first text of the last item, of whatever kind it is: what the reference reads."""
+    """The first text of the last item of any kind, as in the reference."""
     return _first_text(response.output[-1]) if response.output else ""
 
 

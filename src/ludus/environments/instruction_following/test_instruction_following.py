@@ -1,4 +1,4 @@
-"""Instruction following: rows, rewards and masks. What each instruction makes of a text is in test_instructions.py."""
+"""Instruction following: rows, rewards and masks. The tests of each instruction are in test_instructions.py."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def graded(text: str | Response, task: dict[str, Any], **settings: Any) ->
     return verdict
 
 
-def test_following_earns_the_reward_and_anything_else_nothing() -> None:
+def test_only_following_every_instruction_earns_the_reward() -> None:
     task = row(NO_COMMA | OWL)
     for text, reward, followed in [("an owl", 1.0, [True, True]), ("an owl, too", 0.0, [False, True])]:
         rollout = ludus.collect(NAME, model=ScriptedModel([text]), input=[task]).rollouts[0]
@@ -67,13 +67,13 @@ def test_the_shipped_rows_can_be_solved() -> None:
     assert [(it.outcome, it.reward) for it in result.rollouts] == [(Outcome.COMPLETED, 1.0)] * len(result.rollouts)
 
 
-async def test_a_fraction_is_the_share_of_the_instructions() -> None:
+async def test_grading_mode_fraction_rewards_the_share_of_followed_instructions() -> None:
     task = row(NO_COMMA | OWL | SHORT, grading_mode="fraction")
     for text, share in [("an owl", 1.0), ("an owl, too", 2 / 3), ("a wren, and one more", 0.0)]:
         assert (await graded(text, task)).reward == share
 
 
-async def test_rows_may_hold_the_metadata_at_their_top_level_and_the_nested_ones_come_first() -> None:
+async def test_metadata_may_stand_at_the_top_level_and_nested_values_win() -> None:
     flat = {"instruction_id_list": ["keywords:existence"], "prompt": "", "kwargs": [{"keywords": ["owl"]}]}
     base = {"id": 1, "responses_create_params": {"input": "?"}, **flat}
     assert (await graded("an owl", base)).reward == 1.0
@@ -150,7 +150,7 @@ async def test_a_row_without_instructions_is_masked_and_earns_nothing_except_in_
         assert (await graded("anything", row({}, grading_mode="fraction"), compat=compat)).reward == 0.0
 
 
-async def test_instructions_without_arguments_are_not_silently_left_out() -> None:
+async def test_instructions_without_arguments_mask_the_rollout() -> None:
     task = row(NO_COMMA | OWL, kwargs=[{}])
     verdict = await graded("fine", task)
     assert verdict.values["follow_instruction_list"] == [True]
@@ -163,25 +163,25 @@ async def test_only_the_last_message_counts() -> None:
     assert (await graded(Response.of(message("a wren"), message("an owl")), row(OWL))).reward == 1.0
 
 
-async def test_what_comes_after_the_last_message_does_not_hide_it_except_in_compat() -> None:
+async def test_reasoning_or_a_call_after_the_last_message_does_not_hide_it_except_in_compat() -> None:
     for item in (reasoning("hm"), function_call("look", {}, call_id="call_1")):
         response = Response.of(message("an owl"), item)
         assert (await graded(response, row(OWL))).reward == 1.0
         assert (await graded(response, row(OWL), compat=True)).reward == 0.0
 
 
-async def test_reasoning_is_no_answer() -> None:
+async def test_reasoning_is_not_an_answer() -> None:
     assert (await graded(Response.of(reasoning("an owl")), row(OWL))).reward == 0.0
 
 
-async def test_a_message_without_a_text_is_empty() -> None:
+async def test_a_message_without_text_is_an_empty_answer() -> None:
     refusal = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}
     for item in (refusal, {**refusal, "content": None}, {**refusal, "content": [None]}, {**refusal, "content": []}):
         assert (await graded(Response.of(item), row(NO_COMMA))).reward == 0.0
     assert (await graded(Response.of({**refusal, "content": "an owl"}), row(OWL))).reward == 1.0
 
 
-async def test_a_pattern_without_end_fails_by_its_budget() -> None:
+async def test_a_pattern_that_runs_too_long_is_a_timeout() -> None:
     task = row({"keywords:existence": {"keywords": ["(a|aa)+$"]}})
     text = "a" * 60 + "!"
     assert (await graded(text, task)).reward == 0.0

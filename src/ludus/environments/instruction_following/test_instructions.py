@@ -1,4 +1,4 @@
-"""The instructions, one by one: a text that follows, one that does not, and hostile ones."""
+"""For each instruction: a text that follows it, a text that does not, and hostile texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PHRASE = {"phrase": "Small boats leave the harbour early", "small_n": 2}
 TWICE = "Small boats leave our harbour early, then Small ships leave the harbour early"
 TEA = "We drink tea. You like milk.\n***\nThey eat bread. I want soup.\n***\nShe has rice. He cooks fish."
 
-#: For every instruction: arguments, a text that follows it, and one that does not.
+#: For every instruction: arguments, a text that follows it, and a text that does not.
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "change_case:capital_word_frequency": (
         {"capital_frequency": 2, "capital_relation": "at least"},
@@ -105,7 +105,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 LANGUAGE_IDS = {"language:response_language", "change_case:english_capital", "change_case:english_lowercase"}
 
-#: Marks that the instructions look for, so that random texts hold them.
+#: Marks that the instructions look for, so that random texts contain them.
 MARKS = ["*", "***", "******", "<<", ">>", "[", "]", "-", "--", "```", '"', "'", "n't", ".", "...", "?", "!", ",", "\n"]
 MARKS += [
     "\n\n",
@@ -135,10 +135,10 @@ def test_all_54_instructions_have_a_case() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("compat", [False, True])
-def test_a_text_that_follows_is_told_from_one_that_does_not(name: str, compat: bool) -> None:
+def test_a_checker_accepts_a_text_that_follows_and_rejects_a_text_that_does_not(name: str, compat: bool) -> None:
     arguments, good, bad = CASES[name]
     if compat and name == "count:counting_composition":
-        arguments = arguments | {"n_words": 4}  # the mark is a word of the reference
+        arguments = arguments | {"n_words": 4}  # the reference counts the mark as a word
     if compat and name == "count:count_unique":
         good = "No word here occurs twice."
     assert follows(good, name, arguments, compat=compat) is True
@@ -191,12 +191,12 @@ def test_long_hostile_texts_take_linear_time(piece: str) -> None:
         assert time.process_time() - began < 1.0, (name, piece)
 
 
-def test_json_that_is_nested_too_deep_or_too_long_a_number_is_no_json() -> None:
+def test_too_deeply_nested_json_and_too_long_numbers_are_not_json() -> None:
     assert not follows("[" * 100_000, "detectable_format:json_format")
     assert not follows("1" * 10_000, "detectable_format:json_format")
 
 
-# What arguments an instruction takes
+# Arguments
 
 
 @pytest.mark.parametrize(
@@ -220,19 +220,19 @@ def test_json_that_is_nested_too_deep_or_too_long_a_number_is_no_json() -> None:
         ("language:response_language", {"language": "xx"}, "language: Input should be"),
     ],
 )
-def test_an_instruction_that_cannot_be_checked_is_an_error_of_the_row(
+def test_an_unknown_name_or_a_bad_argument_raises_an_instruction_error(
     name: str, arguments: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(InstructionError, match=re.escape(problem)):
         follows("anything", name, arguments)
 
 
-def test_arguments_that_are_null_count_as_not_given() -> None:
+def test_a_null_argument_counts_as_missing() -> None:
     assert follows("owl", "punctuation:no_comma", {"keyword": None})
     assert follows("owl", "punctuation:no_comma", None)
 
 
-def test_a_list_of_one_word_is_that_word() -> None:
+def test_a_list_of_one_word_is_read_as_the_word() -> None:
     assert follows("owl", "keywords:word_once", {"keyword": ["owl"]})
 
 
@@ -242,7 +242,7 @@ def test_every_instruction_describes_its_arguments() -> None:
     assert schema["properties"]["relation"]["enum"] == ["less than", "at least"]
 
 
-def test_thirty_languages_can_be_asked_for() -> None:
+def test_an_instruction_can_ask_for_thirty_languages() -> None:
     assert len(get_args(Language)) == 30
     samples = {
         "ja": "古い灯台は港の上に立っています。",
@@ -253,11 +253,11 @@ def test_thirty_languages_can_be_asked_for() -> None:
         assert follows(text, "language:response_language", {"language": language})
 
 
-def test_one_text_has_one_language() -> None:
+def test_the_detected_language_of_a_text_is_always_the_same() -> None:
     assert len({detected("animal, normal, final") for _ in range(5)}) == 1
 
 
-def test_a_missing_langdetect_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_langdetect_is_an_error_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "langdetect", None)
     with pytest.raises(
         UserError, match=r"langdetect is not installed. Install it with: pip install .*\[instructions\]'"

@@ -1,12 +1,12 @@
 """Instructions that a program can check: "no commas", "at least three sentences", "answer in Swahili".
 
-Each of the 54 is a plain function from a text and its arguments to a bool, in a file by what it looks at. The registry
-names them as datasets do and says which arguments each takes:
+Each of the 54 instructions is a plain function from a text and arguments to a bool; each file holds the functions that
+look at one aspect of the text. The registry maps the names that datasets use to these functions:
 
     follows("The river is wide.", "keywords:existence", {"keywords": ["river"]})   # True
 
-A text is hostile by nature: no function raises on one, and none takes more than time proportional to its length. Where
-datasets were graded by a reference that is known to be wrong, `compat=True` gives its verdict.
+A text may be hostile: no function raises on any text, and each takes time proportional to the text's length. The
+reference, NeMo Gym's checkers, is known to be wrong in places; `compat=True` gives its verdict there.
 """
 
 from ludus.environments.instruction_following.instructions.registry import (

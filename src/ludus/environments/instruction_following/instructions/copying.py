@@ -16,33 +16,33 @@ def two_responses(text: str) -> bool:
 
 def repeat_prompt(text: str, *, prompt_to_repeat: Text) -> bool:
     """The text begins with the prompt, in any case."""
-    return _plain(text).startswith(_plain(prompt_to_repeat))
+    return _normalized(text).startswith(_normalized(prompt_to_repeat))
 
 
 def copy(text: str, *, prompt_to_repeat: Text) -> bool:
     """The text is the prompt, in any case."""
-    return _plain(text) == _plain(prompt_to_repeat)
+    return _normalized(text) == _normalized(prompt_to_repeat)
 
 
 def copying_multiple(text: str, *, prompt_to_repeat: Text, N: Count) -> bool:
-    """The text is the prompt so many times, in any case, between six asterisks."""
+    """The text is the prompt N times, in any case, between six asterisks."""
     parts = text.split(_DIVIDER)
-    return len(parts) == N and all(_plain(part) == _plain(prompt_to_repeat) for part in parts)
+    return len(parts) == N and all(_normalized(part) == _normalized(prompt_to_repeat) for part in parts)
 
 
 def copy_span_idx(text: str, *, prompt_to_repeat: Text, n_start: Count, n_end: Count, compat: bool = False) -> bool:
-    """The text is the part of the prompt between two characters, in any case.
+    """The text is the prompt from character `n_start` to character `n_end`, in any case.
 
-    The instruction says that both are included, and the reference leaves the last one out. Either is accepted here.
+    The instruction includes the last character and the reference leaves it out. Both are accepted here.
     """
     ends = [n_end] if compat else [n_end, n_end + 1]
-    return any(_plain(text) == _plain(prompt_to_repeat[n_start:end]) for end in ends)
+    return any(_normalized(text) == _normalized(prompt_to_repeat[n_start:end]) for end in ends)
 
 
 def repeat_phrase(text: str, *, phrase: Word, small_n: Ordinal, compat: bool = False) -> bool:
-    """The phrase occurs so many times, each time with another word in its middle.
+    """The phrase occurs `small_n` times, each time with one word of its middle replaced.
 
-    In the reference only the last time has to differ.
+    In the reference only the last repetition has to differ.
     """
     words = phrase.split()
     first, middle, last = words[0], words[1:-1], words[-1]
@@ -54,7 +54,7 @@ def repeat_phrase(text: str, *, phrase: Word, small_n: Ordinal, compat: bool = F
 
 
 def _spans(text: str, first: str, last: str) -> list[str]:
-    """What stands between the first and the last word, where both are on one line."""
+    """The texts between the first and the last word, if both are on one line."""
     found = []
     start = 0
     while (start := text.find(first, start)) >= 0:
@@ -68,5 +68,5 @@ def _spans(text: str, first: str, last: str) -> list[str]:
     return found
 
 
-def _plain(text: str) -> str:
+def _normalized(text: str) -> str:
     return text.strip().lower()

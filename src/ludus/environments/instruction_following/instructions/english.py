@@ -1,6 +1,6 @@
-"""English words whose part in the end of a sentence is known: what Punkt would have learned from newspapers.
+"""English words that help to find the end of a sentence: what Punkt would have learned from newspapers.
 
-They decide close calls only. Most sentences end with a word that is in none of the lists, and then a period is enough.
+They decide close calls only. Most sentences end with a word that is in none of the lists; there the period is enough.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _INITIALS = """
 """
 _OTHERS = "a.d a.m ave b.v chg ft m.b.a mg n.v p.m ph.d s.p.a sw vs yr"
 
-#: What a period belongs to, without it and in lower case. A period behind one ends a sentence only if the next word
-#: says so. Latin ones ("e.g.", "etc.") are no part of the list: Punkt's English model does not know them.
+#: Abbreviations without their last period, in lower case. A period after an abbreviation ends a sentence only if the
+#: next word opens one. "e.g." and "etc." are missing because Punkt's English model does not know them either.
 ABBREVIATIONS = _words(_TITLES, _COMPANIES, _DAYS_AND_MONTHS, _STATES, _PLACES, _LETTERS, _INITIALS, _OTHERS)
 
-#: Words that have a capital only where a sentence begins, or that begin one far more often than chance.
+#: Words that are capitalised only at the start of a sentence, or that start a sentence far more often than by chance.
 SENTENCE_OPENERS = _words(
     """
     above according almost along already although always among anybody anyone anything ask behind being better
@@ -39,7 +39,7 @@ SENTENCE_OPENERS = _words(
     """
 )
 
-#: Words that are common in lower case and in titles alike: no sign of a new sentence, but no name either.
+#: Words that are common both in lower case and in titles: their capital shows neither a new sentence nor a name.
 ORDINARY_WORDS = _words(
     """
     a about after again against all alone also am an and another any are around as at away b back be because been

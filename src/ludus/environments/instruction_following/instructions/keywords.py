@@ -1,11 +1,18 @@
-"""Words that a text must hold, must not hold, or must hold a number of times."""
+"""Words that a text must contain, must not contain, or must contain a number of times."""
 
 from __future__ import annotations
 
 import re
 
-from ludus.environments.instruction_following.instructions.arguments import Count, Relation, Text, Word, Words, holds
-from ludus.environments.instruction_following.instructions.matching import count, pattern_count, stands_alone
+from ludus.environments.instruction_following.instructions.arguments import (
+    Count,
+    Relation,
+    Text,
+    Word,
+    Words,
+    satisfies,
+)
+from ludus.environments.instruction_following.instructions.matching import count, has_whole_word, pattern_count
 
 
 def existence(text: str, *, keywords: Words, compat: bool = False) -> bool:
@@ -14,8 +21,8 @@ def existence(text: str, *, keywords: Words, compat: bool = False) -> bool:
 
 
 def frequency(text: str, *, keyword: Word, frequency: Count, relation: Relation, compat: bool = False) -> bool:
-    """The keyword occurs as often as the relation wants."""
-    return holds(count(keyword, text, compat=compat), relation, frequency)
+    """The keyword occurs less than, or at least, `frequency` times."""
+    return satisfies(count(keyword, text, compat=compat), relation, frequency)
 
 
 def word_once(text: str, *, keyword: Word, compat: bool = False) -> bool:
@@ -29,15 +36,15 @@ def count_increment_word(text: str, *, keyword1: Word, keyword2: Word, compat: b
 
 
 def forbidden_words(text: str, *, forbidden_words: Words, compat: bool = False) -> bool:
-    """None of the words occurs as a word of its own, in any case."""
+    """None of the words occurs as a whole word, in any case."""
     if compat:
         return all(pattern_count(rf"\b{word}\b", text, re.IGNORECASE) == 0 for word in forbidden_words)
-    return not any(stands_alone(word, text, re.IGNORECASE) for word in forbidden_words)
+    return not any(has_whole_word(word, text, re.IGNORECASE) for word in forbidden_words)
 
 
 def exclude_word_harder(text: str, *, keyword: Word, instruction: Text | None = None, compat: bool = False) -> bool:
-    """The keyword, which the task itself mentions, does not occur as a word of its own.
+    """The keyword, which the task mentions, does not occur as a whole word.
 
-    The reference misses it at the start, at the end and beside a mark.
+    The reference misses a keyword at the start, at the end and beside a mark.
     """
-    return f" {keyword} " not in text if compat else not stands_alone(keyword, text)
+    return f" {keyword} " not in text if compat else not has_whole_word(keyword, text)

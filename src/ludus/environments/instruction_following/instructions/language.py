@@ -1,7 +1,7 @@
 """The language of a text, by langdetect.
 
-langdetect draws random numbers, and unseeded it can give one text two languages. Here it has a seed, in a factory of
-its own, so that nobody else's settings change and one text has one language.
+langdetect draws random numbers: without a seed it can give the same text two languages. This module seeds a detector
+factory of its own, so that a text always has the same language and langdetect's global settings stay unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _factories: list[Any] = []
 
 
 def response_language(text: str, *, language: Language, compat: bool = False) -> bool:
-    """The text is in the language. In the reference a text without any language is in every one."""
+    """The text is in the language. In the reference a text without a detectable language is in every language."""
     found = detected(text)
     return found == language or (compat and found is None)
 
@@ -33,18 +33,18 @@ def english_capital(text: str, *, compat: bool = False) -> bool:
 
 
 def english_lowercase(text: str, *, compat: bool = False) -> bool:
-    """The text is English, without any capital."""
+    """The text is English, all in lower case."""
     return text.islower() and _is_english(text, compat)
 
 
 def require_langdetect() -> None:
-    """Say what to install where langdetect is missing, before anything is judged."""
+    """Raise an error that names the extra to install if langdetect is missing."""
     if find_spec("langdetect") is None:
         raise missing_extra("langdetect", "instructions")
 
 
 def detected(text: str) -> str | None:
-    """The code of the most probable language; None for a text without any letters that tell."""
+    """The code of the most probable language; None if the text has no letters that point to one."""
     require_langdetect()
     from langdetect.lang_detect_exception import LangDetectException  # type: ignore[import-untyped]
 
@@ -63,7 +63,7 @@ def _is_english(text: str, compat: bool) -> bool:
 
 
 def _factory() -> Any:
-    """The profiles of all languages, read once, which takes a third of a second."""
+    """The seeded factory. Its language profiles are read once, which takes a third of a second."""
     from langdetect import detector_factory  # type: ignore[import-untyped]
 
     with _lock:

@@ -20,26 +20,26 @@ _FENCES = ("```json", "```Json", "```JSON", "```")
 
 
 def number_bullet_lists(text: str, *, num_bullets: Count, compat: bool = False) -> bool:
-    """So many lines start with `*` or `-`. In the reference a horizontal rule is a bullet."""
+    """Exactly `num_bullets` lines start with `*` or `-`. In the reference a horizontal rule is a bullet."""
     bullets = [*_STAR_BULLET.findall(text), *_DASH_BULLET.findall(text)]
     return sum(compat or not _RULE.fullmatch(bullet) for bullet in bullets) == num_bullets
 
 
 def number_highlighted_sections(text: str, *, num_highlights: Count) -> bool:
-    """At least so many spans stand between single or double asterisks."""
+    """At least `num_highlights` spans stand between single or double asterisks."""
     spans = [*_ITALIC.findall(text), *_BOLD.findall(text)]
     return sum(bool(span.strip()) for span in spans) >= num_highlights
 
 
 def multiple_sections(text: str, *, section_spliter: Word, num_sections: Count, compat: bool = False) -> bool:
-    """At least so many times a number follows the word for a section, in the same case."""
+    """A number follows the word for a section at least `num_sections` times, in the same case."""
     if not compat:
         return len(re.findall(rf"{re.escape(section_spliter)}\s?\d+", text)) >= num_sections
     return (pattern_count(rf"{section_spliter}\s?\d+", text) or 0) >= num_sections
 
 
 def number_placeholders(text: str, *, num_placeholders: Count) -> bool:
-    """There are at least so many `[...]`, each on one line."""
+    """There are at least `num_placeholders` placeholders such as `[name]`, each on one line."""
     found = 0
     for line in text.split("\n"):
         start = 0
@@ -70,13 +70,13 @@ def json_format(text: str) -> bool:
 
 
 def constrained_response(text: str, *, compat: bool = False) -> bool:
-    """One of the three answers that the instruction offers occurs. In the reference several may."""
+    """Exactly one of the three answers that the instruction offers occurs. The reference accepts several."""
     given = sum(answer in text for answer in _ANSWERS)
     return given == 1 or (compat and given > 1)
 
 
 def postscript(text: str, *, postscript_marker: Text, compat: bool = False) -> bool:
-    """A postscript with the marker, in any case, ends the text. In the reference it may stand anywhere."""
+    """The text ends with a postscript that has the marker, in any case. The reference accepts it anywhere."""
     text, marker = text.lower().rstrip(), postscript_marker.strip()
     if compat and marker not in _POSTSCRIPTS:
         return bool(pattern_count(marker.lower(), text))
@@ -88,13 +88,13 @@ def postscript(text: str, *, postscript_marker: Text, compat: bool = False) -> b
 
 
 def _ends_text(text: str, start: int) -> bool:
-    """Whether what starts here is the last line, or the last paragraph and not the first thing said."""
+    """Whether the last line starts here, or a last paragraph with text before it."""
     rest = text[start:]
     return "\n" not in rest or ("\n\n" not in rest and bool(text[:start].strip()))
 
 
 def sentence_hyphens(text: str) -> bool:
-    """Sentences are joined by hyphens without blanks, and no hyphen stands elsewhere."""
+    """Sentences are joined by hyphens without spaces, and there are no other hyphens."""
     return all(
         piece == sentence
         for piece, sentence in zip(text.split("-"), rule_sentences(text.replace("-", " ")), strict=False)
@@ -107,7 +107,7 @@ def square_brackets(text: str) -> bool:
 
 
 def bigram_wrapping(text: str, *, compat: bool = False) -> bool:
-    """Every two words stand in double angle brackets. In the reference each word may have brackets of its own."""
+    """Every pair of words stands in double angle brackets. The reference also accepts brackets around each word."""
     words = text.split()
     pairs = zip(words[::2], words[1::2], strict=False)
     return all(

@@ -1,4 +1,4 @@
-"""Which words stand where, and beside which others."""
+"""The positions of words in a text: first, last, n-th, or next to each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def keyword_specific_position(text: str, *, keyword: Word, n: Ordinal, m: Ordina
 
 
 def start_end(text: str, *, compat: bool = False) -> bool:
-    """The text ends with the word that it starts with, in either case. In the reference a mark is a word too."""
+    """The first and the last word are the same, in either case. In the reference a mark counts as a word."""
     found = tokens(text)
     if len(found) < 2 or found[0].lower() != found[-1].lower():
         return False
@@ -24,13 +24,13 @@ def start_end(text: str, *, compat: bool = False) -> bool:
 
 
 def no_adjacent_consecutive(text: str) -> bool:
-    """No word starts with the character that comes after the one which the word before it starts with."""
+    """No word's first character directly follows, in code point order, the first character of the word before it."""
     initials = [word[0].lower() for word in text.split()]
     return all(len(first) == len(second) == 1 and ord(second) - ord(first) != 1 for first, second in pairwise(initials))
 
 
 def palindrome(text: str, *, compat: bool = False) -> bool:
-    """Some word reads the same backwards. In the reference it may be a single letter, or no word at all."""
+    """A word reads the same backwards. In the reference a single letter or a mark is enough."""
     found = (word for word in text.split() if word == word[::-1])
     return any(compat or sum(map(str.isalnum, word)) > 1 for word in found)
 
@@ -46,17 +46,17 @@ def first_word_answer(text: str, *, first_word: Word) -> bool:
 
 
 def last_word_sent(text: str, *, last_word: Word) -> bool:
-    """Every sentence ends with the word, in any case and with any marks."""
+    """Every sentence ends with the word, in any case; marks joined to the word are ignored."""
     return all(_last_word(sentence) == last_word.lower() for sentence in rule_sentences(text))
 
 
 def last_word_answer(text: str, *, last_word: Word) -> bool:
-    """The text ends with the word, in any case and with any marks."""
+    """The text ends with the word, in any case; marks joined to the word are ignored."""
     return _last_word(text) == last_word.lower()
 
 
 def end_checker(text: str, *, end_phrase: Word) -> bool:
-    """The text ends with the phrase, in any case; quotation marks around the text do not count."""
+    """The text ends with the phrase, in any case; quotation marks around the text are ignored."""
     return text.strip().strip('"').lower().endswith(end_phrase.lower())
 
 
@@ -65,6 +65,6 @@ def _first_word(text: str) -> str:
 
 
 def _last_word(text: str) -> str:
-    """The last word without the marks in it, so that a dash at the end is a word without characters."""
+    """The last word without its marks. If the text ends with a separate dash, that is the empty text."""
     last = "".join(text.rsplit(None, 1)[-1:])
     return "".join(character for character in last if character.isalnum() or character == "_").lower()

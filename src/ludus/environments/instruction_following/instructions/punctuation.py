@@ -1,4 +1,4 @@
-"""Marks that a text must do without. Only the ASCII mark is meant: the instruction names it."""
+"""Punctuation marks that a text must not contain, and quotation. Only the ASCII marks count, as in the instructions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which instruction has which name, and which arguments it takes.
+"""The instructions by name, with the arguments that each takes.
 
-The names are those of the datasets: 25 from IFEval and 29 that were added for training. An instruction's arguments are
-the keyword arguments of its function; a row's are checked against them, and what is missing, unknown or of the wrong
-type is an error of the row, not of the text that is judged.
+The names are those of the datasets: 25 from IFEval and 29 that were added for training. An instruction takes the
+keyword arguments of its function. If a row's arguments are missing, unknown or of the wrong type, the row is at fault
+and not the text: `follows` raises `InstructionError`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from ludus.errors import did_you_mean
 
 
 class InstructionError(ValueError):
-    """An instruction that cannot be checked: its name is unknown, or its arguments are not what it takes."""
+    """An instruction that cannot be checked: its name is unknown, or its arguments do not fit."""
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """A checker and what it takes. `arguments` is a model that refuses what is missing, unknown or of a wrong type."""
+    """A checker and its arguments."""
 
     check: Callable[..., bool]
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
-        """The arguments that a row gives, by name and type."""
+        """A pydantic model of the arguments. It refuses missing and unknown arguments, and values of a wrong type."""
         hints = get_type_hints(self.check, include_extras=True)
         fields: dict[str, Any] = {
             name: (hints[name], ... if parameter.default is parameter.empty else parameter.default)
@@ -51,11 +51,11 @@ class Instruction:
 
     @cached_property
     def has_compat(self) -> bool:
-        """Whether the reference is known to judge otherwise."""
+        """Whether the reference is known to give other verdicts."""
         return "compat" in inspect.signature(self.check).parameters
 
     def follows(self, text: str, arguments: Mapping[str, Any] | None = None, *, compat: bool = False) -> bool:
-        """Whether a text follows the instruction. Arguments that are null count as not given."""
+        """Whether a text follows the instruction. An argument that is None counts as missing."""
         given = {name: value for name, value in (arguments or {}).items() if value is not None}
         try:
             checked = dict(self.arguments.model_validate(given))
@@ -68,7 +68,7 @@ class Instruction:
 
 
 def follows(text: str, name: str, arguments: Mapping[str, Any] | None = None, *, compat: bool = False) -> bool:
-    """Whether a text follows the instruction of this name. Raises `InstructionError` where that cannot be asked."""
+    """Whether a text follows the named instruction. Raises `InstructionError` if the instruction cannot be checked."""
     instruction = INSTRUCTIONS.get(name)
     if instruction is None:
         raise InstructionError(f"unknown instruction. {did_you_mean(name, INSTRUCTIONS)}")

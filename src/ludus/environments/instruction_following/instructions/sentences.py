@@ -1,11 +1,11 @@
-"""Where sentences end, decided in two ways, because the instructions were written against two.
+"""Two sentence splitters, because the reference checks some instructions with one and some with the other.
 
 `rule_sentences` knows a few titles, suffixes and acronyms, and ends a sentence at every other mark. `punkt_sentences`
 follows Punkt (Kiss and Strunk, 2006): a period ends a sentence unless it belongs to an abbreviation, an initial or an
-ordinal, which the next word helps to decide. Punkt learns its words from a corpus; the lists in `english.py` stand in
-for the English model, so that nothing has to be downloaded and every machine counts alike.
+ordinal, which the next word helps to decide. Punkt learns its words from a corpus; the lists in `english.py` replace
+the English model, so that nothing has to be downloaded and every machine counts the same.
 
-Both take any text, read it a fixed number of times, and never raise.
+Both accept any text, take time proportional to its length, and never raise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ludus.environments.instruction_following.instructions.english import (
     SENTENCE_OPENERS,
 )
 
-# Two noncharacters stand for a period that ends nothing, and for an end where no mark is.
+# Two noncharacters stand for a period that ends no sentence, and for a sentence end without a mark.
 _INNER, _END = "\ufdd0", "\ufdd1"
 _RESERVED = str.maketrans("", "", _INNER + _END)
 
@@ -31,7 +31,7 @@ def _keep(found: re.Match[str]) -> str:
     return found[0].replace(".", _INNER)
 
 
-def _end_behind(found: re.Match[str]) -> str:
+def _end_after(found: re.Match[str]) -> str:
     return _keep(found) + _END
 
 
@@ -39,12 +39,12 @@ def _end_before_opener(found: re.Match[str]) -> str:
     return found[1] + _END + found[2]
 
 
-#: What to make of periods, in this order: each rule sees those that the rules before it left.
+#: How to treat periods, in this order. `_keep` hides a period from the rules after it.
 _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"(?:Mrs?|St|Ms|Dr)\."), _keep),
     (re.compile(r"\.(?=com|net|org|io|gov|edu|me)"), _keep),
     (re.compile(r"[0-9]\.[0-9]"), _keep),
-    (re.compile(r"\.{2,}"), _end_behind),
+    (re.compile(r"\.{2,}"), _end_after),
     (re.compile(r"Ph\.D\."), _keep),
     (re.compile(r"\s[A-Za-z]\. "), _keep),
     (re.compile(rf"([A-Z]\.[A-Z]\.(?:[A-Z]\.)?)( {_OPENER})"), _end_before_opener),
@@ -58,10 +58,9 @@ _ENDS = re.compile(f"(?<=[.?!])|{_END}")
 
 
 def rule_sentences(text: str) -> list[str]:
-    """The sentences of a text by fixed rules: every `.`, `?` and `!` ends one unless a rule keeps it inside.
+    """The sentences of a text by fixed rules: every `.`, `?` and `!` ends a sentence unless a rule keeps it inside.
 
-    A quotation mark behind the end comes to stand in front of it, and "!!" ends two sentences, the second empty but
-    for its mark.
+    A quotation mark after the end is moved in front of it. "!!" ends two sentences, and the second is "!".
     """
     text = f" {text.translate(_RESERVED)}  ".replace("\n", " ")
     for pattern, treatment in _RULES:
@@ -102,7 +101,7 @@ def punkt_sentences(text: str) -> list[str]:
 
 
 def _breaks(text: str) -> Iterator[tuple[int, int]]:
-    """Where a sentence stops and where the next one starts."""
+    """The positions where a sentence stops and where the next sentence starts."""
     for start, found in _possible_ends(text):
         pieces = _PIECE.findall(f"{text[start : found.end()]}{found['mark'] or ' ' + found['next']}")
         if any(map(_ends_sentence, pieces, pieces[1:])):
@@ -110,7 +109,7 @@ def _breaks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _possible_ends(text: str) -> Iterator[tuple[int, re.Match[str]]]:
-    """Where a word begins, and its last mark that something follows. A mark in front of a word counts by itself."""
+    """For each word, its start and its last mark that text follows. A mark before a word counts as a word."""
     start, last = 0, None
     for found in _MARK.finditer(text):
         between = text[last.end() if last else 0 : found.start()]

@@ -1,8 +1,8 @@
-"""What counts as a word: as a tokenizer of the Penn Treebank sees it, or as a person would say.
+"""Two ways to split a text: into the tokens of the Penn Treebank, and into words as a person counts them.
 
-`tokens` gives the tokens that NLTK's `word_tokenize` gives: marks are tokens of their own, "can't" is "ca" and "n't",
-and the period at the end of a sentence is cut off its last word. `words` leaves out the marks and leaves words whole.
-Both take any text, read it a fixed number of times, and never raise.
+`tokens` gives the tokens of NLTK's `word_tokenize`: each mark is a token, "can't" is "ca" and "n't", and the period at
+the end of a sentence is split off its last word. `words` leaves out the marks and keeps words whole.
+Both accept any text, take time proportional to its length, and never raise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOKEN = re.compile(
     rf"|(?P<first>[:,])(?P<second>[:,](?:{_WORD})?)|(?P<odd>{_WORD})"
 )
 _BEFORE_OPENING_QUOTE = "([{<`\u00ab\u201c\u2018\u201e"
-_BEHIND_LAST_PERIOD = "])}>\"'\u00bb\u201d\u2019 "
+_AFTER_LAST_PERIOD = "])}>\"'\u00bb\u201d\u2019 "
 
 _OPENING_APOSTROPHE = re.compile(r"(?<!\w)'(?!(?:re|ve|ll|[mtsdn])\b)(?=\w)", re.IGNORECASE)
 _ENDINGS = tuple(
@@ -36,7 +36,7 @@ _WHOLE_WORD = re.compile(
 
 
 def words(text: str) -> list[str]:
-    """The words of a text without the marks around them; what an apostrophe, a hyphen or a dot joins is one word.
+    """The words of a text without the marks around them. Parts joined by an apostrophe, hyphen or dot are one word.
 
     words("She can't wait, can she?")   # ['She', "can't", 'wait', 'can', 'she']
     """
@@ -50,38 +50,38 @@ def tokens(text: str) -> list[str]:
     """
     found: list[str] = []
     for sentence in punkt_sentences(text):
-        body = sentence.rstrip().rstrip(_BEHIND_LAST_PERIOD)
-        if body.endswith(".") and body[-2:-1] not in {"", "."}:  # the one period that is not part of its word
+        body = sentence.rstrip().rstrip(_AFTER_LAST_PERIOD)
+        if body.endswith(".") and body[-2:-1] not in {"", "."}:  # only the last period is a token
             last = len(body) - 1
-            found += [*_lexed(sentence[:last], True), ".", *_lexed(sentence[last + 1 :], False)]
+            found += [*_sentence_tokens(sentence[:last], True), ".", *_sentence_tokens(sentence[last + 1 :], False)]
         else:
-            found += _lexed(sentence, True)
+            found += _sentence_tokens(sentence, True)
     return found
 
 
-def _lexed(text: str, is_start: bool) -> list[str]:
+def _sentence_tokens(text: str, is_start: bool) -> list[str]:
     found: list[str] = []
-    behind_blank = False
+    after_space = False
     for chunk in text.split(" "):
         if chunk.isalnum() and chunk.lower() not in _FUSED_WORDS:
             found.append(chunk)
         elif chunk:
-            found += _lexed_chunk(chunk, is_start, behind_blank)
-        is_start, behind_blank = False, True
+            found += _chunk_tokens(chunk, is_start, after_space)
+        is_start, after_space = False, True
     return found
 
 
-def _lexed_chunk(chunk: str, is_start: bool, behind_blank: bool) -> list[str]:
+def _chunk_tokens(chunk: str, is_start: bool, after_space: bool) -> list[str]:
     found: list[str] = []
     for token in _TOKEN.finditer(chunk):
         kind, start = token.lastgroup, token.start()
         if kind == "mark":
             found.append(token[0])
         elif kind == "quote":
-            opens = chunk[start - 1] in _BEFORE_OPENING_QUOTE if start else behind_blank
+            opens = chunk[start - 1] in _BEFORE_OPENING_QUOTE if start else after_space
             opens |= is_start and start < 2 and chunk[: start + 1] in {'"', '""'}
             found.append("``" if opens else "''")
-        elif kind == "second":  # of two marks in a row the second belongs to what follows
+        elif kind == "second":  # the second of two marks in a row belongs to the word after it
             found.append(token["first"])
             found += _parts(token["second"])
         else:
@@ -90,9 +90,9 @@ def _lexed_chunk(chunk: str, is_start: bool, behind_blank: bool) -> list[str]:
 
 
 def _parts(word: str) -> list[str]:
-    """A word without its clitics, and these."""
+    """A word split from its clitics: "can't" gives "ca" and "n't"."""
     if "'" not in word:
-        return _FUSED.sub(_apart, word).split()
+        return _FUSED.sub(_with_spaces, word).split()
     parts = []
     for piece in _OPENING_APOSTROPHE.sub("' ", word).split():
         endings: list[str] = []
@@ -100,10 +100,10 @@ def _parts(word: str) -> list[str]:
             if cut := ending.search(piece):
                 endings.insert(0, cut[0])
                 piece = piece[: cut.start()]
-        parts += [*_FUSED.sub(_apart, piece).split(), *endings]
+        parts += [*_FUSED.sub(_with_spaces, piece).split(), *endings]
     return parts
 
 
-def _apart(found: re.Match[str]) -> str:
+def _with_spaces(found: re.Match[str]) -> str:
     first, second = filter(None, found.groups())
     return f" {first} {second} "

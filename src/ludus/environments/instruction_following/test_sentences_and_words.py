@@ -1,4 +1,4 @@
-"""Sentences and words: as the tokenizers of the reference cut them, and calm where a text is hostile."""
+"""Sentences and words: the splits match the reference's tokenizers, and hostile texts neither raise nor take long."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ hostile = st.one_of(st.text(), st.lists(st.sampled_from(MARKS), max_size=30).map
         ("One here.\nTwo here.", ["One here.", "Two here."]),
     ],
 )
-def test_punkt_ends_a_sentence_where_a_period_belongs_to_nothing_else(text: str, sentences: list[str]) -> None:
+def test_punkt_ends_a_sentence_unless_the_period_belongs_to_an_abbreviation(text: str, sentences: list[str]) -> None:
     assert punkt_sentences(text) == sentences
 
 
@@ -79,7 +79,7 @@ def test_punkt_ends_a_sentence_where_a_period_belongs_to_nothing_else(text: str,
         ("One\nline", ["One line"]),
     ],
 )
-def test_rules_end_a_sentence_at_every_mark_they_do_not_know(text: str, sentences: list[str]) -> None:
+def test_rules_end_a_sentence_at_every_mark_that_no_rule_keeps(text: str, sentences: list[str]) -> None:
     assert rule_sentences(text) == sentences
 
 
@@ -96,7 +96,7 @@ def test_rules_end_a_sentence_at_every_mark_they_do_not_know(text: str, sentence
         ("don\u2019t \u2014 50% #1", ["don", "\u2019", "t", "\u2014", "50", "%", "#", "1"]),
     ],
 )
-def test_tokens_are_those_of_the_treebank(text: str, expected: list[str]) -> None:
+def test_tokens_are_penn_treebank_tokens(text: str, expected: list[str]) -> None:
     assert tokens(text) == expected
 
 
@@ -121,7 +121,7 @@ def test_words_are_whole_and_have_no_marks() -> None:
 
 
 @given(hostile)
-def test_nothing_raises_and_nothing_but_blanks_gets_lost(text: str) -> None:
+def test_no_text_raises_and_only_whitespace_is_dropped(text: str) -> None:
     assert "".join("".join(punkt_sentences(text)).split()) == "".join(text.split())
     rule_sentences(text)
     assert all(token and not token.isspace() for token in tokens(text))

@@ -1,4 +1,4 @@
-"""Where the reference is wrong: hole by hole, the verdict here and that `compat` gives the other."""
+"""Known errors of the reference: for each, Ludus gives the right verdict and `compat` gives the reference's."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ TEA = "We drink tea. You like milk.\n***\nThey eat bread. I want soup.\n***\nShe
 
 
 def differs(name: str, text: str, **arguments: Any) -> bool:
-    """The verdict on a text, which has to be the opposite of the reference's."""
-    here = follows(text, name, arguments)
-    assert follows(text, name, arguments, compat=True) is not here
-    return here
+    """The verdict on a text. Asserts that `compat` gives the opposite verdict."""
+    verdict = follows(text, name, arguments)
+    assert follows(text, name, arguments, compat=True) is not verdict
+    return verdict
 
 
 def test_a_keyword_is_a_word_and_not_a_pattern() -> None:
@@ -29,12 +29,12 @@ def test_a_keyword_is_a_word_and_not_a_pattern() -> None:
     assert not differs("detectable_content:postscript", "NOTE!", postscript_marker="n.te")
 
 
-def test_a_pattern_that_may_run_away_is_known_before_it_is_tried() -> None:
+def test_a_pattern_that_may_match_for_too_long_is_recognised_before_it_runs() -> None:
     assert may_run_away({"keywords": ["owl", "(a+)+$"]})
     assert not may_run_away({"keyword": "P.S.", "frequency": 2, "keywords": ["sea-owl"], "other": None})
 
 
-def test_a_text_without_any_language_is_in_none() -> None:
+def test_a_text_without_a_detectable_language_matches_no_language() -> None:
     assert not differs("language:response_language", "12345", language="de")
     assert not differs("language:response_language", "", language="en")
 
@@ -44,7 +44,7 @@ def test_an_excluded_word_is_found_at_the_ends_and_beside_marks() -> None:
         assert not differs("keywords:exclude_word_harder", text, keyword="owl")
 
 
-def test_a_horizontal_rule_is_no_bullet() -> None:
+def test_a_horizontal_rule_is_not_a_bullet() -> None:
     for rule in ("---", "- - -", "* * *"):
         assert differs("detectable_format:number_bullet_lists", f"* owl\n{rule}\n* wren", num_bullets=2)
 
@@ -69,16 +69,16 @@ def test_a_span_may_include_its_last_character() -> None:
     assert not follows("two bi", "new:copy_span_idx", span)
 
 
-def test_two_wrapped_words_are_no_wrapped_pair() -> None:
+def test_two_wrapped_words_are_not_a_wrapped_pair() -> None:
     assert not differs("detectable_format:bigram_wrapping", "<<we>> <<are>>")
 
 
-def test_marks_and_parts_of_words_are_no_repeated_words() -> None:
+def test_marks_and_parts_of_words_are_not_repeated_words() -> None:
     assert differs("count:count_unique", "don't won't")
     assert differs("count:count_unique", "One, two, three.")
 
 
-def test_marks_are_no_words_of_a_composition() -> None:
+def test_marks_are_not_words_of_a_composition() -> None:
     assert differs("count:counting_composition", TEA, n_sent=2, n_words=3)
     assert not differs("count:counting_composition", TEA, n_sent=2, n_words=4)
 
@@ -88,14 +88,14 @@ def test_marks_have_no_position_among_words() -> None:
     assert not differs("keywords:keyword_specific_position", "Look. Old, owl.", keyword="owl", n=2, m=3)
 
 
-def test_a_single_letter_is_no_palindrome() -> None:
+def test_a_single_letter_is_not_a_palindrome() -> None:
     for text in ("I ran", "so -- what", "| x"):
         assert not differs("keywords:palindrome", text)
 
 
-def test_a_mark_at_both_ends_is_no_word() -> None:
+def test_a_mark_at_both_ends_is_not_a_word() -> None:
     assert not differs("keywords:start_end", "- owl -")
 
 
-def test_all_the_offered_answers_at_once_are_none() -> None:
+def test_several_of_the_offered_answers_at_once_fail() -> None:
     assert not differs("detectable_format:constrained_response", "My answer is yes. My answer is no.")
