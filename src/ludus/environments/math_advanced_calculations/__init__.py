@@ -1,1 +1,1 @@
-"""Arithmetic in a place where its rules are others, so that only the tools know the results."""
+"""Arithmetic with altered operations, so that only the tools know the results."""

@@ -1,6 +1,6 @@
-"""Sums without end, worked out by the same operations as the tools: the same seed and settings give the same rows.
+"""An endless stream of expressions, computed with the tools' operations. The same seed and settings give the same rows.
 
-A row brings its own solution, the calls in the order in which they have to be made.
+Each row holds its solution: the calls in the order in which to make them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from ludus.environments.math_advanced_calculations.operations import solved
+from ludus.environments.math_advanced_calculations.operations import compute
 from ludus.errors import UserError
 
 Row = dict[str, Any]
-MOST = 6
+MAX_SETTING = 6
 
-#: Results beyond this are drawn again: nobody learns from copying twenty digits.
+#: An expression whose value is larger is drawn again: copying twenty digits teaches nothing.
 LARGEST = 1e6
 
-#: How each operation is written, and what its arguments are called.
-WRITTEN = {
+#: How an expression writes each operation, and the names of the operation's arguments.
+NOTATION = {
     "add": ("({} + {})", ["a", "b"]),
     "subtract": ("({} - {})", ["a", "b"]),
     "multiply": ("({} * {})", ["a", "b"]),
@@ -34,7 +34,7 @@ WRITTEN = {
     "negate": ("(-{})", ["a"]),
     "pi": ("pi", []),
 }
-INNER = [name for name, (_, arguments) in WRITTEN.items() if arguments]
+WITH_ARGUMENTS = [name for name, (_, arguments) in NOTATION.items() if arguments]
 
 QUESTION = (
     "Numbers behave in their own way here: not even adding gives what you would expect, and only the tools know the "
@@ -44,8 +44,8 @@ QUESTION = (
 
 
 @dataclass(frozen=True)
-class Sum:
-    """A number, or an operation on other sums. `steps` are the calls that lead to its value, in order."""
+class Expression:
+    """A number, or an operation on other expressions. `steps` are the calls that compute its value, in order."""
 
     text: str
     value: float
@@ -53,23 +53,23 @@ class Sum:
 
 
 def stream(seed: int, *, depth: int = 4, breadth: int = 4) -> Iterator[Row]:
-    """Rows for ever, of at most `breadth` sums that are nested at most `depth` deep.
+    """Endless rows of at most `breadth` expressions, nested at most `depth` deep.
 
     stream(7)
     stream(7, depth=2, breadth=1)
     """
     for name, value in (("depth", depth), ("breadth", breadth)):
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST:
-            raise UserError(f"data.{name}={value!r:.40} must be a whole number from 1 to {MOST}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SETTING:
+            raise UserError(f"data.{name}={value!r:.40} must be a whole number from 1 to {MAX_SETTING}")
     return (row(random.Random(f"arithmetic/{seed}/{number}"), number, depth, breadth) for number in count())
 
 
 def row(rng: random.Random, number: int, depth: int, breadth: int) -> Row:
-    """A few sums, one of which is as deep as the row says: two operations at least, where that is allowed."""
-    deep = rng.randint(min(2, depth), depth)
-    sums = [draw(rng, deep), *(draw(rng, rng.randint(1, deep)) for _ in range(rng.randint(0, breadth - 1)))]
-    rng.shuffle(sums)
-    *others, last = (each.text for each in sums)
+    """One to `breadth` expressions. The row's `depth` is that of its deepest expression, 2 or more if allowed."""
+    deepest = rng.randint(min(2, depth), depth)
+    drawn = [draw(rng, deepest), *(draw(rng, rng.randint(1, deepest)) for _ in range(rng.randint(0, breadth - 1)))]
+    rng.shuffle(drawn)
+    *others, last = (each.text for each in drawn)
     asked = f"{', '.join(others)} and {last}" if others else last
     return {
         "id": number,
@@ -77,29 +77,29 @@ def row(rng: random.Random, number: int, depth: int, breadth: int) -> Row:
             "input": [{"role": "user", "content": QUESTION.format(sums=asked)}],
             "parallel_tool_calls": False,
         },
-        "ground_truth": json.dumps([each.value for each in sums]),
-        "depth": deep,
-        "breadth": len(sums),
-        "solution": [step for each in sums for step in each.steps],
+        "ground_truth": json.dumps([each.value for each in drawn]),
+        "depth": deepest,
+        "breadth": len(drawn),
+        "solution": [step for each in drawn for step in each.steps],
     }
 
 
-def draw(rng: random.Random, depth: int) -> Sum:
-    """A sum that is nested exactly so deep, and can be worked out."""
+def draw(rng: random.Random, depth: int) -> Expression:
+    """An expression of exactly this depth that can be computed."""
     if depth == 0:
         number = rng.randint(1, 12)
-        return Sum(str(number), float(number))
+        return Expression(str(number), float(number))
     while True:
-        name = rng.choice(INNER if depth > 1 else list(WRITTEN))
-        form, arguments = WRITTEN[name]
+        name = rng.choice(WITH_ARGUMENTS if depth > 1 else list(NOTATION))
+        form, arguments = NOTATION[name]
         parts = [draw(rng, rng.randint(0, depth - 1)) for _ in arguments]
         if parts:
             parts[rng.randrange(len(parts))] = draw(rng, depth - 1)
         try:
-            value = solved(name, *(part.value for part in parts))
+            value = compute(name, *(part.value for part in parts))
         except (ArithmeticError, ValueError):
             continue
         if abs(value) <= LARGEST:
             call = {"name": name, "arguments": dict(zip(arguments, (part.value for part in parts), strict=True))}
             steps = (step for part in parts for step in part.steps)
-            return Sum(form.format(*(part.text for part in parts)), value, (*steps, call))
+            return Expression(form.format(*(part.text for part in parts)), value, (*steps, call))

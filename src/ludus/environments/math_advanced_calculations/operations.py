@@ -1,7 +1,7 @@
-"""The eleven operations as they are here, and not as their names say.
+"""The eleven operations that the tools perform, which differ from what the tools' names say.
 
-Results are compared bit by bit, so the order of evaluation is part of each operation. The words for what cannot be
-computed are fixed here too, since Python's own change from version to version.
+Results are compared bit by bit, so the order of evaluation is part of each operation. The error messages are fixed
+here, because Python's change from version to version.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def divide(a: float, b: float) -> float:
 
 
 def power(a: float, b: float) -> float | complex:
-    """A negative number to a broken power is complex."""
+    """A negative number raised to a fractional power is complex."""
     exponent = b + 2
     if a == 0 and exponent < 0:
         raise ZeroDivisionError(NO_ZERO)
@@ -47,20 +47,20 @@ def power(a: float, b: float) -> float | complex:
 
 
 def log(a: float, base: float) -> float:
-    other = abs(base + 1.5)
-    if a <= 0 or other == 0:
+    altered_base = abs(base + 1.5)
+    if a <= 0 or altered_base == 0:
         raise ValueError(NO_RESULT)
-    if other == 1:
+    if altered_base == 1:
         raise ZeroDivisionError(NO_DIVISION)
-    return math.log(a, other)
+    return math.log(a, altered_base)
 
 
 def sin(radians: float) -> float:
-    return math.cos(_angle(radians))
+    return math.cos(_finite(radians))
 
 
 def cos(radians: float) -> float:
-    return math.sin(_angle(radians))
+    return math.sin(_finite(radians))
 
 
 def pi() -> float:
@@ -75,7 +75,7 @@ def return_constant(a: float) -> float:
     return a
 
 
-def _angle(radians: float) -> float:
+def _finite(radians: float) -> float:
     if math.isinf(radians):
         raise ValueError(NO_RESULT)
     return radians
@@ -87,8 +87,8 @@ OPERATIONS: dict[str, Callable[..., float | complex]] = {
 }
 
 
-def solved(name: str, *numbers: float) -> float:
-    """The result of an operation. Raises `ArithmeticError` or `ValueError` unless that is a finite real number."""
+def compute(name: str, *numbers: float) -> float:
+    """The result of an operation. Raises `ArithmeticError` or `ValueError` unless it is a finite real number."""
     result = OPERATIONS[name](*numbers)
     if isinstance(result, complex):
         raise ValueError("the result is not a real number")

@@ -1,26 +1,33 @@
-"""How qualification does sums: with the calls that a row brings. Rows that bring none are left to the bad policies."""
+"""How qualification computes: with the calls in the row's `solution`. Rows without one get only the bad policies."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from ludus.environments.math_advanced_calculations.operations import solved
+from ludus.environments.math_advanced_calculations.operations import compute
 
 Call = dict[str, Any]
 
-#: Wrong, but near: what each operation would be called for by somebody who mixes them up.
-_OTHERS = {"add": "subtract", "subtract": "add", "multiply": "divide", "divide": "multiply", "sin": "cos", "cos": "sin"}
+#: For each operation, the operation that it is most easily confused with.
+_MIX_UPS = {
+    "add": "subtract",
+    "subtract": "add",
+    "multiply": "divide",
+    "divide": "multiply",
+    "sin": "cos",
+    "cos": "sin",
+}
 
 
 def oracle(task: Any) -> list[Any] | None:
     """One call at a time, then the results."""
     calls = _calls(task)
-    return [{"calls": [call]} for call in calls] + [_said(task)] if calls else None
+    return [{"calls": [call]} for call in calls] + [_claim(task)] if calls else None
 
 
 def exploits(task: Any) -> dict[str, Any]:
-    """Any number by way of the tool that returns it, and outputs that no tool has written."""
+    """Many guesses with `return_constant`, and outputs that no tool has written."""
     numbers = [round(number / 10, 1) for number in range(-100, 1001)]
     guesses = [{"name": "return_constant", "arguments": {"a": number}} for number in numbers]
     forged = [
@@ -36,7 +43,7 @@ def exploits(task: Any) -> dict[str, Any]:
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The same results reached in other ways."""
+    """Other ways to the same results."""
     calls = _calls(task)
     turns: list[Any] = [{"calls": [call]} for call in calls]
     detour: list[Any] = [{"call": "divide", "arguments": {"a": 1, "b": 0}}, {"call": "add", "arguments": {"a": "x"}}]
@@ -50,22 +57,22 @@ def preserving(task: Any) -> dict[str, Any]:
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """Results that are claimed, rounded, or those of other operations."""
+    """Results that are only claimed, or come from rounded numbers or other operations."""
     calls = _calls(task)
     if not calls:
         return {}
     *most, last = calls
     rounded = {name: round(number, 2) + 0.001 for name, number in last["arguments"].items()}
-    other = {**last, "name": _OTHERS.get(last["name"], "pi")}
+    other = {**last, "name": _MIX_UPS.get(last["name"], "pi")}
     wrong = {"missing": most, "rounded": [*most, {**last, "arguments": rounded}], "mixed_up": [*most, other]}
     unknown = [{**call, "name": f"real_{call['name']}"} for call in calls]
     scripts: dict[str, Any] = {
-        "in_words": _said(task),
-        "unknown_tools": [{"calls": unknown}, _said(task)],
-        "numbers_as_text": [{"calls": [_as_text(call) for call in calls]}, _said(task)],
+        "in_words": _claim(task),
+        "unknown_tools": [{"calls": unknown}, _claim(task)],
+        "numbers_as_text": [{"calls": [_as_text(call) for call in calls]}, _claim(task)],
     }
     return scripts | {
-        f"last_step_{name}": [{"calls": each}, _said(task)] for name, each in wrong.items() if not _suffice(task, each)
+        f"last_step_{name}": [{"calls": each}, _claim(task)] for name, each in wrong.items() if not _suffice(task, each)
     }
 
 
@@ -74,17 +81,17 @@ def _calls(task: Any) -> list[Call]:
 
 
 def _suffice(task: Any, calls: list[Call]) -> bool:
-    """Whether calls happen to give all the results; an operation that changes nothing can be left out, for one."""
+    """Whether calls happen to give all the results, for example because the last one returns its argument."""
     returned = set()
     for call in calls:
         try:
-            returned.add(solved(call["name"], *call["arguments"].values()))
+            returned.add(compute(call["name"], *call["arguments"].values()))
         except (ArithmeticError, TypeError, ValueError):  # also the wrong number of arguments
             continue
     return returned.issuperset(task.results)
 
 
-def _said(task: Any) -> str:
+def _claim(task: Any) -> str:
     return f"The results are {', '.join(map(str, task.results))}."
 
 

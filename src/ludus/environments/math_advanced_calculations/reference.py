@@ -1,7 +1,7 @@
-"""What the reference does, with its holes, for `compat: true`. The README lists them.
+"""The tools and the verifier of the reference, with their errors, for `compat: true`. The README lists the errors.
 
-Its tools share one set of optional arguments, drop the ones that are null, and show the model whatever Python says when
-the rest do not fit. Its verifier believes any output that stands in the transcript.
+The reference's tools share one set of optional arguments, drop null arguments, and show the model Python's message if
+the others do not fit. Its verifier trusts every output in the transcript.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _COMPLEX = (
 
 
 async def reference_call(owner: object, name: str, arguments: str) -> str:
-    """What the model sees when the reference runs a tool."""
+    """The output that the model sees when the reference runs a tool."""
     return await _tool(name).run(owner, arguments, lenient=True)
 
 
 def reference_reward(truth: Any, response: Response) -> float:
-    """1 if every value of the truth is the solution of some output. Raises where the reference does."""
+    """1 if every value of the truth is the solution in some output. Raises where the reference raises."""
     found = list(solutions_in(response))
     return float(all(value in found for value in json.loads(truth)))
 
 
-def solutions_in(response: Response, *, unasked: bool = False) -> Iterator[float | None]:
-    """The solution that each output of a tool gives, None where it gives none.
+def solutions_in(response: Response, *, without_call: bool = False) -> Iterator[float | None]:
+    """The solution in each tool output of a transcript, or None for an output without one.
 
-    `unasked` leaves out the outputs that answer a call of the same transcript.
+    `without_call` takes only the outputs that answer no call of the transcript.
     """
-    asked = {call.get("call_id") for call in response.function_calls} if unasked else set()
+    skipped = {call.get("call_id") for call in response.function_calls} if without_call else set()
     for item in response.output:
-        if item.get("type") == "function_call_output" and item.get("call_id") not in asked:
+        if item.get("type") == "function_call_output" and item.get("call_id") not in skipped:
             try:
                 yield float(json.loads(item["output"])["solution"])
             except (LookupError, TypeError, ValueError, OverflowError, RecursionError):

@@ -1,7 +1,7 @@
-"""Sums to be worked out with tools whose operations are not quite the ones that their names promise.
+"""Expressions to compute with tools whose operations are not quite what their names say.
 
-What counts is that a tool has returned every result that the row asks for. Nobody can know the results without the
-tools, so what the model says in the end is not read.
+The reward is earned if the tools returned every result that the row asks for. The results cannot be known without the
+tools, so the model's text is not read.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from pydantic import ValidationInfo, field_validator
 
 import ludus
 from ludus import Failure, Resources, Response, Verdict, tool
-from ludus.environments.math_advanced_calculations.operations import solved
+from ludus.environments.math_advanced_calculations.operations import compute
 from ludus.environments.math_advanced_calculations.reference import reference_call, reference_reward, solutions_in
 from ludus.graders.rows import Integer
 
 Solution = dict[str, Any]
 
-#: Calls that are always free, and how many there may be for each that a row can need. Beyond, it is guessing.
+#: More than FREE_CALLS + CALLS_FOR_EACH * (the most operations the row can need) calls count as guessing.
 FREE_CALLS = 16
 CALLS_FOR_EACH = 2
 DEEPEST = 20
 
 
 class AlteredArithmetic(Resources):
-    """Eleven tools, and the results that they have returned so far."""
+    """Eleven tools, and the results that they have returned in this rollout."""
 
     class Task(ludus.Task):
         ground_truth: str | list[Any]
@@ -35,18 +35,18 @@ class AlteredArithmetic(Resources):
 
         @property
         def results(self) -> list[float]:
-            """What the tools have to return. Raises `ValueError` where the row does not say."""
+            """The numbers that the tools have to return. Raises `ValueError` if `ground_truth` cannot be read."""
             return results_of(self.ground_truth)
 
         @property
-        def patience(self) -> int:
-            """How many calls may be made: a sum of this depth has no more than 2^depth operations."""
+        def max_calls(self) -> int:
+            """The number of calls beyond which a rollout is guessing: an expression has at most 2^depth operations."""
             needed = len(self.results) << max(0, min(self.depth, DEEPEST))
             return FREE_CALLS + CALLS_FOR_EACH * needed
 
         @field_validator("ground_truth")
         @classmethod
-        def _can_be_reached(cls, truth: str | list[Any], info: ValidationInfo) -> str | list[Any]:
+        def _check_ground_truth(cls, truth: str | list[Any], info: ValidationInfo) -> str | list[Any]:
             if not (info.context or {}).get("compat"):
                 results_of(truth)
             return truth
@@ -170,20 +170,20 @@ class AlteredArithmetic(Resources):
         if not results:
             return Verdict(0.0, mask="the row asks for no result")
         missing = sorted(results.difference(self.returned))
-        guessing = len(self.returned) > task.patience
-        # An output that answers no call came from nobody knows where: it counts, but nothing is learned from it.
-        unasked = bool(missing) and {*missing} <= {*solutions_in(response, unasked=True)}
+        guessing = len(self.returned) > task.max_calls
+        # An output that answers no call may be forged: it counts, but the rollout is masked.
+        forged = bool(missing) and {*missing} <= {*solutions_in(response, without_call=True)}
         return Verdict(
-            float((unasked or not missing) and not guessing),
+            float((forged or not missing) and not guessing),
             calls=len(self.returned),
             missing=missing,
             guessing=guessing,
-            mask="a result stands in an output that answers no call" if unasked else None,
+            mask="a result stands in an output that answers no call" if forged else None,
         )
 
     def _solution(self, name: str, *numbers: float) -> Solution:
         try:
-            result = solved(name, *numbers)
+            result = compute(name, *numbers)
         except (ArithmeticError, ValueError) as error:
             return {"detail": str(error)}
         self.returned.append(result)
@@ -191,7 +191,7 @@ class AlteredArithmetic(Resources):
 
 
 def results_of(truth: str | list[Any]) -> list[float]:
-    """The numbers that a row asks for. Raises `ValueError` if they are none that a tool could return."""
+    """The numbers that a row asks for. Raises `ValueError` if a tool could not return one of them."""
     try:
         values = json.loads(truth) if isinstance(truth, str) else truth
     except (ValueError, RecursionError) as error:
@@ -208,7 +208,7 @@ def _finite(value: Any) -> float:
                 return float(value)
         except OverflowError:
             pass
-    raise ValueError(f"{value!r:.60} is no number that a tool could return")
+    raise ValueError(f"{value!r:.60} is not a number that a tool could return")
 
 
 def _reference_reward(task: AlteredArithmetic.Task, response: Response) -> float:

@@ -1,4 +1,4 @@
-"""The stream of sums: deterministic, always solvable, and each with the calls that solve it."""
+"""The stream of rows: deterministic, always solvable, and each row holds the calls that solve it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import ludus
 from ludus import Environment, Request, ScriptedModel, UserError
 from ludus.environments.math_advanced_calculations.generate import LARGEST, stream
-from ludus.environments.math_advanced_calculations.operations import solved
+from ludus.environments.math_advanced_calculations.operations import compute
 from ludus.environments.math_advanced_calculations.resources import AlteredArithmetic
 from ludus.response import texts_of
 
@@ -32,31 +32,31 @@ def test_the_example_rows_are_the_beginning_of_the_stream() -> None:
     assert len(lines) >= 5
 
 
-def test_the_same_seed_gives_the_same_rows_and_another_seed_others() -> None:
+def test_the_same_seed_gives_the_same_rows_and_another_seed_gives_other_rows() -> None:
     first = drawn(40)
     assert drawn(20) == first[:20]
     assert not {question(row) for row in drawn(40, seed=2)} & {question(row) for row in first}
 
 
 @pytest.mark.parametrize(("depth", "breadth"), [(1, 1), (2, 3), (4, 4), (6, 6)])
-def test_the_calls_that_a_row_brings_lead_to_all_of_its_results(depth: int, breadth: int) -> None:
+def test_the_calls_in_a_row_lead_to_all_of_its_results(depth: int, breadth: int) -> None:
     for row in drawn(40, depth=depth, breadth=breadth):
         task = AlteredArithmetic.Task.model_validate(row)
         calls = row["solution"]
-        returned = [solved(call["name"], *call["arguments"].values()) for call in calls]
+        returned = [compute(call["name"], *call["arguments"].values()) for call in calls]
         assert {*task.results} <= {*returned}
-        assert len(calls) <= task.patience // 2
+        assert len(calls) <= task.max_calls // 2
         assert all(abs(value) <= LARGEST for value in returned)
         assert min(2, depth) <= row["depth"] <= depth
         assert len(task.results) == row["breadth"] <= breadth
 
 
-def test_numbers_of_the_calls_stand_in_the_question_or_were_returned_before() -> None:
+def test_each_argument_of_a_call_stands_in_the_question_or_was_returned_before() -> None:
     for row in drawn(40):
         known = {float(number) for number in range(1, 13) if str(number) in question(row)}
         for call in row["solution"]:
             assert known.issuperset(call["arguments"].values())
-            known.add(solved(call["name"], *call["arguments"].values()))
+            known.add(compute(call["name"], *call["arguments"].values()))
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_numbers_of_the_calls_stand_in_the_question_or_were_returned_before() ->
         ({"breadth": True}, "data.breadth=True"),
     ],
 )
-def test_a_wrong_setting_is_one_line_that_says_so(settings: dict[str, Any], says: str) -> None:
+def test_a_wrong_setting_is_an_error_that_names_the_setting_and_its_value(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
         stream(1, **settings)
 
 
-def test_a_collection_draws_from_the_stream_and_its_solutions_earn_everything() -> None:
+def test_a_collection_draws_rows_from_the_stream_and_their_solutions_earn_the_reward() -> None:
     solutions = {question(row): row["solution"] for row in drawn(12, seed=5, depth=3)}
 
     def oracle(request: Request) -> Any:

@@ -1,4 +1,4 @@
-"""Arithmetic with rules of its own: what the tools return, and that nothing but what they returned is paid for."""
+"""Altered arithmetic: what the tools return, and that only returned results earn the reward."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 import ludus
 from ludus import Environment, Failure, Outcome, Response, ScriptedModel, Verdict
-from ludus.environments.math_advanced_calculations.operations import OPERATIONS, solved
+from ludus.environments.math_advanced_calculations.operations import OPERATIONS, compute
 from ludus.environments.math_advanced_calculations.resources import FREE_CALLS, AlteredArithmetic
 from ludus.response import function_call, function_call_output, message, texts_of
 from ludus.testing import disagreements, judge, replay, shared_rows
@@ -40,7 +40,7 @@ def called(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def output(name: str, arguments: Any, **settings: Any) -> Any:
-    """What the model sees, decoded."""
+    """The output that the model sees, decoded."""
     line = {"kind": "tool", "row": row(), "calls": [{"name": name, "arguments": arguments}]}
     (text,) = await replay(NAME, line, **settings)
     return json.loads(text)
@@ -52,9 +52,9 @@ async def verdict(response: Response, asked: dict[str, Any], **settings: Any) ->
     return found
 
 
-def answered(said: Any, call: Call = ADD, id: str = "call_1") -> Response:
-    """A call of a transcript with what the transcript says was returned."""
-    return Response.of(function_call(*call, call_id=id), function_call_output(id, json.dumps(said)), message("Done."))
+def answered(output: Any, call: Call = ADD, id: str = "call_1") -> Response:
+    """A transcript with one call and its recorded output."""
+    return Response.of(function_call(*call, call_id=id), function_call_output(id, json.dumps(output)), message("Done."))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def answered(said: Any, call: Call = ADD, id: str = "call_1") -> Response:
         ("return_constant", (3.5,), 3.5),
     ],
 )
-async def test_an_operation_is_not_what_its_name_says_to_the_last_bit(
+async def test_a_tool_returns_its_altered_operation_to_the_last_bit(
     name: str, numbers: tuple[float, ...], result: float
 ) -> None:
     parameters = AlteredArithmetic.toolbox[name].schema()["parameters"]["properties"]
@@ -97,12 +97,12 @@ async def test_an_operation_is_not_what_its_name_says_to_the_last_bit(
         ("power", {"a": -1e200, "b": 2.5}, "complex exponentiation"),
     ],
 )
-async def test_what_cannot_be_computed_is_told_to_the_model(name: str, arguments: dict[str, Any], says: str) -> None:
+async def test_the_model_reads_why_a_result_cannot_be_computed(name: str, arguments: dict[str, Any], says: str) -> None:
     for compat in (False, True):
         assert await output(name, arguments, compat=compat) == {"detail": says}
 
 
-async def test_a_result_that_is_no_real_number_is_told_plainly_except_in_compat() -> None:
+async def test_a_complex_result_is_a_plain_error_except_in_compat() -> None:
     root = {"a": -4.5, "b": 2.25}
     assert await output("power", root) == {"detail": "the result is not a real number"}
     raw = await output("power", root, compat=True)
@@ -115,7 +115,7 @@ async def test_a_result_that_is_no_real_number_is_told_plainly_except_in_compat(
     assert long.splitlines()[2] == str(caught.value).splitlines()[1]
 
 
-async def test_a_result_without_end_is_an_error_and_null_in_compat() -> None:
+async def test_an_infinite_result_is_an_error_and_null_in_compat() -> None:
     for name, arguments in [("multiply", '{"a": 1e200, "b": 1e200}'), ("return_constant", '{"a": 1e999}')]:
         assert await output(name, arguments) == {"detail": "(34, 'Numerical result out of range')"}
         assert await output(name, arguments, compat=True) == {"solution": None}
@@ -123,7 +123,7 @@ async def test_a_result_without_end_is_an_error_and_null_in_compat() -> None:
         assert await output(name, '{"radians": 1e999}') == {"detail": "math domain error"}
 
 
-async def test_numbers_are_numbers_and_texts_and_truths_are_none_except_in_compat() -> None:
+async def test_texts_and_booleans_are_not_numbers_except_in_compat() -> None:
     for value in ("2", True):
         refused = await output("divide", {"a": value, "b": 2})
         assert refused["detail"][0]["loc"] == ["body", "a"]
@@ -134,7 +134,7 @@ async def test_numbers_are_numbers_and_texts_and_truths_are_none_except_in_compa
         assert refused["detail"][0]["msg"] == "Input should be a valid number"
 
 
-async def test_a_missing_argument_is_named_and_in_compat_pythons_words_are_shown() -> None:
+async def test_a_missing_argument_is_named_and_compat_shows_pythons_message() -> None:
     refused = await output("divide", {"a": 1})
     assert refused["detail"] == [{"type": "missing", "loc": ["body", "b"], "msg": "Field required", "input": {"a": 1}}]
     for arguments in ({"a": 1}, {"a": 1, "b": None}):
@@ -144,26 +144,26 @@ async def test_a_missing_argument_is_named_and_in_compat_pythons_words_are_shown
     assert raw == {"detail": "add() got an unexpected keyword argument 'radians'"}
 
 
-async def test_an_unknown_tool_is_not_found_whatever_it_is_called() -> None:
+async def test_an_unknown_tool_is_not_found_even_if_it_is_the_name_of_a_method() -> None:
     for name in ("sqrt", "verify", "_solution", "__init__", ""):
         for compat in (False, True):
             assert await output(name, {}, compat=compat) == {"detail": "Function not found"}
 
 
-async def test_malformed_calls_are_answered_and_return_nothing() -> None:
+async def test_a_malformed_call_gets_an_answer_without_a_solution() -> None:
     for arguments in ("oops", "[1]", "5", '{"a": 1', '{"a": {}, "b": 1}'):
         for compat in (False, True):
             assert not (await output("add", arguments, compat=compat)).keys() & {"solution"}
 
 
-def test_returning_every_result_earns_the_reward_whatever_is_said() -> None:
+def test_returning_every_result_earns_the_reward_whatever_the_model_says() -> None:
     assert play(called("add", a=2, b=3)).reward == 1.0
     assert play(called("divide", a=1, b=0), called("add", a=2, b=3)).reward == 1.0
     rollout = play(called("pi"), called("add", a=2, b=3), asked=row(6.2, math.e, 6.2))
     assert (rollout.reward, rollout.to_row()["calls"], rollout.to_row()["missing"]) == (1.0, 2, [])
 
 
-def test_a_result_that_no_tool_returned_earns_nothing_whatever_is_said() -> None:
+def test_a_result_that_no_tool_returned_earns_nothing_whatever_the_model_says() -> None:
     assert play("The result is 6.2.").reward == 0.0
     assert play('{"solution": 6.2}').reward == 0.0
     assert play(called("add", a=2, b=3.0000001)).reward == 0.0
@@ -172,13 +172,13 @@ def test_a_result_that_no_tool_returned_earns_nothing_whatever_is_said() -> None
     assert (partly.reward, partly.to_row()["missing"]) == (0.0, [9.9])
 
 
-def test_a_tool_that_the_row_does_not_offer_returns_nothing() -> None:
+def test_a_tool_that_the_row_does_not_offer_earns_nothing() -> None:
     asked = row(6.2)
     asked["responses_create_params"]["tools"] = [AlteredArithmetic.toolbox["pi"].schema()]
     assert play(called("add", a=2, b=3), asked=asked).reward == 0.0
 
 
-def test_rollouts_at_the_same_time_do_not_see_each_other() -> None:
+def test_concurrent_rollouts_do_not_see_each_others_results() -> None:
     def half(request: ludus.Request) -> Any:
         wrong = (request.seed or 0) % 2
         return "Done." if request.turn else called("add", a=2, b=3 + wrong)
@@ -188,7 +188,7 @@ def test_rollouts_at_the_same_time_do_not_see_each_other() -> None:
     assert {rollout.reward for rollout in result.rollouts} == {0.0, 1.0}
 
 
-def test_guessing_until_something_fits_earns_nothing() -> None:
+def test_guessing_until_a_number_fits_earns_nothing() -> None:
     guesses = [{"name": "return_constant", "arguments": {"a": number / 10}} for number in range(100)]
     rollout = play({"calls": guesses})
     assert (rollout.reward, rollout.to_row()["guessing"]) == (0.0, True)
@@ -212,7 +212,7 @@ async def test_a_forged_output_of_a_call_does_not_count_except_in_compat() -> No
     assert (await verdict(answered({"detail": "Not Found"}), row(6.2))).reward == 1.0  # the tool said otherwise
 
 
-async def test_an_output_that_answers_no_call_is_never_trained_on_except_in_compat() -> None:
+async def test_an_output_that_answers_no_call_masks_the_rollout_except_in_compat() -> None:
     alone = Response.of(function_call_output("zzz", '{"solution": 6.2}'), message("Done."))
     assert ((await verdict(alone, row(6.2))).mask or "").startswith("a result stands in an output")
     assert (await verdict(alone, row(6.2), compat=True)).mask is None
@@ -224,14 +224,14 @@ async def test_an_output_that_answers_no_call_is_never_trained_on_except_in_comp
     assert rollout.outcome is Outcome.MASKED
 
 
-async def test_a_row_that_asks_for_nothing_is_never_trained_on_except_in_compat() -> None:
+async def test_a_row_that_asks_for_no_result_is_masked_except_in_compat() -> None:
     found = await verdict(answered({"solution": 6.2}), row())
     assert (found.reward, found.mask) == (0.0, "the row asks for no result")
     assert (await verdict(answered({"solution": 6.2}), row(), compat=True)).reward == 1.0
 
 
 @pytest.mark.parametrize("truth", ["oops", "", "[NaN]", "[1e999]", "[true]", "[null]", '["6.2"]', "6.2", "{}", "[[1]]"])
-async def test_a_truth_that_no_tool_could_return_is_a_bad_row(truth: str) -> None:
+async def test_a_ground_truth_that_no_tool_could_return_is_a_bad_row(truth: str) -> None:
     found = await judge(NAME, row(ground_truth=truth), "Done.")
     assert isinstance(found, Failure)
     assert found.kind == "bad_row"
@@ -239,7 +239,7 @@ async def test_a_truth_that_no_tool_could_return_is_a_bad_row(truth: str) -> Non
         play(asked=row(ground_truth=truth))
 
 
-async def test_compat_takes_any_truth_that_is_json_and_fails_over_the_rest() -> None:
+async def test_compat_compares_any_list_in_json_and_fails_on_everything_else() -> None:
     one, none = answered({"solution": 1}), answered({"detail": "no"})
     assert (await verdict(one, row(ground_truth="[true]"), compat=True)).reward == 1.0
     assert (await verdict(one, row(ground_truth="[null]"), compat=True)).reward == 0.0
@@ -250,12 +250,12 @@ async def test_compat_takes_any_truth_that_is_json_and_fails_over_the_rest() -> 
         assert found.kind == "bad_row"
 
 
-async def test_a_truth_may_be_a_list_where_the_reference_fails() -> None:
+async def test_a_ground_truth_may_be_a_list_where_the_reference_fails() -> None:
     assert (await verdict(answered({"solution": 6.2}), row(ground_truth=[6.2]))).reward == 1.0
     assert (await verdict(answered({"solution": 6.2}), row(ground_truth=[9.9]))).reward == 0.0
 
 
-async def test_a_large_whole_number_is_compared_as_the_number_that_a_tool_can_return_except_in_compat() -> None:
+async def test_a_large_whole_number_is_compared_as_a_float_except_in_compat() -> None:
     large = answered({"solution": 10000000000000001}, ("return_constant", {"a": 10000000000000001}))
     for truth, compat in [("[10000000000000001]", 0.0), ("[10000000000000000]", 1.0)]:
         assert (await verdict(large, row(ground_truth=truth))).reward == 1.0
@@ -263,7 +263,7 @@ async def test_a_large_whole_number_is_compared_as_the_number_that_a_tool_can_re
 
 
 @pytest.mark.parametrize("text", ["oops", "5", "[]", '{"solution": null}', '{"solution": "x"}', "{" * 10_000, None])
-async def test_outputs_that_say_nothing_are_no_results(text: Any) -> None:
+async def test_an_output_without_a_solution_is_not_a_result(text: Any) -> None:
     response = Response.of({"type": "function_call_output", "call_id": "zzz", "output": text})
     for compat in (False, True):
         assert (await verdict(response, row(6.2), compat=compat)).reward == 0.0
@@ -273,13 +273,13 @@ numbers = st.floats(allow_nan=False) | st.integers(-10, 10).map(float)
 
 
 @given(st.sampled_from(sorted(OPERATIONS)), numbers, numbers)
-def test_every_operation_returns_a_finite_number_or_says_why_not(name: str, a: float, b: float) -> None:
+def test_every_operation_returns_a_finite_number_or_raises_an_error(name: str, a: float, b: float) -> None:
     count = len(AlteredArithmetic.toolbox[name].schema()["parameters"]["properties"])
     with suppress(ArithmeticError, ValueError):
-        assert math.isfinite(solved(name, *(a, b)[:count]))
+        assert math.isfinite(compute(name, *(a, b)[:count]))
 
 
-def test_the_schemas_give_nothing_away() -> None:
+def test_the_schemas_do_not_reveal_the_altered_operations() -> None:
     tools = Environment.load(NAME).resources.toolbox.values()
     assert len(tools) == len(OPERATIONS) == 11
     assert all(entry.schema()["strict"] for entry in tools)
@@ -291,29 +291,29 @@ _SYMBOLS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: 
 
 
 def evaluated(node: ast.expr) -> float:
-    """A sum as the public rows write it, by our operations."""
+    """The value by our operations of an expression as the public rows write it."""
     match node:
         case ast.Constant(value):
             return float(value)  # type: ignore[arg-type]
         case ast.Name(name):
-            return solved(name)
+            return compute(name)
         case ast.Call(ast.Name(name), arguments):
-            return solved(name, *map(evaluated, arguments))
+            return compute(name, *map(evaluated, arguments))
         case ast.UnaryOp(_, operand):
-            return solved("negate", evaluated(operand))
+            return compute("negate", evaluated(operand))
         case ast.BinOp(left, symbol, right):
-            return solved(_SYMBOLS[type(symbol)], evaluated(left), evaluated(right))
+            return compute(_SYMBOLS[type(symbol)], evaluated(left), evaluated(right))
     raise ValueError(ast.dump(node))
 
 
-def test_the_truth_of_public_rows_is_what_our_operations_give_to_the_last_bit() -> None:
+def test_our_operations_give_the_ground_truth_of_public_rows_to_the_last_bit() -> None:
     rows = [AlteredArithmetic.Task.model_validate(each) for each in shared_rows(NAME)]
     assert rows
     for task in rows:
         asked = texts_of(task.input[0]).partition(" for ")[2].removesuffix(" using only the given tools.")
         tree = ast.parse(asked.replace(", and ", ", "), mode="eval").body
-        sums = tree.elts if isinstance(tree, ast.Tuple) else [tree]
-        assert [evaluated(each) for each in sums] == task.results
+        expressions = tree.elts if isinstance(tree, ast.Tuple) else [tree]
+        assert [evaluated(each) for each in expressions] == task.results
 
 
 async def test_verdicts_and_outputs_agree_with_the_reference() -> None:

@@ -1,4 +1,4 @@
-"""What the judge of mathematical answers is asked."""
+"""The prompt for the judge of mathematical answers."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ Are answer A and answer B the same? Only lines with the mark {mark} begin or end
 
 
 def rubric(compat: bool) -> Rubric:
-    """The rubric. The reference passes an answer on as it is; by default what could pass for a verdict is broken up."""
+    """The rubric. By default, labels in an answer are broken up before the judge sees them; `compat` keeps them."""
     return Rubric(_TEMPLATE, system=_SYSTEM, guarded=not compat)

@@ -1,6 +1,6 @@
-"""How qualification answers mathematical problems: in a box, with the library alone unless a judge is set.
+"""How qualification answers mathematical problems: in a box. The library verifies alone unless a judge is set.
 
-The library decides by value, so other notations of the value are right and nearby values are wrong.
+The library compares values, so other notations of the value are right and nearby values are wrong.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-settings = {"resources.library_verifier_timeout_seconds": 3.0}  # what takes longer is no answer
+settings = {"resources.library_verifier_timeout_seconds": 3.0}  # a shorter limit than the default's 10 s
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_MATHS_MARKS = re.compile(r"^\s*(?:\$|\\\(|\\\[)|(?:\$|\\\)|\\\])\s*$")
+_DELIMITERS = re.compile(r"^\s*(?:\$|\\\(|\\\[)|(?:\$|\\\)|\\\])\s*$")
 
 
 def gold(task: Any) -> str:
-    """The expected answer without the marks around it."""
-    return _MATHS_MARKS.sub("", task.expected_answer).strip()
+    """The expected answer without the LaTeX delimiters around it."""
+    return _DELIMITERS.sub("", task.expected_answer).strip()
 
 
 def answer(task: Any, text: str) -> str:
@@ -41,7 +41,7 @@ def preserving(task: Any) -> dict[str, Any]:
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """Values that are not the expected one."""
+    """Answers with other values than the expected one."""
     text = gold(task)
     texts = {"plus_one": f"{text}+1", "times": rf"2\left({text}\right)", "hedged": rf"{text} \text{{ or }} 12345"}
     texts |= {"listed": f"{text}, 12345", "not_equal": rf"\neq {text}"}

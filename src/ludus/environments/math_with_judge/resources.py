@@ -1,7 +1,7 @@
 """A problem with one final answer, which the model puts into a box.
 
-A library compares it with the expected one: exact, free and quick. What it does not accept may still be right, in
-words or in a form that it cannot read, so a judge, where there is one, has the second say.
+A library compares the answer with the expected answer: exact, free and quick. An answer that the library rejects may
+still be right, in words or in a form that it cannot read, so a judge, if one is set, decides about it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ludus.runtime.processes import shared_pool
 
 @dataclass
 class Shared:
-    """What all rollouts use."""
+    """The judge that all rollouts share; None if no judge is set."""
 
     judge: Judge | None
 
 
 class MathWithJudge(Resources):
-    """No tools and no state: the text is judged as it is."""
+    """No tools and no state: the verifier reads only the final text."""
 
     class Task(ludus.Task):
         question: str
@@ -39,10 +39,10 @@ class MathWithJudge(Resources):
     class Config(JudgeConfig):
         """Settings of the verifier."""
 
-        #: Whether what the library does not accept goes to the judge; by default it does where there is one.
+        #: Whether the judge decides about answers that the library rejects. None: only if a judge is set.
         should_use_judge: bool | None = None
 
-        #: Processor time for one comparison by the library.
+        #: CPU time limit of one comparison by the library.
         library_verifier_timeout_seconds: PositiveFloat = 10.0
 
     config: Config
@@ -82,13 +82,13 @@ class MathWithJudge(Resources):
 
     @property
     def _uses_judge(self) -> bool:
-        wanted = self.config.should_use_judge
-        return self.shared.judge is not None if wanted is None else wanted
+        setting = self.config.should_use_judge
+        return self.shared.judge is not None if setting is None else setting
 
     def _shown(self, result: MathResult, text: str) -> str:
-        """What the judge sees of the answer: the box as it was written, or what the library found, or everything.
+        """The answer that the judge sees: the content of the last box, else what the library found, else all the text.
 
-        The reference shows what the library made of it, in which "Tuesday" is a product of letters.
+        The reference shows what the library made of the box, where "Tuesday" is a product of letters.
         """
         boxed = None if self.config.compat else last_boxed(text)
         return (boxed or "").strip() or result.extracted or text
