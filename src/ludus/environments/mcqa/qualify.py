@@ -7,14 +7,14 @@ from typing import Any
 
 
 def answer(task: Any, text: str) -> str | None:
-    """A choice as the row's mode wants it, or its own pattern; where that is too odd, the prompt shows the place."""
+    """A choice in the form of the row's mode, or of its pattern; None if no text for the pattern could be made."""
     if given := (task.template_metadata or {}).get("output_regex"):
         return _by_pattern(given[0] if isinstance(given, list) else given, text)
     return rf"\boxed{{{text}}}" if "boxed" in task.grading_mode else f"Answer: {text}"
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The right letter in other dress."""
+    """The right letter in other forms."""
     if (task.template_metadata or {}).get("output_regex"):
         return {}
     letter = task.expected_answer.strip().upper()
@@ -36,11 +36,11 @@ def preserving(task: Any) -> dict[str, Any]:
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """Other letters, several letters, and the right one out of place."""
+    """Other letters, several letters, and the right letter in the wrong place."""
     letter = task.expected_answer.strip().upper()
     others = [each for each in _letters(task) if each != letter]
     scripts: dict[str, Any] = {f"option_{other}": answer(task, other) or other for other in others}
-    if (task.template_metadata or {}).get("output_regex"):  # how much of an answer it takes is the row's own affair
+    if (task.template_metadata or {}).get("output_regex"):  # what else the pattern accepts is unknown
         return scripts
     for other in others[:1]:
         hedges = {"hedged": f"{letter} or {other}", "listed": f"{other}, {letter}", "pair": f"{letter}{other}"}
@@ -53,7 +53,7 @@ def breaking(task: Any) -> dict[str, Any]:
 
 
 def _by_pattern(pattern: Any, text: str) -> str | None:
-    """What stands before the first group of a pattern, and the choice, if the pattern finds it there."""
+    """The literal text before the first group of a pattern, and the choice; None if the pattern does not match it."""
     before = re.split(r"(?<!\\)\(", str(pattern), maxsplit=1)[0]
     written = re.sub(r"\\(.)", r"\1", re.sub(r"\\s[*+?]?", " ", before)) + text
     try:

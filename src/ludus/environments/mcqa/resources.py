@@ -1,7 +1,7 @@
-"""A question with lettered options; the model thinks as long as it likes and settles on one letter.
+"""A question with lettered options; the model reasons freely and chooses one letter.
 
-Where the letter is to be found in its text is the grading mode. A row that came with a prompt template may bring a
-pattern for it, which is tried first.
+The grading mode says where in the text to look for the letter. A row with a prompt template may hold patterns for the
+letter, which are tried first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Mode = RowMode | Literal["lenient_answer_colon_md"]
 
 
 class MultipleChoice(Resources):
-    """No tools and no state: the text is judged as it is."""
+    """No tools and no state: the verifier reads only the final text."""
 
     class Task(ludus.Task):
         options: list[dict[str, str | None]] = []
@@ -32,7 +32,7 @@ class MultipleChoice(Resources):
     class Config(ResourcesConfig):
         """Settings of the verifier."""
 
-        #: Grade every row in this mode, whatever the row says.
+        #: Grade every row in this mode, and ignore the mode of the row.
         grading_mode: Mode | None = None
 
     config: Config
@@ -67,7 +67,7 @@ class MultipleChoice(Resources):
         return mode(text, choices, self.config.compat)
 
     async def _by_template(self, task: Task, text: str, choices: dict[str, str]) -> str | None:
-        """What the first of the row's own patterns to find anything found: its last match, or the group in it."""
+        """The choice of the first of the row's patterns that gives one: its last match, or the group in that match."""
         given = (task.template_metadata or {}).get("output_regex")
         for pattern in given if isinstance(given, list) else [given]:
             if not pattern or not isinstance(pattern, str):

@@ -1,4 +1,4 @@
-"""The grading modes: which letter a text settles on."""
+"""The grading modes: which letter each extracts from a text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def extracted(text: str, mode: str, options: Options = OPTIONS, compat: bool = F
         ("  \n", None),
     ],
 )
-def test_strict_wants_one_capital_in_the_last_box(text: str, letter: str | None) -> None:
+def test_strict_takes_only_one_capital_in_the_last_box(text: str, letter: str | None) -> None:
     assert extracted(text, "strict_single_letter_boxed") == letter
 
 
@@ -70,7 +70,7 @@ def test_lenient_boxed_also_takes_the_text_of_one_option(text: str, letter: str 
 @pytest.mark.parametrize(
     "text", ["not copper", "It isn't copper", "anything but copper", "no copper", "neither copper"]
 )
-def test_a_denied_option_is_not_chosen_except_in_compat(text: str) -> None:
+def test_a_negated_option_is_not_chosen_except_in_compat(text: str) -> None:
     assert extracted(rf"\boxed{{{text}}}", "lenient_boxed") is None
     assert extracted(rf"\boxed{{{text}}}", "lenient_boxed", compat=True) == "B"
 
@@ -95,12 +95,12 @@ def test_an_option_inside_a_longer_option_does_not_make_it_ambiguous_except_in_c
     assert extracted(r"\boxed{not valid}", "lenient_boxed", options, compat=True) is None
 
 
-def test_options_with_the_same_text_are_ambiguous_and_a_blank_one_is_never_meant() -> None:
+def test_options_with_the_same_text_are_ambiguous_and_a_blank_option_is_never_chosen() -> None:
     assert extracted(r"\boxed{iron}", "lenient_boxed", [{"A": "iron"}, {"B": "Iron"}]) is None
     assert extracted(r"\boxed{gold}", "lenient_boxed", [{"A": "iron"}, {"B": " "}]) is None
 
 
-def test_options_in_scripts_without_blanks_are_found() -> None:
+def test_options_in_scripts_without_spaces_are_found() -> None:
     options: Options = [{"A": "心臓"}, {"B": "肺"}]
     assert extracted(r"\boxed{答えは心臓です}", "lenient_boxed", options) == "A"
 
@@ -122,7 +122,7 @@ def test_options_in_scripts_without_blanks_are_found() -> None:
         (r"\boxed{B}", None),
     ],
 )
-def test_answer_colon_wants_the_rest_of_the_first_line_to_be_an_option(text: str, letter: str | None) -> None:
+def test_answer_colon_takes_only_an_option_that_fills_the_rest_of_the_line(text: str, letter: str | None) -> None:
     assert extracted(text, "lenient_answer_colon") == letter
 
 
@@ -155,7 +155,7 @@ def test_answer_colon_wants_the_rest_of_the_first_line_to_be_an_option(text: str
         ("The answer is B", None),
     ],
 )
-def test_answer_colon_md_reads_through_markdown_last_to_first(text: str, letter: str | None) -> None:
+def test_answer_colon_md_ignores_markdown_and_reads_the_last_answer_first(text: str, letter: str | None) -> None:
     assert extracted(text, "lenient_answer_colon_md") == letter
 
 
@@ -168,14 +168,14 @@ def test_words_of_one_letter_are_not_choices_except_in_compat() -> None:
     assert extracted("Answer: I", mode, TEN) == "I"
 
 
-def test_a_leading_letter_that_is_no_option_ends_the_search_except_in_compat() -> None:
+def test_a_leading_letter_that_is_not_an_option_ends_the_search_except_in_compat() -> None:
     text = "Answer: E (not B)"
     assert extracted(text, "lenient_answer_colon_md") is None
     assert extracted(text, "lenient_answer_colon_md", compat=True) == "B"
     assert extracted(text, "lenient_answer_colon_md", TEN) == "E"
 
 
-def test_hostile_text_is_graded_in_time_in_proportion_to_its_length() -> None:
+def test_grading_hostile_text_takes_linear_time() -> None:
     hostile = [
         "\\boxed{" + "1 m " * 20_000 + "}",
         "\\boxed{" + "not " * 20_000 + "}",
@@ -189,4 +189,4 @@ def test_hostile_text_is_graded_in_time_in_proportion_to_its_length() -> None:
         for mode in MODES:
             extracted(text, mode, TEN)
             extracted(text, mode, TEN, compat=True)
-    assert time.process_time() - began < 10  # what is quadratic here takes minutes
+    assert time.process_time() - began < 10  # a quadratic algorithm would take minutes

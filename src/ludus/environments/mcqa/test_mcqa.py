@@ -1,4 +1,4 @@
-"""Multiple choice: rows, patterns and verdicts. What each grading mode makes of a text is in test_grading.py."""
+"""Multiple choice: rows, patterns and verdicts. The tests of the grading modes are in test_grading.py."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def templated(text: str, pattern: Any, **settings: Any) -> Any:
     return verdict.values["extracted_answer"]
 
 
-def test_a_right_letter_earns_the_reward_and_a_wrong_one_nothing() -> None:
+def test_only_the_right_letter_earns_the_reward() -> None:
     for text, reward in [(r"\boxed{B}", 1.0), (r"\boxed{A}", 0.0), ("I do not know.", 0.0)]:
         rollout = ludus.collect(NAME, model=ScriptedModel([text]), input=[ROW]).rollouts[0]
         assert (rollout.outcome, rollout.reward) == (Outcome.COMPLETED, reward)
@@ -75,13 +75,11 @@ def test_the_shipped_rows_can_be_solved() -> None:
         ("Pick: E", r"Pick: (\w)$", "E"),
     ],
 )
-async def test_a_rows_own_pattern_comes_first_and_the_mode_after_it(
-    text: str, pattern: Any, letter: str | None
-) -> None:
+async def test_the_pattern_of_a_row_is_tried_before_its_mode(text: str, pattern: Any, letter: str | None) -> None:
     assert await templated(text, pattern) == letter
 
 
-async def test_a_letter_cut_from_a_word_is_no_answer_except_in_compat() -> None:
+async def test_a_letter_cut_from_a_word_is_not_an_answer_except_in_compat() -> None:
     assert await templated("ANSWER IS because of", r"answer is\s*([A-Z])") is None
     assert await templated("CAB", r"[A-D]$") is None
     assert await templated("ANSWER IS because of", r"answer is\s*([A-Z])", compat=True) == "B"
@@ -89,7 +87,7 @@ async def test_a_letter_cut_from_a_word_is_no_answer_except_in_compat() -> None:
     assert await templated("ChoiceB", r"choice([A-D])") == "B"
 
 
-async def test_a_pattern_with_two_groups_fails_rather_than_guesses() -> None:
+async def test_a_pattern_with_two_groups_is_a_bad_row() -> None:
     for compat in (False, True):
         row = {**ROW, "template_metadata": {"output_regex": "(A)|(B)"}}
         verdict = await judge(NAME, row, "B", compat=compat)
@@ -97,7 +95,7 @@ async def test_a_pattern_with_two_groups_fails_rather_than_guesses() -> None:
         assert verdict.kind == "bad_row"
 
 
-async def test_a_pattern_without_end_fails_by_its_budget() -> None:
+async def test_a_pattern_that_runs_too_long_is_a_timeout() -> None:
     row = {**ROW, "template_metadata": {"output_regex": r"Answer\s*\s*\s*\s*:"}}
     began = time.perf_counter()
     verdict = await judge(NAME, row, "Answer" + " " * 100_000)
@@ -106,7 +104,7 @@ async def test_a_pattern_without_end_fails_by_its_budget() -> None:
     assert time.perf_counter() - began < 30
 
 
-async def test_a_key_outside_the_options_is_masked_and_never_right_except_in_compat() -> None:
+async def test_an_expected_answer_outside_the_options_is_masked_and_never_right_except_in_compat() -> None:
     row = {**ROW, "expected_answer": "E", "template_metadata": {"output_regex": "Pick ([A-Z])"}}
     verdict = await graded("Pick E", row)
     assert (verdict.reward, verdict.values["extracted_answer"]) == (0.0, "E")
@@ -137,7 +135,7 @@ async def test_a_bad_row_is_refused(change: dict[str, Any]) -> None:
     assert verdict.kind == "bad_row"
 
 
-async def test_only_what_the_model_says_counts() -> None:
+async def test_only_the_text_of_messages_counts() -> None:
     assert (await graded(Response.of(reasoning(r"\boxed{B}")))).reward == 0.0
     assert (await graded(Response.of(message(r"\boxed{"), message("B}")))).reward == 1.0
     assert (await graded(Response({}))).reward == 0.0

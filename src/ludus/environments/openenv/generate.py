@@ -1,4 +1,4 @@
-"""Starting points without end: rows that differ in the seed that the environment is reset with."""
+"""An endless stream of rows that differ in the seed of the environment's reset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INSTRUCTION = (
 
 
 def stream(seed: int, *, instruction: str = INSTRUCTION) -> Iterator[dict[str, Any]]:
-    """Rows with seeds, no two of them alike.
+    """Rows with different seeds.
 
     stream(7, instruction="Win the game.")
     """

@@ -1,12 +1,12 @@
-"""An environment that somebody else serves with OpenEnv, played turn by turn.
+"""An environment on an OpenEnv server, played turn by turn.
 
-How the model acts depends on what the server says an action is:
+How the model acts depends on the server's action schema:
 
-- the server has tools: they are the model's tools, and every call is a step;
-- an action is one text: the whole of an answer is the action;
-- an action is anything else: the model calls the tool `act` with it.
+- the server has tools: the model has the same tools, and every call is a step;
+- an action is one text: the model's whole answer is the action;
+- an action is anything else: the model calls the tool `act` with the action's fields.
 
-Rewards and the end are the server's. Where there are tools, an answer without a call ends the game.
+The server gives the rewards and ends the game. If the model has tools, an answer without a call also ends it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Way = Literal["tools", "text", "act"]
 
 @dataclass(frozen=True)
 class Shared:
-    """The server, and what its actions look like."""
+    """The server, its action schema, and how the model acts."""
 
     server: OpenEnvServer
     schema: dict[str, Any]
@@ -46,16 +46,16 @@ class OpenEnv(Game):
     """One connection, and with it one environment on the server, for one rollout."""
 
     class Task(ludus.Task):
-        #: What the environment is reset with. Without a seed of its own it gets the rollout's.
+        #: The arguments of the environment's reset. The default seed is the rollout's.
         reset: dict[str, Any] = Field(default_factory=dict)
 
     class Config(ResourcesConfig):
-        """Which server, and what the model sees of its observations."""
+        """The server, and the part of its observations that the model sees."""
 
         url: str = ""
-        #: The variable that holds a token for the server, if it wants one.
+        #: The environment variable with a token for the server, if the server requires one.
         token_env: str = "OPENENV_TOKEN"
-        #: The field of an observation that the model sees; all of them, as JSON, where none is named.
+        #: The only field of an observation that the model sees. Empty: all fields, as JSON.
         field: str = ""
 
     config: Config
@@ -71,7 +71,7 @@ class OpenEnv(Game):
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
         self._connection: Connection | None = None
-        self._listed: list[dict[str, Any]] = []
+        self._tools: list[dict[str, Any]] = []
         self._rewarded = self._acted = False
         self._error = ""
 
@@ -79,27 +79,27 @@ class OpenEnv(Game):
         self._connection = await self.shared.server.connect()
         if self.shared.way == "tools":
             listing = await self._ask(self._connection.step({"type": "list_tools"}))
-            self._listed = [_described(entry) for entry in listing.fields.get("tools") or ()]
+            self._tools = [_as_function(entry) for entry in listing.fields.get("tools") or ()]
         elif self.shared.way == "act":
-            self._listed = [_act_tool(self.shared.schema)]
+            self._tools = [_act_tool(self.shared.schema)]
 
     async def close(self) -> None:
         if self._connection is not None:
             await self._connection.close()
 
     def tools(self) -> list[dict[str, Any]]:
-        """What the model acts with."""
-        return self._listed
+        """The tools of this rollout: the server's, or `act`, or none."""
+        return self._tools
 
     async def reset(self, task: Task) -> str | None:
         self._rewarded = self._acted = False
         self._error = ""
         observation = await self._ask(self._session().reset(**{"seed": self.seed, **task.reset}))
-        return self._seen(observation)
+        return self._shown(observation)
 
     async def step(self, task: Task, response: Response) -> Step:
         if self.shared.way == "text":
-            return await self._say(response.output_text)
+            return await self._text_step(response.output_text)
         if not response.function_calls:
             return Step(truncated=True, info={"stopped": "the model did not act"})
         turn = Step()
@@ -108,26 +108,26 @@ class OpenEnv(Game):
         return turn
 
     async def verify(self, task: Task, response: Response) -> Verdict:
-        """What the server rewarded. Where it took actions and rewarded none, there is no reward to report."""
+        """The sum of the server's rewards. A failure if the server accepted actions but rewarded none."""
         verdict = await super().verify(task, response)
         if not self._acted and self._error:
-            raise Failure("crash", f"the environment took no action: {self._error[:300]}")
+            raise Failure("crash", f"the environment accepted no action; its last error: {self._error[:300]}")
         if self._acted and not self._rewarded:
-            raise Failure("no_reward", "the environment took actions and gave no reward for any of them")
+            raise Failure("no_reward", "the environment accepted actions but gave no reward for any of them")
         return verdict
 
-    async def _say(self, text: str) -> Step:
-        """The whole of an answer as the action."""
+    async def _text_step(self, text: str) -> Step:
+        """The step whose action is the whole answer."""
         turn = Step()
         [name] = _required(self.shared.schema)
         turn.observation = await self._act({name: text}, turn)
         return turn
 
     async def _call(self, call: Item, turn: Step) -> str:
-        """One call of a turn as an action; what the model sees in return."""
+        """Take one call of a turn as an action, and return the output that the model sees."""
         if turn.over:
             return error_text("it is over")
-        if call["name"] not in {entry["name"] for entry in self._listed}:
+        if call["name"] not in {entry["name"] for entry in self._tools}:
             return not_found()
         try:
             arguments = orjson.loads(call["arguments"] or "{}")
@@ -140,7 +140,7 @@ class OpenEnv(Game):
         return await self._act(arguments, turn) or ""
 
     async def _act(self, action: dict[str, Any], turn: Step) -> str | None:
-        """Take an action, add what it led to to the turn, and say what the model sees of it."""
+        """Take an action, add its reward and end to the turn, and return the text that the model sees."""
         try:
             observation = await self._session().step(action)
         except Refusal as refusal:
@@ -153,9 +153,9 @@ class OpenEnv(Game):
             turn.reward += observation.reward
         if observation.done:
             turn.terminated, turn.info = True, {"observation": observation.fields}
-        return self._seen(observation)
+        return self._shown(observation)
 
-    def _seen(self, observation: Observation) -> str | None:
+    def _shown(self, observation: Observation) -> str | None:
         """An observation as the model reads it."""
         fields = observation.fields
         if self.config.field:
@@ -170,16 +170,16 @@ class OpenEnv(Game):
         return self._connection
 
     async def _ask(self, question: Any) -> Observation:
-        """What must not be refused: a server that cannot begin is not the model's fault."""
+        """The answer to a setup request. A refusal is a failure, since the model has not acted yet."""
         try:
             observation: Observation = await question
         except Refusal as refusal:
-            raise Failure("bad_response", f"{self.config.url} did not begin: {str(refusal)[:300]}") from refusal
+            raise Failure("bad_response", f"{self.config.url} refused to start: {str(refusal)[:300]}") from refusal
         return observation
 
 
 def way_to_act(schema: dict[str, Any]) -> Way:
-    """How a model takes the actions that a schema describes."""
+    """How a model acts, by the server's action schema."""
     fields = _fields(schema)
     if not fields or ("tool_name" in fields and fields.get("type", {}).get("const") == "call_tool"):
         return "tools"
@@ -198,24 +198,24 @@ def _required(schema: dict[str, Any]) -> list[str]:
 
 
 def _act_tool(schema: dict[str, Any]) -> dict[str, Any]:
-    """The tool with which a model takes actions of a schema."""
+    """The tool `act`, whose parameters are the fields of an action."""
     parameters = {**schema, "type": "object", "properties": _fields(schema), "required": _required(schema)}
     description = str(schema.get("description") or "Take an action.")
     return {"type": "function", "name": ACT, "description": description, "parameters": parameters, "strict": False}
 
 
-def _described(entry: Any) -> dict[str, Any]:
-    """A tool of the server as the Responses API describes it."""
+def _as_function(entry: Any) -> dict[str, Any]:
+    """A tool of the server in the format of the Responses API."""
     name = entry.get("name") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise Failure("bad_tools", f"the server has a tool that a model cannot call: {str(entry)[:100]}")
+        raise Failure("bad_tools", f"the server lists a tool without a valid name: {str(entry)[:100]}")
     parameters = entry.get("input_schema") or {"type": "object", "properties": {}}
     description = str(entry.get("description") or "")
     return {"type": "function", "name": name, "description": description, "parameters": parameters, "strict": False}
 
 
 def _result(fields: dict[str, Any]) -> str:
-    """What a tool of the server returned: its texts where it sent content, else what it is."""
+    """The result of a server's tool: the texts of its content if it has any, else the result as JSON."""
     if fields.get("error"):
         error = fields["error"]
         return error_text(str(error.get("message", error)) if isinstance(error, dict) else str(error))

@@ -1,4 +1,4 @@
-"""A taskset in the manner of verifiers, to try the adapter with: sums, rewarded by the last number of the answer."""
+"""An example taskset for verifiers, to try the adapter: sums, rewarded by the last number of the answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SumData(vf.TaskData):
 
 
 class SumTask(vf.Task[SumData]):
-    """Right or wrong, and a little for showing only the number."""
+    """A reward for the right sum, and a small one for an answer that is only the number."""
 
     @vf.reward
     async def correct(self, trace: vf.Trace) -> float:
@@ -44,7 +44,7 @@ class SumsConfig(vf.TasksetConfig):
 
 
 class Sums(vf.Taskset[SumTask, SumsConfig]):
-    """Sums of two numbers that differ from task to task."""
+    """Sums of two numbers, different in each task."""
 
     def load(self) -> Iterator[SumTask]:
         """Every task in turn."""

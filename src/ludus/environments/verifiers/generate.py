@@ -1,4 +1,4 @@
-"""The tasks of a taskset as rows, in its own order. There may be no end to them, so a run says how many it wants."""
+"""The tasks of a taskset as rows, in the taskset's order. A taskset may be endless, so use `--limit`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ludus.integrations.verifiers import source
 
 
 def stream(seed: int, *, config: Any) -> Iterator[dict[str, Any]]:
-    """The rows of the taskset that the resources are set to. Its seed, if it has one, is one of its own settings."""
+    """The rows of the taskset in the settings. `seed` is not used: a taskset's seed, if any, is one of its settings."""
     from ludus.integrations.verifiers_tasks import rows
 
     yield from rows(source(config.taskset, config.settings))

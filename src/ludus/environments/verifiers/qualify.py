@@ -1,4 +1,4 @@
-"""How qualification plays the sums that are the example. For other tasksets nobody knows the right answer."""
+"""How qualification solves the example taskset, sums. For other tasksets the right answer is unknown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def oracle(task: Any) -> str | None:
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The same with space around it."""
+    """The same sum with whitespace around it."""
     answer = oracle(task)
     return {} if answer is None else {"spaces": f"  {answer} ", "lines": f"\n{answer}\n"}
 

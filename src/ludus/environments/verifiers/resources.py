@@ -1,7 +1,7 @@
-"""A task of the verifiers library: what it asks, the tools that it brings, and the rewards that it gives.
+"""A task of the verifiers library: its prompt, its tools and its rewards.
 
-The model is driven by an agent of ours. The task's own code prepares it and judges the conversation; rewards, weights
-and metrics are its own.
+A Ludus agent drives the model. The task's own code sets up the task and scores the conversation with its rewards,
+weights and metrics.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ludus.integrations.verifiers import World, shared_tools, source
 
 
 class Verifiers(McpResources):
-    """One task, with tools of its own if it has any."""
+    """One task, with the task's tools if it has any."""
 
     class Task(ludus.Task):
-        #: The task as verifiers holds it.
+        #: The data of the task, as verifiers stores it.
         verifiers: dict[str, Any]
 
         @property
         def tools(self) -> list[dict[str, Any]] | None:
-            """The tools this row offers; None, which means those of the task, when it lists none."""
+            """The tools that this row lists; None, which means the tools of the task, if it lists none."""
             return super().tools or None
 
     class Config(ResourcesConfig):
-        """Which taskset, and its own settings."""
+        """The taskset, and the taskset's settings."""
 
         #: The id of an installed taskset, or `module:Class`.
         taskset: str
@@ -52,10 +52,10 @@ class Verifiers(McpResources):
         self._world: World | None = None
 
     async def servers(self, task: Any) -> dict[str, Server]:
-        """The servers that hold the task's tools, which are started with it."""
+        """The servers of the task's tools, which start with the rollout."""
         self._world = World(self.shared["source"], task.verifiers, self.shared["tools"])
         if self._world.needs_a_place and threading.current_thread() is not threading.main_thread():
-            # There, rewards that time themselves with signals would quietly give 0.
+            # On another thread, rewards that use signals for timeouts would silently give 0.
             raise Failure("wrong_thread", f"{self.config.taskset} can be scored on the main thread only")
         urls = await self._world.open()
         return {f"{name}_" if name else "": HttpServer(url, f"tools {name}") for name, url in urls.items()}
