@@ -1,6 +1,6 @@
 """The program behind `generate.py`: draws puzzles from the library and writes them as rows, one a line.
 
-It is told what to draw on its standard input. A mistake in that is answered by one line with the key `error`.
+It reads its request from standard input. If the request is wrong, it writes one line with the key `error`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ludus.task import derive_seed
 
 Row = dict[str, Any]
 
-#: How many puzzles come from one seed before the next one, and how many draws without a new one end a family.
+#: How many puzzles are drawn from one seed, and how many draws in a row without a new puzzle end a family.
 CHUNK = 500
-PATIENCE = 200
+MAX_MISSES = 200
 
-#: Families that are drawn only when they are named: this one runs programs that a language model wrote.
+#: Families that are drawn only if they are named: `codeio` runs programs that a language model wrote.
 ONLY_BY_NAME = {"codeio"}
 
 
@@ -41,9 +41,9 @@ class Source:
 
 
 def rows(seed: int, families: Any, instruction: str) -> Iterator[Row]:
-    """Draw a family by weight and a puzzle from it, until every family is exhausted."""
+    """Draw a family by weight and a puzzle from the family, until every family is exhausted."""
     chosen = sources(families)
-    seen: set[int] = set()  # under a hundred bytes a row, however long its question
+    seen: set[int] = set()  # hashes: less than a hundred bytes a row, however long its question
     puzzles = {source.name: draws(source, seed, seen) for source in chosen}
     order = random.Random(seed)
     while chosen:
@@ -56,46 +56,46 @@ def rows(seed: int, families: Any, instruction: str) -> Iterator[Row]:
 
 
 def draws(source: Source, seed: int, seen: set[int]) -> Iterator[Row]:
-    """The puzzles of one family whose questions were not asked before."""
-    misses, failure, fruitful = 0, None, False
+    """The puzzles of one family, without repeated questions."""
+    misses, failure, found_any = 0, None, False
     for chunk in itertools.count():
         start = derive_seed(seed, source.name, chunk)
         dataset = create_dataset(source.name, **source.config, seed=start, size=CHUNK)
         for index in range(CHUNK):
-            random.seed(start + index)  # a family that draws from the global random numbers repeats itself as well
+            random.seed(start + index)  # for families that use the global random numbers
             try:
-                puzzle = plain(dataset[index])
+                puzzle = through_json(dataset[index])
             except Exception as error:
                 puzzle, failure = None, error
-            if puzzle is not None and (key := mark(puzzle["question"])) not in seen:
+            if puzzle is not None and (key := digest(puzzle["question"])) not in seen:
                 seen.add(key)
-                misses, fruitful = 0, True
+                misses, found_any = 0, True
                 yield puzzle
                 continue
             misses += 1
-            if misses == PATIENCE and (fruitful or failure is None):
+            if misses == MAX_MISSES and (found_any or failure is None):
                 return
-            if misses == PATIENCE:
+            if misses == MAX_MISSES:
                 raise UserError(f"families.{source.name} gives no puzzles: {type(failure).__name__}: {failure}")
-            if isinstance(failure, IndexError):  # it has no more for this seed
+            if isinstance(failure, IndexError):  # the family has no more puzzles for this seed
                 failure = None
                 break
 
 
-def plain(puzzle: Any) -> Row | None:
-    """A puzzle as JSON will show it; None for one that is answered by nothing."""
+def through_json(puzzle: Any) -> Row | None:
+    """A puzzle as it reads back from JSON; None if its answer is blank."""
     made: Row = json.loads(json.dumps(puzzle, default=str, allow_nan=False))
     answer = made["answer"]
     return made if answer is None or (isinstance(answer, str) and answer.strip()) else None
 
 
-def mark(question: str) -> int:
-    """Eight bytes in place of a question. Two questions that share them cost one puzzle, and repeat none."""
+def digest(question: str) -> int:
+    """An eight-byte hash of a question. A collision only drops a puzzle."""
     return int.from_bytes(blake2b(question.encode(), digest_size=8).digest(), "big")
 
 
 def as_row(puzzle: Row, source: Source, instruction: str) -> Row:
-    """A puzzle as a row of a dataset. Settings travel with it, since scorers of the library depend on them."""
+    """A puzzle as a row of a dataset, with the family's settings, which the library's scorers use."""
     question = puzzle["question"]
     content = f"{question}\n\n{instruction}" if instruction else question
     row = {"responses_create_params": {"input": [{"role": "user", "content": content}]}}
@@ -104,24 +104,24 @@ def as_row(puzzle: Row, source: Source, instruction: str) -> Row:
 
 
 def sources(families: Any) -> list[Source]:
-    """What to draw from: names or categories, alone or in a list, or as keys with a weight or with settings."""
+    """The families to draw from, given as a name or a category, a list of them, or a mapping to weights or settings."""
     names = [families] if isinstance(families, str) else families
     if not isinstance(names, (list, dict)):
         raise UserError(
             f"families={families!r:.60} must be a name, a list of names, or a mapping from names to weights"
         )
-    wanted = names if isinstance(names, dict) else dict.fromkeys(names, 1)
+    requested = names if isinstance(names, dict) else dict.fromkeys(names, 1)
     found: dict[str, Source] = {}
-    for name, how in wanted.items():
-        for family in named(name):
-            found[family] = configured(family, how if isinstance(how, dict) else {"weight": how})
+    for name, value in requested.items():
+        for family in families_named(name):
+            found[family] = configured(family, value if isinstance(value, dict) else {"weight": value})
     if not found:
         raise UserError("families names no family", "Example: families=[gcd, logic]")
     return list(found.values())
 
 
-def named(name: str) -> list[str]:
-    """The families that a name stands for."""
+def families_named(name: str) -> list[str]:
+    """The family of this name, or all families of the category."""
     known = known_families()
     if name in known:
         return [name]
@@ -131,11 +131,11 @@ def named(name: str) -> list[str]:
     return members
 
 
-def configured(name: str, how: dict[str, Any]) -> Source:
-    """A family with its weight and settings, checked by making one dataset of it."""
-    if extra := how.keys() - {"weight", "config"}:
+def configured(name: str, options: dict[str, Any]) -> Source:
+    """A family with its weight and settings. Making one dataset checks the settings."""
+    if extra := options.keys() - {"weight", "config"}:
         raise UserError(f"families.{name} has no setting {min(extra)}", "Known: config, weight")
-    source = Source(name, how.get("weight", 1), how.get("config") or {})
+    source = Source(name, options.get("weight", 1), options.get("config") or {})
     if not isinstance(source.weight, (int, float)) or not 0 < source.weight < float("inf"):
         raise UserError(f"families.{name}: weight={source.weight!r} must be a number above 0")
     settings = {field.name for field in dataclasses.fields(DATASETS[name][1])} - {"seed", "size"}
@@ -151,7 +151,7 @@ def configured(name: str, how: dict[str, Any]) -> Source:
 
 
 def main() -> None:
-    """Write rows for as long as somebody reads them. What the library prints goes nowhere."""
+    """Write rows until the reader closes the pipe. Output that the library prints is discarded."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as output:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         try:

@@ -1,8 +1,8 @@
-"""Reading what a model wrote as data, where the library would run it as Python.
+"""Parsers that read a model's answer as data, where the library would run it as Python.
 
-Scorers of reasoning-gym hand answers to `eval`, and to SymPy's `parse_expr`, which is an `eval` too: an answer could
-read files and start programs. `defuse` puts functions in their place that read the same lists, numbers and formulas and
-can do nothing else. How long they take over them is not their concern: the process that scores has a budget.
+Scorers of reasoning-gym pass answers to `eval`, and to SymPy's `parse_expr`, which also calls `eval`: an answer could
+read files and start programs. `defuse` replaces both with functions that only parse lists, numbers and formulas. These
+may take long on a hostile answer; the scoring process has a CPU time limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import sympy
 from sympy.parsing.sympy_parser import parse_expr
 
-#: Modules of the library whose scorers evaluate lists or sums, and those that read formulas under some name.
+#: Modules of the library whose scorers call `eval`, and those that call `parse_expr`, with the name to replace.
 EVALUATING = (
     "algorithmic.binary_matrix",
     "algorithmic.number_sorting",
@@ -38,8 +38,8 @@ READING_FORMULAS = {
     "games.puzzle24": "parse_expr",
 }
 
-#: Names in a formula: those that belong into an answer, those that do no harm. Of the others, any that means something
-#: to SymPy or to Python is refused.
+#: Names that a formula may contain: functions and constants of an answer, and harmless ones. Any other name is refused
+#: if SymPy or Python defines it.
 _ELEMENTARY = re.compile(
     "E|I|pi|[aA]bs|a?(?:sin|cos|tan|cot|sec|csc)h?|atan2|ceiling|cbrt|erfc?|exp|factorial|floor|ln|log|root|sign|sinc|sqrt"
 )
@@ -68,7 +68,7 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def evaluate(text: str) -> Any:
-    """Literals, lists of them, and sums of whole numbers. Raises what `eval` would raise, `ValueError` for the rest.
+    """The value of literals, lists and arithmetic on numbers. Raises what `eval` would, or `ValueError` for other code.
 
     evaluate("[[1, 0], [0, 1]]")
     evaluate("(0x1f << 2) - 3")   # 121
@@ -77,7 +77,7 @@ def evaluate(text: str) -> Any:
 
 
 def formula(text: str, local_dict: dict[str, Any] | None = None) -> Any:
-    """`sympy.parse_expr` for text that holds numbers, operators and the names of functions, and nothing else."""
+    """`sympy.parse_expr` for text that contains only numbers, operators and harmless names."""
     end = 0
     known = local_dict or {}
     while end < len(text):
@@ -89,7 +89,7 @@ def formula(text: str, local_dict: dict[str, Any] | None = None) -> Any:
 
 
 def elementary(name: str) -> bool:
-    """Whether a name is that of a constant or a function, and not of something that works a formula out."""
+    """Whether a name is a constant or an elementary function, and not one that makes SymPy compute, as `integrate`."""
     return _ELEMENTARY.fullmatch(name) is not None
 
 
@@ -103,7 +103,7 @@ def defuse() -> None:
 
 
 class _Algebra:
-    """SymPy, with a `parse_expr` that does not run what it reads."""
+    """SymPy, with a `parse_expr` that does not run its input as code."""
 
     parse_expr = staticmethod(formula)
 

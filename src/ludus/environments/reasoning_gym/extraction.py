@@ -1,6 +1,6 @@
-r"""Where in a text the final answer stands: in the last `<answer>`, else in the first `\boxed{}`, else it is the text.
+r"""Extracts the final answer from a text: the last `<answer>`, else the first `\boxed{}`, else the whole text.
 
-The text is read a fixed number of times, whatever it holds.
+The search takes time proportional to the text's length, whatever the text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def final_answer(text: str, compat: bool = False) -> str:
-    r"""The answer without outer blanks; empty where there is none.
+    r"""The answer without surrounding whitespace; may be empty.
 
     final_answer(r"Hm, <answer>3</answer>. No: <answer>4</answer>")   # '4'
     final_answer(r"It is \boxed{\frac{1}{2}}")                        # '\\frac{1}{2}'
@@ -27,7 +27,7 @@ def final_answer(text: str, compat: bool = False) -> str:
 
 
 def _tagged(text: str, compat: bool) -> str | None:
-    """What stands between the tags of the last pair."""
+    """The text between the last pair of tags."""
     found = None
     start = text.find(_OPEN)
     while start >= 0:
@@ -40,7 +40,7 @@ def _tagged(text: str, compat: bool) -> str | None:
 
 
 def _boxed(text: str, compat: bool) -> str | None:
-    """What stands in the first box that is not empty."""
+    """The content of the first box that is not empty."""
     start = text.find(_BOX)
     while start >= 0:
         start += len(_BOX)
@@ -54,7 +54,7 @@ def _boxed(text: str, compat: bool) -> str | None:
 
 
 def _closing(text: str, start: int, first: int) -> int:
-    """Where the brace that was opened before `start` is closed; at the first closing brace where it never is."""
+    """The position of the brace that matches the one before `start`, or `first` if there is none."""
     depth = 1
     for token in _BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(token[0], 0)

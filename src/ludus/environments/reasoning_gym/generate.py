@@ -1,8 +1,8 @@
-"""Puzzles without end: the same seed and settings give the same rows in the same order, and no question comes twice.
+"""An endless stream of puzzles: the same seed and settings give the same rows, and no question occurs twice.
 
-The library draws them in a program of its own. Some of its families depend on the order of Python's sets, which differs
-from process to process unless it is fixed before the process starts; some print, use the global random numbers, or run
-programs that come with the library. None of that reaches the process that collects.
+The library draws the puzzles in a child process. Some of its families depend on the order of Python's sets, which
+differs from process to process unless it is fixed before the process starts. Some families print, use the global
+random numbers, or run programs. None of that affects the collecting process.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import orjson
 from ludus.environments.reasoning_gym.resources import require_library
 from ludus.errors import UserError
 
-#: What a question ends with, so that an answer can be told from the thinking before it.
+#: The end of a question. The tags separate the answer from the reasoning before it.
 INSTRUCTION = "Think it through, then write your final answer, and nothing else, between <answer> and </answer>."
 
-#: One name or several, of families or of categories; with weights, or with weights and settings.
+#: Names of families or categories; or a mapping from names to weights, or to weights and settings.
 Families = str | list[str] | dict[str, float | dict[str, Any]]
 
 
 def stream(seed: int, *, families: Families = "all", instruction: str = INSTRUCTION) -> Iterator[dict[str, Any]]:
-    """Rows of the families that are named, mixed by weight, for ever or until the families have no more to give.
+    """Rows of the named families, mixed by weight, until every family is exhausted.
 
     stream(7, families=["gcd", "logic"])
     stream(7, families={"gcd": 1, "chain_sum": {"weight": 3, "config": {"max_terms": 4}}})
 
-    A category stands for all of its families; `all` for every one but `codeio`, which runs programs to make its
-    puzzles. Every question ends with the instruction, unless that is empty.
+    A category stands for all of its families. `all` stands for every family but `codeio`, which runs programs to make
+    its puzzles. The instruction follows every question, unless it is empty.
     """
     require_library()
     return _rows(json.dumps({"seed": seed, "families": families, "instruction": instruction}).encode())
@@ -65,12 +65,12 @@ def _rows(request: bytes) -> Iterator[dict[str, Any]]:
                     raise UserError(row["error"])
                 yield row
             if child.wait() != 0:
-                raise RuntimeError(f"the program that draws puzzles ended with {_last_words(errors)}")
+                raise RuntimeError(f"the process that draws puzzles failed: {_last_line(errors)}")
         finally:
             child.kill()
 
 
-def _last_words(errors: IO[bytes]) -> str:
+def _last_line(errors: IO[bytes]) -> str:
     errors.seek(0)
     lines = errors.read().decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else "no message"

@@ -1,4 +1,4 @@
-"""How qualification answers puzzles: between tags, with the key, or with an example where any solution will do."""
+"""How qualification answers puzzles: between tags, with the row's answer, or with an example solution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CHOICES = ("true", "false", "yes", "no")
 
 
 def gold(task: Any) -> str | None:
-    """The key, or a solution that the library found while it made the puzzle."""
+    """The row's answer, or a solution that the library found while it made the puzzle."""
     if task.answer is not None:
         return str(task.answer)
     found = next((task.metadata[name] for name in _EXAMPLES if task.metadata.get(name)), None)
@@ -18,18 +18,18 @@ def gold(task: Any) -> str | None:
 
 
 def answer(task: Any, text: str) -> str:
-    """An answer between tags, whatever the prompt asks for."""
+    """An answer between tags."""
     return f"<answer>{text}</answer>"
 
 
 def chance(task: Any) -> float:
-    """What guessing earns: half where there are two answers, a part where the answer is a small number."""
+    """What guessing earns: 0.5 if there are two possible answers, 0.2 if the answer is one character."""
     key = (task.answer or "").lower()
     return 0.5 if key in _CHOICES else 0.2 if len(key) == 1 else 0.0
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The right answer in the places where it may stand."""
+    """The right answer in every place where the verifier looks for it."""
     text = gold(task)
     if text is None:
         return {}

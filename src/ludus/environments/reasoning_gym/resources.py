@@ -1,7 +1,7 @@
-r"""A generated puzzle; the model thinks as long as it likes and puts its answer into `<answer>` or `\boxed{}`.
+r"""A generated puzzle; the model reasons freely and puts its answer into `<answer>` or `\boxed{}`.
 
-The library that generated the puzzle scores the answer, between 0 and 1. Some of its scorers run for hours over the
-right text, and some run the text itself, so they work in child processes, on a budget, and on data instead of code.
+The library that generated the puzzle scores the answer, between 0 and 1. A hostile answer can keep a scorer busy for
+hours, and some scorers run the answer as code. So they work in child processes with a CPU time limit, and parse data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ludus.runtime.processes import OutOfTime, ProcessPool, shared_pool
 
 
 def _in_child(name: str) -> Callable[..., Any]:
-    """A function of `scoring.py` by name, since only children import that module and the library with it."""
+    """A function of `scoring.py` by name, since only child processes import that module and the library with it."""
     return cast("Callable[..., Any]", SimpleNamespace(__module__=f"{__package__}.scoring", __qualname__=name))
 
 
@@ -32,14 +32,14 @@ SCORE, FAMILIES = _in_child("score"), _in_child("families")
 
 @dataclass
 class Shared:
-    """What all rollouts use: the children, and the families that the library knows."""
+    """The child processes and the library's families, which all rollouts share."""
 
     pool: ProcessPool
     families: dict[str, str]
 
 
 class ReasoningGym(Resources):
-    """No tools and no state: the text is judged as it is."""
+    """No tools and no state: the verifier reads only the final text."""
 
     class Task(ludus.Task):
         question: str
@@ -49,12 +49,12 @@ class ReasoningGym(Resources):
 
         @property
         def family(self) -> str:
-            """Which family the puzzle is of, and so who scores it."""
+            """The family of the puzzle, which decides the scorer."""
             return str(self.metadata["source_dataset"])
 
         @field_validator("metadata")
         @classmethod
-        def _names_its_family(cls, metadata: dict[str, Any]) -> dict[str, Any]:
+        def _check_family(cls, metadata: dict[str, Any]) -> dict[str, Any]:
             if not isinstance(metadata.get("source_dataset"), str):
                 raise ValueError("source_dataset must name the family of the puzzle")
             return metadata
@@ -62,7 +62,7 @@ class ReasoningGym(Resources):
     class Config(ResourcesConfig):
         """Settings of the verifier."""
 
-        #: Processor time that the scoring of one answer may take.
+        #: CPU time limit for scoring one answer.
         seconds: PositiveFloat = 10.0
 
     config: Config
@@ -83,7 +83,7 @@ class ReasoningGym(Resources):
     async def verify(self, task: Task, response: Response) -> Verdict:
         answer = final_answer(response.output_text, self.config.compat)
         values: dict[str, Any] = {"task_name": task.family, "extracted_answer": answer, "out_of_time": False}
-        if self._unanswered(task, answer, response.output_text):
+        if self._is_empty(task, answer, response.output_text):
             return Verdict(0.0, score=0.0, **values)
         entry = {"question": task.question, "answer": task.answer, "metadata": task.metadata}
         seconds = self.config.seconds
@@ -100,13 +100,13 @@ class ReasoningGym(Resources):
             raise Failure("bad_row", problem)
         return Verdict(reward, score=reward, **values)
 
-    def _unanswered(self, task: Task, answer: str, text: str) -> bool:
-        """Whether nothing was answered. A blank between tags can be an answer, to a row whose key is blank."""
+    def _is_empty(self, task: Task, answer: str, text: str) -> bool:
+        """Whether there is no answer. An empty pair of tags is an answer if the row's answer is blank."""
         blank_key = task.answer is not None and not task.answer.strip()
         return not self.config.compat and not answer and not (blank_key and text.strip())
 
 
 def require_library() -> None:
-    """Say at once, and not in the first verdict, that the library is not there."""
+    """Raise an error that names the extra to install if the library is missing."""
     if find_spec("reasoning_gym") is None:
         raise missing_extra("reasoning-gym", "reasoning")

@@ -1,6 +1,6 @@
-"""What runs in a child process: the library's scorer for one answer.
+"""Scores one answer with the library, in a child process.
 
-The library takes seconds to import and a hundred megabytes, so the process that collects never imports it.
+Importing the library takes seconds and a hundred megabytes, so the collecting process never imports it.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ Scorer = Callable[[str, Entry], float]
 
 
 def families() -> dict[str, str]:
-    """Every family of puzzles, and the category that it belongs to."""
+    """Every family of puzzles with its category."""
     found = {name: dataset.__module__.split(".")[1] for name, (dataset, _) in DATASETS.items()}
     return {name: category for name, category in sorted(found.items()) if name != "composite"}
 
 
 def score(family: str, answer: str, entry: Entry, config: dict[str, Any], compat: bool) -> tuple[float, str | None]:
-    """The reward of an answer, and what is wrong with the row where it cannot be judged.
+    """The reward of an answer, and the problem with the row if the row cannot be scored.
 
-    A scorer that fails over an answer judges it wrong; one that fails over the row's own key says that the row is
-    bad. With `compat` every failure is a 0.
+    If the scorer raises on an answer, the answer earns 0. If it also raises on the row's own answer, the row is bad.
+    With `compat` every error is a 0.
     """
     try:
         scorer = _scorer(family, "{}" if compat else json.dumps(config, sort_keys=True))
     except Exception as error:
-        return 0.0, None if compat else f"there is no scorer for {family}: {_said(error)}"
+        return 0.0, None if compat else f"there is no scorer for {family}: {_described(error)}"
     try:
-        reward = float(scorer(answer, entry)) if compat else _judged(family, scorer, answer, entry)
+        reward = float(scorer(answer, entry)) if compat else _score(family, scorer, answer, entry)
     except Exception:
         return 0.0, None if compat else _problem(family, scorer, entry)
     return reward if math.isfinite(reward) else 0.0, None
 
 
-def _judged(family: str, scorer: Scorer, answer: str, entry: Entry) -> float:
+def _score(family: str, scorer: Scorer, answer: str, entry: Entry) -> float:
     return repaired(family, answer, entry, float(scorer(answer, entry)))
 
 
@@ -58,11 +58,11 @@ def _scorer(family: str, config: str) -> Scorer:
 
 def _problem(family: str, scorer: Scorer, entry: Entry) -> str | None:
     try:
-        _judged(family, scorer, "?" if entry["answer"] is None else entry["answer"], entry)
+        _score(family, scorer, "?" if entry["answer"] is None else entry["answer"], entry)
     except Exception as error:
-        return f"the row's own answer cannot be scored: {_said(error)}"
+        return f"the row's own answer cannot be scored: {_described(error)}"
     return None
 
 
-def _said(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:200]

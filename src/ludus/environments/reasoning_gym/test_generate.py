@@ -1,4 +1,4 @@
-"""The stream of puzzles: deterministic, without repeats, and mixed as told."""
+"""The stream of puzzles: deterministic, without repeated questions, and mixed by weight."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 #: Families that depend on the order of sets, or on the global random numbers.
-UNSTEADY = ["isomorphic_strings", "list_functions", "polynomial_multiplication", "ransom_note", "word_ladder"]
+PROCESS_DEPENDENT = ["isomorphic_strings", "list_functions", "polynomial_multiplication", "ransom_note", "word_ladder"]
 
 
 def drawn(count: int, seed: int = 1, **settings: Any) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def drawn(count: int, seed: int = 1, **settings: Any) -> list[dict[str, Any]]:
 
 
 def drawn_here(count: int, families: Any) -> list[dict[str, Any]]:
-    """The same without a process of its own, where that is not the point."""
+    """The same rows, drawn in this process, which is quicker."""
     from ludus.environments.reasoning_gym.draws import rows
 
     return list(islice(rows(1, families, ""), count))
@@ -42,14 +42,14 @@ def family(row: dict[str, Any]) -> str:
 
 
 def test_the_same_seed_gives_the_same_rows_in_any_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = drawn(40, families=UNSTEADY)
+    first = drawn(40, families=PROCESS_DEPENDENT)
     monkeypatch.setitem(os.environ, "PYTHONHASHSEED", "5")
-    assert drawn(30, families=UNSTEADY) == first[:30]
+    assert drawn(30, families=PROCESS_DEPENDENT) == first[:30]
     questions = {row["question"] for row in first}
-    assert not questions & {row["question"] for row in drawn(40, seed=2, families=UNSTEADY)}
+    assert not questions & {row["question"] for row in drawn(40, seed=2, families=PROCESS_DEPENDENT)}
 
 
-def test_no_question_comes_twice_and_a_small_family_ends() -> None:
+def test_no_question_occurs_twice_and_a_small_family_ends() -> None:
     rows = drawn_here(10_000, "tower_of_hanoi")
     assert 20 < len(rows) < 1000
     assert len({row["question"] for row in rows}) == len(rows)
@@ -62,13 +62,13 @@ def test_families_are_mixed_by_weight() -> None:
     assert {family(row) for row in drawn_here(40, ["probability", "gcd"])} == {"coin_flip", "gcd"}
 
 
-def test_settings_shape_the_puzzles_and_travel_with_them() -> None:
+def test_a_row_is_made_with_the_familys_settings_and_holds_them() -> None:
     config = {"min_terms": 2, "max_terms": 2}
     rows = drawn_here(20, {"chain_sum": {"config": config}})
     assert all(row["metadata"]["num_terms"] == 2 and row["config"] == config for row in rows)
 
 
-def test_a_row_asks_for_tags_and_is_a_task() -> None:
+def test_a_row_is_a_valid_task_and_asks_for_tags() -> None:
     row = drawn(1, families="gcd")[0]
     task = ReasoningGym.Task.model_validate(row)
     assert task.family == "gcd"
@@ -78,7 +78,7 @@ def test_a_row_asks_for_tags_and_is_a_task() -> None:
     assert plain["responses_create_params"]["input"][0]["content"] == row["question"]
 
 
-def test_all_stands_for_every_family_that_runs_no_programs() -> None:
+def test_all_means_every_family_that_runs_no_programs() -> None:
     from ludus.environments.reasoning_gym.draws import sources
 
     names = {source.name for source in sources("all")}
@@ -100,13 +100,13 @@ def test_all_stands_for_every_family_that_runs_no_programs() -> None:
         ({"gcd": {"config": {"max_value": -1}}}, "families.gcd: AssertionError: max_value must be"),
     ],
 )
-def test_a_wrong_setting_is_one_line_that_says_so(families: Any, says: str) -> None:
+def test_a_wrong_setting_is_an_error_that_names_the_setting(families: Any, says: str) -> None:
     from ludus.environments.reasoning_gym.draws import sources
 
     with pytest.raises(UserError, match=says):
         sources(families)
 
 
-def test_a_mistake_reaches_the_reader_of_the_stream() -> None:
+def test_an_error_in_the_drawing_process_is_raised_by_the_stream() -> None:
     with pytest.raises(UserError, match="there is no family gdc. Did you mean gcd?"):
         drawn(1, families="gdc")

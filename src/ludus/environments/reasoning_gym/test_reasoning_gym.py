@@ -1,4 +1,4 @@
-"""Generated puzzles: where the answer stands, what the library makes of it, and what hostile answers cannot do."""
+"""Generated puzzles: extracting the answer, scoring it with the library, and defence against hostile answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROW: dict[str, Any] = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
 async def _warm() -> AsyncIterator[None]:
-    """One pool for all of these tests: a child that has imported the library is not made twice."""
+    """One process pool for all of these tests, so that its children import the library only once."""
     async with shared_pool():
         yield
 
@@ -70,11 +70,11 @@ async def scored(text: str | Response, puzzle: dict[str, Any] = ROW, **settings:
         ("", ""),
     ],
 )
-async def test_the_answer_is_in_the_last_tag_or_the_first_box_or_all_of_the_text(text: str, answer: str) -> None:
+async def test_the_answer_is_the_last_tag_else_the_first_box_else_the_whole_text(text: str, answer: str) -> None:
     assert final_answer(text) == final_answer(text, compat=True) == answer
 
 
-async def test_a_box_ends_where_its_own_brace_is_closed_except_in_compat() -> None:
+async def test_a_box_ends_at_its_matching_brace_except_in_compat() -> None:
     assert final_answer(r'\boxed{{"a": {"b": 1}}}.') == '{"a": {"b": 1}}'
     assert final_answer(r'\boxed{{"a": {"b": 1}}}.', compat=True) == '{"a": {"b": 1'
     assert final_answer(r"\boxed{\frac{1}{2}") == r"\frac{1"
@@ -86,7 +86,7 @@ async def test_a_tag_that_is_only_mentioned_does_not_begin_the_answer_except_in_
     assert final_answer(text, compat=True) == "as told. <answer>4"
 
 
-async def test_any_text_is_searched_in_a_moment() -> None:
+async def test_extraction_from_a_long_hostile_text_takes_less_than_a_second() -> None:
     for hostile in ("<answer>", "</answer>", "\\boxed{", "\\boxed{}", "\\boxed{ {", "}", "<answer></answer>"):
         for compat in (False, True):
             began = time.perf_counter()
@@ -95,7 +95,7 @@ async def test_any_text_is_searched_in_a_moment() -> None:
 
 
 @needs_library
-async def test_a_right_answer_earns_the_reward_and_a_wrong_one_nothing() -> None:
+async def test_a_right_answer_earns_1_and_a_wrong_answer_earns_0() -> None:
     verdict = await scored("Hm. <answer>42</answer>")
     assert verdict.reward == 1.0
     assert verdict.values == {"task_name": "chain_sum", "score": 1.0, "extracted_answer": "42", "out_of_time": False}
@@ -104,14 +104,14 @@ async def test_a_right_answer_earns_the_reward_and_a_wrong_one_nothing() -> None
 
 
 @needs_library
-async def test_only_what_the_model_says_counts() -> None:
+async def test_only_the_text_of_messages_counts() -> None:
     assert (await scored(Response.of(reasoning("<answer>42</answer>"), message("no")))).reward == 0.0
     assert (await scored(Response.of(message("<answer>4"), message("2</answer>")))).reward == 1.0
     assert (await scored(Response({}))).reward == 0.0
 
 
 @needs_library
-async def test_no_answer_earns_nothing_except_in_compat() -> None:
+async def test_an_empty_answer_earns_nothing_except_in_compat() -> None:
     puzzle = row("countdown", "40 + 2", numbers=[40, 2], target=42)
     for nothing in ("", " \n", "<answer></answer>", Response.of(reasoning("40 + 2"))):
         assert (await scored(nothing, puzzle)).reward == 0.0
@@ -119,7 +119,7 @@ async def test_no_answer_earns_nothing_except_in_compat() -> None:
 
 
 @needs_library
-async def test_an_answer_may_be_blank_where_the_key_is() -> None:
+async def test_a_blank_answer_is_right_if_the_key_is_blank() -> None:
     assert (await scored("<answer></answer>", row("ab", ""))).reward == 1.0
     assert (await scored("", row("ab", ""))).reward == 0.0
     assert (await scored("", row("ab", ""), compat=True)).reward == 1.0
@@ -133,7 +133,7 @@ async def test_a_scorer_uses_the_settings_that_the_row_was_made_with_except_in_c
 
 
 @needs_library
-async def test_a_scorer_that_fails_over_an_answer_judges_it_wrong() -> None:
+async def test_an_answer_on_which_the_scorer_raises_earns_nothing() -> None:
     puzzle = row("prime_factorization", "2 \u00d7 3")
     assert (await scored("<answer>two and three</answer>", puzzle)).reward == 0.0
     assert (await scored("<answer>[1]</answer>", row("boxnet", None, initial_state={}))).reward == 0.0
@@ -151,7 +151,7 @@ async def test_a_scorer_that_fails_over_an_answer_judges_it_wrong() -> None:
         row("gcd", config={"colour": "red"}),
     ],
 )
-async def test_a_row_that_cannot_be_judged_fails_and_is_a_zero_in_compat(puzzle: dict[str, Any]) -> None:
+async def test_a_row_that_cannot_be_scored_fails_and_is_a_zero_in_compat(puzzle: dict[str, Any]) -> None:
     found = await judge(NAME, puzzle, "<answer>41</answer>")
     assert isinstance(found, Failure)
     assert found.kind == "bad_row"
@@ -185,7 +185,7 @@ EVALUATED = [
 
 @needs_library
 @pytest.mark.parametrize("puzzle", EVALUATED, ids=lambda puzzle: puzzle["metadata"]["source_dataset"])
-async def test_an_answer_is_never_run(puzzle: dict[str, Any], tmp_path: Path) -> None:
+async def test_an_answer_is_never_run_as_code(puzzle: dict[str, Any], tmp_path: Path) -> None:
     target = tmp_path / "touched"
     for hostile in (CODE.format(str(target)), f"[{CODE.format(str(target))}]", f"open({str(target)!r}, 'w')"):
         for compat in (False, True):
@@ -194,7 +194,7 @@ async def test_an_answer_is_never_run(puzzle: dict[str, Any], tmp_path: Path) ->
 
 
 @needs_library
-async def test_nor_is_what_a_row_holds(tmp_path: Path) -> None:
+async def test_the_fields_of_a_row_are_never_run_as_code(tmp_path: Path) -> None:
     target = tmp_path / "touched"
     code = CODE.format(str(target))
     await judge(NAME, row("bitwise_arithmetic", problem=code), "<answer>1</answer>")
@@ -204,7 +204,7 @@ async def test_nor_is_what_a_row_holds(tmp_path: Path) -> None:
 
 
 @needs_library
-async def test_lists_sums_and_formulas_are_still_understood() -> None:
+async def test_lists_sums_and_formulas_are_parsed() -> None:
     assert (await scored("<answer>['4', '2']</answer>", row("string_insertion"))).reward == 0.1
     assert (await scored("<answer>[4, 2]</answer>", row("spiral_matrix", "4 2"))).reward == 0.1
     assert (
@@ -224,8 +224,8 @@ def modules_that_run_text() -> set[str]:
 
 
 @needs_library
-async def test_every_place_where_the_library_runs_text_is_known() -> None:
-    """A new version that evaluates answers somewhere else must be looked at before it is used."""
+async def test_every_module_where_the_library_runs_text_is_known() -> None:
+    """If this fails after an upgrade of the library, review how the new module evaluates answers."""
     from ludus.environments.reasoning_gym.evaluation import EVALUATING, READING_FORMULAS
 
     only_to_generate, parses_by_itself = {"code.codeio"}, {"logic.propositional_logic"}
@@ -234,7 +234,7 @@ async def test_every_place_where_the_library_runs_text_is_known() -> None:
 
 
 @needs_library
-async def test_an_answer_that_takes_for_ever_is_wrong_when_its_time_is_up() -> None:
+async def test_an_answer_that_uses_up_its_cpu_time_earns_nothing() -> None:
     puzzle = row("coin_flip", "0.5")
     verdict = await scored("<answer>1e999999999</answer>", puzzle, seconds=0.3)
     assert (verdict.reward, verdict.values["out_of_time"]) == (0.0, True)
@@ -256,7 +256,7 @@ async def test_the_shipped_rows_can_be_solved() -> None:
     assert all((rollout.outcome, rollout.reward) == (Outcome.COMPLETED, 1.0) for rollout in rollouts)
 
 
-async def test_a_missing_library_is_said_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_library_is_an_error_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{require_library.__module__}.find_spec", lambda name: None)
     with pytest.raises(
         UserError, match=r"reasoning-gym is not installed. Install it with: pip install .*\[reasoning\]'"

@@ -1,4 +1,4 @@
-"""Where the library's scorers are wrong: what they give, and what the answer gets instead."""
+"""Known errors of the library's scorers: the reward that the library gives, and the corrected reward."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def _warm() -> AsyncIterator[None]:
 
 
 async def rewards(family: str, key: str | None, answer: str, **metadata: Any) -> tuple[float, float]:
-    """What an answer gets here, and what it gets from the library."""
+    """The corrected reward of an answer, and the library's reward."""
     row = {
         "responses_create_params": {"input": "?"},
         "question": "?",
@@ -61,19 +61,19 @@ async def test_several_guesses_earn_nothing_except_in_compat(family: str, key: s
     ("family", "key", "answer", "reward"),
     [("chain_sum", "42", "It is 42.", 0.2222), ("ransom_note", "True", "True, I think", 0.3077)],
 )
-async def test_one_guess_with_words_around_it_earns_its_share(
+async def test_one_guess_with_words_around_it_earns_its_share_of_the_text(
     family: str, key: str, answer: str, reward: float
 ) -> None:
     assert await rewards(family, key, answer) == (reward, reward)
 
 
-async def test_a_right_board_is_accepted_from_a_row_that_was_a_file_except_in_compat() -> None:
+async def test_a_right_board_is_accepted_in_a_row_read_from_json_except_in_compat() -> None:
     for family in ("arc_agi", "rearc"):
         assert await rewards(family, "1 2\n3 4", "1 2\n3 4", output=[[1, 2], [3, 4]]) == (1.0, 0.05)
         assert await rewards(family, "1 2\n3 4", "1 2\n3 5", output=[[1, 2], [3, 4]]) == (0.05, 0.05)
 
 
-async def test_a_wrong_day_where_there_is_none_earns_little_except_in_compat() -> None:
+async def test_a_wrong_answer_to_a_negative_key_earns_little_except_in_compat() -> None:
     metadata = {"task": "recurring_event_day"}
     assert await rewards("calendar_arithmetic", "-1", "-1", **metadata) == (1.0, 1.0)
     ours, theirs = await rewards("calendar_arithmetic", "-1", "5", **metadata)
@@ -86,13 +86,13 @@ async def test_a_wrong_day_where_there_is_none_earns_little_except_in_compat() -
     ("answer", "ours", "theirs"),
     [("0", 0.1429, 1.0), ("0.1", 0.4286, 1.0), ("0.15625", 1.0, 1.0), ("5/32", 1.0, 1.0), ("0.1562", 1.0, 1.0)],
 )
-async def test_a_probability_is_not_right_because_it_begins_right_except_in_compat(
+async def test_a_probability_with_missing_digits_is_not_right_except_in_compat(
     answer: str, ours: float, theirs: float
 ) -> None:
     assert await rewards("coin_flip", "0.15625", answer) == (ours, theirs)
 
 
-async def test_a_number_that_is_none_is_not_near_except_in_compat() -> None:
+async def test_nan_is_not_a_right_answer_except_in_compat() -> None:
     for answer in ("nan", "N a N", "nan+nani"):
         assert await rewards("complex_arithmetic", "1.0 + 2.0i", answer, result=[1.0, 2.0]) == (0.0, 1.0)
     for answer in ("[NaN, NaN]", r'["\u006ean", "nan"]'):
@@ -100,14 +100,14 @@ async def test_a_number_that_is_none_is_not_near_except_in_compat() -> None:
     assert await rewards("number_sorting", "['1', '2']", "[1, 2]", direction="ascending") == (1.0, 1.0)
 
 
-async def test_any_text_is_not_a_truth_except_in_compat() -> None:
+async def test_game_of_life_halting_does_not_accept_any_text_except_in_compat() -> None:
     for answer in ("False", "maybe", "True or False", "0"):
         assert await rewards("game_of_life_halting", "True", answer) == (0.0, 1.0)
     for answer in ("True", "true", "It is True."):
         assert await rewards("game_of_life_halting", "True", answer) == (1.0, 1.0)
 
 
-async def test_the_numbers_of_a_sum_are_those_of_the_puzzle_except_in_compat() -> None:
+async def test_an_expression_uses_only_the_numbers_of_the_puzzle_except_in_compat() -> None:
     numbers = [2, 3, 4, 5]
     for answer in ("6 * 4 * 1 * 1", "24e0 + 0e0 * (2 + 3 + 4 + 5)", "2 * 3 * 4 + 1/5 + 0", "(5 + 3) * 4 - 4 * 2"):
         assert (await rewards("puzzle24", None, answer, numbers=numbers))[0] == 0.01
@@ -120,7 +120,7 @@ async def test_the_numbers_of_a_sum_are_those_of_the_puzzle_except_in_compat() -
     assert await rewards("countdown", None, "2 * 3", numbers=[2, 3], target=6) == (1.0, 1.0)
 
 
-async def test_a_formula_does_not_work_itself_out_except_in_compat() -> None:
+async def test_a_formula_that_makes_sympy_compute_the_result_earns_nothing_except_in_compat() -> None:
     metadata = {"variable": "x", "integrand": "2*x"}
     for family in ("simple_integration", "intermediate_integration"):
         for answer in ("integrate(2*x, x)", "Integral(2*x, x) + C", "x**2 or x**3"):
@@ -132,7 +132,7 @@ async def test_a_formula_does_not_work_itself_out_except_in_compat() -> None:
     assert await rewards("polynomial_multiplication", "x**2 - 1", "x**2 - 1", **product) == (1.0, 1.0)
 
 
-async def test_a_denied_role_is_not_held_except_in_compat() -> None:
+async def test_a_negated_role_earns_nothing_except_in_compat() -> None:
     key = "Ann is a knight, and Bob is a knave."
     for answer in (f"It is not so that {key}", f"anything but {key}", f"{key} Or not."):
         assert await rewards("knights_knaves", key, answer) == (0.0, 1.0)
@@ -140,7 +140,7 @@ async def test_a_denied_role_is_not_held_except_in_compat() -> None:
     assert await rewards("knights_knaves", key, "Ann is a knight, and Bob is a knight") == (0.65, 0.65)
 
 
-async def test_words_after_the_last_one_are_not_free_except_in_compat() -> None:
+async def test_extra_words_lower_the_reward_except_in_compat() -> None:
     assert await rewards("letter_jumble", "a red door", "a red door or so, I think") == (0.4286, 1.0)
     assert await rewards("letter_jumble", "a red door", "A red door") == (1.0, 1.0)
     words = {"sorted_words": ["ant", "bee"]}
