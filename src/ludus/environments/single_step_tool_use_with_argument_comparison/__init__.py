@@ -1,1 +1,1 @@
-"""The next step of a conversation with tools, compared with the step that was expected."""
+"""The next step of a conversation with tools, compared with the expected step."""

@@ -1,4 +1,4 @@
-"""Function calls against the calls that were expected: which of them match, and what that is worth."""
+"""Pairs the model's function calls with the expected calls, and rewards the matches."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pydantic import BaseModel, ConfigDict
 
 from ludus.graders.arguments import Comparison
 
-#: Why calls do not match, from far off to nearly right.
+#: Why calls do not match, from the largest difference to the smallest.
 Mismatch = Literal["count", "tool", "arguments", "keys", "type", "length", "value"]
 _FAR_TO_NEAR: tuple[Mismatch, ...] = ("count", "tool", "arguments", "keys", "type", "length", "value")
 
-#: Calls beyond the expected ones that cost nothing. Whoever needs more is guessing.
+#: The number of extra calls that are ignored. More than that count as guessing.
 FREE_CALLS = 8
 
 
 class Call(NamedTuple):
-    """A function call with its arguments read. `readable` is False where they are not JSON."""
+    """A function call with parsed arguments. `readable` is False if they are not JSON."""
 
     name: str
     arguments: Any
@@ -38,26 +38,26 @@ class ComparatorConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    #: Texts of several words match if the words they share are at least this part of the words of both.
+    #: Texts of several words match if shared words / (words of one + words of the other) is at least this.
     word_count_similarity_threshold: float = 0.1
     floating_point_comparison_threshold: float = 1e-6
-    #: Whether several calls earn partial rewards. If not, all expected calls must be there, and more do not matter.
+    #: Whether several calls earn partial rewards. If not, all expected calls must match, and extra calls are ignored.
     parallel_tool_call_rewarding: bool = False
     parallel_tool_call_reward_mode: Literal["binary_strict", "fractional", "f1"] = "binary_strict"
-    #: Whether fewer, or more, calls than expected can earn anything.
+    #: Whether fewer, or more, calls than expected can earn a reward.
     allow_subset: bool = False
     allow_superset: bool = False
 
 
 class Score(NamedTuple):
-    """What a set of calls is worth, and why it is not worth more."""
+    """The reward of a set of calls, and why it is not 1."""
 
     reward: float
     mismatch: Mismatch | None = None
 
 
 def score(expected: list[Call], actual: list[Call], config: ComparatorConfig, compat: bool = False) -> Score:
-    """The reward for calls where others were expected. Their order does not matter."""
+    """The reward for the actual calls, compared with the expected calls. The order does not matter."""
     fewer, more = len(actual) < len(expected), len(actual) > len(expected)
     if config.parallel_tool_call_rewarding:
         if (fewer and not config.allow_subset) or (more and not config.allow_superset):
@@ -67,8 +67,8 @@ def score(expected: list[Call], actual: list[Call], config: ComparatorConfig, co
     comparison = Comparison(
         config.word_count_similarity_threshold, config.floating_point_comparison_threshold, literal=compat
     )
-    table = [[_mismatch(wanted, given, comparison) for given in actual] for wanted in expected]
-    matched = _pairs(table)
+    table = [[_mismatch(call, other, comparison) for other in actual] for call in expected]
+    matched = _count_pairs(table)
     reward = _reward(matched, len(expected), len(actual), config)
     if reward == 1.0:
         return Score(reward)
@@ -99,24 +99,24 @@ def _mismatch(expected: Call, actual: Call, comparison: Comparison) -> Mismatch 
         return "value"
 
 
-def _pairs(table: list[list[Mismatch | None]]) -> int:
-    """How many expected calls can have a matching call each: the size of a maximum matching."""
-    taken: dict[int, int] = {}
+def _count_pairs(table: list[list[Mismatch | None]]) -> int:
+    """How many expected calls can be paired with different actual calls: the size of a maximum matching."""
+    partner: dict[int, int] = {}
 
-    def find(wanted: int, seen: set[int]) -> bool:
-        for given, mismatch in enumerate(table[wanted]):
-            if mismatch is None and given not in seen:
-                seen.add(given)
-                if given not in taken or find(taken[given], seen):
-                    taken[given] = wanted
+    def find(expected: int, seen: set[int]) -> bool:
+        for actual, mismatch in enumerate(table[expected]):
+            if mismatch is None and actual not in seen:
+                seen.add(actual)
+                if actual not in partner or find(partner[actual], seen):
+                    partner[actual] = expected
                     return True
         return False
 
-    return sum(find(wanted, set()) for wanted in range(len(table)))
+    return sum(find(expected, set()) for expected in range(len(table)))
 
 
 def _nearest(table: Iterable[list[Mismatch | None]]) -> Mismatch:
-    """Why the first expected call that nothing matches is not matched, by the call that comes nearest."""
+    """For the first expected call that no actual call matches, how the nearest actual call differs."""
     for row in table:
         found = [mismatch for mismatch in row if mismatch is not None]
         if found and len(found) == len(row):

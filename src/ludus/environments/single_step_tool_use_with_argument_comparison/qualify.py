@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-_WHY = "where a message is expected any message is right: what it says is not compared"
+_WHY = "if a message is expected, any message is right: its content is not compared"
 _TALK = "echo constant enumeration tag_stuffing judge_injection premature_stop"
 
 expected_exploits = {family: (0.5, _WHY) for family in _TALK.split()} | {
     "empty/answer": (0.5, _WHY),
-    "empty/reasoning": (0.0, "reasoning alone is no step"),
+    "empty/reasoning": (0.0, "reasoning alone is not a step"),
 }
 
 

@@ -1,6 +1,6 @@
-"""A conversation stands just before the assistant's next step, and the next step is compared with the expected one.
+"""The assistant's next step in a conversation, compared with the expected step.
 
-The step is what the model calls, or what it says if it calls nothing. Nothing is run: one answer is the whole rollout.
+The step is the model's calls, or its message if it makes no call. No tool is run: a rollout is one answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ludus.runtime.threads import in_thread
 
 
 class ExpectedMessage(BaseModel):
-    """The assistant should say something; what it says is not compared."""
+    """The assistant should write a message; its content is not compared."""
 
     type: Literal["message"]
     content: str
@@ -39,14 +39,14 @@ class ExpectedBatch(BaseModel):
 
     @field_validator("calls")
     @classmethod
-    def _calls_something(cls, calls: list[ExpectedCall], info: ValidationInfo) -> list[ExpectedCall]:
+    def _check_not_empty(cls, calls: list[ExpectedCall], info: ValidationInfo) -> list[ExpectedCall]:
         if not calls and not (info.context or {}).get("compat"):
-            raise ValueError("a batch must hold a call")
+            raise ValueError("a batch must hold at least one call")
         return calls
 
 
 class SingleStepToolUse(Resources):
-    """No tools that run and no state: the step is judged as it is."""
+    """No tools that run and no state: the verifier compares the step."""
 
     class Task(ludus.Task):
         expected_action: Annotated[ExpectedMessage | ExpectedCall | ExpectedBatch, Field(discriminator="type")]
@@ -59,12 +59,12 @@ class SingleStepToolUse(Resources):
     config: Config
 
     async def verify(self, task: Task, response: Response) -> Verdict:
-        return await in_thread(self._judge, task, response)  # type: ignore[no-any-return]
+        return await in_thread(self._verdict, task, response)  # type: ignore[no-any-return]
 
-    def _judge(self, task: Task, response: Response) -> Verdict:
+    def _verdict(self, task: Task, response: Response) -> Verdict:
         calls = [Call.of(item.get("name"), item.get("arguments")) for item in response.function_calls]
         expected = task.expected_action
-        if not calls and not _speaks(response, self.config.compat):
+        if not calls and not _has_message(response, self.config.compat):
             return Verdict(0.0, reason="nothing")
         if isinstance(expected, ExpectedMessage):
             return Verdict(0.0, reason="unexpected_call") if calls else Verdict(1.0, reason="message")
@@ -74,16 +74,16 @@ class SingleStepToolUse(Resources):
 
     def _compare(self, expected: ExpectedCall | ExpectedBatch, calls: list[Call]) -> Verdict:
         batch = expected.calls if isinstance(expected, ExpectedBatch) else [expected]
-        wanted = [Call.of(call.name, call.arguments) for call in batch]
+        expected_calls = [Call.of(call.name, call.arguments) for call in batch]
         compat = self.config.compat
-        solvable = compat or all(call.readable for call in wanted)
-        found = score(wanted, calls, self.config.tool_call_comparator_config, compat)
+        solvable = compat or all(call.readable for call in expected_calls)
+        found = score(expected_calls, calls, self.config.tool_call_comparator_config, compat)
         mask = None if solvable else "the expected arguments are not JSON"
         return Verdict(found.reward, mask=mask, reason=found.mismatch or "match")
 
 
-def _speaks(response: Response, compat: bool) -> bool:
-    """Whether the assistant says anything. A message without a word counts only for the reference."""
+def _has_message(response: Response, compat: bool) -> bool:
+    """Whether the assistant wrote a message. A blank message counts only with `compat`."""
     if not compat:
         return bool(response.output_text.strip())
     return any(is_message(item) and _has_text(item) for item in response.output)

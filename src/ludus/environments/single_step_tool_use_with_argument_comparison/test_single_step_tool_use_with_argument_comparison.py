@@ -1,4 +1,4 @@
-"""The next step: calls and messages against what was expected, alone and in batches."""
+"""The next step: calls, batches of calls and messages, compared with the expected step."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def graded(task: dict[str, Any], given: Response, *, compat: bool = False,
 ONE, TWO, THREE = call(n=1), call(n=2), call(n=3)
 
 
-def test_the_expected_call_earns_the_reward_and_nothing_is_run() -> None:
+def test_the_expected_call_earns_the_reward_and_no_tool_is_run() -> None:
     for given, reward in [(answer(ONE), 1.0), (answer(TWO), 0.0), (answer("Which one?"), 0.0)]:
         rollout = ludus.collect(NAME, model=ScriptedModel([given]), input=[row(ONE)]).rollouts[0]
         assert (rollout.outcome, rollout.reward, rollout.stop_reason) == (Outcome.COMPLETED, reward, "completed")
@@ -98,7 +98,7 @@ def test_the_shipped_rows_can_be_solved() -> None:
         (row(ONE, ONE), answer(ONE, TWO), 0.0, "count"),
     ],
 )
-async def test_a_step_is_compared_with_the_expected_one(
+async def test_a_step_is_compared_with_the_expected_step(
     task: dict[str, Any], given: Response, reward: float, reason: str
 ) -> None:
     verdict = await graded(task, given)
@@ -106,7 +106,7 @@ async def test_a_step_is_compared_with_the_expected_one(
     assert (await graded(task, given, compat=True)).reward == reward
 
 
-async def test_each_expected_call_gets_a_call_of_its_own_if_there_is_any_way() -> None:
+async def test_the_pairing_of_calls_is_a_maximum_matching() -> None:
     texts = [call("ring", text="walk the dog and the cat"), call("ring", text="walk the dog")]
     given = answer(call("ring", text="walk the dog"), call("ring", text="feed the cat and the bird"))
     assert (await graded(row(*texts), given)).reward == 1.0
@@ -131,7 +131,7 @@ async def test_each_expected_call_gets_a_call_of_its_own_if_there_is_any_way() -
         ("f1", True, True, [THREE, THREE, THREE], 0.0),
     ],
 )
-async def test_parallel_calls_can_earn_a_part(
+async def test_parallel_calls_can_earn_a_partial_reward(
     mode: str, subset: bool, superset: bool, given: list[dict[str, Any]], reward: float
 ) -> None:
     settings: dict[str, Any] = {"allow_subset": subset, "allow_superset": superset}
@@ -140,26 +140,26 @@ async def test_parallel_calls_can_earn_a_part(
     assert verdict.reward == reward
 
 
-async def test_thresholds_are_settings() -> None:
+async def test_the_thresholds_can_be_set() -> None:
     assert (await graded(row(call(x=2.0)), answer(call(x=2.4)), floating_point_comparison_threshold=0.5)).reward == 1.0
     texts = row(call(text="a song about the sea")), answer(call(text="songs of the open sea"))
     assert (await graded(*texts)).reward == 1.0
     assert (await graded(*texts, word_count_similarity_threshold=0.4)).reward == 0.0
 
 
-async def test_a_message_without_a_word_is_none_except_in_compat() -> None:
+async def test_a_blank_message_is_not_a_message_except_in_compat() -> None:
     for text in ("", " \n"):
         assert (await graded(row(), answer(text))).values["reason"] == "nothing"
         assert (await graded(row(), answer(text), compat=True)).reward == 1.0
 
 
-async def test_an_exchanged_word_in_a_short_phrase_is_another_target_except_in_compat() -> None:
+async def test_one_replaced_word_in_a_short_phrase_is_a_mismatch_except_in_compat() -> None:
     pair = row(call(what="lock the front door")), answer(call(what="lock the back door"))
     assert (await graded(*pair)).reward == 0.0
     assert (await graded(*pair, compat=True)).reward == 1.0
 
 
-async def test_a_statement_of_another_kind_is_another_action_except_in_compat() -> None:
+async def test_sql_statements_with_different_verbs_do_not_match_except_in_compat() -> None:
     pair = row(call(q="SELECT key FROM doors")), answer(call(q="DELETE FROM doors WHERE key IS NULL"))
     assert (await graded(*pair)).reward == 0.0
     assert (await graded(*pair, compat=True)).reward == 1.0
@@ -172,7 +172,7 @@ async def test_true_is_not_1_except_in_compat() -> None:
 
 
 @pytest.mark.parametrize("compat", [False, True])
-async def test_whole_numbers_and_others_are_two_types(compat: bool) -> None:
+async def test_integers_floats_and_booleans_are_different_types(compat: bool) -> None:
     for expected, actual in [(2.0, 2), (2, 2.0), (True, 1)]:
         assert (await graded(row(call(n=expected)), answer(call(n=actual)), compat=compat)).reward == 0.0
 
@@ -218,7 +218,7 @@ async def test_a_bad_row_is_refused(action: Any) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["[" * 100_000, '{"n": ' + "1" * 5_000 + "}", "", "null", "\ud800"])
-async def test_hostile_arguments_are_worth_nothing(arguments: str) -> None:
+async def test_hostile_arguments_earn_nothing(arguments: str) -> None:
     given = answer({"name": "open_door", "arguments": arguments})
     for compat in (False, True):
         assert (await graded(row(ONE), given, compat=compat)).reward == 0.0

@@ -1,8 +1,8 @@
-r"""What a short answer is worth beside the expected one.
+r"""Compares a short answer with the expected answer.
 
-Both are brought into one spelling after another, and the first in which they are equal earns 1. Numbers that are nearly
-equal, or equal but for a unit on one side, earn 0.98. With `compat` the spellings are the reference's, which cut units,
-separators and the names of states out of the middle of words and names.
+Both are brought into several spellings. If they are equal in one of them, the reward is 1. Numbers that are nearly
+equal, or equal except for a unit that only one has, earn 0.98. With `compat` the spellings are the reference's, which
+also replace units, separators and state names inside words and names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def reward_of(answer: str, expected: str, *, case_sensitive: bool = False, compa
         return float(answer.strip() == expected.strip())
     left, right = normalised(answer, compat), normalised(expected, compat)
     if max(len(left), len(right)) > 20 * min(len(left), len(right)) + 200:
-        return 0.0  # no spelling makes so much of a difference
+        return 0.0  # no spelling changes the length that much
     if any(one == other for one, other in zip(_spellings(left, compat), _spellings(right, compat), strict=True)):
         return 1.0
     if compat:
@@ -59,7 +59,7 @@ def reward_of(answer: str, expected: str, *, case_sensitive: bool = False, compa
 
 
 def normalised(text: str, compat: bool = False) -> str:
-    """Lower case, without quotes or emphasis around it or punctuation after it."""
+    """The text in lower case, without surrounding quotes and emphasis, and without punctuation at the end."""
     text = unicodedata.normalize("NFKC", text).strip()
     if compat:
         text = _unquoted(text, _PLAIN_QUOTES)
@@ -93,7 +93,7 @@ def _spellings(text: str, compat: bool) -> Iterator[object]:
 
 
 def _as_number(text: str, compat: bool) -> object:
-    """The number that a text is; the text itself where it is none."""
+    """The number that a text spells, or the text itself."""
     plain = text.replace("$", "").replace("\\%", "")
     try:
         number = repr(float(plain)) if compat else Decimal(plain)
@@ -103,7 +103,7 @@ def _as_number(text: str, compat: bool) -> object:
 
 
 def _unwrapped(text: str) -> str:
-    r"""The text with `\boxed{}`, `\text{}` and their like replaced by what they hold."""
+    r"""The text with `\boxed{}`, `\text{}` and similar wrappers replaced by their content."""
     for _ in range(5):
         text, found = _WRAPPER.subn(r"\1", text)
         if not found:
@@ -112,6 +112,6 @@ def _unwrapped(text: str) -> str:
 
 
 def _without_separators(text: str, compat: bool) -> str:
-    """The items of a list without what stands between them, unless that is too much of the text."""
+    """A list without its separators, unless these are more than a tenth of the text."""
     items = " ".join((_SEPARATOR_ANYWHERE if compat else _SEPARATOR).sub(" ", text).split())
     return items if len(items) >= 0.9 * len(text) else text

@@ -1,7 +1,7 @@
-r"""Where in a text the answer is: in a box, after "Answer:", on the last line, or everywhere.
+r"""The extraction modes: the answer is in a box, after "Answer:", on the last line, or the whole text.
 
-Each mode takes the text and whether to reproduce the reference where it is known to be wrong, and returns the answer or
-None. All of them read the text a fixed number of times.
+Each mode takes the text and `compat`: whether to reproduce known errors of the reference. It returns the answer or
+None, and takes time proportional to the text's length.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _MARKED_ANSWER = re.compile(rf"answer[\s*_]*{_COLON}(?:[*_]{{1,3}}(?=\s))?\s*(.+
 
 
 def boxed(text: str, compat: bool = False) -> str | None:
-    r"""The content of the last `\boxed{...}` that is closed. A `\text{}` around all of it comes off."""
-    waiting: list[tuple[bool, int]] = []
+    r"""The content of the last `\boxed{...}` that is closed. A `\text{}` around the whole content is removed."""
+    unclosed: list[tuple[bool, int]] = []
     last = None
     for token in _TOKEN.finditer(text):
         if token[0] in (_BOX, "{"):
-            waiting.append((token[0] == _BOX, token.end()))
-        elif token[0] == "}" and waiting:
-            is_box, start = waiting.pop()
+            unclosed.append((token[0] == _BOX, token.end()))
+        elif token[0] == "}" and unclosed:
+            is_box, start = unclosed.pop()
             if is_box and (last is None or start > last[0]):
                 last = (start, token.start())
     return unwrap_text(text[slice(*last)]) if last else None
 
 
 def final_answer(text: str, compat: bool = False) -> str | None:
-    """The rest of the line after the last "Answer:", without its full stop; else the last box."""
+    """The rest of the line after the last "Answer:", without a full stop at its end; else the last box."""
     found = [match[1] for match in (_ANSWER if compat else _MARKED_ANSWER).finditer(text)]
     if not found:
         return boxed(text, compat)
     answer = found[-1].strip()
-    return (answer if compat else _without_half_a_mark(answer)).rstrip(".").strip()
+    return (answer if compat else _without_unpaired_emphasis(answer)).rstrip(".").strip()
 
 
 def last_line(text: str, compat: bool = False) -> str | None:
@@ -49,15 +49,15 @@ def last_line(text: str, compat: bool = False) -> str | None:
 
 
 def full_response(text: str, compat: bool = False) -> str | None:
-    """All of the text."""
+    """The whole text."""
     return text.strip() or None
 
 
 MODES: dict[str, Mode] = {mode.__name__: mode for mode in (boxed, final_answer, last_line, full_response)}
 
 
-def _without_half_a_mark(answer: str) -> str:
-    """The answer without the end of an emphasis that began before it, as in `**Answer: 7**`."""
+def _without_unpaired_emphasis(answer: str) -> str:
+    """The answer without the end of an emphasis that began before the answer, as in `**Answer: 7**`."""
     for mark in ("**", "__"):
         if answer.count(mark) == 1 and len(answer) > len(mark):
             answer = answer.removeprefix(mark).removesuffix(mark).strip()

@@ -1,6 +1,6 @@
-"""How qualification answers short questions: in the place where each extraction mode looks.
+"""How qualification answers short questions: in the place where the row's extraction mode looks.
 
-Spelling is forgiven and a number may be a percent off, so wrong numbers here are wrong by more than that.
+The verifier accepts other spellings and numbers within one percent, so the wrong numbers here are further off.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def answer(task: Any, text: str) -> str:
-    """An answer as the row's mode wants it."""
+    """An answer in the place where the row's mode looks."""
     forms = {"boxed": r"So: \boxed{%s}", "final_answer": "I thought about it.\nAnswer: %s", "last_line": "Well.\n%s"}
     return forms.get(task.extraction_mode, "%s").replace("%s", text)
 
@@ -30,7 +30,7 @@ def preserving(task: Any) -> dict[str, Any]:
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """Answers that mean something else."""
+    """Answers with another meaning."""
     gold = task.expected_answer
     texts = {"negation": f"not {gold}", "hedged": f"{gold} or Atlantis", "doubled": f"{gold}{gold}", "nothing": "?"}
     texts |= {"around": f"x{gold}x"}

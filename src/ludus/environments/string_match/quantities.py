@@ -1,7 +1,7 @@
-r"""Numbers with a currency, a percent sign or a unit: whether two of them are nearly the same.
+r"""Compares numbers with a currency, a percent sign or a unit.
 
-One that names no unit can be any; two that name different ones are never the same. The loose reading, which deletes
-whatever looks like a unit wherever it stands, is the reference's.
+A number without a unit matches any unit; two different units never match. The loose functions reproduce the reference:
+they delete the letters of a unit anywhere, also inside words.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 Quantity = tuple[float, str]
 
-#: The square of one minus the relative error must be above this: within one percent or so.
+#: (1 - relative error) ** 2 must be above this: an error of about one percent.
 _CLOSENESS = 0.98
 
 _UNIT = r"\^\{?\\circ\}?|\\circ|\u00b0|km|cm|mm|kg|m"
@@ -23,13 +23,13 @@ _UNIT_OF_NUMBER = re.compile(rf"(?<=\d)\s*(\\?%|{_UNIT})(?![a-z0-9])")
 
 
 def nearly_equal(actual: str, expected: str) -> bool:
-    """Whether two texts, in lower case, are quantities of the same kind within a percent of each other."""
+    """Whether two texts, in lower case, are quantities with compatible units within one percent of each other."""
     first, second = _quantity(actual), _quantity(expected)
-    return first is not None and second is not None and _agree(first[1], second[1]) and _close(first[0], second[0])
+    return first is not None and second is not None and _compatible(first[1], second[1]) and _close(first[0], second[0])
 
 
 def loosely_nearly_equal(actual: str, expected: str) -> bool:
-    """Whether the numbers are within a percent that are left of two texts when all else is deleted."""
+    """Whether two texts, after deleting currencies, percent signs and units, are numbers within one percent."""
     try:
         return _close(_loose_number(actual), _loose_number(expected))
     except ValueError:
@@ -37,13 +37,13 @@ def loosely_nearly_equal(actual: str, expected: str) -> bool:
 
 
 def equal_without_units(actual: str, expected: str) -> bool:
-    """Whether two texts are the same but for units after their numbers, which only one of them names."""
+    """Whether two texts are the same except for units after numbers that only one of them has."""
     left, right = _UNIT_OF_NUMBER.sub("", actual).split(), _UNIT_OF_NUMBER.sub("", expected).split()
-    return left == right and _agree(_units(actual), _units(expected))
+    return left == right and _compatible(_units(actual), _units(expected))
 
 
 def loosely_equal_without_units(actual: str, expected: str) -> bool:
-    """Whether two texts are the same when whatever spells a unit is deleted from the middle of their words too."""
+    """Whether two texts are the same after deleting the letters of units everywhere, also inside words."""
     left, right = (" ".join(_UNIT_ANYWHERE.sub("", text).split()) for text in (actual, expected))
     return left == right and bool(left)
 
@@ -55,7 +55,7 @@ def _quantity(text: str) -> Quantity | None:
     if found is None:
         return None
     sign, money, number, unit = found.groups()
-    return float(sign + number.replace(",", "")), money or _one_spelling(unit or "")
+    return float(sign + number.replace(",", "")), money or _canonical(unit or "")
 
 
 def _loose_number(text: str) -> float:
@@ -72,12 +72,12 @@ def _close(actual: float, expected: float) -> bool:
 
 
 def _units(text: str) -> str:
-    return " ".join(_one_spelling(unit) for unit in _UNIT_OF_NUMBER.findall(text))
+    return " ".join(_canonical(unit) for unit in _UNIT_OF_NUMBER.findall(text))
 
 
-def _one_spelling(unit: str) -> str:
+def _canonical(unit: str) -> str:
     return "\u00b0" if unit in _DEGREES else unit.removeprefix("\\")
 
 
-def _agree(left: str, right: str) -> bool:
+def _compatible(left: str, right: str) -> bool:
     return not left or not right or left == right

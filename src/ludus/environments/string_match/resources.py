@@ -1,6 +1,6 @@
-"""A question with a short answer, which is found in the text and compared with the expected one.
+"""A question with a short answer, which is extracted from the text and compared with the expected answer.
 
-Spelling is forgiven (case, quotes, LaTeX, thousands, abbreviated states), and a number may be a percent off.
+Differences in spelling (case, quotes, LaTeX, thousands, abbreviated states) and of one percent are accepted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ExtractionMode = Literal["boxed", "final_answer", "last_line", "full_response"]
 
 
 class StringMatch(Resources):
-    """No tools and no state: the text is judged as it is."""
+    """No tools and no state: the verifier reads only the final text."""
 
     class Task(ludus.Task):
         expected_answer: str
@@ -26,9 +26,9 @@ class StringMatch(Resources):
         case_sensitive: bool = False
 
     async def verify(self, task: Task, response: Response) -> Verdict:
-        return await in_thread(self._judge, task, response)  # type: ignore[no-any-return]
+        return await in_thread(self._verdict, task, response)  # type: ignore[no-any-return]
 
-    def _judge(self, task: Task, response: Response) -> Verdict:
+    def _verdict(self, task: Task, response: Response) -> Verdict:
         compat = self.config.compat
         expected = task.expected_answer
         answer = MODES[task.extraction_mode](_text(response), compat)
@@ -38,7 +38,7 @@ class StringMatch(Resources):
 
 
 def _text(response: Response) -> str:
-    """Every part of every message, a line each."""
+    """The parts of all messages, one on each line."""
     contents = [item.get("content") for item in response.output if is_message(item)]
     parts = [part for content in contents for part in ([content] if isinstance(content, str) else content or ())]
     texts = [part if isinstance(part, str) else texts_of({"content": [part]}) for part in parts]

@@ -1,4 +1,4 @@
-"""Short answers: where they are found, and what they are worth."""
+"""Short answers: how they are extracted, and what they earn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ludus.testing import disagreements, judge, shared_rows
 NAME = "string_match"
 ROW: dict[str, Any] = {"responses_create_params": {"input": "Which planet is red?"}, "expected_answer": "Mars"}
 
-#: Text in which the marks that the functions look for are frequent.
+#: Marks that the functions look for, so that random texts contain them.
 marks = [
     "\\boxed{",
     "\\text{",
@@ -51,7 +51,7 @@ async def graded(text: str | Response, task: dict[str, Any] = ROW, **settings: A
     return verdict
 
 
-def test_a_right_answer_earns_the_reward_and_a_wrong_one_nothing() -> None:
+def test_only_the_right_answer_earns_the_reward() -> None:
     for text, reward in [("Final answer: mars", 1.0), ("Final answer: Venus", 0.0), ("I do not know.", 0.0)]:
         rollout = ludus.collect(NAME, model=ScriptedModel([text]), input=[ROW]).rollouts[0]
         assert (rollout.outcome, rollout.reward) == (Outcome.COMPLETED, reward)
@@ -135,12 +135,12 @@ def test_each_mode_finds_the_answer(mode: str, text: str, answer: str | None) ->
         (" ", " ", 0.0),
     ],
 )
-def test_spellings_of_one_answer_are_the_same(answer: str, expected: str, reward: float) -> None:
+def test_other_spellings_of_an_answer_earn_the_reward(answer: str, expected: str, reward: float) -> None:
     assert reward_of(answer, expected) == reward
     assert reward_of(answer, expected, compat=True) == reward
 
 
-def test_where_case_matters_everything_does() -> None:
+def test_case_sensitive_answers_must_be_identical() -> None:
     assert reward_of(" Co ", "Co", case_sensitive=True) == 1.0
     assert reward_of("CO", "Co", case_sensitive=True) == 0.0
     assert reward_of("Co.", "Co", case_sensitive=True) == 0.0
@@ -149,14 +149,14 @@ def test_where_case_matters_everything_does() -> None:
 @pytest.mark.parametrize(
     "text", ["**Final Answer:** Mars", "**Answer**: Mars", "**Answer: Mars**", "**Answer:**\nMars"]
 )
-async def test_emphasis_around_the_keyword_is_no_part_of_the_answer_except_in_compat(text: str) -> None:
+async def test_emphasis_around_the_keyword_is_not_part_of_the_answer_except_in_compat(text: str) -> None:
     verdict = await graded(text)
     assert (verdict.reward, verdict.values["extracted_answer"]) == (1.0, "Mars")
     assert (await graded(text, compat=True)).reward == 0.0
 
 
 @pytest.mark.parametrize("answer", ["**Mars**", "_Mars_", "`Mars`", "\u201cMars\u201d", '"Mars".', "**Mars.**"])
-def test_quotes_and_emphasis_come_off_in_any_order_except_in_compat(answer: str) -> None:
+def test_quotes_and_emphasis_are_removed_in_any_order_except_in_compat(answer: str) -> None:
     assert reward_of(answer, "Mars") == 1.0
     assert reward_of(answer, "Mars", compat=True) == 0.0
 
@@ -166,19 +166,19 @@ def test_quotes_and_emphasis_come_off_in_any_order_except_in_compat(answer: str)
     [
         ("ars", "mars"),  # a unit deleted inside a word
         ("o", "kmo"),
-        ("the st is full of yellow flowers here", "the stand is full of yellow flowers here"),  # "and" deleted likewise
+        ("the st is full of yellow flowers here", "the stand is full of yellow flowers here"),  # "and" deleted too
         ("12", "1,2"),  # a pair read as a number
         ("VA Woolf", "Virginia Woolf"),  # a state in a name
         ("5 km", "5 kg"),  # other units
         ("$5 ", "\u20ac5"),
     ],
 )
-def test_what_only_looks_the_same_is_not_except_in_compat(answer: str, expected: str) -> None:
+def test_answers_that_only_look_alike_earn_nothing_except_in_compat(answer: str, expected: str) -> None:
     assert reward_of(answer, expected) == 0.0
     assert reward_of(answer, expected, compat=True) > 0.0
 
 
-def test_only_numbers_that_are_equal_earn_all_except_in_compat() -> None:
+def test_only_equal_numbers_earn_1_except_in_compat() -> None:
     assert reward_of("0", "-0") == 1.0
     assert reward_of("0", "-0", compat=True) == 0.98
     more_digits_than_a_float_holds = "100000000000000001", "100000000000000002"
@@ -186,13 +186,13 @@ def test_only_numbers_that_are_equal_earn_all_except_in_compat() -> None:
     assert reward_of(*more_digits_than_a_float_holds, compat=True) == 1.0
 
 
-def test_units_may_be_left_out_of_a_range_but_not_exchanged() -> None:
+def test_a_range_may_lack_its_unit_but_not_have_another() -> None:
     assert reward_of("10-20 kg", "10-20") == 1.0
     assert reward_of("10-20 kg", "10-20 km") == 0.0
 
 
 @given(hostile, hostile)
-def test_no_text_makes_it_raise(text: str, expected: str) -> None:
+def test_no_text_raises_an_error(text: str, expected: str) -> None:
     for compat in (False, True):
         for mode in MODES.values():
             assert reward_of(mode(text, compat) or "", expected, compat=compat) in (0.0, 1.0)
@@ -203,7 +203,7 @@ def test_every_answer_equals_itself(text: str) -> None:
     assert reward_of(text, text) == reward_of(text, text, compat=True) == 1.0
 
 
-def test_hostile_text_is_graded_in_time_in_proportion_to_its_length() -> None:
+def test_grading_hostile_text_takes_linear_time() -> None:
     units = [
         "\\boxed{",
         "answer: ",
@@ -226,10 +226,10 @@ def test_hostile_text_is_graded_in_time_in_proportion_to_its_length() -> None:
         for mode in MODES.values():
             reward_of(mode(text, False) or text, "10 kg")
             reward_of(mode(text, True) or text, "10 kg", compat=True)
-    assert time.process_time() - began < 10  # what is quadratic here takes minutes
+    assert time.process_time() - began < 10  # a quadratic algorithm would take minutes
 
 
-async def test_only_what_the_model_says_counts_a_part_a_line() -> None:
+async def test_only_the_text_of_messages_counts_and_each_part_is_a_line() -> None:
     assert (await graded(Response.of(reasoning("Answer: Mars")))).values["extracted_answer"] is None
     assert (await graded(Response.of(message("Answer: Venus"), message("Answer: Mars")))).reward == 1.0
     assert (

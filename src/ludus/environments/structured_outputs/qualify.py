@@ -1,4 +1,4 @@
-"""How qualification fills in forms: with values that fit the schema and mean nothing: only the shape is judged."""
+"""How qualification answers: with dummy values that fit the schema, since only the shape is graded."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from xml.sax.saxutils import escape
 from ludus.qualify.dummies import dummy
 
 expected_exploits = {
-    "tool_spam/once": (0.3, "where one call is asked for, one call whose arguments fit is right"),
+    "tool_spam/once": (0.3, "if one call is asked for, one call whose arguments fit is right"),
 }
 
 
 def oracle(task: Any) -> Any:
-    """A document that fits, or None where the schema is beyond a simple filler."""
+    """A document that fits, or None if the dummy values cannot fit the schema."""
     value = _value(task)
     return None if value is None else _written(task, value)
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The same content laid out otherwise."""
+    """The same content in another layout."""
     value = _value(task)
     if value is None:
         return {}
@@ -68,7 +68,7 @@ def breaking(task: Any) -> dict[str, Any]:
 
 def _value(task: Any) -> Any:
     schema = json.loads(task.schema_str)
-    if "KTL" in str(task.responses_create_params["input"]):  # a pattern that a filler cannot meet
+    if "KTL" in str(task.responses_create_params["input"]):  # dummy values cannot match its pattern
         return {"sku": "KTL-0042", "quantity": 7}
     return None if any(word in task.schema_str for word in ('"pattern"', '"$ref"', '"format"')) else dummy(schema)
 

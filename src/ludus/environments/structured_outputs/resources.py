@@ -1,7 +1,6 @@
-"""An answer in a format and shape that were asked for: only whether it fits the schema counts, not what it says.
+"""An answer in a requested format that must fit a JSON schema. Only the shape counts, not the values.
 
-The answer is the whole text of the model, or in `tool_call` mode the arguments of its one function call, which nobody
-runs.
+The answer is the model's whole text, or in `tool_call` mode the arguments of its one function call, which is not run.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from ludus.graders.formats import Format
 from ludus.runtime.processes import ProcessPool, shared_pool
 from ludus.runtime.threads import in_thread
 
-#: Processor time for a check. Only a schema with patterns or references of the worst kind takes so long.
+#: CPU time limit of one check. Only a schema with hostile patterns or references takes that long.
 SECONDS = 5.0
 
 
 class StructuredOutputs(Resources):
-    """No tools and no state: the answer is judged as it is, in a child process if that could take long."""
+    """No tools and no state: the verifier checks the answer, in a child process if that could take long."""
 
     class Task(ludus.Task):
         schema_str: str
@@ -34,7 +33,7 @@ class StructuredOutputs(Resources):
     class Config(ResourcesConfig):
         """Settings of the verifier."""
 
-        #: Read the texts of an XML document as the numbers and booleans that the schema asks for.
+        #: Convert the texts of an XML document to the numbers and booleans that the schema asks for.
         xml_coerce_types: bool = True
 
     config: Config
@@ -67,12 +66,12 @@ class StructuredOutputs(Resources):
             result = await self.shared.run(check, *request, cpu_seconds=SECONDS)
         (error_type, error_message), row_problem = result
         mask = None if self.config.compat else row_problem
-        said: dict[str, Any] = {} if error_type and error_message is None else {"error_message": error_message}
-        return Verdict(float(error_type is None), mask=mask, error_type=error_type, **said)
+        values: dict[str, Any] = {} if error_type and error_message is None else {"error_message": error_message}
+        return Verdict(float(error_type is None), mask=mask, error_type=error_type, **values)
 
 
 def _call_problem(task: StructuredOutputs.Task, response: Response) -> str | None:
-    """What is wrong with the calls of an answer before anyone looks into their arguments."""
+    """The error type if there is not exactly one call of the right tool; the arguments are checked later."""
     calls = response.function_calls
     if response.data.get("error"):
         return "api_error"

@@ -1,4 +1,4 @@
-"""Structured outputs: five formats and function calls against schemas, honest and hostile."""
+"""Structured outputs: five formats and function calls, checked against ordinary and hostile schemas."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def calling(arguments: Any, name: str = "save", **fields: Any) -> Response:
     return Response.of(message("I will."), function_call(name, arguments, call_id="c1"), **fields)
 
 
-def test_a_fitting_answer_earns_the_reward_and_another_nothing() -> None:
+def test_only_a_fitting_answer_earns_the_reward() -> None:
     for text, reward in [(FITTING, 1.0), ('{"room": "hall"}', 0.0), ("No lamp here.", 0.0)]:
         rollout = ludus.collect(NAME, model=ScriptedModel([text]), input=[row()]).rollouts[0]
         assert (rollout.outcome, rollout.reward) == (Outcome.COMPLETED, reward)
@@ -104,13 +104,13 @@ def test_the_shipped_rows_can_be_solved() -> None:
         ("json", {"type": "lamp"}, FITTING, "validation_error"),
     ],
 )
-async def test_each_format_is_read_and_checked(format: str, schema: Any, text: str, expected: str | None) -> None:
+async def test_each_format_is_parsed_and_validated(format: str, schema: Any, text: str, expected: str | None) -> None:
     task = row(schema, schema_type=format)
     assert await error(text, task) == expected
     assert await error(text, task, compat=True) == expected
 
 
-async def test_xml_without_coercion_is_all_text() -> None:
+async def test_xml_without_coercion_holds_only_text() -> None:
     task = row(HOUSE, schema_type="xml")
     text = "<lamp><room>hall</room><watts>9</watts></lamp>"
     assert await error(text, task, xml_coerce_types=False) == "validation_error"
@@ -135,7 +135,7 @@ async def test_xml_without_coercion_is_all_text() -> None:
         (calling(FITTING), {"schema_str": "{"}, "schema_error"),
     ],
 )
-async def test_in_tool_call_mode_the_one_call_is_the_answer(
+async def test_in_tool_call_mode_the_only_call_is_the_answer(
     answer: Response, fields: dict[str, Any], expected: str | None
 ) -> None:
     task = {**row(response_mode="tool_call", tool_name="save"), **fields}
@@ -159,7 +159,7 @@ async def test_objects_inside_a_union_are_strict_except_in_compat() -> None:
     assert await error('{"v": {"n": 1}}', row(EITHER)) is None
 
 
-async def test_one_of_two_kinds_of_objects_can_be_told_apart_except_in_compat() -> None:
+async def test_an_answer_fits_one_of_two_object_schemas_except_in_compat() -> None:
     task = row({"oneOf": [LAMP, {"type": "object", "properties": {"n": {}}}]})
     assert await error('{"n": 1}', task) is None
     assert await error('{"n": 1}', task, compat=True) == "validation_error"
@@ -172,14 +172,14 @@ async def test_a_condition_is_not_made_strict_except_in_compat() -> None:
     assert await error(FITTING, task, compat=True) is None
 
 
-async def test_a_property_called_properties_is_one_except_in_compat() -> None:
+async def test_a_property_may_be_called_properties_except_in_compat() -> None:
     task = row({"type": "object", "properties": {"properties": {"type": "string"}}})
     assert await error('{"properties": "x"}', task) is None
     assert await error('{"properties": "x"}', task, compat=True) == "validation_error"
 
 
 @pytest.mark.parametrize("text", ["room,watts\n", "room,watts", "Here is your table!", "\n"])
-async def test_a_table_without_records_is_none_except_in_compat(text: str) -> None:
+async def test_a_table_without_records_does_not_fit_except_in_compat(text: str) -> None:
     task = row(ROWS, schema_type="csv")
     expected = "validation_error" if text.strip() else "empty_response"
     assert await error(text, task) == expected
@@ -202,7 +202,7 @@ async def test_an_xml_element_of_several_types_stays_text(compat: bool) -> None:
     assert await error("<n/>", task, compat=compat) is None
 
 
-async def test_numbers_in_text_are_written_as_numbers_except_in_compat() -> None:
+async def test_python_spellings_of_numbers_are_not_numbers_except_in_compat() -> None:
     task = row({"type": "object", "properties": {"n": {"type": "number"}}}, schema_type="xml")
     for text in ("<n>1_000</n>", "<n>nan</n>", "<n>Infinity</n>"):
         assert await error(text, task) == "validation_error"
@@ -218,7 +218,7 @@ async def test_numbers_in_text_are_written_as_numbers_except_in_compat() -> None
         (ROWS, "toml", "toml can only hold an object and the schema asks for another type"),
     ],
 )
-async def test_a_row_that_nothing_can_fit_is_masked_except_in_compat(schema: Any, format: str, why: str) -> None:
+async def test_a_row_that_no_answer_can_fit_is_masked_except_in_compat(schema: Any, format: str, why: str) -> None:
     task = row(schema, schema_type=format)
     assert (await graded("a = 1", task)).mask == why
     assert (await graded("a = 1", task, compat=True)).mask is None
@@ -234,13 +234,13 @@ async def test_a_bad_row_is_refused(fields: dict[str, Any]) -> None:
     assert verdict.kind == "bad_row"
 
 
-async def test_only_what_the_model_says_counts() -> None:
+async def test_only_the_text_of_messages_counts() -> None:
     assert await error(Response.of(reasoning(FITTING))) == "empty_response"
     assert await error(Response.of(message(FITTING[:5]), message(FITTING[5:]))) is None
     assert await error(Response({})) == "empty_response"
 
 
-async def test_a_pattern_without_end_fails_by_its_budget_while_the_loop_keeps_turning(
+async def test_a_pattern_that_runs_too_long_is_a_timeout_and_does_not_block_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(resources, "SECONDS", 0.5)
@@ -257,7 +257,7 @@ async def test_a_pattern_without_end_fails_by_its_budget_while_the_loop_keeps_tu
     assert longest < 1
 
 
-async def test_a_long_answer_is_checked_in_a_process_of_its_own() -> None:
+async def test_a_long_answer_is_checked_in_a_child_process() -> None:
     lamps = json.dumps([{"room": "hall", "watts": 9}] * 500)
     assert len(lamps) > SHORT
     assert await error(lamps, row(ROWS)) is None
@@ -265,8 +265,8 @@ async def test_a_long_answer_is_checked_in_a_process_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "-" * 100_000, "<a>" * 30_000, "- " * 50_000])
-async def test_hostile_answers_are_worth_nothing(text: str) -> None:
-    async with shared_pool():  # one warm child for all formats
+async def test_hostile_answers_earn_nothing(text: str) -> None:
+    async with shared_pool():  # keeps one child process for all formats
         for format in ("json", "yaml", "xml", "toml", "csv"):
             assert await error(text, row(schema_type=format)) in ("parse_error", "validation_error")
 
@@ -291,7 +291,7 @@ def test_public_rows_load() -> None:
 
 
 async def test_verdicts_agree_with_the_reference() -> None:
-    async with shared_pool():  # keeps the children of all lines warm
+    async with shared_pool():  # keeps the child processes for all lines
         assert await disagreements(NAME) == []
 
 
