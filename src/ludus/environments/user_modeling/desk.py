@@ -1,7 +1,7 @@
-"""What every desk has: a database of its own, tools that read and change it, and a way to hand a customer over.
+"""The base of all desks: a database for each rollout, tools that read and change it, and a transfer to a human.
 
-A desk is copied from a template in memory, which takes a fraction of a millisecond. Its tables hold some dozens of
-rows and every statement is fixed, with the model's words as parameters, so that no call can keep the loop busy.
+The database is copied from a template in memory, which takes a fraction of a millisecond. Its tables have some dozens
+of rows and every SQL statement is fixed, with the model's text as parameters, so that no call blocks the event loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ludus import Resources, tool
 
 Record = dict[str, Any]
 
-#: How often each record stands in each table.
+#: For each table, how often each record occurs.
 State = dict[str, Counter[tuple[Any, ...]]]
 
 NAMES = (
@@ -27,11 +27,11 @@ NAMES = (
 
 
 class Refused(Exception):
-    """Something that cannot be done, told to whoever asked for it."""
+    """A tool call that the desk refuses. The caller reads the message."""
 
 
 class Desk(Resources):
-    """Base of the desks. `belongings` is what the user has at hand for tools of their own."""
+    """Base of the desks. `belongings` is what the user's tools find."""
 
     schema: ClassVar[str] = ""
     policy: ClassVar[str] = ""
@@ -39,7 +39,7 @@ class Desk(Resources):
     def __init__(self, template: sqlite3.Connection, belongings: Mapping[str, str] | None = None) -> None:
         super().__init__()
         self.belongings = belongings or {}
-        self.known: str | None = None  # whose identity was established
+        self.known: str | None = None  # the identified customer
         self.db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         template.backup(self.db)
         self.db.row_factory = sqlite3.Row
@@ -82,47 +82,47 @@ class Desk(Resources):
         """Every record that a query finds."""
         return [dict(row) for row in self.db.execute(query, values)]
 
-    def one(self, what: str, query: str, *values: Any) -> Record:
-        """The record that a query finds, or a refusal that says what is missing."""
+    def one(self, name: str, query: str, *values: Any) -> Record:
+        """The record that a query finds. Raises `Refused` with the name if there is none."""
         found = self.db.execute(query, values).fetchone()
         if found is None:
-            raise Refused(f"there is no {what}")
+            raise Refused(f"there is no {name}")
         return dict(found)
 
     def do(self, statement: str, *values: Any) -> None:
-        """Change something."""
+        """Run a statement that changes the database."""
         self.db.execute(statement, values)
 
-    def whoever_is_known(self) -> str:
-        """Whose identity was established; nothing is told or changed before."""
+    def identified(self) -> str:
+        """The identified customer. Raises `Refused` before the customer is identified."""
         if self.known is None:
             raise Refused("first find out who the customer is")
         return self.known
 
     def state(self) -> State:
-        """Everything in the database, by table, in whatever order it got there; and whose identity was established."""
+        """The records of every table, without their order, and the identified customer."""
         tables = [name for (name,) in self.db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         state = {name: Counter(map(tuple, self.db.execute(f"SELECT * FROM {name}"))) for name in tables}
         return state | ({"identity": Counter([(self.known,)])} if self.known is not None else {})
 
 
 def today_of(world: int) -> date:
-    """The day on which everything in a world happens."""
+    """Today's date in a world."""
     return date(2025, 1, 7) + timedelta(days=world % 300)
 
 
 def money(cents: int) -> str:
-    """An amount as it is written."""
+    """An amount in cents, written with two decimals."""
     return f"{cents // 100}.{cents % 100:02}"
 
 
 def cents(amount: float) -> int:
-    """An amount as it is stored."""
+    """An amount in cents, as the database stores it."""
     if not 0 <= amount < 1e9:
         raise Refused(f"{amount:g} is no amount")
     return round(amount * 100)
 
 
 def odd_price(rng: random.Random, low: int, high: int) -> int:
-    """A price in cents that nobody guesses."""
+    """A price in cents that is hard to guess."""
     return rng.randrange(low, high) * 100 + rng.randrange(11, 99)

@@ -1,4 +1,4 @@
-"""Scenarios without end: the same seed gives the same rows."""
+"""An endless stream of scenarios: the same seed gives the same rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ludus.environments.user_modeling.library import Library
 from ludus.environments.user_modeling.retail import Retail
 from ludus.environments.user_modeling.travel import Travel
 
-#: How many worlds each desk has. Scenarios share them, and a process makes each of them once.
+#: How many worlds each desk has. Scenarios share the worlds.
 WORLDS = 100
 
 DESKS: dict[str, type[Desk]] = {"retail": Retail, "travel": Travel, "library": Library}
@@ -22,7 +22,7 @@ KINDS = {"retail": retail_scenarios.KINDS, "travel": travel_scenarios.KINDS, "li
 
 
 def stream(seed: int, domains: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Rows for ever: the domains in turn, and in each of them its kinds of scenario in turn."""
+    """Endless rows: the domains in turn, and for each domain its kinds of scenario in turn."""
     chosen = domains or list(DESKS)
     if unknown := set(chosen) - set(DESKS):
         raise UserError(f"there is no domain {min(unknown)}", f"Known: {', '.join(DESKS)}")
@@ -34,7 +34,7 @@ def stream(seed: int, domains: list[str] | None = None) -> Iterator[dict[str, An
 
 def _row(seed: str, number: int, domain: str, write: Any) -> dict[str, Any]:
     rng = random.Random(seed)
-    while True:  # a world may lack the case that is wanted
+    while True:  # a world may lack a record for this scenario
         world = rng.randrange(WORLDS)
         desk = DESKS[domain](DESKS[domain].template(world))
         scenario = write(rng, desk, today_of(world))

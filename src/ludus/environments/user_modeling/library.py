@@ -1,4 +1,4 @@
-"""The library: loans that can be renewed, titles that can be reserved, fines that can be waived once a book is back."""
+"""The library: members renew loans, reserve titles, and ask to waive fines once a book is back."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ class Library(Desk):
         query = (
             "SELECT barcode, title_id, title, due_on, renewals FROM loans JOIN titles USING (title_id) WHERE card = ?"
         )
-        return self.all(query, self.whoever_is_known())
+        return self.all(query, self.identified())
 
     @tool
     async def list_fines(self) -> list[Record]:
         """List the member's fines, and whether the books they are for are back."""
         query = """SELECT fine_id, barcode, amount, status, barcode IN (SELECT barcode FROM returned) AS book_is_back
             FROM fines WHERE card = ?"""
-        found = self.all(query, self.whoever_is_known())
+        found = self.all(query, self.identified())
         return [{**f, "amount": money(f["amount"]), "book_is_back": bool(f["book_is_back"])} for f in found]
 
     @tool
@@ -108,7 +108,7 @@ class Library(Desk):
     async def renew_loan(self, barcode: str) -> Record:
         """Renew a loan for 21 days from the day it is due."""
         query = "SELECT due_on FROM loans WHERE barcode = ? AND card = ?"
-        loan = self.one(f"loan {barcode} of this member", query, barcode, self.whoever_is_known())
+        loan = self.one(f"loan {barcode} of this member", query, barcode, self.identified())
         due = renewed(loan["due_on"])
         self.do("UPDATE loans SET due_on = ?, renewals = renewals + 1 WHERE barcode = ?", due, barcode)
         return {"due_on": due}
@@ -116,7 +116,7 @@ class Library(Desk):
     @tool
     async def reserve_title(self, title_id: str, branch: Branch) -> Record:
         """Reserve a title for the member, to be collected at a branch."""
-        card = self.whoever_is_known()
+        card = self.identified()
         self.one(f"title {title_id}", "SELECT * FROM titles WHERE title_id = ?", title_id)
         self.do("INSERT INTO reservations VALUES (?, ?, ?)", title_id, card, branch)
         return {"reserved": True}
@@ -125,7 +125,7 @@ class Library(Desk):
     async def waive_fine(self, fine_id: str) -> Record:
         """Waive a fine."""
         query = "SELECT * FROM fines WHERE fine_id = ? AND card = ? AND status = 'open'"
-        fine = self.one(f"open fine {fine_id} of this member", query, fine_id, self.whoever_is_known())
+        fine = self.one(f"open fine {fine_id} of this member", query, fine_id, self.identified())
         self.do("UPDATE fines SET status = 'waived' WHERE fine_id = ?", fine_id)
         return {"waived": money(fine["amount"])}
 
@@ -147,5 +147,5 @@ class Library(Desk):
 
 
 def renewed(due_on: str) -> str:
-    """The day on which a loan is due after it was renewed."""
+    """The due date of a loan after a renewal."""
     return (date.fromisoformat(due_on) + timedelta(days=RENEWAL_DAYS)).isoformat()

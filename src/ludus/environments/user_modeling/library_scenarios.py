@@ -1,4 +1,4 @@
-"""What members of the library want."""
+"""The scenarios of the library."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def renew(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
     loan = pick(rng, desk, f"{_LOANS} WHERE renewals < ? AND NOT {_RESERVED}", MOST_RENEWALS)
     if loan is None:
         return None
-    actions = [_known(loan), call("renew_loan", barcode=loan["barcode"])]
+    actions = [_identify(loan), call("renew_loan", barcode=loan["barcode"])]
     return Scenario(_renewing(loan), _facts(loan), actions, [day(renewed(loan["due_on"]))], **_in_hand(loan))
 
 
 def not_renewed(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
-    """A loan stays as it is, because others wait for the book or it was renewed often enough."""
+    """A loan cannot be renewed, because another member reserved the title or the loan was renewed twice."""
     loan = pick(rng, desk, f"{_LOANS} WHERE renewals >= ? OR {_RESERVED}", MOST_RENEWALS)
     if loan is None:
         return None
-    return Scenario(_renewing(loan), _facts(loan), [_known(loan)], [day(loan["due_on"])], **_in_hand(loan))
+    return Scenario(_renewing(loan), _facts(loan), [_identify(loan)], [day(loan["due_on"])], **_in_hand(loan))
 
 
 def reserve(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
@@ -43,7 +43,7 @@ def reserve(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
         return None
     branch = rng.choice(_BRANCHES)
     facts = {**_facts(member), "branch for collecting": branch}
-    actions = [_known(member), call("reserve_title", title_id=title["title_id"], branch=branch)]
+    actions = [_identify(member), call("reserve_title", title_id=title["title_id"], branch=branch)]
     return Scenario([f"I would like to reserve {title['title']}."], facts, actions)
 
 
@@ -53,7 +53,7 @@ def young_reader(rng: random.Random, desk: Desk, today: date) -> Scenario | None
     title = pick(rng, desk, "SELECT title FROM titles WHERE readers = 'adult'")
     if loan is None or title is None:
         return None
-    actions = [_known(loan), call("renew_loan", barcode=loan["barcode"])]
+    actions = [_identify(loan), call("renew_loan", barcode=loan["barcode"])]
     goal = [f"Please reserve {title['title']} for me, at Riverside.", *_renewing(loan)]
     return Scenario(goal, _facts(loan), actions, [day(renewed(loan["due_on"]))], **_in_hand(loan))
 
@@ -63,7 +63,7 @@ def small_fine(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
     fine = pick(rng, desk, f"{_FINES} WHERE amount < ?", WAIVED_BELOW)
     if fine is None:
         return None
-    actions = [_known(fine), by_user("return_book"), call("waive_fine", fine_id=fine["fine_id"])]
+    actions = [_identify(fine), by_user("return_book"), call("waive_fine", fine_id=fine["fine_id"])]
     return Scenario(_waiving(fine), _facts(fine), actions, [amount(fine["amount"])], **_in_hand(fine))
 
 
@@ -72,11 +72,11 @@ def large_fine(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
     fine = pick(rng, desk, f"{_FINES} WHERE amount >= ?", WAIVED_BELOW)
     if fine is None:
         return None
-    return Scenario(_waiving(fine), _facts(fine), [_known(fine)], [amount(fine["amount"])])
+    return Scenario(_waiving(fine), _facts(fine), [_identify(fine)], [amount(fine["amount"])])
 
 
 def lost(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
-    """A lost book is for somebody else."""
+    """A lost book: the member is transferred to a human."""
     loan = pick(rng, desk, _LOANS)
     if loan is None:
         return None
@@ -110,5 +110,5 @@ def _facts(member: Record) -> dict[str, str]:
     return {"card number": member["card"], "year of birth": str(member["birth_year"])}
 
 
-def _known(member: Record) -> dict[str, Any]:
+def _identify(member: Record) -> dict[str, Any]:
     return call("find_member", card_number=member["card"], birth_year=member["birth_year"])

@@ -1,4 +1,4 @@
-"""How qualification works at the desks: what the row says is right, done and told, with the user that follows rules."""
+"""How qualification works at the desks: takes the row's actions and tells the results, with the rule-based user."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _CHANGES = ("cancel", "return", "exchange", "change", "request", "renew", "reser
 
 
 def oracle(task: Any) -> list[Any]:
-    """Do what is right, ask the user for their part in it, and tell the result."""
-    return [*_done(task.actions), _told(task)]
+    """Take the right actions, ask the user for theirs, and tell the result."""
+    return [*_actions(task.actions), _message(task)]
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The same after questions, looks and mistakes."""
+    """The same after questions, lookups and mistakes."""
     question = "May I ask for your email address, postcode, surname, booking reference, card number and year of birth?"
     looks = [{"call": name} for name in ("list_orders", "list_loans", "list_fines", "find_sailings")]
     scripts = {
@@ -27,34 +27,38 @@ def preserving(task: Any) -> dict[str, Any]:
         ],
     }
     if task.communicate:
-        scripts["other_words"] = [*_done(task.actions), _told(task, -1)]
-        scripts["told_first"] = [*_done(task.actions), f"Let me see: {_values(task)}.", _told(task, said=False)]
+        scripts["other_words"] = [*_actions(task.actions), _message(task, -1)]
+        scripts["told_first"] = [*_actions(task.actions), f"Let me see: {_values(task)}.", _message(task, said=False)]
     return scripts
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """Half of it, too much of it, and words instead of it."""
+    """Missing actions, extra actions, and words instead of actions."""
     scripts = {
-        "too_much": [*_done(task.actions), {"call": "transfer_to_human", "arguments": {"topic": "other"}}, _told(task)],
+        "too_much": [
+            *_actions(task.actions),
+            {"call": "transfer_to_human", "arguments": {"topic": "other"}},
+            _message(task),
+        ],
         "never_ends": lambda request: "Which of them do you mean, and since when?",
-        "not_answered": [*_done(task.actions), {"items": []}],
+        "not_answered": [*_actions(task.actions), {"items": []}],
     }
     changes = [action for action in task.actions if action.name.startswith(_CHANGES)]
     if changes:
-        scripts["only_words"] = _told(task)
+        scripts["only_words"] = _message(task)
         last = max(task.actions.index(action) for action in changes)
-        scripts["last_step_missing"] = [*_done(task.actions[:last]), _told(task)]
+        scripts["last_step_missing"] = [*_actions(task.actions[:last]), _message(task)]
     if len(task.actions) > 1:
-        scripts["wrong_customer"] = [*_done(task.actions[1:]), _told(task)]
+        scripts["wrong_customer"] = [*_actions(task.actions[1:]), _message(task)]
     if task.communicate:
-        scripts["not_told"] = [*_done(task.actions), "It is done."]
-        scripts["wrong_amount"] = [*_done(task.actions), f"It is 1{_values(task)}1."]
-        scripts["guesses"] = [*_done(task.actions), _guesses(task)]
-        scripts["told_in_a_call"] = [*_done(task.actions), _noise(task), "It is done."]
+        scripts["not_told"] = [*_actions(task.actions), "It is done."]
+        scripts["wrong_amount"] = [*_actions(task.actions), f"It is 1{_values(task)}1."]
+        scripts["guesses"] = [*_actions(task.actions), _guesses(task)]
+        scripts["told_in_a_call"] = [*_actions(task.actions), _noise(task), "It is done."]
     return scripts
 
 
-def _done(actions: list[Any]) -> list[Any]:
+def _actions(actions: list[Any]) -> list[Any]:
     return [
         f"Please {action.name.replace('_', ' ')}."
         if action.by == "user"
@@ -63,7 +67,7 @@ def _done(actions: list[Any]) -> list[Any]:
     ]
 
 
-def _told(task: Any, spelling: int = 0, *, said: bool = True) -> str:
+def _message(task: Any, spelling: int = 0, *, said: bool = True) -> str:
     end = "You are being transferred." if any(each.name == "transfer_to_human" for each in task.actions) else "Goodbye."
     return f"That is settled: {_values(task, spelling)}. {end}" if said and task.communicate else f"Settled. {end}"
 
@@ -73,7 +77,7 @@ def _values(task: Any, spelling: int = 0) -> str:
 
 
 def _guesses(task: Any) -> str:
-    """What must be said among many things like it."""
+    """The right values in a list of many dates and amounts."""
     days = [f"2025-{month:02}-{day:02}" for month in range(1, 13) for day in range(1, 32)]
     return ", ".join([_values(task), *days, *(f"{number}.{number % 90 + 10}" for number in range(100))])
 

@@ -1,8 +1,8 @@
-"""A service desk with a written policy, and a simulated user who wants something from it.
+"""A service desk with a written policy, and a simulated user with requests.
 
-The policy model talks with the user and works on a database that belongs to its rollout alone. In the end the database
-must hold what it would hold after the right actions, the user must have heard what the policy says they must hear, and
-must have been the one to end the conversation.
+The policy model talks with the user and changes a database of its own rollout. In the end the database must equal the
+database after the right actions, the model must have told the user everything that the policy requires, and the user
+must have ended the conversation.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ludus.environments.user_modeling.desk import Desk, State
 from ludus.environments.user_modeling.generate import DESKS
 from ludus.response import is_message, texts_of
 
-#: How many worlds a process keeps at hand, at some 50 KB each.
+#: How many worlds a process caches, at some 50 KB each.
 WORLDS_KEPT = 300
 
-#: How many different dates or amounts somebody may name who knows which one is right.
+#: Naming more different dates or amounts than this counts as guessing.
 MOST_DATES, MOST_AMOUNTS = 8, 40
 
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
@@ -38,7 +38,7 @@ _AMOUNT = re.compile(r"\d{1,9}\.\d{1,2}")
 
 
 class Person(BaseModel):
-    """The user of a row. `belongings` is what their own tools find."""
+    """The user of a row. `belongings` is what the user's tools find."""
 
     persona: str = ""
     goal: str
@@ -50,7 +50,7 @@ class Person(BaseModel):
 
 
 class Action(BaseModel):
-    """One thing that had to be done, by the policy or by the user."""
+    """One right action, by the policy model or by the user."""
 
     name: str
     arguments: dict[str, Any] = {}
@@ -58,29 +58,29 @@ class Action(BaseModel):
 
 
 class Worlds:
-    """Templates of databases, made when they are first asked for."""
+    """A cache of database templates, made on first use."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, int], sqlite3.Connection] = OrderedDict()
+        self._templates: OrderedDict[tuple[str, int], sqlite3.Connection] = OrderedDict()
 
     def desk(self, domain: str, world: int, belongings: dict[str, str]) -> Desk:
-        """A desk with a copy of its world."""
+        """A desk with a copy of its world's database."""
         key = domain, world
-        if key not in self._known:
-            self._known[key] = DESKS[domain].template(world)
-        self._known.move_to_end(key)
-        if len(self._known) > WORLDS_KEPT:
-            self._known.popitem(last=False)[1].close()
-        return DESKS[domain](self._known[key], belongings)
+        if key not in self._templates:
+            self._templates[key] = DESKS[domain].template(world)
+        self._templates.move_to_end(key)
+        if len(self._templates) > WORLDS_KEPT:
+            self._templates.popitem(last=False)[1].close()
+        return DESKS[domain](self._templates[key], belongings)
 
     def close(self) -> None:
-        """Forget all of them."""
-        for template in self._known.values():
+        """Close all templates."""
+        for template in self._templates.values():
             template.close()
 
 
 class ServiceDesk(Resources):
-    """The desk of the row's domain, behind one door."""
+    """Forwards tools and calls to the desk of the row's domain."""
 
     class Task(ludus.Task):
         domain: Literal["retail", "travel", "library"]
@@ -110,7 +110,7 @@ class ServiceDesk(Resources):
         return await self.desk.call(name, arguments)
 
     def user(self, task: Task) -> UserRole:
-        """Who is at the desk."""
+        """The role that the simulated user plays."""
         user = task.user
         return UserRole(
             persona=user.persona,
@@ -143,7 +143,7 @@ class ServiceDesk(Resources):
             await self.desk.close()
 
     def fork(self) -> Self:
-        """The same conversation at a desk of its own."""
+        """The same conversation with a copy of the desk."""
         twin = type(self)(self.config, self.shared)
         twin.seed, twin.desk = self.seed, self.desk.fork() if self.desk is not None else None
         return twin
@@ -154,8 +154,8 @@ class ServiceDesk(Resources):
         users = {tool.name: tool.tool for tool in user_tools(desk)}
         try:
             for action in task.actions:
-                known = users if action.by == "user" else desk.toolbox
-                await known[action.name].function(desk, **action.arguments)
+                tools = users if action.by == "user" else desk.toolbox
+                await tools[action.name].function(desk, **action.arguments)
             return desk.state()
         except Exception as error:
             raise Failure("bad_row", f"the right actions cannot be taken: {type(error).__name__}: {error}") from error
@@ -164,7 +164,7 @@ class ServiceDesk(Resources):
 
 
 def _was_said(spellings: list[str], said: str) -> bool:
-    """Whether one of the spellings was said, not as part of a longer number, and not as one guess of many."""
+    """Whether one of the spellings was said, outside of longer numbers, and not among too many guesses."""
     kind, most = (_DATE, MOST_DATES) if _DATE.fullmatch(spellings[0]) else (_AMOUNT, MOST_AMOUNTS)
     if len(set(kind.findall(said))) > most:
         return False

@@ -1,4 +1,4 @@
-"""The shop: orders that can be cancelled, changed or sent back, by rules that depend on dates and membership."""
+"""The shop: customers cancel, change or return orders, by rules that depend on dates and membership."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Retail(Desk):
     async def list_orders(self) -> list[Record]:
         """List the customer's orders."""
         query = "SELECT order_id, status, delivered_on FROM orders WHERE customer_id = ?"
-        return self.all(query, self.whoever_is_known())
+        return self.all(query, self.identified())
 
     @tool
     async def get_order(self, order_id: str) -> Record:
@@ -141,7 +141,7 @@ class Retail(Desk):
 
     def _order(self, order_id: str) -> Record:
         query = "SELECT order_id, status, delivered_on, address FROM orders WHERE order_id = ? AND customer_id = ?"
-        return self.one(f"order {order_id} of this customer", query, order_id, self.whoever_is_known())
+        return self.one(f"order {order_id} of this customer", query, order_id, self.identified())
 
     def _items(self, order_id: str) -> list[Record]:
         query = """SELECT product_id, name, colour, order_items.price, status FROM order_items JOIN products

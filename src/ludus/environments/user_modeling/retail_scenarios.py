@@ -1,4 +1,4 @@
-"""What customers of the shop want."""
+"""The scenarios of the shop."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def cancel(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
     total = sum(
         item["price"] for item in desk.all("SELECT price FROM order_items WHERE order_id = ?", order["order_id"])
     )
-    actions = [_known(order), call("cancel_order", order_id=order["order_id"])]
+    actions = [_identify(order), call("cancel_order", order_id=order["order_id"])]
     goal = [f"I would like to cancel my order with the {order['product']}."]
     return Scenario(goal, _facts(order), actions, [amount(total)])
 
 
 def send_back(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
-    """An item comes back in time; whether the label is paid depends on the membership."""
+    """An item is returned in time; whether the customer pays for the label depends on the membership."""
     item = _delivered(rng, desk, today, in_time=True)
     if item is None or item["price"] <= LABEL_FEE:
         return None
@@ -40,16 +40,16 @@ def send_back(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
     label = {"label": f"Harbour Lane, order {item['order_id']}"}
     refund = item["price"] - LABEL_FEE * fee
     unknown = "The order number. It stands on the label of the parcel."
-    return Scenario(goal, facts, [_known(item), back], [amount(refund)], belongings=label, unknown=unknown)
+    return Scenario(goal, facts, [_identify(item), back], [amount(refund)], belongings=label, unknown=unknown)
 
 
 def too_late(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
-    """An item cannot be returned any more, and the customer hears since when."""
+    """An item can no longer be returned, and the customer must hear the last possible day."""
     item = _delivered(rng, desk, today, in_time=False)
     if item is None:
         return None
     goal = [f"I want to return the {item['colour']} {item['product']} that I bought from you."]
-    return Scenario(goal, _facts(item), [_known(item)], [day(_last_day(item).isoformat())])
+    return Scenario(goal, _facts(item), [_identify(item)], [day(_last_day(item).isoformat())])
 
 
 def other_colour(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
@@ -65,7 +65,7 @@ def other_colour(rng: random.Random, desk: Desk, today: date) -> Scenario | None
     goal = [
         f"Can I have the {item['product']} in my order in {new['colour']} and not in {item['colour']}, if you have it?"
     ]
-    actions = [_known(item), call("exchange_item", order_id=item["order_id"], **names)]
+    actions = [_identify(item), call("exchange_item", order_id=item["order_id"], **names)]
     return Scenario(goal, _facts(item), actions, [amount(abs(new["price"] - item["price"]))])
 
 
@@ -85,12 +85,12 @@ def two_orders(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
     ]
     moved = call("change_address", order_id=first["order_id"], address=address)
     facts = {key: value for key, value in _facts(first).items() if key != "order number"}
-    actions = [_known(first), moved, call("cancel_order", order_id=second["order_id"])]
+    actions = [_identify(first), moved, call("cancel_order", order_id=second["order_id"])]
     return Scenario(goal, facts, actions, [amount(total)])
 
 
 def damaged(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
-    """Damage is for somebody else."""
+    """A damaged item: the customer is transferred to a human."""
     item = pick(rng, desk, f"{_ITEMS} WHERE orders.status = 'delivered'")
     if item is None:
         return None
@@ -112,7 +112,7 @@ def _facts(row: Record) -> dict[str, str]:
     return {"email address": row["email"], "postcode": row["postcode"], "order number": row["order_id"]}
 
 
-def _known(row: Record) -> dict[str, Any]:
+def _identify(row: Record) -> dict[str, Any]:
     return call("find_customer", email=row["email"], postcode=row["postcode"])
 
 

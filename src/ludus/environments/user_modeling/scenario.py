@@ -1,4 +1,4 @@
-"""What a scenario consists of: the user's part, what a desk that follows its policy does, and what it has to say."""
+"""A scenario: the user's role, the actions that the policy requires, and what the model has to say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PERSONAS = (
 
 @dataclass
 class Scenario:
-    """One conversation to be had. `communicate` lists what must be said, each as any of several spellings."""
+    """One conversation. `communicate` lists what the model must say, each with its accepted spellings."""
 
     goal: list[str]
     facts: dict[str, str]
@@ -31,7 +31,7 @@ class Scenario:
     unknown: str = ""
 
     def fields(self, rng: random.Random) -> dict[str, Any]:
-        """The fields of a row that hold it."""
+        """The scenario as fields of a row."""
         user = {
             "persona": rng.choice(PERSONAS),
             "goal": "\n".join(self.goal),
@@ -44,12 +44,12 @@ class Scenario:
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
-    """Something that the policy does."""
+    """An action of the policy model."""
     return {"name": name, "arguments": arguments}
 
 
 def by_user(name: str) -> dict[str, Any]:
-    """Something that only the user can do."""
+    """An action that only the user can take."""
     return {"name": name, "arguments": {}, "by": "user"}
 
 
@@ -71,6 +71,6 @@ def day(written: str) -> list[str]:
 
 
 def pick(rng: random.Random, desk: Desk, query: str, *values: Any) -> dict[str, Any] | None:
-    """One of the records that a query finds; None where the world has no such case."""
+    """One of the records that a query finds; None if there is none."""
     found = desk.all(query, *values)
     return rng.choice(found) if found else None

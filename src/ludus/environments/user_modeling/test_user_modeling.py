@@ -1,4 +1,4 @@
-"""The service desks: what is done, what is said, who ends it, and that nobody gets past the rules of the desk."""
+"""The service desks: rewards for actions, for what was said and for the ending, and defence against hostile calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import ludus
 from ludus import Environment, Failure, Outcome, Request, Rollout, ScriptedModel, UserError, Verdict
 from ludus.agents.user import user_tools
-from ludus.environments.user_modeling import qualify as right
+from ludus.environments.user_modeling import qualify
 from ludus.environments.user_modeling.desk import Desk, today_of
 from ludus.environments.user_modeling.generate import DESKS, KINDS, stream
 from ludus.environments.user_modeling.resources import ServiceDesk, Worlds
@@ -30,7 +30,7 @@ from ludus.testing import judge
 NAME = "user_modeling"
 EXAMPLES = Path(__file__).with_name("data") / "example.jsonl"
 ROWS = [json.loads(line) for line in EXAMPLES.read_text().splitlines()]
-SOLVED = {row["id"].split("-")[1]: row for row in ROWS}
+BY_KIND = {row["id"].split("-")[1]: row for row in ROWS}
 
 
 def play(row: dict[str, Any], script: Any, **options: Any) -> Rollout:
@@ -40,7 +40,7 @@ def play(row: dict[str, Any], script: Any, **options: Any) -> Rollout:
 
 
 async def one(row: dict[str, Any], model: ScriptedModel, settings: dict[str, Any] | None = None) -> Rollout:
-    """One rollout without all that a collection does around it."""
+    """One rollout without a collection."""
     environment = Environment.load(NAME)
     environment.configure(settings or {})
     async with environment.share() as shared, environment.agent.share() as agent:
@@ -54,7 +54,7 @@ def task_of(row: dict[str, Any]) -> Any:
 
 
 def oracle(row: dict[str, Any]) -> list[Any]:
-    return right.oracle(task_of(row))
+    return qualify.oracle(task_of(row))
 
 
 def verdict(rollout: Rollout) -> Verdict:
@@ -64,20 +64,20 @@ def verdict(rollout: Rollout) -> Verdict:
 
 @pytest.fixture
 def desk() -> Any:
-    """A function that opens a desk of a row."""
+    """A function that opens the desk of a row."""
     worlds = Worlds()
     yield lambda row: worlds.desk(row["domain"], row["world"], row["user"]["belongings"])
     worlds.close()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
-def test_what_the_policy_asks_for_earns_everything(row: dict[str, Any]) -> None:
+def test_following_the_policy_earns_the_reward(row: dict[str, Any]) -> None:
     rollout = play(row, oracle(row))
     assert (rollout.reward, rollout.outcome) == (1.0, Outcome.COMPLETED)
     assert verdict(rollout).components == {"state": 1.0, "communication": 1.0, "ended_by_user": 1.0}
 
 
-def test_every_scenario_that_is_generated_can_be_solved_and_pays_nothing_to_those_who_do_nothing() -> None:
+def test_every_generated_scenario_can_be_solved_and_earns_nothing_without_actions() -> None:
     rows = {row["id"]: row for row in itertools.islice(stream(7), 3 * max(map(len, KINDS.values())))}
     scripts = {name: oracle(row) for name, row in rows.items()}
     for index, row in enumerate(rows.values()):
@@ -94,12 +94,12 @@ def test_every_scenario_that_is_generated_can_be_solved_and_pays_nothing_to_thos
     assert [rollout.reward for rollout in idle.rollouts] == [0.0] * len(rows)
 
 
-def test_the_examples_are_what_the_generator_makes() -> None:
+def test_the_example_rows_are_the_beginning_of_the_stream() -> None:
     assert list(itertools.islice(stream(1), len(ROWS))) == ROWS
     assert {row["domain"] for row in ROWS} == set(DESKS)
 
 
-def test_rows_follow_from_the_seed() -> None:
+def test_the_same_seed_gives_the_same_rows() -> None:
     first, again, other = (list(itertools.islice(stream(seed), 6)) for seed in (3, 3, 4))
     assert first == again
     assert all(one != two for one, two in zip(first, other, strict=True))
@@ -108,14 +108,14 @@ def test_rows_follow_from_the_seed() -> None:
         next(stream(3, ["bakery"]))
 
 
-def test_the_generated_dataset_is_collected_by_name() -> None:
+def test_the_generated_dataset_can_be_collected_by_name() -> None:
     options: dict[str, Any] = {"dataset": "generated", "limit": 4, "settings": {"data.domains": ["travel"]}}
     result = ludus.collect(NAME, model=ScriptedModel(["Goodbye."]), **options)
     assert result.metrics["counts"]["completed"] == 4
 
 
-def test_half_of_it_is_nothing() -> None:
-    row = SOLVED["cancel"]
+def test_only_acting_or_only_telling_earns_nothing() -> None:
+    row = BY_KIND["cancel"]
     find, cancel, told = oracle(row)
     assert verdict(play(row, [find, told])).components == {"state": 0.0, "communication": 1.0, "ended_by_user": 1.0}
     unsaid = play(row, [find, cancel, "It is cancelled."])
@@ -124,22 +124,22 @@ def test_half_of_it_is_nothing() -> None:
     assert verdict(play(row, [find, told])).values["differing_tables"] == ["orders", "refunds"]
 
 
-def test_too_much_of_it_is_nothing() -> None:
-    row = SOLVED["too_late"]
+def test_an_extra_action_earns_nothing() -> None:
+    row = BY_KIND["too_late"]
     assert play(row, oracle(row)).reward == 1.0
     more = {"call": "transfer_to_human", "arguments": {"topic": "returns"}}
     assert play(row, [*oracle(row)[:-1], more, oracle(row)[-1]]).reward == 0.0
 
 
-def test_a_fee_that_the_policy_does_not_ask_for_is_wrong() -> None:
-    row = SOLVED["send_back"]
+def test_a_wrong_fee_makes_the_state_differ() -> None:
+    row = BY_KIND["send_back"]
     find, back, told = oracle(row)
     back["arguments"]["label_fee"] = not back["arguments"]["label_fee"]
     assert verdict(play(row, [find, back, told])).components["state"] == 0.0
 
 
-def test_nobody_but_the_user_can_approve_a_payment(desk: Any) -> None:
-    row = SOLVED["moved"]
+def test_only_the_user_can_approve_a_payment(desk: Any) -> None:
+    row = BY_KIND["moved"]
     find, request, ask, change, told = oracle(row)
     assert ask == "Please approve payment."
     approve = {"call": "approve_payment"}
@@ -153,8 +153,8 @@ def test_nobody_but_the_user_can_approve_a_payment(desk: Any) -> None:
     assert [entry.name for entry in user_tools(desk(row))] == ["approve_payment"]
 
 
-def test_what_the_user_does_is_done_again_when_a_rollout_is_scored_again(tmp_path: Path) -> None:
-    row = SOLVED["moved"]
+def test_rescoring_repeats_the_calls_of_the_user(tmp_path: Path) -> None:
+    row = BY_KIND["moved"]
     assert play(row, oracle(row), output=tmp_path / "run").reward == 1.0
     assert rescore(tmp_path / "run", NAME).counts == {"unchanged": 1}
     stored = json.loads((tmp_path / "run" / "rollouts.jsonl").read_text())
@@ -164,7 +164,7 @@ def test_what_the_user_does_is_done_again_when_a_rollout_is_scored_again(tmp_pat
 
 
 def test_a_conversation_that_the_user_did_not_end_earns_nothing() -> None:
-    row = SOLVED["cancel"]
+    row = BY_KIND["cancel"]
     rollout = play(row, oracle(row)[:-1], settings={"agent.max_steps": 2})
     assert (rollout.stop_reason, verdict(rollout).components["ended_by_user"]) == ("max_steps", 0.0)
     rollout = play(row, [*oracle(row)[:-1], {"items": []}])
@@ -173,8 +173,8 @@ def test_a_conversation_that_the_user_did_not_end_earns_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["too_late", "not_renewed"])
 @pytest.mark.parametrize("way", range(10))
-def test_a_date_may_be_written_in_any_way(name: str, way: int) -> None:
-    row = SOLVED[name]
+def test_a_date_may_be_written_in_any_accepted_spelling(name: str, way: int) -> None:
+    row = BY_KIND[name]
     *done, _ = oracle(row)
     assert play(row, [*done, f"The last day is the {row['communicate'][0][way]}, sorry."]).reward == 1.0
 
@@ -191,15 +191,15 @@ def test_a_date_may_be_written_in_any_way(name: str, way: int) -> None:
         ("You get something.", False),
     ],
 )
-def test_an_amount_counts_where_it_is_no_part_of_another(said: str, counts: bool) -> None:
-    row = SOLVED["cancel"]
+def test_an_amount_inside_a_longer_number_does_not_count_as_said(said: str, counts: bool) -> None:
+    row = BY_KIND["cancel"]
     *done, _ = oracle(row)
     text = said.replace("{amount}", row["communicate"][0][0])
     assert play(row, [*done, text]).reward == float(counts)
 
 
-def test_naming_everything_is_not_telling() -> None:
-    row = SOLVED["not_renewed"]
+def test_a_list_of_guesses_does_not_count_as_said() -> None:
+    row = BY_KIND["not_renewed"]
     *done, _ = oracle(row)
     today = today_of(row["world"])
     days = [today.fromordinal(today.toordinal() + shift).isoformat() for shift in range(-14, 16)]
@@ -207,22 +207,22 @@ def test_naming_everything_is_not_telling() -> None:
     assert play(row, [*done, ", ".join(days)]).reward == 0.0
 
 
-def test_what_was_said_in_reasoning_or_in_a_call_was_not_told() -> None:
-    row = SOLVED["cancel"]
+def test_text_in_reasoning_or_in_a_call_does_not_count_as_said() -> None:
+    row = BY_KIND["cancel"]
     *done, _ = oracle(row)
     amount = row["communicate"][0][0]
     hidden = {"reasoning": amount, "call": "find_colours", "arguments": {"product_name": amount}}
     assert play(row, [*done, hidden, "Goodbye."]).reward == 0.0
 
 
-async def test_rows_whose_right_actions_cannot_be_taken_have_no_reward() -> None:
+async def test_a_row_whose_right_actions_cannot_be_taken_is_a_bad_row() -> None:
     for actions in ([{"name": "no_such_tool"}], [{"name": "cancel_order", "arguments": {"order_id": "H1"}}]):
         found = await judge(NAME, {**ROWS[0], "actions": actions}, "Goodbye.")
         assert isinstance(found, Failure)
         assert found.kind == "bad_row"
 
 
-def test_sessions_of_one_world_do_not_see_each_other(desk: Any) -> None:
+def test_sessions_of_one_world_have_separate_databases(desk: Any) -> None:
     one, other = desk(ROWS[0]), desk(ROWS[0])
     one.do("DELETE FROM orders")
     assert not one.state()["orders"]
@@ -241,8 +241,8 @@ def test_sessions_of_one_world_do_not_see_each_other(desk: Any) -> None:
         ({"order_id": "\ud800"}, "error"),
     ],
 )
-async def test_hostile_arguments_are_words_and_nothing_else(desk: Any, arguments: Any, says: str) -> None:
-    row = SOLVED["cancel"]
+async def test_hostile_arguments_change_nothing(desk: Any, arguments: Any, says: str) -> None:
+    row = BY_KIND["cancel"]
     session = desk(row)
     before = session.state()
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
@@ -255,8 +255,8 @@ async def test_hostile_arguments_are_words_and_nothing_else(desk: Any, arguments
 
 
 @pytest.mark.parametrize("amount", ["-1", "1e30", '"all"', "null"])
-async def test_only_an_amount_can_be_charged(desk: Any, amount: str) -> None:
-    row = SOLVED["moved"]
+async def test_only_a_valid_amount_can_be_charged(desk: Any, amount: str) -> None:
+    row = BY_KIND["moved"]
     session = desk(row)
     await session.call("find_booking", json.dumps(row["actions"][0]["arguments"]))
     reference = row["actions"][0]["arguments"]["booking_id"]
@@ -277,7 +277,7 @@ calls = st.sampled_from(sorted(DESKS)).flatmap(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(calls)
-async def test_without_knowing_the_customer_nothing_is_changed(played: Any) -> None:
+async def test_calls_before_the_customer_is_identified_change_nothing(played: Any) -> None:
     domain, chosen = played
     template = DESKS[domain].template(5)
     session: Desk = DESKS[domain](template)
@@ -294,8 +294,8 @@ async def test_without_knowing_the_customer_nothing_is_changed(played: Any) -> N
     template.close()
 
 
-async def test_calls_that_stand_in_a_stored_response_are_run_before_it_is_judged() -> None:
-    row = SOLVED["cancel"]
+async def test_the_calls_of_a_stored_response_are_run_before_it_is_verified() -> None:
+    row = BY_KIND["cancel"]
     items = []
     for number, action in enumerate(row["actions"]):
         items.append(function_call(action["name"], action["arguments"], call_id=str(number)))

@@ -1,4 +1,4 @@
-"""The ferry line: bookings that can be cancelled or moved, and a payment that only the customer can approve."""
+"""The ferry line: customers cancel or move bookings, and only the customer can approve a payment."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Travel(Desk):
 
     def _booking(self, booking_id: str) -> Record:
         query = "SELECT * FROM bookings WHERE booking_id = ? AND surname = ? AND status = 'booked'"
-        return self.one(f"booking {booking_id} of this customer", query, booking_id, self.whoever_is_known())
+        return self.one(f"booking {booking_id} of this customer", query, booking_id, self.identified())
 
     def _sailing(self, sailing_id: str) -> Record:
         found = self.one(f"sailing {sailing_id}", "SELECT * FROM sailings WHERE sailing_id = ?", sailing_id)
@@ -138,5 +138,5 @@ class Travel(Desk):
 
 
 def voucher(price: int) -> int:
-    """What a voucher for a cancelled booking is worth, in cents."""
+    """The value of a voucher for a cancelled booking, in cents."""
     return (price * VOUCHER_PERCENT + 50) // 100

@@ -1,4 +1,4 @@
-"""What passengers of the ferry line want."""
+"""The scenarios of the ferry line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CARD = "You pay with your card and approve payments in your banking app."
 
 
 def cancel_flex(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
-    """A flexible booking is cancelled for its money."""
+    """A flex booking is cancelled, and all of its price is refunded."""
     booking = pick(rng, desk, f"{_BOOKINGS} WHERE fare = 'flex'")
     if booking is None:
         return None
@@ -33,17 +33,17 @@ def voucher_taken(rng: random.Random, desk: Desk, today: date) -> Scenario | Non
 
 
 def voucher_refused(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
-    """A saver booking stays as it is, because the customer wants money or nothing."""
+    """A saver booking is not cancelled, because the customer declines a voucher."""
     booking = _early_saver(rng, desk, today)
     if booking is None:
         return None
     goal = ["I want to cancel my booking and get my money back. If I cannot have money, I will travel."]
     told = [amount(voucher(_price(booking)))]
-    return Scenario(goal, _facts(booking), [_known(booking)], told, refuses=["a voucher"])
+    return Scenario(goal, _facts(booking), [_identify(booking)], told, refuses=["a voucher"])
 
 
 def moved(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
-    """A booking moves to another day, which the customer pays for first where it is dearer."""
+    """A booking is moved to another day. If that costs something, the customer pays first."""
     booking = pick(rng, desk, _BOOKINGS)
     if booking is None:
         return None
@@ -60,12 +60,12 @@ def moved(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
     change = call("change_booking", booking_id=booking["booking_id"], sailing_id=new["sailing_id"])
     belongings = {"booking": booking["booking_id"]}
     told = [amount(due)] if due else []
-    actions = [_known(booking), *paying, change]
+    actions = [_identify(booking), *paying, change]
     return Scenario(goal, {**_facts(booking), "payment": _CARD}, actions, told, belongings=belongings)
 
 
 def group(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
-    """A group is for somebody else."""
+    """A large group: the customer is transferred to a human."""
     booking = pick(rng, desk, _BOOKINGS)
     if booking is None:
         return None
@@ -84,7 +84,7 @@ KINDS: tuple[Callable[[random.Random, Desk, date], Scenario | None], ...] = (
 
 def _cancelled(booking: Record, goal: str, refund: str, worth: int) -> Scenario:
     cancel = call("cancel_booking", booking_id=booking["booking_id"], refund=refund)
-    return Scenario([goal], _facts(booking), [_known(booking), cancel], [amount(worth)])
+    return Scenario([goal], _facts(booking), [_identify(booking), cancel], [amount(worth)])
 
 
 def _early_saver(rng: random.Random, desk: Desk, today: date) -> Record | None:
@@ -101,5 +101,5 @@ def _facts(booking: Record) -> dict[str, str]:
     return {"booking reference": booking["booking_id"], "surname": booking["surname"]}
 
 
-def _known(booking: Record) -> dict[str, Any]:
+def _identify(booking: Record) -> dict[str, Any]:
     return call("find_booking", booking_id=booking["booking_id"], surname=booking["surname"])
