@@ -1,1 +1,1 @@
-"""An office with mail, a calendar, web analytics, project boards and customers; graded by what its tables hold."""
+"""An office with mail, a calendar, web analytics, project boards and customers; graded by the state of its tables."""

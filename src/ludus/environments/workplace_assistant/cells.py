@@ -1,4 +1,4 @@
-"""What `reference.py` runs in a child process, in a module of its own so that the child has little to import."""
+"""The search that `reference.py` runs in a child process. It is a separate module so that the child imports little."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import re
 
 
 def search(pattern: str, rows: list[list[str]]) -> list[bool]:
-    """Which rows hold a cell that the pattern matches, whatever the letter case."""
+    """For each row, whether the pattern matches one of its cells, ignoring case."""
     compiled = re.compile(pattern, re.IGNORECASE)
     return [any(compiled.search(cell) for cell in cells) for cells in rows]

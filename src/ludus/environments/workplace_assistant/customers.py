@@ -1,4 +1,4 @@
-"""Customers, who looks after them, and how far one has got with them."""
+"""The customers, with the colleague and the status of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ludus.environments.workplace_assistant.desk import Desk, Id, Maybe, Text, p
 from ludus.environments.workplace_assistant.rules import PRODUCTS, STATUSES, choose
 from ludus.environments.workplace_assistant.tables import CUSTOMERS
 
-#: The fields as the tool lists them.
+#: The fields in the order in which the tool lists them.
 UPDATABLE = (
     "customer_name",
     "assigned_to_email",

@@ -1,4 +1,4 @@
-"""What all tools of the office have in common: the desk they are used at, and how they answer."""
+"""The base of the office's tools: their state, their argument types, and the form of their answers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ Answer = Callable[..., Awaitable[Any]]
 
 
 def _as_text(value: Any) -> Any:
-    """A number that is written where a text belongs is read as one: 30 is "30"."""
+    """A number as text: 30 is read as "30"."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-#: What a tool takes as text.
+#: A text argument; a number is accepted.
 Text = Annotated[str, BeforeValidator(_as_text)]
 
-#: The same, where leaving it out differs from an empty text.
+#: A text argument that may be missing, which differs from an empty text.
 Maybe = Annotated[Text | None, WithJsonSchema({"type": "string"})]
 
-#: What names a row. A number is accepted and names none, since ids are texts.
+#: The id of a row. A number is accepted but matches no row, since ids are texts.
 Id = Annotated[str | int | float, WithJsonSchema({"type": "string"})]
 
 
 class Desk(Resources):
-    """One session's seat in the office: its tables, and the rules it works by."""
+    """One session in the office: its tables and its rules."""
 
     shared: Tables
     office: Office
@@ -41,12 +41,12 @@ class Desk(Resources):
 
 
 def reads(function: Answer) -> Answer:
-    """Offer a tool that looks things up. What it returns is answered as `{"output": ...}`."""
+    """Decorate a tool that only reads. Its result is answered as `{"output": ...}`."""
     return tool(_answering(function))
 
 
 def writes(function: Answer) -> Answer:
-    """Offer a tool that changes the tables."""
+    """Decorate a tool that can change the tables."""
     answer = _answering(function)
     answer.writes = True  # type: ignore[attr-defined]
     return tool(answer)
@@ -58,14 +58,14 @@ def is_writing(name: str, desk: type[Desk]) -> bool:
     return entry is not None and getattr(entry.function, "writes", False)
 
 
-def page_of(what: str, rows: Sequence[Row], page: int, page_size: int) -> dict[str, Any]:
-    """One page of what a search found; a page beyond the last is the last."""
+def page_of(name: str, rows: Sequence[Row], page: int, page_size: int) -> dict[str, Any]:
+    """One page of the results of a search. A page beyond the last is the last."""
     size = max(1, page_size)
     pages = -(-len(rows) // size)
     page = min(max(1, page), pages)
     return {
-        what: rows[(page - 1) * size : page * size],
-        "pagination": {f"total_{what}": len(rows), "page": page, "page_size": size, "total_pages": pages},
+        name: rows[(page - 1) * size : page * size],
+        "pagination": {f"total_{name}": len(rows), "page": page, "page_size": size, "total_pages": pages},
     }
 
 

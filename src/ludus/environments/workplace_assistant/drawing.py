@@ -1,4 +1,4 @@
-"""What all kinds of tasks draw with: the tables and chance, rows that can be described, and actions on them."""
+"""Helpers that all kinds of tasks share: random draws from the tables, descriptions of rows, and actions on them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Action = tuple[str, dict[str, str]]
 
 TODAY = date(2023, 11, 30)
 
-#: A task takes no more actions than this; an agent has six turns.
+#: The largest number of actions of a task; an agent has six turns.
 MOST_ACTIONS = 5
 
 
 @dataclass(frozen=True)
 class Draw:
-    """The tables, and chance."""
+    """The tables and a random number generator."""
 
     tables: Tables
     rng: Random
@@ -29,7 +29,7 @@ class Draw:
         return self.rng.choice(self.tables.directory)
 
     def two_of(self, people: set[str]) -> list[str]:
-        """Two of some people."""
+        """Two different people."""
         return self.rng.sample(sorted(people), 2)
 
     def coming_day(self) -> date:
@@ -39,13 +39,13 @@ class Draw:
 
 
 def few(rows: Iterable[Row], **values: str) -> list[Row]:
-    """The rows with these values, if there are not too many of them."""
+    """The rows with these values; none if there are more than MOST_ACTIONS."""
     found = [row for row in rows if all(row[name] == value for name, value in values.items())]
     return found if len(found) <= MOST_ACTIONS else []
 
 
 def last_like(draw: Draw) -> Row:
-    """The last email of somebody about something."""
+    """The last email with the sender and subject of a random email."""
     drawn = draw.rng.choice(draw.tables.emails.rows)
     same = ("sender/recipient", "subject")
     alike = [row for row in draw.tables.emails.rows if all(row[name] == drawn[name] for name in same)]
@@ -53,22 +53,22 @@ def last_like(draw: Draw) -> Row:
 
 
 def values_of(rows: Iterable[Row], column: str) -> list[str]:
-    """The different values of a column."""
+    """The distinct values of a column, sorted."""
     return sorted({row[column] for row in rows})
 
 
 def start_of(event: Row) -> str:
-    """When an event begins, as a text that can be compared."""
+    """The start of an event, as a text that sorts by time."""
     return str(event["event_start"])
 
 
 def first_name(address: str) -> str:
-    """The first name, which nobody shares."""
+    """The first name, which is unique in the office."""
     return address.partition(".")[0].capitalize()
 
 
 def spoken_day(day: date) -> str:
-    """A day as one says it."""
+    """A day as in "November 30"."""
     return f"{day:%B} {day.day}"
 
 

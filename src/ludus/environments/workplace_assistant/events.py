@@ -1,4 +1,4 @@
-"""The calendar. It takes what it is given: neither overlaps nor working hours are checked."""
+"""The calendar. It checks neither overlaps nor working hours."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Calendar(Desk):
 
 
 def _checked(rules: Rules, field: str, value: Any) -> Any:
-    """A value as it is stored; start and duration stay as they were written."""
+    """A valid value as it is stored; start and duration are stored as they were written."""
     if field == "participant_email":
         rules.address(field, value)
         return value.lower()

@@ -1,7 +1,7 @@
-"""Kinds of tasks. Each draws something from the tables and says what to do with it, and with which actions.
+"""The kinds of tasks. Each draws rows from the tables and returns a request and the actions that fulfil it.
 
-An action names its rows by their ids; a question describes them so that nothing else fits. A draw that does not come
-out that way has no actions, and is not used.
+An action names its rows by id; the request describes them so that no other rows fit. If a draw finds no such rows, it
+has no actions and is not used.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Tasks without end for the office, each with the actions that solve it.
+"""An endless stream of tasks for the office, each with the actions that solve it.
 
     ludus collect workplace_assistant --dataset stream --limit 100 --model MODEL
 
-The same seed gives the same rows. A task says all that its actions need, and nothing else fits what it says. Run as a
-program, this writes the tables and the example rows that come with the environment:
+The same seed gives the same rows. A request names everything that its actions need, and only these actions fulfil it.
+Run as a program, this module writes the tables and the example rows that ship with the environment:
 
     python -m ludus.environments.workplace_assistant.generate FOLDER
 """
@@ -28,8 +28,8 @@ from ludus.errors import UserError, did_you_mean
 SEED = 0
 EXAMPLES = 30
 
-#: How many draws in a row may find nothing to ask about.
-PATIENCE = 1000
+#: How many draws in a row may give no task.
+MAX_MISSES = 1000
 
 SYSTEM = (
     "You are the assistant of Robin, who works at Harbourlight. Get done what Robin asks for with the tools that you"
@@ -39,9 +39,9 @@ SYSTEM = (
 
 
 def stream(seed: int, *, tables: str | None = None, category: str | None = None) -> Iterator[dict[str, Any]]:
-    """Rows of all kinds in turn, or of one category, for ever.
+    """Endless rows of all kinds in turn, or of one category.
 
-    `tables` is the folder that the environment is set to use, where that is not its own.
+    `tables` is the folder in `resources.tables`; without it, the tables are those that ship with the environment.
     """
     categories = sorted({family.category for family in FAMILIES})
     if category is not None and category not in categories:
@@ -66,8 +66,8 @@ def _rows(seed: int, tables: Tables, families: list[Family]) -> Iterator[dict[st
         family = families[number % len(families)]
         question, actions = family.ask(Draw(tables, Random(f"{seed}/{number}")))
         if not actions:
-            if number - last > PATIENCE:
-                raise UserError("there is nothing in these tables that a task could be about")
+            if number - last > MAX_MISSES:
+                raise UserError("no task can be made from these tables", "Check the folder in data.tables.")
             continue
         last = number
         yield {

@@ -1,4 +1,4 @@
-"""Our own tables, drawn from a seed. The same seed gives the same files, byte for byte."""
+"""Generates the tables that ship with the environment. The same seed gives the same files, byte for byte."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def files(seed: int) -> dict[str, str]:
 
 
 def _emails(rng: Random, people: list[str]) -> Iterable[Cells]:
-    """Mails of two months, oldest first; no two at the same time."""
+    """Mails of two months, oldest first, each at another time."""
     minutes = sorted(rng.sample(range(60 * 24 * 60), 240))
     for minute in minutes:
         sent = datetime(2023, 10, 1) + timedelta(minutes=minute, seconds=rng.randrange(60))
@@ -49,7 +49,7 @@ def _emails(rng: Random, people: list[str]) -> Iterable[Cells]:
 
 
 def _events(rng: Random, people: list[str]) -> Iterable[Cells]:
-    """Meetings on working days, earliest first; no two begin together."""
+    """Meetings on working days, earliest first, each with another start."""
     days = [date(2023, 11, 1) + timedelta(days=number) for number in range(59)]
     slots = [(day, half) for day in days if day.weekday() < 5 for half in range(18, 34)]
     for day, half in sorted(rng.sample(slots, 180)):
@@ -60,7 +60,7 @@ def _events(rng: Random, people: list[str]) -> Iterable[Cells]:
 
 
 def _tasks(rng: Random, people: list[str]) -> Iterable[Cells]:
-    """Tasks of a month, the one that is due first at the top."""
+    """Tasks of a month, by due date."""
     for due in sorted(rng.randrange(-10, 21) for _ in range(180)):
         name = f"{rng.choice(words.VERBS)} {rng.choice(words.PARTS)}"
         who = people[rng.choice(words.DEVELOPERS)]
@@ -68,7 +68,7 @@ def _tasks(rng: Random, people: list[str]) -> Iterable[Cells]:
 
 
 def _customers(rng: Random, people: list[str]) -> Iterable[Cells]:
-    """Customers with different names, the one that was spoken to last at the top."""
+    """Customers with different names, the latest contact first."""
     names = [f"{first} {last}" for first in words.CUSTOMER_FIRST for last in words.CUSTOMER_LAST]
     ago = sorted(rng.randrange(61) for _ in range(120))
     for name, days in zip(rng.sample(names, 120), ago, strict=True):
@@ -82,7 +82,7 @@ def _customers(rng: Random, people: list[str]) -> Iterable[Cells]:
 
 
 def _visits(rng: Random) -> Iterable[Cells]:
-    """Visits of three months, in no order; some visitors come again."""
+    """Visits of three months, unsorted; some visitors come several times."""
     for _ in range(400):
         day = date(2023, 9, 1) + timedelta(days=rng.randrange(91))
         visitor = f"{rng.randrange(1000, 1350)}"

@@ -1,7 +1,7 @@
-"""What a session has done to the office, compared with what should have been done.
+"""Compares the tables of two offices: a session's, and those after the right actions.
 
-The order of independent actions does not count, nor do the numbers that new rows happen to get. Letter case counts
-only where a value is one of a few. A mail that went out cannot be taken back by deleting the copy.
+The order of independent actions and the ids of new rows do not matter. Letter case matters only in columns with a few
+fixed values. Deleting the copy of a sent mail does not unsend it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ludus.environments.workplace_assistant.tables import Office, Row, Table
 
-#: The columns whose letter case counts.
+#: The columns in which letter case matters.
 EXACT = frozenset({"status", "list_name", "board"})
 
 
@@ -21,7 +21,7 @@ def differences(left: Office, right: Office) -> list[str]:
     names = [
         name
         for name in ("emails", "events", "tasks", "customers")
-        if _footprint(getattr(left, name)) != _footprint(getattr(right, name))
+        if _changes(getattr(left, name)) != _changes(getattr(right, name))
     ]
     if Counter(left.plots) != Counter(right.plots):
         names.append("plots")
@@ -31,16 +31,17 @@ def differences(left: Office, right: Office) -> list[str]:
 
 
 def changes_nothing(office: Office) -> bool:
-    """Whether an office is as it was at first."""
+    """Whether an office equals an unused office."""
     return not differences(office, Office(office.tables))
 
 
-def _footprint(table: Table) -> tuple[Any, ...]:
-    """What is different from the shared rows: what is gone, what has changed, and what is new."""
+def _changes(table: Table) -> tuple[Any, ...]:
+    """The deleted, changed and new rows."""
     before = table.sheet.by_id
-    gone = {key for key, row in table.changed.items() if row is None}
+    deleted = {key for key, row in table.changed.items() if row is None}
     now = {key: _content(row) for key, row in table.changed.items() if row is not None}
-    return gone, {key: row for key, row in now.items() if row != _content(before[key])}, _contents(table.added.values())
+    changed = {key: row for key, row in now.items() if row != _content(before[key])}
+    return deleted, changed, _contents(table.added.values())
 
 
 def _contents(rows: Iterable[Row]) -> Counter[tuple[Any, ...]]:
@@ -49,11 +50,11 @@ def _contents(rows: Iterable[Row]) -> Counter[tuple[Any, ...]]:
 
 def _content(row: Row) -> tuple[Any, ...]:
     """All cells but the id, which is the first."""
-    return tuple(_meant(name, row[name]) for name in list(row)[1:])
+    return tuple(_comparable(name, row[name]) for name in list(row)[1:])
 
 
-def _meant(name: str, value: Any) -> Any:
-    """A cell by what it says, whatever its case; a duration is a number, however it is written."""
+def _comparable(name: str, value: Any) -> Any:
+    """A cell in lower case, except in EXACT columns; a duration as a number."""
     if value is None or name in EXACT:
         return value
     if name == "duration":

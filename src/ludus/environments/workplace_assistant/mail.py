@@ -1,4 +1,4 @@
-"""Mail, and the directory of the people one can write to."""
+"""Mail, and the directory of colleagues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SENT = "Email sent successfully."
 
 
 class Directory(Desk):
-    """Who works here."""
+    """The colleagues' addresses."""
 
     @reads
     async def company_directory_find_email_address(self, name: Text = "") -> Any:

@@ -1,4 +1,4 @@
-"""The boards of the projects: tasks in lists, each assigned to somebody."""
+"""The project boards: tasks in lists, each assigned to a colleague."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BOARDS = ("Back end", "Front end", "Design")
 
 
 class Projects(Desk):
-    """Tasks. Whoever is assigned one must have had one before."""
+    """Tasks. A task can be assigned only to a colleague who already has one."""
 
     @reads
     async def project_management_get_task_information_by_id(self, task_id: Id, field: Text) -> Any:
@@ -116,7 +116,7 @@ class Projects(Desk):
 
 
 def _checked(desk: Desk, field: str, value: Any) -> Any:
-    """A value as it is stored."""
+    """A valid value as it is stored."""
     if field == "assigned_to_email":
         value = value.lower()
         if not any((row["assigned_to_email"] or "").lower() == value for row in desk.office.tasks.rows()):

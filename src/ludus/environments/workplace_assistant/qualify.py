@@ -1,4 +1,4 @@
-"""How qualification works in the office: what counts is what the tables hold in the end, not how it got there."""
+"""How qualification works in the office: only the final state of the tables matters, not the way to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 Call = dict[str, Any]
 
-#: Reads that change nothing, and two calls that fail.
+#: Calls that only read, and two calls that fail.
 LOOKS: list[Call] = [
     {"name": "company_directory_find_email_address", "arguments": {"name": "a"}},
     {"name": "email_search_emails", "arguments": {"query": "the", "page": 2}},
@@ -24,13 +24,13 @@ MAIL: Call = {
 
 
 def oracle(task: Any) -> list[Any]:
-    """One action after the other."""
+    """All actions in one turn."""
     actions = _actions(task)
     return [{"calls": actions}, "Done."]
 
 
 def preserving(task: Any) -> dict[str, Any]:
-    """The same state in other ways."""
+    """Other ways to the same state."""
     actions = _actions(task)
     return {
         "one_by_one": [*({"calls": [action]} for action in actions), "Done."],
@@ -43,7 +43,7 @@ def preserving(task: Any) -> dict[str, Any]:
 
 
 def breaking(task: Any) -> dict[str, Any]:
-    """States that are not quite the right one, and the right one only in words."""
+    """States that differ slightly from the right state, and claims without calls."""
     actions = _actions(task)
     written = "\n".join(json.dumps(action) for action in actions)
     wrong = {
@@ -69,6 +69,6 @@ def _with(action: Call, **more: Any) -> Call:
 
 
 def _changed(action: Call) -> Call:
-    """An action on something else: the last argument that is a text has another letter in it."""
+    """The action with an x appended to its last argument."""
     name = list(action["arguments"])[-1]
     return _with(action, **{name: f"{action['arguments'][name]}x"})

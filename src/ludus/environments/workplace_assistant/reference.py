@@ -1,7 +1,7 @@
-"""The office as the reference has it, for `compat: true`: its rules, its tables and how it grades.
+"""The office of the reference, for `compat: true`: its rules, its tables and its grading.
 
-Its tables are data frames. Whether two of them are equal depends on the labels of their rows too, which is what `Frame`
-keeps track of.
+The reference's tables are data frames. Two of them are equal only if the labels of their rows are equal too, so `Frame`
+keeps track of the labels.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ludus.runtime.processes import OutOfTime, in_process
 
 T = TypeVar("T")
 
-#: The columns whose letter case counts.
+#: The columns in which letter case matters.
 EXACT = frozenset({"status", "list_name", "board"})
 
-#: How the reference calls the objects that its tools are methods of, by the beginning of a tool's name.
+#: The reference's class for each tool, by the prefix of the tool's name.
 OWNERS = {
     "company_directory_": "CompanyDirectoryTool",
     "email_": "EmailTool",
@@ -39,11 +39,11 @@ FORMATS = ("%m/%d/%Y", "%B %d %Y", "%b %d %Y", "%d %B %Y", "%d %b %Y")
 TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I %p")
 SEARCH_SECONDS = 0.5
 
-_PLAIN = re.compile(r"[\w @,;:'\"/&%#=<>~-]*", re.ASCII)
+_NOT_A_PATTERN = re.compile(r"[\w @,;:'\"/&%#=<>~-]*", re.ASCII)
 
 
 class Frame(Table):
-    """A table whose rows have labels. The list of them is shared too, and replaced by whatever writes."""
+    """A table whose rows have labels. The list of entries is shared between sessions; a write replaces it."""
 
     __slots__ = ("entries",)
 
@@ -64,7 +64,7 @@ class Frame(Table):
         return next((row for _, row in self.entries if row[name] == key), None)
 
     def add(self, row: Row) -> None:
-        """Append a row: an event is labelled 0, in the other tables all rows get new labels."""
+        """Append a row. A new event has the label 0; in the other tables all rows get new labels."""
         self.edits += 1
         if self.sheet.columns == EVENTS:
             self.entries = [*self.entries, (0, row)]
@@ -84,19 +84,19 @@ class Frame(Table):
         return found
 
     def highest(self) -> int:
-        """The last id as texts are sorted."""
+        """The highest id, compared as text."""
         return int(max(str(row[self.sheet.key]) for row in self.rows()))
 
 
 class ReferenceRules(Rules):
-    """What the reference accepts."""
+    """The rules of the reference, which accepts more."""
 
     table = Frame
     fixed = frozenset()
 
     async def containing(self, rows: Iterable[Row], text: str, *columns: str) -> Sequence[Row]:
-        """The text is a regular expression; what the model wrote is searched for where it can be stopped."""
-        if isinstance(text, str) and _PLAIN.fullmatch(text):
+        """The text is a regular expression. It is searched for in a child process, which can be stopped."""
+        if isinstance(text, str) and _NOT_A_PATTERN.fullmatch(text):
             return await super().containing(rows, text, *columns)
         found = list(rows)
         cells = [[str(row[column]) for column in columns if row[column] is not None] for row in found]
@@ -118,7 +118,7 @@ class ReferenceRules(Rules):
         return found
 
     def moment(self, name: str, value: Any, form: str = MOMENT) -> datetime:
-        """Whatever can be read as a moment. Where a day is asked for, the model reads what the parser says."""
+        """Any text that the parser accepts. For a day, the model reads the parser's error message."""
         if form == DAY:
             return _moment(value)
         try:
@@ -133,13 +133,13 @@ class ReferenceRules(Rules):
         return _moment(event["event_start"]).replace(tzinfo=None)
 
     def dated(self, name: str, value: Any) -> None:
-        """Anything is a date."""
+        """Accept any text as a date."""
 
     def day(self, name: str, value: Any) -> None:
-        """Anything is a day."""
+        """Accept any text as a day."""
 
     def minutes(self, value: Any) -> None:
-        """Whatever Python takes as a number of minutes."""
+        """Accept whatever Python's `int` accepts."""
         try:
             positive = int(value) > 0
         except ValueError:
@@ -148,30 +148,30 @@ class ReferenceRules(Rules):
             raise Refusal("Duration must be a positive number of minutes.")
 
     def address(self, name: str, value: Any) -> None:
-        """Anything is an address."""
+        """Accept any text as an address."""
 
     def event_id(self, value: Any) -> None:
-        """Digits of any script count."""
+        """Accept digits of any script."""
         if not value.isdigit() or len(value) != 8:
             raise Refusal("Invalid event_id format. Expected 8 digits.")
 
     def one_status(self, text: str) -> None:
-        """A part of a status names all statuses that hold it."""
+        """Accept a part of several statuses."""
 
     def new_customer(self, row: Row) -> None:
-        """Anything is a customer."""
+        """Accept any new customer."""
 
     def averaged(self, office: Office, bounded: bool) -> None:
-        """Averaging all visits leaves their durations as numbers."""
+        """Averaging all visits converts their durations to numbers."""
         office.durations_as_floats |= not bounded
 
     def new_email_id(self, table: Table) -> str:
-        """A number without the zeros that all other ids have."""
+        """A number without the leading zeros of all other ids."""
         return str(table.highest() + 1)
 
 
 async def call(desk: Desk, name: str, values: dict[str, Any]) -> str:
-    """Run a tool with whatever the model wrote, and show it whatever was raised."""
+    """Run a tool with unchecked arguments, and show the model the text of any exception."""
     try:
         output = await _run(desk, name, values)
     except Failure:
@@ -182,7 +182,7 @@ async def call(desk: Desk, name: str, values: dict[str, Any]) -> str:
 
 
 async def replayed(desk: Desk, calls: Iterable[Any]) -> Office:
-    """The tables after all calls that change any, in a fresh session. Calls that raise are skipped."""
+    """The tables of a fresh session after all calls that can change them. Calls that raise are skipped."""
     for each in calls:
         try:
             if is_writing(each["name"], type(desk)):
@@ -193,7 +193,7 @@ async def replayed(desk: Desk, calls: Iterable[Any]) -> Office:
 
 
 def equal(left: Office, right: Office) -> bool:
-    """Whether all tables are equal, in the values and the labels of their rows and in their order."""
+    """Whether all tables have the same rows and labels in the same order."""
     pairs = ((getattr(left, name), getattr(right, name)) for name in ("emails", "events", "tasks", "customers"))
     same_plots = [path.lower() for path in left.plots] == [path.lower() for path in right.plots]
     return same_plots and all(_comparable(one) == _comparable(other) for one, other in pairs)
@@ -220,14 +220,14 @@ def _comparable(table: Table) -> list[Any]:
 
 
 def _cell(name: str, value: Any) -> Any:
-    """A value in lower case; what is no text is lost on the way."""
+    """A text in lower case; any other value is dropped."""
     if name in EXACT:
         return value
     return value.lower() if isinstance(value, str) else None
 
 
 def _moment(value: Any) -> datetime:
-    """The usual ways to write a moment; a number is nanoseconds since 1970."""
+    """A moment in one of the usual formats; a number is nanoseconds since 1970."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise TypeError(f"Cannot convert input [{value}] of type {type(value)} to Timestamp")
     if not isinstance(value, str):

@@ -1,7 +1,7 @@
 """An office with 27 tools over mail, a calendar, web analytics, project boards and customers.
 
-The model is asked to get something done there. What counts is the state in which it leaves the tables: it must be the
-one that the row's own actions lead to.
+The model gets a request. It is graded by the final state of the tables, which must equal the state after the row's
+actions.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from ludus.runtime.threads import in_thread
 from ludus.tools import error_text, not_found
 
 
-class Tools(Customers, Projects, Analytics, Calendar, Mail, Directory):  # offered in the opposite order
+class Tools(Customers, Projects, Analytics, Calendar, Mail, Directory):  # the tools are offered in the reverse order
     """All tools of the office."""
 
 
 class WorkplaceAssistant(Tools):
-    """Gets things done in an office that only its own rollout can see."""
+    """An office whose changes only its own rollout can see."""
 
     class Task(ludus.Task):
-        """A request, and the actions that it takes."""
+        """A request, and the right actions."""
 
         ground_truth: Any
 
         @model_validator(mode="before")
         @classmethod
-        def _looks_into_the_metadata(cls, row: Any, info: ValidationInfo) -> Any:
-            """One way to prepare the public data puts the actions under `verifier_metadata`."""
+        def _unnest_actions(cls, row: Any, info: ValidationInfo) -> Any:
+            """One script for the public data puts the actions under `verifier_metadata`."""
             if isinstance(row, dict) and "ground_truth" not in row and not (info.context or {}).get("compat"):
                 nested = row.get("verifier_metadata")
                 if isinstance(nested, dict) and "ground_truth" in nested:
@@ -55,7 +55,7 @@ class WorkplaceAssistant(Tools):
 
         @field_validator("ground_truth")
         @classmethod
-        def _is_a_list_of_actions(cls, actions: Any, info: ValidationInfo) -> Any:
+        def _check_actions(cls, actions: Any, info: ValidationInfo) -> Any:
             if not (info.context or {}).get("compat"):
                 if not isinstance(actions, list):
                     raise ValueError("it must be a list of actions")
@@ -66,7 +66,7 @@ class WorkplaceAssistant(Tools):
     class Config(ResourcesConfig):
         """Settings."""
 
-        #: A folder with the CSV files of the public data, in place of our own.
+        #: A folder with the CSV files of the public data, to use instead of our own.
         tables: Path | None = None
 
     config: Config
@@ -81,20 +81,20 @@ class WorkplaceAssistant(Tools):
         self.office = Office(self.shared, self.rules.table)
 
     def fork(self) -> Self:
-        """The same office for another session: a copy of its differences from the shared tables."""
+        """A session with a copy of this office's changes."""
         twin = type(self)(self.config, self.shared)
         twin.seed, twin.rules, twin.office = self.seed, self.rules, self.office.copy()
         return twin
 
     async def call(self, name: str, arguments: str) -> str:
-        """Run a tool. Nulls count as not given, and what is missing is the tool's own business to point out."""
+        """Run a tool. Null arguments count as missing; the tool itself answers if a required one is missing."""
         try:
             given = orjson.loads(arguments or "{}")
         except orjson.JSONDecodeError as error:
             return error_text(f"Invalid tool call arguments: {error}")
         if not isinstance(given, dict):
             words = "Input should be a valid dictionary or object to extract fields from"
-            return _complaint(("model_attributes_type", [], words, given))
+            return _validation_error(("model_attributes_type", [], words, given))
         values = {key: value for key, value in given.items() if value is not None}
         if self.config.compat:
             return await reference.call(self, name, values)
@@ -104,7 +104,7 @@ class WorkplaceAssistant(Tools):
         parameters = entry.schema()["parameters"]
         if unknown := values.keys() - parameters["properties"].keys():
             words = "Extra inputs are not permitted"
-            return _complaint(*(("extra_forbidden", [key], words, values[key]) for key in sorted(unknown)))
+            return _validation_error(*(("extra_forbidden", [key], words, values[key]) for key in sorted(unknown)))
         return await entry.run(self, encode(dict.fromkeys(parameters["required"], "") | values).decode())
 
     async def verify(self, task: Task, response: Response) -> Verdict:
@@ -115,13 +115,13 @@ class WorkplaceAssistant(Tools):
             again = type(self)(self.config, self.shared)
             await again.open(task)
             return Verdict(float(reference.equal(expected, await reference.replayed(again, response.function_calls))))
-        problem = await _act_out(fresh, task.ground_truth)
+        problem = await _run_actions(fresh, task.ground_truth)
         differing = differences(self.office, fresh.office)
         return Verdict(float(not differing), mask=problem, differing_tables=differing)
 
 
-async def _act_out(desk: WorkplaceAssistant, actions: list[dict[str, Any]]) -> str | None:
-    """Do what a row wants done, and say what is wrong with the row if that does not work."""
+async def _run_actions(desk: WorkplaceAssistant, actions: list[dict[str, Any]]) -> str | None:
+    """Run a row's actions, and return the problem with the row if one has no effect."""
     problem = None
     for action in actions:
         before = desk.office.edits
@@ -134,7 +134,7 @@ async def _act_out(desk: WorkplaceAssistant, actions: list[dict[str, Any]]) -> s
 
 
 def _check_action(action: Any) -> None:
-    """An action that could never be carried out would mean that nothing is to be done."""
+    """Refuse an action that can never run: without it, doing nothing could earn the reward."""
     name = action.get("name") if isinstance(action, dict) else None
     if not isinstance(name, str) or name not in Tools.toolbox:
         raise ValueError(f"there is no tool {name!r:.80}")
@@ -147,7 +147,7 @@ def _check_action(action: Any) -> None:
 
 
 def _object(arguments: Any) -> dict[str, Any] | None:
-    """What the arguments of an action say; None where they are no JSON object."""
+    """The arguments of an action; None if they are not a JSON object."""
     try:
         given = orjson.loads(arguments) if isinstance(arguments, str) else arguments
     except orjson.JSONDecodeError:
@@ -155,7 +155,7 @@ def _object(arguments: Any) -> dict[str, Any] | None:
     return given if isinstance(given, dict) else None
 
 
-def _complaint(*problems: tuple[str, list[str], str, Any]) -> str:
+def _validation_error(*problems: tuple[str, list[str], str, Any]) -> str:
     detail = [
         {"type": kind, "loc": ["body", *where], "msg": words, "input": given} for kind, where, words, given in problems
     ]

@@ -1,6 +1,6 @@
-"""What the office accepts, and how it looks things up. `reference.py` holds the rules of the reference beside these.
+"""The rules of the office: which values it accepts, and how it searches. `reference.py` has the reference's rules.
 
-A rule that is broken raises a `Refusal`, whose text is what the model reads.
+A violated rule raises a `Refusal`, and the model reads its text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ludus.environments.workplace_assistant.tables import Office, Row, Table
 
 T = TypeVar("T")
 
-#: When the office's clock stands still, as the system prompt says.
+#: The fixed time of the office's clock, as in the system prompt.
 NOW = "2023-11-30 23:59:00"
 
 DAY = "YYYY-MM-DD"
@@ -30,23 +30,23 @@ _MOMENT = re.compile(r"([0-9]{4})[-/]([0-9]{1,2})(?:[-/]([0-9]{1,2}))?(?:[T ]([0
 
 
 class Refusal(Exception):
-    """Something the office does not do; the text says why."""
+    """A call that the office refuses; the text says why."""
 
 
 class Rules:
     """The rules of the office."""
 
     table = Table
-    #: Fields that no update may touch: an id names its row for good.
+    #: Fields that no update may change: the ids.
     fixed: frozenset[str] = frozenset({"task_id", "customer_id"})
 
     async def containing(self, rows: Iterable[Row], text: str, *columns: str) -> Sequence[Row]:
-        """The rows that hold a text in one of some columns, whatever its letter case."""
+        """The rows that contain a text in one of the columns, ignoring case."""
         needle = text.lower()
         return [row for row in rows if any(needle in (row[column] or "").lower() for column in columns)]
 
     async def addresses(self, directory: Iterable[str], name: str) -> list[str]:
-        """The addresses that hold a name."""
+        """The addresses that contain a name."""
         return [
             row["address"] for row in await self.containing(({"address": each} for each in directory), name, "address")
         ]
@@ -54,7 +54,7 @@ class Rules:
     def between(
         self, found: Iterable[T], when: Callable[[T], Any], low: tuple[str, Any], high: tuple[str, Any]
     ) -> Sequence[T]:
-        """What lies within bounds, each given by its name and value. A day as the upper bound is meant as a whole."""
+        """The items between two bounds, each a name and a value. An upper bound without a time is the end of its day."""
         found = list(found)
         if low[1]:
             first = self.moment(*low, DAY)
@@ -67,49 +67,49 @@ class Rules:
         return found
 
     def moment(self, name: str, value: Any, form: str = MOMENT) -> datetime:
-        """The moment that a text names."""
-        return parse(value) or _wrong(name, form)
+        """The moment that a text spells."""
+        return parse(value) or _refuse(name, form)
 
     def start(self, event: Row) -> datetime:
-        """When an event begins."""
+        """The start of an event."""
         return parse(event["event_start"]) or datetime.min
 
     def dated(self, name: str, value: Any) -> None:
-        """A field that holds a day or a moment."""
+        """Check a field for a day or a moment."""
         if value and parse(value) is None:
-            _wrong(name, DAY)
+            _refuse(name, DAY)
 
     def day(self, name: str, value: Any) -> None:
-        """A field that holds a day and is compared as it is written."""
+        """Check a field for a day, which must be written YYYY-MM-DD since it is compared as text."""
         at = parse(value)
         if at is None or value != f"{at:%Y-%m-%d}":
-            _wrong(name, DAY)
+            _refuse(name, DAY)
 
     def minutes(self, value: Any) -> None:
-        """How long an event takes."""
+        """Check the duration of an event."""
         if not _NUMBER.fullmatch(value):
             raise Refusal("Invalid duration format. Expected a number of minutes.")
         if not int(value):
             raise Refusal("Duration must be a positive number of minutes.")
 
     def address(self, name: str, value: Any) -> None:
-        """A field that holds somebody's address."""
+        """Check a field for an email address."""
         if not looks_like_address(value):
-            _wrong(name, "an email address")
+            _refuse(name, "an email address")
 
     def event_id(self, value: Any) -> None:
-        """The id of an event has a form, and a wrong one is told apart from one that is not there."""
+        """Check the form of an event's id, so that a malformed id is not reported as "Event not found."."""
         if not (isinstance(value, str) and _COMPACT.fullmatch(value)):
-            _wrong("event_id", "8 digits")
+            _refuse("event_id", "8 digits")
 
     def one_status(self, text: str) -> None:
-        """A part of a status that could be several of them names none."""
+        """Refuse a text that is part of several statuses."""
         needle = text.lower()
         if sum(needle in status.lower() for status in STATUSES) > 1:
             raise Refusal(choose("Status", STATUSES))
 
     def new_customer(self, row: Row) -> None:
-        """What must be true of a customer that is added, as of one that is updated."""
+        """Check a new customer as strictly as an update."""
         self.address("assigned_to_email", row["assigned_to_email"])
         if row["status"] not in STATUSES:
             raise Refusal(choose("Status", STATUSES))
@@ -119,19 +119,19 @@ class Rules:
         self.dated("follow_up_by", row["follow_up_by"])
 
     def averaged(self, office: Office, bounded: bool) -> None:
-        """What it does to the visits that their durations were averaged: nothing."""
+        """A hook for the reference, where averaging changes how visits are shown. Here it does nothing."""
 
     def new_id(self, table: Table) -> str:
-        """The id of the next row of a table."""
+        """The id of the next row of a table, with leading zeros."""
         return f"{table.highest() + 1:08d}"
 
     def new_email_id(self, table: Table) -> str:
-        """The id of the next email, which is not padded; it is higher than all others as a number."""
+        """The id of the next email, without leading zeros; as a number it is higher than all others."""
         return str(table.highest() + 1)
 
 
 def parse(value: Any) -> datetime | None:
-    """A day or a moment, year first, without a time zone; None for everything else."""
+    """A day or a moment, year first, without a time zone; None for any other text."""
     return _parsed(value) if isinstance(value, str) and len(value) <= len(MOMENT) else None
 
 
@@ -148,14 +148,14 @@ def _parsed(text: str) -> datetime | None:
 
 
 def looks_like_address(value: str) -> bool:
-    """As much of an address as anybody here asks for."""
+    """The loose check that all tools use for an address."""
     return "@" in value and "." in value
 
 
-def choose(what: str, choices: Iterable[str], end: str = "") -> str:
-    """The refusal of a value that is none of a few."""
-    return f"{what} not valid. Please choose from: {', '.join(map(repr, choices))}{end}"
+def choose(name: str, choices: Iterable[str], end: str = "") -> str:
+    """The text that refuses a value and lists the valid ones."""
+    return f"{name} not valid. Please choose from: {', '.join(map(repr, choices))}{end}"
 
 
-def _wrong(name: str, form: str) -> NoReturn:
+def _refuse(name: str, form: str) -> NoReturn:
     raise Refusal(f"Invalid {name} format. Expected {form}.")

@@ -1,7 +1,7 @@
-"""The tables of the office: read once, shared by all sessions, and copied only where a session writes.
+"""The tables of the office: read once and shared by all sessions, with copy on write.
 
-A row is never changed: an update puts a new one in its place. So a session holds its differences from the shared rows
-and nothing else, and a copy of it is a copy of those.
+A row is never changed in place: an update replaces it with a new row. So a session stores only its differences from the
+shared rows, and copying a session copies only those.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 SHIPPED = Path(__file__).parent / "data" / "tables"
 
-#: Where a file of the public data may lie in the folder that somebody names.
+#: The subfolders of `resources.tables` in which a file of the public data may be.
 PLACES = ("", "processed", "raw", "csv_data/processed", "csv_data/raw")
 
 EMAILS = ("email_id", "inbox/outbox", "sender/recipient", "subject", "sent_datetime", "body")
@@ -35,7 +35,7 @@ VISITS = ("date_of_visit", "visitor_id", "page_views", "session_duration_seconds
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table as it is when a session begins. The first column is the id."""
+    """A table at the start of a session. The first column is the id."""
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
@@ -59,7 +59,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Tables:
-    """Everything that sessions share."""
+    """The data that all sessions share."""
 
     emails: Sheet
     events: Sheet
@@ -70,7 +70,7 @@ class Tables:
 
     @cached_property
     def days(self) -> dict[str, list[Row]]:
-        """The visits of each day, in order."""
+        """The visits of each day, by date."""
         days: dict[str, list[Row]] = {}
         for row in sorted(self.visits, key=lambda row: str(row["date_of_visit"])):
             days.setdefault(row["date_of_visit"], []).append(row)
@@ -78,7 +78,7 @@ class Tables:
 
     @classmethod
     def load(cls, folder: Path | None = None) -> Tables:
-        """Read the CSV files of a folder; without one, those that come with the environment."""
+        """Read the CSV files of a folder; by default those that ship with the environment."""
         folder = (folder or SHIPPED).expanduser()
         return cls(
             emails=_sheet(folder, "emails.csv", EMAILS),
@@ -94,7 +94,7 @@ class Tables:
 
 
 class Table:
-    """A table as one session sees it: the shared rows, and by id what is different here (None: deleted)."""
+    """A table in one session: the shared rows, and the session's changed rows by id (None: deleted)."""
 
     __slots__ = ("_highest", "added", "changed", "edits", "sheet")
 
@@ -106,14 +106,14 @@ class Table:
         self._highest: int | None = None
 
     def copy(self) -> Self:
-        """The same table for another session."""
+        """A copy for another session."""
         twin = type(self)(self.sheet)
         twin.changed, twin.added = self.changed.copy(), self.added.copy()
         twin.edits, twin._highest = self.edits, self._highest
         return twin
 
     def rows(self) -> Sequence[Row]:
-        """All rows: the old ones in the order of the file, then the new ones."""
+        """All rows: first those of the file in their order, then the new rows."""
         if not self.changed and not self.added:
             return self.sheet.rows
         key = self.sheet.key
@@ -127,13 +127,13 @@ class Table:
         return self.changed[key] if key in self.changed else self.sheet.by_id.get(key)
 
     def add(self, row: Row) -> None:
-        """Append a row with an id of its own."""
+        """Append a row with a new id."""
         self.edits += 1
         self.added[row[self.sheet.key]] = row
         self._highest = max(self.highest(), int(row[self.sheet.key]))
 
     def remove(self, key: Any) -> bool:
-        """Delete a row; False where there is none."""
+        """Delete a row; False if there is no such row."""
         if self.find(key) is None:
             return False
         self.edits += 1
@@ -144,7 +144,7 @@ class Table:
         return True
 
     def update(self, key: Any, field: str, value: Any) -> bool:
-        """Change a field of a row; False where there is none."""
+        """Change a field of a row; False if there is no such row."""
         row = self.find(key)
         if row is None:
             return False
@@ -163,7 +163,7 @@ class Table:
 
 
 class Office:
-    """All that one session has made different, in one object that is cheap to copy."""
+    """All changes of one session, in one object that is cheap to copy."""
 
     __slots__ = ("customers", "durations_as_floats", "emails", "events", "plots", "sent", "tables", "tasks")
 
@@ -174,12 +174,12 @@ class Office:
         self.tasks = table(tables.tasks)
         self.customers = table(tables.customers)
         self.plots: list[str] = []
-        #: Every mail that went out, whatever became of the copy in the outbox.
+        #: Every sent mail, even if its copy in the outbox was deleted.
         self.sent: list[Row] = []
         self.durations_as_floats = False
 
     def copy(self) -> Office:
-        """The same office for another session."""
+        """A copy for another session."""
         twin = Office.__new__(Office)
         twin.tables, twin.durations_as_floats = self.tables, self.durations_as_floats
         twin.emails, twin.events = self.emails.copy(), self.events.copy()
@@ -189,7 +189,7 @@ class Office:
 
     @property
     def edits(self) -> int:
-        """How often something was written."""
+        """How many changes were made."""
         return sum(table.edits for table in (self.emails, self.events, self.tasks, self.customers)) + len(self.plots)
 
 
@@ -198,7 +198,7 @@ def _sheet(folder: Path, name: str, columns: tuple[str, ...]) -> Sheet:
     for number, times in Counter(row[sheet.key] for row in sheet.rows).items():
         if times > 1 or number is None or not (number.isascii() and number.isdigit()):
             given = f"{number} twice" if times > 1 else number or "an empty cell"
-            raise UserError(f"{name}: {sheet.key} must be a number of its own in every row, not {given}")
+            raise UserError(f"{name}: {sheet.key} must be a unique number in every row, not {given}")
     return sheet
 
 

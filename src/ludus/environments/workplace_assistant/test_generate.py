@@ -1,4 +1,4 @@
-"""What comes with the office is what its generator makes, and every task that it makes up can be solved."""
+"""The shipped tables and rows are the generator's output, and every generated task can be solved."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def question_of(row: dict[str, Any]) -> str:
 
 
 def solve(rows: list[dict[str, Any]], **options: Any) -> list[float | None]:
-    """The rewards of a model that does what the rows want done."""
+    """The rewards of a model that takes the rows' actions."""
     answers = {question_of(row): row["ground_truth"] for row in rows}
 
     def oracle(request: Request) -> Any:
@@ -37,7 +37,7 @@ def solve(rows: list[dict[str, Any]], **options: Any) -> list[float | None]:
     return [rollout.reward for rollout in ludus.collect(NAME, model=ScriptedModel(oracle), **options).rollouts]
 
 
-def test_the_shipped_files_are_what_the_generator_writes(tmp_path: Path) -> None:
+def test_the_shipped_files_are_the_output_of_the_generator(tmp_path: Path) -> None:
     write(tmp_path)
     names = {path.relative_to(tmp_path) for path in tmp_path.rglob("*.*")}
     assert names == {path.relative_to(DATA) for path in DATA.rglob("*.*")}
@@ -55,7 +55,7 @@ def test_the_shipped_rows_can_be_solved() -> None:
     assert solve(rows) == [1.0] * len(rows)
 
 
-def test_tasks_never_end_and_can_be_solved() -> None:
+def test_the_stream_is_deterministic_and_its_tasks_can_be_solved() -> None:
     rows = list(itertools.islice(stream(7), 150))
     assert rows == list(itertools.islice(stream(7), 150))
     assert rows[:20] != list(itertools.islice(stream(8), 20))
@@ -63,7 +63,7 @@ def test_tasks_never_end_and_can_be_solved() -> None:
     assert solve(rows, input=rows) == [1.0] * len(rows)
 
 
-def test_the_stream_is_a_dataset_with_settings() -> None:
+def test_the_dataset_stream_can_be_limited_to_a_category() -> None:
     rows = list(itertools.islice(stream(0, category="calendar"), 12))
     assert {row["category"] for row in rows} == {"workplace_assistant_calendar"}
     assert solve(rows, dataset="stream", limit=12, settings={"data.category": "calendar"}) == [1.0] * 12
@@ -71,7 +71,7 @@ def test_the_stream_is_a_dataset_with_settings() -> None:
         stream(0, category="calender")
 
 
-def test_tasks_can_be_made_up_for_the_public_tables() -> None:
+def test_tasks_can_be_generated_from_the_public_tables() -> None:
     folder = str(shared_path("data", NAME))
     rows = list(itertools.islice(stream(0, tables=folder), 60))
     assert solve(rows, input=rows, settings={"resources.tables": folder}) == [1.0] * len(rows)

@@ -1,4 +1,4 @@
-"""The tools of the office: what they answer, what they refuse, and that one session cannot touch another."""
+"""The tools of the office: what they answer, what they refuse, and that sessions are isolated from each other."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ async def session(compat: bool = False) -> WorkplaceAssistant:
     return desk
 
 
-async def said(desk: WorkplaceAssistant, name: str, /, **arguments: Any) -> Any:
-    """What a tool answers, without the wrapping where it has one."""
+async def ask(desk: WorkplaceAssistant, name: str, /, **arguments: Any) -> Any:
+    """The answer of a tool, without the wrapper `{"output": ...}`."""
     answer = json.loads(await desk.call(name, json.dumps(arguments)))
     return answer.get("output", answer)
 
 
 async def both(name: str, /, **arguments: Any) -> tuple[Any, Any]:
-    """What a fresh session answers by default, and with `compat`."""
+    """The answers of two fresh sessions: by default, and with `compat`."""
     async with shared_pool():
-        return await said(await session(), name, **arguments), await said(await session(True), name, **arguments)
+        return await ask(await session(), name, **arguments), await ask(await session(True), name, **arguments)
 
 
 def wrong(name: str, form: str = "YYYY-MM-DD") -> str:
@@ -56,7 +56,7 @@ def raised(name: str, words: str) -> str:
     return f"Error executing tool '{name}': {words}"
 
 
-def test_there_are_27_tools_and_the_schema_says_what_they_need() -> None:
+def test_there_are_27_tools_and_their_schemas_name_the_required_arguments() -> None:
     schemas = {schema["name"]: schema["parameters"] for schema in WorkplaceAssistant(shared=load()).tools()}
     assert len(schemas) == 27
     assert schemas["email_reply_email"]["required"] == ["email_id", "body"]
@@ -68,67 +68,67 @@ def test_there_are_27_tools_and_the_schema_says_what_they_need() -> None:
             assert parameter["description"]
 
 
-async def test_mail_is_found_read_sent_and_deleted() -> None:
+async def test_mail_can_be_found_read_sent_and_deleted() -> None:
     desk = await session()
     email = load().emails.rows[-1]
-    found = await said(desk, "email_search_emails", query=f"{email['subject'].upper()} {email['sender/recipient']}")
+    found = await ask(desk, "email_search_emails", query=f"{email['subject'].upper()} {email['sender/recipient']}")
     assert found["emails"][0] == email
     assert found["pagination"]["page_size"] == 5
-    assert await said(desk, "email_send_email", recipient="X@Y.Z", subject="S", body="B") == "Email sent successfully."
-    newest = (await said(desk, "email_search_emails", date_min="2023-11-30", page_size=1))["emails"]
+    assert await ask(desk, "email_send_email", recipient="X@Y.Z", subject="S", body="B") == "Email sent successfully."
+    newest = (await ask(desk, "email_search_emails", date_min="2023-11-30", page_size=1))["emails"]
     assert [(each["email_id"], each["sender/recipient"], each["inbox/outbox"]) for each in newest] == [
         ("240", "x@y.z", "outbox")
     ]
     number = email["email_id"]
-    assert await said(desk, "email_forward_email", email_id=number, recipient=PERSON) == "Email forwarded successfully."
-    read = await said(desk, "email_get_email_information_by_id", email_id="241", field="subject")
+    assert await ask(desk, "email_forward_email", email_id=number, recipient=PERSON) == "Email forwarded successfully."
+    read = await ask(desk, "email_get_email_information_by_id", email_id="241", field="subject")
     assert read == {"subject": f"FW: {email['subject']}"}
-    assert await said(desk, "email_delete_email", email_id=number) == "Email deleted successfully."
-    assert await said(desk, "email_delete_email", email_id=number) == "Email not found."
-    assert await said(desk, "email_search_emails", query="zebra crossing") == "No emails found."
+    assert await ask(desk, "email_delete_email", email_id=number) == "Email deleted successfully."
+    assert await ask(desk, "email_delete_email", email_id=number) == "Email not found."
+    assert await ask(desk, "email_search_emails", query="zebra crossing") == "No emails found."
 
 
-async def test_events_are_created_changed_found_and_deleted() -> None:
+async def test_events_can_be_created_changed_found_and_deleted() -> None:
     desk = await session()
-    assert await said(desk, "calendar_create_event", **EVENT) == "00000180"
+    assert await ask(desk, "calendar_create_event", **EVENT) == "00000180"
     update = {"event_id": "00000180", "field": "event_start", "new_value": "2024-01-02 10:00:00"}
-    assert await said(desk, "calendar_update_event", **update) == "Event updated successfully."
-    found = await said(desk, "calendar_search_events", query="talk", time_min="2024-01-01 00:00:00")
+    assert await ask(desk, "calendar_update_event", **update) == "Event updated successfully."
+    found = await ask(desk, "calendar_search_events", query="talk", time_min="2024-01-01 00:00:00")
     assert found["events"] == [{"event_id": "00000180", **EVENT, "event_start": "2024-01-02 10:00:00"}]
-    assert await said(desk, "calendar_delete_event", event_id="00000180") == "Event deleted successfully."
-    assert await said(desk, "calendar_search_events", time_min="2024-01-01 00:00:00") == "No events found."
-    starts = [each["event_start"] for each in (await said(desk, "calendar_search_events", page_size=200))["events"]]
+    assert await ask(desk, "calendar_delete_event", event_id="00000180") == "Event deleted successfully."
+    assert await ask(desk, "calendar_search_events", time_min="2024-01-01 00:00:00") == "No events found."
+    starts = [each["event_start"] for each in (await ask(desk, "calendar_search_events", page_size=200))["events"]]
     assert starts == sorted(starts, reverse=True)
 
 
 async def test_visits_are_counted_by_day() -> None:
     desk = await session()
-    days = await said(desk, "analytics_total_visits_count")
+    days = await ask(desk, "analytics_total_visits_count")
     assert sum(days.values()) == len(load().visits)
     assert list(days) == sorted(days)
     sources = [
-        await said(desk, "analytics_traffic_source_count", traffic_source=source)
+        await ask(desk, "analytics_traffic_source_count", traffic_source=source)
         for source in ("direct", "referral", "search engine", "social media")
     ]
     assert {day: sum(source[day] for source in sources) for day in days} == days
-    some = await said(desk, "analytics_engaged_users_count", time_min="2023-10-01", time_max="2023-10-07")
+    some = await ask(desk, "analytics_engaged_users_count", time_min="2023-10-01", time_max="2023-10-07")
     assert all("2023-10-01" <= day <= "2023-10-07" and count <= days[day] for day, count in some.items())
     visitor = load().visits[0]["visitor_id"]
-    visits = await said(desk, "analytics_get_visitor_information_by_id", visitor_id=visitor)
+    visits = await ask(desk, "analytics_get_visitor_information_by_id", visitor_id=visitor)
     assert visits == [row for row in load().visits if row["visitor_id"] == visitor]
 
 
-async def test_tasks_are_created_only_for_people_who_have_some() -> None:
+async def test_tasks_can_be_created_only_for_people_who_have_tasks() -> None:
     desk = await session()
     due = {"due_date": "2023-12-08"}
-    assert await said(desk, "project_management_create_task", **CARD, **due) == "00000180"
+    assert await ask(desk, "project_management_create_task", **CARD, **due) == "00000180"
     stranger = {**CARD, **due, "assigned_to_email": "x@y.z"}
-    refused = await said(desk, "project_management_create_task", **stranger)
+    refused = await ask(desk, "project_management_create_task", **stranger)
     assert refused == "Nobody with this address has a task on the boards."
-    found = await said(desk, "project_management_search_tasks", task_name="SWEEP", assigned_to_email=PERSON)
+    found = await ask(desk, "project_management_search_tasks", task_name="SWEEP", assigned_to_email=PERSON)
     assert [each["task_id"] for each in found] == ["00000180"]
-    assert await said(desk, "project_management_delete_task", task_id="00000180") == "Task deleted successfully."
-    assert await said(desk, "project_management_search_tasks", task_name="sweep") == []
+    assert await ask(desk, "project_management_delete_task", task_id="00000180") == "Task deleted successfully."
+    assert await ask(desk, "project_management_search_tasks", task_name="sweep") == []
 
 
 @pytest.mark.parametrize(
@@ -149,15 +149,15 @@ async def test_tasks_are_created_only_for_people_who_have_some() -> None:
         (SEARCH, {}, "Nothing to search for. Give a name, an address, a product, a status or a date."),
     ],
 )
-async def test_what_is_missing_or_not_there_is_said_in_words(name: str, arguments: Any, words: str) -> None:
+async def test_a_missing_argument_or_row_is_answered_with_a_sentence(name: str, arguments: Any, words: str) -> None:
     assert await both(name, **arguments) == (words, words)
 
 
-async def test_pages_beyond_the_ends_are_the_first_and_the_last() -> None:
+async def test_a_page_out_of_range_is_the_first_or_the_last_page() -> None:
     for page, shown in ((-3, 1), (0, 1), (2, 2), (10**12, 48)):
-        found = await said(await session(), "email_search_emails", query="robin", page=page)
+        found = await ask(await session(), "email_search_emails", query="robin", page=page)
         assert found["pagination"] == {"total_emails": 240, "page": shown, "page_size": 5, "total_pages": 48}
-    found = await said(await session(), "email_search_emails", query="robin", page_size=0)
+    found = await ask(await session(), "email_search_emails", query="robin", page_size=0)
     assert len(found["emails"]) == found["pagination"]["page_size"] == 1
 
 
@@ -172,20 +172,20 @@ async def test_pages_beyond_the_ends_are_the_first_and_the_last() -> None:
         ('{"id": "00000001"}', "extra_forbidden"),
     ],
 )
-async def test_a_malformed_call_is_told_to_the_model_and_changes_nothing(arguments: str, kind: str) -> None:
+async def test_a_malformed_call_gets_a_validation_error_and_changes_nothing(arguments: str, kind: str) -> None:
     desk = await session()
     assert kind in {each["type"] for each in json.loads(await desk.call("email_delete_email", arguments))["detail"]}
     assert desk.office.edits == 0
 
 
-async def test_what_is_no_json_and_what_is_no_tool_is_told_to_the_model() -> None:
+async def test_arguments_that_are_not_json_and_unknown_tools_get_an_error() -> None:
     for compat in (False, True):
         desk = await session(compat)
         assert "Invalid tool call arguments" in json.loads(await desk.call("email_delete_email", "{"))["error"]
     assert await both("__init__") == ({"detail": "Not Found"}, raised("__init__", "'__init__'"))
 
 
-async def test_an_id_as_a_number_names_nothing() -> None:
+async def test_an_id_given_as_a_number_matches_no_row() -> None:
     for name, argument, words in (
         ("email_delete_email", "email_id", "Email not found."),
         ("project_management_delete_task", "task_id", "Task not found."),
@@ -194,14 +194,14 @@ async def test_an_id_as_a_number_names_nothing() -> None:
         assert await both(name, **{argument: int(load().visits[0]["visitor_id"])}) == (words, words)
 
 
-async def test_a_number_is_a_text_where_a_text_belongs() -> None:
+async def test_a_number_is_accepted_as_text() -> None:
     desk = await session()
-    assert await said(desk, "calendar_create_event", **{**EVENT, "duration": 30.0}) == "00000180"
-    read = await said(desk, "calendar_get_event_information_by_id", event_id="00000180", field="duration")
+    assert await ask(desk, "calendar_create_event", **{**EVENT, "duration": 30.0}) == "00000180"
+    read = await ask(desk, "calendar_get_event_information_by_id", event_id="00000180", field="duration")
     assert read == {"duration": "30"}
 
 
-async def test_an_unknown_argument_is_refused_in_words_of_ours_except_in_compat() -> None:
+async def test_an_unknown_argument_is_named_except_in_compat() -> None:
     name, mail = "email_send_email", {"recipient": PERSON, "subject": "S", "body": "B"}
     ours, theirs = await both(name, **mail, cc="x@y.z")
     assert ours["detail"][0] == {
@@ -230,7 +230,7 @@ async def test_no_exception_is_shown_to_the_model_except_in_compat() -> None:
     assert theirs == "Error searching emails: Unknown datetime string format, unable to parse: soon"
 
 
-async def test_a_search_text_is_no_pattern_except_in_compat() -> None:
+async def test_a_search_text_is_not_a_pattern_except_in_compat() -> None:
     directory = "company_directory_find_email_address"
     ours, theirs = await both(directory, name="alma|keira")
     assert (ours, len(theirs)) == ([], 2)
@@ -247,14 +247,14 @@ async def test_a_search_text_is_no_pattern_except_in_compat() -> None:
     assert (await both(directory, name="alma.reyes")) == (["alma.reyes@harbourlight.example"],) * 2
 
 
-async def test_a_pattern_without_end_is_stopped_in_compat() -> None:
+async def test_a_pattern_that_runs_too_long_is_stopped_in_compat() -> None:
     began = time.perf_counter()
     _, theirs = await both("calendar_search_events", query=r"(\w*\w*)*!")
     assert theirs == "the search took more than 0.5 s"
     assert time.perf_counter() - began < 30
 
 
-async def test_a_word_is_no_date_except_in_compat() -> None:
+async def test_a_word_is_not_a_date_except_in_compat() -> None:
     ours, theirs = await both("analytics_engaged_users_count", time_min="November")
     assert (ours, theirs) == (wrong("time_min"), {})
     ours, theirs = await both(SEARCH, last_contact_date_min="zzz")
@@ -267,7 +267,7 @@ async def test_a_word_is_no_date_except_in_compat() -> None:
     assert (ours, theirs) == (wrong("last_contact_date"), "00000120")
 
 
-async def test_a_plot_is_named_by_days_and_by_nothing_else_except_in_compat() -> None:
+async def test_the_path_of_a_plot_contains_only_valid_days_except_in_compat() -> None:
     name, values = "analytics_create_plot", {"time_max": "2023-10-31", "value_to_plot": "total_visits"}
     ours, theirs = await both(name, time_min="../../x", **values, plot_type="bar")
     assert (ours, theirs) == (wrong("time_min"), "plots/../../x_2023-10-31_total_visits_bar.png")
@@ -277,7 +277,7 @@ async def test_a_plot_is_named_by_days_and_by_nothing_else_except_in_compat() ->
     )
 
 
-async def test_a_bound_has_no_time_zone_and_is_no_number_of_nanoseconds_except_in_compat() -> None:
+async def test_a_search_bound_is_a_date_without_a_time_zone_except_in_compat() -> None:
     name = "calendar_search_events"
     ours, theirs = await both(name, time_min="2023-12-20 00:00:00+00:00")
     assert ours == wrong("time_min", "YYYY-MM-DD HH:MM:SS")
@@ -286,7 +286,7 @@ async def test_a_bound_has_no_time_zone_and_is_no_number_of_nanoseconds_except_i
     assert ours["pagination"]["total_events"] < theirs["pagination"]["total_events"] == 180
     ours, theirs = await both(name, time_min="December 20, 2023")
     assert ours == wrong("time_min", "YYYY-MM-DD HH:MM:SS")
-    assert theirs == await said(await session(), name, time_min="2023-12-20")
+    assert theirs == await ask(await session(), name, time_min="2023-12-20")
 
 
 async def test_the_last_day_of_a_search_for_customers_is_included_except_in_compat() -> None:
@@ -303,7 +303,7 @@ async def test_the_ids_of_new_emails_do_not_collide_except_in_compat() -> None:
         desk = await session(compat)
         desk.office.emails.add({**load().emails.rows[0], "email_id": "999"})
         for body in ("first", "second"):
-            await said(desk, "email_send_email", recipient=PERSON, subject="S", body=body)
+            await ask(desk, "email_send_email", recipient=PERSON, subject="S", body=body)
         ids = [row["email_id"] for row in desk.office.emails.rows()][-2:]
         assert ids == ["1000", last]
 
@@ -354,12 +354,12 @@ async def test_durations_and_ids_are_plain_digits_except_in_compat() -> None:
     assert await both("calendar_delete_event", event_id="1") == (wrong("event_id", "8 digits"),) * 2
 
 
-async def test_averaging_all_visits_leaves_them_as_they_are_except_in_compat() -> None:
+async def test_averaging_all_visits_does_not_change_them_except_in_compat() -> None:
     visit = load().visits[0]
     for compat, value in ((False, visit["session_duration_seconds"]), (True, float(visit["session_duration_seconds"]))):
         desk = await session(compat)
-        assert await said(desk, "analytics_get_average_session_duration")
-        visits = await said(desk, "analytics_get_visitor_information_by_id", visitor_id=visit["visitor_id"])
+        assert await ask(desk, "analytics_get_average_session_duration")
+        visits = await ask(desk, "analytics_get_visitor_information_by_id", visitor_id=visit["visitor_id"])
         assert visits[0]["session_duration_seconds"] == value
 
 
@@ -388,7 +388,7 @@ async def played(desk: WorkplaceAssistant, script: list[tuple[str, str]]) -> lis
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(calls(), max_size=12), st.lists(calls(), max_size=4))
-def test_whatever_is_called_sessions_are_apart_and_start_alike(before: Any, after: Any) -> None:
+def test_sessions_are_isolated_and_deterministic_whatever_is_called(before: Any, after: Any) -> None:
     async def check() -> None:
         for compat in (False, True):
             async with shared_pool():
@@ -409,7 +409,7 @@ def test_whatever_is_called_sessions_are_apart_and_start_alike(before: Any, afte
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(calls(), max_size=12))
-def test_a_copy_of_an_office_goes_its_own_way(script: Any) -> None:
+def test_changes_to_a_copy_of_an_office_do_not_affect_the_original(script: Any) -> None:
     async def check() -> None:
         desk, twin = await session(), await session()
         await played(desk, script[: len(script) // 2])
@@ -425,6 +425,6 @@ def test_a_copy_of_an_office_goes_its_own_way(script: Any) -> None:
 
 
 @given(st.text(max_size=24) | st.from_regex(r"[0-9]{4}[-/][0-9]{1,2}[-/ T:0-9]*", fullmatch=True))
-def test_any_text_is_a_moment_or_none(text: str) -> None:
+def test_parsing_any_text_gives_a_moment_or_none(text: str) -> None:
     found = parse(text)
     assert found is None or parse(f"{found:%Y-%m-%d %H:%M:%S}".rjust(19, "0")) == found

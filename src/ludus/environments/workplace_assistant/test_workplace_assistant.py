@@ -1,4 +1,4 @@
-"""The office is graded by what its tables hold in the end, whatever was said about it."""
+"""The office is graded by the final state of its tables, whatever the model says."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def changed(call: Call, **values: Any) -> Call:
 
 
 def answer(*calls: Call, run: bool = True) -> Response:
-    """A response with calls, each with an output where it was run."""
+    """A response with calls; each has an output if `run` is true."""
     items = []
     for number, (name, arguments) in enumerate(calls):
         items.append(function_call(name, json.dumps(arguments), call_id=f"call_{number}"))
@@ -85,7 +85,7 @@ async def reward(wanted: list[Call], done: list[Call], **settings: Any) -> float
 
 
 async def rewards(wanted: list[Call], done: list[Call]) -> tuple[float, float]:
-    """By default, and with `compat`."""
+    """The reward by default, and the reward with `compat`."""
     return await reward(wanted, done), await reward(wanted, done, compat=True)
 
 
@@ -96,7 +96,7 @@ async def refusal(wanted: dict[str, Any], **settings: Any) -> str:
     return found.cause
 
 
-async def test_doing_what_was_asked_earns_the_reward() -> None:
+async def test_taking_the_right_actions_earns_the_reward() -> None:
     for call in (MAIL, MEETING, DELETION, CUSTOMER):
         assert await rewards([call], [call]) == (1.0, 1.0)
     assert await rewards([], []) == (1.0, 1.0)
@@ -117,13 +117,13 @@ async def test_a_verdict_names_the_tables_that_differ() -> None:
     assert found.values == {"differing_tables": ["emails", "events", "customers"]}
 
 
-async def test_looking_is_free_and_mistakes_change_nothing() -> None:
+async def test_reads_and_refused_calls_do_not_matter() -> None:
     looks: list[Call] = [("email_search_emails", {"query": "the"}), ("analytics_total_visits_count", {})]
     mistakes: list[Call] = [changed(DELETION, email_id="none"), ("email_send_email", {}), ("no_such_tool", {})]
     assert await rewards([MAIL], [*looks, *mistakes, MAIL, *looks]) == (1.0, 1.0)
 
 
-async def test_letter_case_counts_only_where_a_value_is_one_of_a_few() -> None:
+async def test_letter_case_matters_only_in_columns_with_fixed_values() -> None:
     assert await rewards([MAIL], [changed(MAIL, subject="LUNCH", body="AT NOON?")]) == (1.0, 1.0)
     update = ("project_management_update_task", {"task_id": "00000003", "field": "task_name", "new_value": "Sweep"})
     assert await rewards([update], [changed(update, new_value="SWEEP")]) == (1.0, 1.0)
@@ -132,7 +132,7 @@ async def test_letter_case_counts_only_where_a_value_is_one_of_a_few() -> None:
     assert await rewards([changed(status, new_value=wanted)], [changed(status, new_value=wanted.lower())]) == (0.0, 0.0)
 
 
-async def test_what_was_done_and_undone_was_not_done() -> None:
+async def test_a_change_that_was_undone_does_not_count() -> None:
     undone: Call = ("calendar_delete_event", {"event_id": "00000180"})
     assert await rewards([], [MEETING, undone]) == (1.0, 1.0)
     name = load().events.by_id["00000004"]["event_name"]
@@ -140,7 +140,7 @@ async def test_what_was_done_and_undone_was_not_done() -> None:
     assert await rewards([], [update, changed(update, new_value=name)]) == (1.0, 1.0)
 
 
-async def test_a_reply_and_an_email_that_says_the_same_are_the_same() -> None:
+async def test_a_reply_equals_a_new_email_with_the_same_content() -> None:
     email = load().emails.by_id["00000009"]
     reply: Call = ("email_reply_email", {"email_id": "00000009", "body": "Yes."})
     values = {"recipient": email["sender/recipient"], "subject": f"RE: {email['subject']}", "body": "Yes."}
@@ -158,7 +158,7 @@ async def test_a_call_that_was_never_run_does_not_count_except_in_compat() -> No
     assert (rollout.reward, rollout.stop_reason) == (0.0, "max_output_tokens")
 
 
-async def test_the_order_of_independent_actions_does_not_count_except_in_compat() -> None:
+async def test_the_order_of_independent_actions_does_not_matter_except_in_compat() -> None:
     plot = ("analytics_create_plot", {"time_min": "2023-10-01", "time_max": "2023-10-31", "plot_type": "bar"})
     plots = [changed(plot, value_to_plot=value) for value in ("total_visits", "user_engaged")]
     assert await rewards(plots, plots[::-1]) == (1.0, 0.0)
@@ -167,13 +167,13 @@ async def test_the_order_of_independent_actions_does_not_count_except_in_compat(
     assert await rewards([MEETING, CUSTOMER], [CUSTOMER, MEETING]) == (1.0, 1.0)
 
 
-async def test_a_number_that_was_free_again_does_not_matter() -> None:
+async def test_a_new_row_may_reuse_the_id_of_a_deleted_row() -> None:
     last: Call = ("calendar_delete_event", {"event_id": "00000179"})
     assert await reward([last, MEETING], [MEETING, last]) == 1.0
     assert await reward([MEETING], [last, MEETING]) == 0.0
 
 
-async def test_a_mail_that_went_out_cannot_be_taken_back_except_in_compat() -> None:
+async def test_deleting_a_sent_mail_does_not_unsend_it_except_in_compat() -> None:
     copy: Call = ("email_delete_email", {"email_id": "240"})
     assert await reward([], [MAIL, copy]) == 0.0
     assert await reward([MAIL], [MAIL, copy]) == 0.0
@@ -181,16 +181,16 @@ async def test_a_mail_that_went_out_cannot_be_taken_back_except_in_compat() -> N
 
 
 @pytest.mark.parametrize("start", ["2023-12-06T09:30:00", "2023-12-06 09:30", "2023-12-06 09:31:00"])
-async def test_a_start_is_compared_as_it_is_written(start: str) -> None:
+async def test_the_start_of_an_event_is_compared_as_text(start: str) -> None:
     assert await rewards([MEETING], [changed(MEETING, event_start=start)]) == (0.0, 0.0)
 
 
-async def test_a_duration_as_a_number_is_a_duration_except_in_compat() -> None:
+async def test_a_duration_may_be_a_number_except_in_compat() -> None:
     assert await rewards([MEETING], [changed(MEETING, duration=60)]) == (1.0, 0.0)
     assert await rewards([changed(MEETING, duration=30)], [changed(MEETING, duration=60)]) == (0.0, 1.0)
 
 
-async def test_nulls_count_as_not_given_except_in_compat() -> None:
+async def test_null_arguments_count_as_missing_except_in_compat() -> None:
     assert await rewards([CUSTOMER], [changed(CUSTOMER, notes=None)]) == (1.0, 0.0)
     assert await rewards([MAIL], [changed(MAIL, cc=None)]) == (1.0, 0.0)
     assert await rewards([CUSTOMER], [changed(CUSTOMER, notes="")]) == (1.0, 1.0)
@@ -249,7 +249,7 @@ async def test_a_row_that_does_not_fit_the_tables_is_masked_except_in_compat() -
     assert (await verdict(row(missing, MAIL), answer(MAIL), compat=True)).mask is None
 
 
-def test_stored_rollouts_are_scored_again_on_a_fresh_session(tmp_path: Path) -> None:
+def test_rescoring_a_stored_rollout_gives_the_same_reward(tmp_path: Path) -> None:
     calls = {"calls": [{"name": name, "arguments": arguments} for name, arguments in (MAIL, MEETING)]}
     for actions, earned in (((MAIL, MEETING), 1.0), ((MAIL,), 0.0)):
         output = tmp_path / str(earned)
@@ -263,7 +263,7 @@ def test_stored_rollouts_are_scored_again_on_a_fresh_session(tmp_path: Path) -> 
         assert again["reward"] == earned
 
 
-def test_rollouts_at_the_same_time_do_not_see_each_other() -> None:
+def test_concurrent_rollouts_do_not_see_each_others_changes() -> None:
     script = [{"call": MAIL[0], "arguments": MAIL[1]}, {"call": DELETION[0], "arguments": DELETION[1]}, "Done."]
     result = ludus.collect(
         office(), model=ScriptedModel(script), input=[row(MAIL, DELETION)], repeats=50, concurrency=50
@@ -282,13 +282,13 @@ async def test_public_rows_earn_the_reward_with_their_own_tables(compat: bool) -
             assert (found.reward, found.mask) == (earned, None)
 
 
-def test_tables_are_found_in_the_folder_of_the_public_data_or_in_any_part_of_it() -> None:
+def test_tables_are_found_in_the_folder_of_the_public_data_or_in_its_csv_folder() -> None:
     folder = shared_path("data", NAME)
     assert Tables.load(folder) == Tables.load(folder / "csv_data")
     assert len(Tables.load(folder).emails.rows) == 500
 
 
-def test_tables_that_cannot_be_used_are_a_users_mistake(tmp_path: Path) -> None:
+def test_unusable_tables_are_an_error_that_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no emails.csv in .*resources.tables=FOLDER"):
         ludus.collect(NAME, model=ScriptedModel(["Done."]), input=[row()], settings={"resources.tables": tmp_path})
     header = "email_id,inbox/outbox,sender/recipient,subject,sent_datetime,body\n"
@@ -296,9 +296,9 @@ def test_tables_that_cannot_be_used_are_a_users_mistake(tmp_path: Path) -> None:
         ("a,b\n", "emails.csv: the columns must be email_id"),
         ("", "not none"),
         (f"{header}1,x\n", "row 2 has 2 cells, not 6"),
-        (f"{header}x,,,,,\n", "email_id must be a number of its own in every row, not x"),
-        (f"{header},,,,,x\n", "email_id must be a number of its own in every row, not an empty cell"),
-        (f"{header}1,,,,,\n1,,,,,\n", "email_id must be a number of its own in every row, not 1 twice"),
+        (f"{header}x,,,,,\n", "email_id must be a unique number in every row, not x"),
+        (f"{header},,,,,x\n", "email_id must be a unique number in every row, not an empty cell"),
+        (f"{header}1,,,,,\n1,,,,,\n", "email_id must be a unique number in every row, not 1 twice"),
     ]:
         (tmp_path / "emails.csv").write_text(content)
         with pytest.raises(UserError, match=words):

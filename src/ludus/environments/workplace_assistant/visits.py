@@ -1,4 +1,4 @@
-"""Who visited the website, and pictures of that."""
+"""Web analytics: visits to the website, and plots of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLOTS = ("bar", "line", "scatter", "histogram")
 
 
 class Analytics(Desk):
-    """Visits by day. Only plots are written, and they are no more than their names."""
+    """Visits by day. Only plots are written, and of a plot only its path."""
 
     @reads
     async def analytics_get_visitor_information_by_id(self, visitor_id: Id) -> Any:

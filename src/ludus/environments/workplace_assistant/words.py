@@ -1,4 +1,4 @@
-"""The words that the tables and the tasks of our own office are made of."""
+"""The names and texts from which our own tables and tasks are made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PEOPLE = (
     " Ines Carvalho, Jonas Becker, Keira Doyle, Liang Zhao, Mirela Popescu, Nikhil Rao, Oksana Bondar, Paulo Teixeira"
 ).split(", ")
 
-#: Who works on the boards, and who looks after customers, by their place in the list above.
+#: Indices in PEOPLE: those who have tasks on the boards, and those who have customers.
 DEVELOPERS = range(1, 11)
 SELLERS = range(11, 16)
 
@@ -75,5 +75,5 @@ CONTACTS = (
 
 
 def address(person: str) -> str:
-    """The address of somebody who works here."""
+    """The address of a colleague."""
     return f"{person.lower().replace(' ', '.')}@{DOMAIN}"
