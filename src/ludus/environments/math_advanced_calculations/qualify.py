@@ -10,14 +10,7 @@ from ludus.environments.math_advanced_calculations.operations import compute
 Call = dict[str, Any]
 
 #: For each operation, the operation that it is most easily confused with.
-_MIX_UPS = {
-    "add": "subtract",
-    "subtract": "add",
-    "multiply": "divide",
-    "divide": "multiply",
-    "sin": "cos",
-    "cos": "sin",
-}
+_NEAR = {"add": "subtract", "subtract": "add", "multiply": "divide", "divide": "multiply", "sin": "cos", "cos": "sin"}
 
 
 def oracle(task: Any) -> list[Any] | None:
@@ -63,7 +56,7 @@ def breaking(task: Any) -> dict[str, Any]:
         return {}
     *most, last = calls
     rounded = {name: round(number, 2) + 0.001 for name, number in last["arguments"].items()}
-    other = {**last, "name": _MIX_UPS.get(last["name"], "pi")}
+    other = {**last, "name": _NEAR.get(last["name"], "pi")}
     wrong = {"missing": most, "rounded": [*most, {**last, "arguments": rounded}], "mixed_up": [*most, other]}
     unknown = [{**call, "name": f"real_{call['name']}"} for call in calls]
     scripts: dict[str, Any] = {

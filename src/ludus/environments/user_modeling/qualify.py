@@ -34,12 +34,9 @@ def preserving(task: Any) -> dict[str, Any]:
 
 def breaking(task: Any) -> dict[str, Any]:
     """Missing actions, extra actions, and words instead of actions."""
+    extra = {"call": "transfer_to_human", "arguments": {"topic": "other"}}
     scripts = {
-        "too_much": [
-            *_actions(task.actions),
-            {"call": "transfer_to_human", "arguments": {"topic": "other"}},
-            _message(task),
-        ],
+        "too_much": [*_actions(task.actions), extra, _message(task)],
         "never_ends": lambda request: "Which of them do you mean, and since when?",
         "not_answered": [*_actions(task.actions), {"items": []}],
     }

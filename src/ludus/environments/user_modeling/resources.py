@@ -1,6 +1,6 @@
 """A service desk with a written policy, and a simulated user with requests.
 
-The policy model talks with the user and changes a database of its own rollout. In the end the database must equal the
+The policy model talks with the user and changes its rollout's database. In the end the database must equal the
 database after the right actions, the model must have told the user everything that the policy requires, and the user
 must have ended the conversation.
 """

@@ -54,7 +54,7 @@ class Rules:
     def between(
         self, found: Iterable[T], when: Callable[[T], Any], low: tuple[str, Any], high: tuple[str, Any]
     ) -> Sequence[T]:
-        """The items between two bounds, each a name and a value. An upper bound without a time is the end of its day."""
+        """The items between two bounds, each a name and a value. An upper bound without a time is the end of a day."""
         found = list(found)
         if low[1]:
             first = self.moment(*low, DAY)

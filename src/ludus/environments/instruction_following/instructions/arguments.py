@@ -31,7 +31,7 @@ Letter = Annotated[str, StringConstraints(min_length=1, max_length=1, strip_whit
 Relation = Literal["less than", "at least"]
 
 
-def satisfies(count: int | None, relation: Relation, limit: int) -> bool:
+def meets(count: int | None, relation: Relation, limit: int) -> bool:
     """Whether a count is less than, or at least, the limit. False if there is no count."""
     if count is None:
         return False

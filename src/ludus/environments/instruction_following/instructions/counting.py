@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ludus.environments.instruction_following.instructions.arguments import Count, Letter, Relation, satisfies
+from ludus.environments.instruction_following.instructions.arguments import Count, Letter, Relation, meets
 from ludus.environments.instruction_following.instructions.length import DIVIDER
 from ludus.environments.instruction_following.instructions.sentences import rule_sentences
 from ludus.environments.instruction_following.instructions.words import tokens, words
@@ -15,12 +15,12 @@ _LATIN_LETTER = re.compile(r"[a-zA-Z]")
 
 def letter_frequency(text: str, *, letter: Letter, let_frequency: Count, let_relation: Relation) -> bool:
     """The letter occurs, in either case, less than or at least `let_frequency` times."""
-    return satisfies(text.lower().count(letter.lower()), let_relation, let_frequency)
+    return meets(text.lower().count(letter.lower()), let_relation, let_frequency)
 
 
 def letter_counting(text: str, *, N: Count, relation: Relation) -> bool:
     """There are less than, or at least, N letters from A to Z, in either case."""
-    return satisfies(len(_LATIN_LETTER.findall(text)), relation, N)
+    return meets(len(_LATIN_LETTER.findall(text)), relation, N)
 
 
 def lowercase_counting(text: str, *, N: Count) -> bool:
@@ -30,7 +30,7 @@ def lowercase_counting(text: str, *, N: Count) -> bool:
 
 def capital_word_frequency(text: str, *, capital_frequency: Count, capital_relation: Relation) -> bool:
     """Less than, or at least, `capital_frequency` tokens are in capitals."""
-    return satisfies(sum(token.isupper() for token in tokens(text)), capital_relation, capital_frequency)
+    return meets(sum(token.isupper() for token in tokens(text)), capital_relation, capital_frequency)
 
 
 def count_unique(text: str, *, compat: bool = False) -> bool:

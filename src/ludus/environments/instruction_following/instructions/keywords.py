@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ludus.environments.instruction_following.instructions.arguments import (
-    Count,
-    Relation,
-    Text,
-    Word,
-    Words,
-    satisfies,
-)
+from ludus.environments.instruction_following.instructions.arguments import Count, Relation, Text, Word, Words, meets
 from ludus.environments.instruction_following.instructions.matching import count, has_whole_word, pattern_count
 
 
@@ -22,7 +15,7 @@ def existence(text: str, *, keywords: Words, compat: bool = False) -> bool:
 
 def frequency(text: str, *, keyword: Word, frequency: Count, relation: Relation, compat: bool = False) -> bool:
     """The keyword occurs less than, or at least, `frequency` times."""
-    return satisfies(count(keyword, text, compat=compat), relation, frequency)
+    return meets(count(keyword, text, compat=compat), relation, frequency)
 
 
 def word_once(text: str, *, keyword: Word, compat: bool = False) -> bool:

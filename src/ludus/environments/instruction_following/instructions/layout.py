@@ -49,7 +49,7 @@ def number_placeholders(text: str, *, num_placeholders: Count) -> bool:
 
 
 def title(text: str) -> bool:
-    """Some line holds a title: something between `<<` and `>>`."""
+    """A line contains a title: some text between `<<` and `>>`."""
     for line in text.split("\n"):
         start, end = line.find("<<"), line.rfind(">>")
         if 0 <= start < end - 2 and line[start:end].lstrip("<").rstrip(">").strip():
@@ -102,7 +102,7 @@ def sentence_hyphens(text: str) -> bool:
 
 
 def square_brackets(text: str) -> bool:
-    """Every word stands in square brackets of its own."""
+    """Every word stands in its own square brackets."""
     return all(word.startswith("[") and word.endswith("]") for word in text.split())
 
 

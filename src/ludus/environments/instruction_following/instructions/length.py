@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ludus.environments.instruction_following.instructions.arguments import Count, Ordinal, Relation, Word, satisfies
+from ludus.environments.instruction_following.instructions.arguments import Count, Ordinal, Relation, Word, meets
 from ludus.environments.instruction_following.instructions.sentences import punkt_sentences
 
 _RUN_OF_WORD_CHARACTERS = re.compile(r"\w+")
@@ -15,12 +15,12 @@ _ENDS_FIRST_WORD = re.compile(r"""[.,?!'"]""")
 
 def number_sentences(text: str, *, num_sentences: Count, relation: Relation) -> bool:
     """There are less than, or at least, `num_sentences` sentences."""
-    return satisfies(len(punkt_sentences(text)), relation, num_sentences)
+    return meets(len(punkt_sentences(text)), relation, num_sentences)
 
 
 def number_words(text: str, *, num_words: Count, relation: Relation) -> bool:
     """There are less than, or at least, `num_words` runs of letters, digits and underscores."""
-    return satisfies(len(_RUN_OF_WORD_CHARACTERS.findall(text)), relation, num_words)
+    return meets(len(_RUN_OF_WORD_CHARACTERS.findall(text)), relation, num_words)
 
 
 def number_paragraphs(text: str, *, num_paragraphs: Count) -> bool:
