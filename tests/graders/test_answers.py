@@ -1,4 +1,4 @@
-"""Answer extraction: exact where a text is well formed, and calm where it is hostile."""
+"""Answer extraction is exact for well-formed texts, and neither raises nor hangs for hostile ones."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ FUNCTIONS: list[Callable[[str], Any]] = [
     lambda text: list(marked_answers(text)),
 ]
 
-#: Text in which the marks that the functions look for are frequent.
+#: Text with many of the marks that the functions search for.
 marks = ["\\boxed{", "\\text{", "{", "}", "\\", "answer", "Answer:", ":", "*", "\n", " ", "B", "ب"]
 hostile = st.one_of(st.text(), st.lists(st.sampled_from(marks)).map("".join))
 
-#: Text whose braces match and which holds no box of its own.
+#: Text with matching braces and without a box.
 plain = st.text(st.characters(exclude_characters="{}\\"))
 balanced = st.recursive(plain, lambda inner: st.lists(inner.map(lambda text: "{" + text + "}")).map("".join))
 
 
 @given(hostile)
-def test_no_text_makes_an_extraction_raise(text: str) -> None:
+def test_no_text_makes_an_extraction_function_raise(text: str) -> None:
     for function in FUNCTIONS:
         found = function(text)
         assert found is None or isinstance(found, str | list)
@@ -47,12 +47,12 @@ def test_no_text_makes_an_extraction_raise(text: str) -> None:
 
 
 @given(before=hostile, value=balanced, after=plain)
-def test_a_boxed_value_comes_back_as_it_went_in(before: str, value: str, after: str) -> None:
+def test_last_boxed_returns_the_boxed_value_unchanged(before: str, value: str, after: str) -> None:
     assert last_boxed(f"{before} \\boxed{{{value}}}{after}") == value
 
 
 @given(value=balanced, depth=st.integers(0, 5))
-def test_wrappers_come_off_however_many_there_are(value: str, depth: int) -> None:
+def test_unwrap_text_removes_any_number_of_nested_wrappers(value: str, depth: int) -> None:
     assert unwrap_text("\\text{ " * depth + value + " }" * depth) == value.strip()
 
 
@@ -72,11 +72,11 @@ def test_wrappers_come_off_however_many_there_are(value: str, depth: int) -> Non
     ],
     ids=lambda text: repr(text[:20]),
 )
-def test_hostile_text_takes_time_in_proportion_to_its_length(text: str) -> None:
+def test_extraction_takes_linear_time_on_hostile_text(text: str) -> None:
     began = time.process_time()
     for function in FUNCTIONS:
         function(text)
-    assert time.process_time() - began < 5  # what is quadratic here takes minutes
+    assert time.process_time() - began < 5  # a quadratic function takes minutes
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(text: str) -> None:
         ("B", None),
     ],
 )
-def test_the_last_box_is_read_with_its_braces_matched(text: str, content: str | None) -> None:
+def test_last_boxed_matches_braces(text: str, content: str | None) -> None:
     assert last_boxed(text) == content
 
 
@@ -106,22 +106,22 @@ def test_the_last_box_is_read_with_its_braces_matched(text: str, content: str | 
         (r"\text{B", r"\text{B"),
     ],
 )
-def test_only_a_wrapper_around_everything_comes_off(text: str, content: str) -> None:
+def test_unwrap_text_removes_only_a_wrapper_around_the_whole_text(text: str, content: str) -> None:
     assert unwrap_text(text) == content
 
 
-def test_the_first_answer_ends_with_its_line() -> None:
+def test_first_answer_stops_at_the_end_of_the_line() -> None:
     assert first_answer("Well.\nANSWER :  B \nAnswer: C") == "B"
     assert first_answer("Answer:\n\nB") == "B"
     assert first_answer("The answer is B") is None
 
 
-def test_marked_answers_come_last_first_whatever_emphasis_they_wear() -> None:
+def test_marked_answers_come_last_first_with_any_emphasis() -> None:
     text = "Answer: A Answer: B\n**Answer:** C\n__Answer__: D\n### Final answer\uff1a E"
     assert list(marked_answers(text)) == ["E", "D", "C", "B", "A"]
 
 
-def test_letters_of_other_scripts_count_only_where_they_stand_alone() -> None:
+def test_latin_letters_replaces_arabic_and_bengali_letters_only_where_they_stand_alone() -> None:
     assert latin_letters("ب") == "B"
     assert latin_letters("(ঢ)") == "(D)"
     assert latin_letters("\uff23です") == "Cです"

@@ -1,4 +1,4 @@
-"""Arguments: what counts as the same, and what only looks like it."""
+"""Which arguments of a function call match the expected ones, and which do not."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.graders.arguments import Comparison
+from ludus.graders.arguments import ArgumentComparison
 
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=9)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
     max_leaves=8,
 )
-RIGHT, LITERAL = Comparison(), Comparison(literal=True)
+DEFAULT, LITERAL = ArgumentComparison(), ArgumentComparison(literal=True)
 
 
 @settings(max_examples=50)
 @given(values)
 def test_every_value_equals_itself(value: Any) -> None:
-    assert RIGHT.difference(value, value) is None
+    assert DEFAULT.difference(value, value) is None
 
 
 @settings(max_examples=50)
 @given(values, values, st.floats(0, 1))
-def test_nothing_makes_it_raise(expected: Any, actual: Any, overlap: float) -> None:
+def test_no_pair_of_values_makes_a_comparison_raise(expected: Any, actual: Any, overlap: float) -> None:
     for literal in (False, True):
-        found = Comparison(overlap, literal=literal).difference(expected, actual)
+        found = ArgumentComparison(overlap, literal=literal).difference(expected, actual)
         assert found in (None, "type", "keys", "length", "value")
 
 
@@ -67,15 +67,15 @@ def test_nothing_makes_it_raise(expected: Any, actual: Any, overlap: float) -> N
         (10**400, 1.5, "type"),
     ],
 )
-@pytest.mark.parametrize("comparison", [RIGHT, LITERAL])
-def test_values_are_compared_as_they_are_meant(
-    expected: Any, actual: Any, difference: str | None, comparison: Comparison
+@pytest.mark.parametrize("comparison", [DEFAULT, LITERAL])
+def test_both_modes_find_the_same_difference(
+    expected: Any, actual: Any, difference: str | None, comparison: ArgumentComparison
 ) -> None:
     assert comparison.difference(expected, actual) == difference
 
 
 @pytest.mark.parametrize(
-    ("expected", "actual", "right", "literal"),
+    ("expected", "actual", "default", "literal"),
     [
         (1, True, "type", None),
         (float("inf"), float("inf"), None, "value"),
@@ -86,21 +86,23 @@ def test_values_are_compared_as_they_are_meant(
         ("SELECT id FROM orders WHERE paid", "select id, name from orders where paid = 1", None, None),
     ],
 )
-def test_where_the_two_ways_differ(expected: Any, actual: Any, right: str | None, literal: str | None) -> None:
-    assert RIGHT.difference(expected, actual) == right
+def test_literal_mode_compares_differently(
+    expected: Any, actual: Any, default: str | None, literal: str | None
+) -> None:
+    assert DEFAULT.difference(expected, actual) == default
     assert LITERAL.difference(expected, actual) == literal
 
 
-def test_equal_words_match_whatever_the_threshold_except_literally() -> None:
-    assert Comparison(0.9).difference("one two", "two one") is None
-    assert Comparison(0.9, literal=True).difference("one two", "one two") == "value"
-    assert Comparison(0.5, literal=True).difference("one two", "one two") is None
-    assert Comparison(0.0).difference("one two", "three four five") is None
+def test_texts_of_the_same_words_match_at_any_threshold_except_in_literal_mode() -> None:
+    assert ArgumentComparison(0.9).difference("one two", "two one") is None
+    assert ArgumentComparison(0.9, literal=True).difference("one two", "one two") == "value"
+    assert ArgumentComparison(0.5, literal=True).difference("one two", "one two") is None
+    assert ArgumentComparison(0.0).difference("one two", "three four five") is None
 
 
-def test_hostile_text_is_compared_in_time_in_proportion_to_its_length() -> None:
+def test_comparison_takes_linear_time_on_hostile_text() -> None:
     began = time.process_time()
     for text in ("a " * 200_000, "select " * 100_000, "update " + "set" * 100_000, "é" * 400_000):
-        RIGHT.difference("select a from b", text)
-        RIGHT.difference(text, text + " b")
+        DEFAULT.difference("select a from b", text)
+        DEFAULT.difference(text, text + " b")
     assert time.process_time() - began < 5

@@ -1,4 +1,4 @@
-"""Texts as the types that a schema asks for, and left alone where they are something else."""
+"""Texts become the types that a schema asks for; texts that do not fit stay texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INTEGER, STRING = {"type": "integer"}, {"type": "string"}
 POINT = {"type": "object", "properties": {"x": INTEGER}}
 
 
-def inside(value: Any, schema: Any, coerce: Any = coerced_xml) -> Any:
+def coerced_element(value: Any, schema: Any, coerce: Any = coerced_xml) -> Any:
     return coerce({"r": value}, {"properties": {"r": schema}})["r"]
 
 
@@ -58,13 +58,13 @@ def inside(value: Any, schema: Any, coerce: Any = coerced_xml) -> Any:
         ({"k": "5"}, {"type": "object", "additionalProperties": INTEGER}, {"k": 5}),
     ],
 )
-def test_an_element_becomes_what_the_schema_asks_for(value: Any, schema: Any, expected: Any) -> None:
-    result = inside(value, schema)
+def test_an_xml_element_gets_the_type_that_the_schema_asks_for(value: Any, schema: Any, expected: Any) -> None:
+    result = coerced_element(value, schema)
     assert result == expected
     assert type(result) is type(expected)
 
 
-def test_references_are_followed_even_in_circles() -> None:
+def test_circular_references_are_followed() -> None:
     tree = {"type": "object", "properties": {"n": INTEGER, "next": {"$ref": "#"}}}
     assert coerced_xml({"n": "1", "next": {"n": "2"}}, tree) == {"n": 1, "next": {"n": 2}}
     assert coerced_xml("1", {"$ref": "#", "type": "integer"}) == 1
@@ -75,7 +75,7 @@ def test_references_are_followed_even_in_circles() -> None:
     assert coerced_xml(["1"], schema) == ["1"]
 
 
-def test_cells_become_what_the_schema_asks_for_and_missing_ones_stay_missing() -> None:
+def test_csv_cells_get_the_types_that_the_schema_asks_for_and_missing_cells_stay_none() -> None:
     schema = {
         "type": "array",
         "items": {"$ref": "#/$defs/row"},
@@ -87,12 +87,12 @@ def test_cells_become_what_the_schema_asks_for_and_missing_ones_stay_missing() -
     assert plainly_coerced_csv(records, schema) == records
 
 
-def test_the_plain_readings_know_single_types_only() -> None:
-    assert inside("5", {"type": ["integer", "null"]}, plainly_coerced_xml) == "5"
-    assert inside("5", {"anyOf": [INTEGER]}, plainly_coerced_xml) == "5"
-    assert inside("1_000", INTEGER, plainly_coerced_xml) == 1000
-    assert inside({"i": ["5"]}, {"type": "array", "items": INTEGER}, plainly_coerced_xml) == [5]
-    assert inside({"x": "5"}, {"type": "array", "items": POINT}, plainly_coerced_xml) == ["5"]
+def test_plain_coercion_reads_nothing_but_type() -> None:
+    assert coerced_element("5", {"type": ["integer", "null"]}, plainly_coerced_xml) == "5"
+    assert coerced_element("5", {"anyOf": [INTEGER]}, plainly_coerced_xml) == "5"
+    assert coerced_element("1_000", INTEGER, plainly_coerced_xml) == 1000
+    assert coerced_element({"i": ["5"]}, {"type": "array", "items": INTEGER}, plainly_coerced_xml) == [5]
+    assert coerced_element({"x": "5"}, {"type": "array", "items": POINT}, plainly_coerced_xml) == ["5"]
     schema = {"items": {"properties": {"n": {"type": ["integer", "null"]}, "b": {"type": "boolean"}}}}
     assert plainly_coerced_csv([{"n": "", "b": "True"}], schema) == [{"n": None, "b": True}]
 
@@ -112,9 +112,9 @@ schemas = st.recursive(
 
 
 @given(texts, schemas)
-def test_no_value_and_no_schema_make_it_raise(value: Any, schema: Any) -> None:
+def test_no_value_and_no_schema_make_coercion_raise(value: Any, schema: Any) -> None:
     for document in (coerced_xml(value, schema), plainly_coerced_xml(value, schema)):
-        json.dumps(document, allow_nan=False)  # still a document
+        json.dumps(document, allow_nan=False)  # still a JSON document
     records = [{"a": "1", "b": None, None: ["2"]}]
     for table in (coerced_csv(records, {"items": schema}), plainly_coerced_csv(records, {"items": schema})):
         assert [list(record) for record in table] == [["a", "b", None]], "no cell is lost"

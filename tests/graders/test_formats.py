@@ -1,4 +1,4 @@
-"""Five formats: read exactly where a text is well formed, and refused calmly where it is hostile."""
+"""The readers of five formats read well-formed texts exactly and refuse hostile texts in little time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ludus.graders.formats import MAX_CHARACTERS, Format, FormatError, parse
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 
-#: Text in which the marks that the parsers look for are frequent.
+#: Text with many of the marks that the parsers search for.
 marks = [
     *"[]{}<>/=:,;-?&*!#|'\"\n .0a",
     "- ",
@@ -34,7 +34,7 @@ hostile = st.one_of(st.text(), st.lists(st.sampled_from(marks)).map("".join))
 
 @settings(max_examples=200, deadline=None)
 @given(hostile, st.sampled_from(FORMATS))
-def test_no_text_makes_a_parser_raise_anything_but_its_error(text: str, format: Format) -> None:
+def test_parse_raises_only_format_errors(text: str, format: Format) -> None:
     problem = ""
     try:
         parse(text, format)
@@ -44,7 +44,7 @@ def test_no_text_makes_a_parser_raise_anything_but_its_error(text: str, format: 
 
 
 @given(st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), st.text()), st.lists, max_leaves=8))
-def test_json_comes_back_as_it_went_in(value: Any) -> None:
+def test_dumped_json_parses_to_the_same_value(value: Any) -> None:
     assert parse(json.dumps(value), "json") == value
 
 
@@ -65,7 +65,7 @@ def test_json_comes_back_as_it_went_in(value: Any) -> None:
         ("<?xml version='1.0'?><!-- c --><r><![CDATA[<x>]]></r>", "xml", {"r": "<x>"}),
     ],
 )
-def test_a_well_formed_text_is_read(text: str, format: Format, value: Any) -> None:
+def test_a_well_formed_text_parses_to_its_value(text: str, format: Format, value: Any) -> None:
     assert parse(text, format) == value
 
 
@@ -89,12 +89,12 @@ def test_a_well_formed_text_is_read(text: str, format: Format, value: Any) -> No
         ("[]" + " " * MAX_CHARACTERS, "json", "TooLong"),
     ],
 )
-def test_what_is_not_in_its_format_is_said_to_be_so(text: str, format: Format, problem: str) -> None:
+def test_a_malformed_text_raises_a_format_error_that_names_the_problem(text: str, format: Format, problem: str) -> None:
     with pytest.raises(FormatError, match=problem):
         parse(text, format)
 
 
-def bomb(levels: int) -> str:
+def alias_bomb(levels: int) -> str:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels)]
     return "\n".join(lines)
@@ -103,7 +103,7 @@ def bomb(levels: int) -> str:
 @pytest.mark.parametrize(
     ("text", "format"),
     [
-        (bomb(9), "yaml"),
+        (alias_bomb(9), "yaml"),
         ("&a [*a]", "yaml"),
         ("&a {k: *a}", "yaml"),
         ("[" * 50_000, "yaml"),
@@ -118,11 +118,11 @@ def bomb(levels: int) -> str:
         ("," * 50_000 + "\n" + "x\n" * 50_000, "csv"),
     ],
 )
-def test_a_small_text_of_great_size_is_refused(text: str, format: Format) -> None:
+def test_a_text_that_expands_too_much_or_nests_too_deep_is_refused_quickly(text: str, format: Format) -> None:
     began = time.process_time()
     with pytest.raises(FormatError):
         parse(text, format)
-    assert time.process_time() - began < 5  # what is not refused in time takes hours, gigabytes or the process
+    assert time.process_time() - began < 5  # without the limits these take hours or gigabytes, or crash the process
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ def test_a_small_text_of_great_size_is_refused(text: str, format: Format) -> Non
         ("\n", "csv"),
     ],
 )
-def test_hostile_text_is_read_in_time_in_proportion_to_its_length(unit: str, format: Format) -> None:
+def test_parse_takes_linear_time_on_hostile_text(unit: str, format: Format) -> None:
     text = unit * (100_000 // len(unit))
     began = time.process_time()
     try:
         parse(text, format)
     except FormatError:
         pass
-    assert time.process_time() - began < 5  # what is quadratic here takes minutes
+    assert time.process_time() - began < 5  # a quadratic parser takes minutes

@@ -1,4 +1,4 @@
-"""Mathematical equality: what `math-verify` says, and where it is put right."""
+"""Mathematical equality: the verdicts of `math-verify`, and our corrections of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def equal(expected: str, answer: str, compat: bool = False) -> bool:
         (r"\sqrt{2}", "1.414214"),
     ],
 )
-def test_notation_does_not_matter(expected: str, answer: str) -> None:
+def test_equal_answers_match_in_any_notation(expected: str, answer: str) -> None:
     assert equal(expected, answer)
     assert equal(expected, answer, compat=True)
 
@@ -60,7 +60,7 @@ def test_notation_does_not_matter(expected: str, answer: str) -> None:
         ("", "7"),
     ],
 )
-def test_what_differs_differs(expected: str, answer: str) -> None:
+def test_different_answers_do_not_match(expected: str, answer: str) -> None:
     assert not equal(expected, answer)
     assert not equal(expected, answer, compat=True)
 
@@ -79,7 +79,7 @@ def test_what_differs_differs(expected: str, answer: str) -> None:
         ("5", "|3+4i|"),
     ],
 )
-def test_what_the_library_misreads_is_equal_except_in_compat(expected: str, answer: str) -> None:
+def test_notation_that_the_library_misreads_matches_except_in_compat(expected: str, answer: str) -> None:
     assert equal(expected, answer)
     assert not equal(expected, answer, compat=True)
 
@@ -101,7 +101,7 @@ def test_what_the_library_misreads_is_equal_except_in_compat(expected: str, answ
         ("0.0000004", "0.0"),
     ],
 )
-def test_what_the_library_mixes_up_differs_except_in_compat(expected: str, answer: str) -> None:
+def test_false_matches_of_the_library_are_rejected_except_in_compat(expected: str, answer: str) -> None:
     assert not equal(expected, answer)
     assert equal(expected, answer, compat=True)
 
@@ -121,7 +121,7 @@ def test_what_the_library_mixes_up_differs_except_in_compat(expected: str, answe
         ("3i", "3i"),
     ],
 )
-def test_the_corrections_leave_what_is_right_alone(expected: str, answer: str) -> None:
+def test_the_corrections_reject_no_right_answer(expected: str, answer: str) -> None:
     assert equal(expected, answer)
 
 
@@ -137,25 +137,25 @@ def test_the_corrections_leave_what_is_right_alone(expected: str, answer: str) -
         ("nothing", False),
     ],
 )
-def test_a_choice_is_no_answer(text: str, right: bool) -> None:
+def test_a_choice_between_two_answers_is_wrong(text: str, right: bool) -> None:
     assert compare("7", text, False)[0] is right
 
 
 @pytest.mark.parametrize(
     "text", [r"\boxed{\neq 7}", r"\boxed{\ne 7}", r"\boxed{\not= 7}", r"$7$ \boxed{}", r"$7$ \boxed{ }"]
 )
-def test_a_denial_or_an_empty_box_is_no_answer(text: str) -> None:
+def test_a_denial_or_an_empty_box_is_wrong(text: str) -> None:
     assert compare("7", text, False)[0] is False
 
 
-def test_the_answer_is_shown_as_it_was_understood() -> None:
+def test_compare_returns_the_answer_as_the_library_read_it() -> None:
     assert compare("7", r"\boxed{14/2}", False) == (True, "7", True)
     assert compare("7", r"\boxed{8}", False) == (False, "8", True)
     assert compare("7", "I do not know", False) == (False, None, True)
     assert compare("", r"\boxed{7}", False) == (False, None, False)
 
 
-def test_delimiters_around_the_key_come_off() -> None:
+def test_delimiters_around_the_expected_answer_are_removed() -> None:
     for text in ("7", "$7$", r"\(7\)", " $7$ "):
         assert undelimited(text) == "7"
     assert undelimited("$") == "$"
@@ -179,18 +179,18 @@ def test_delimiters_around_the_key_come_off() -> None:
         ("", None),
     ],
 )
-def test_units_have_one_spelling(answer: str, unit: str | None) -> None:
+def test_unit_of_gives_each_unit_one_spelling(answer: str, unit: str | None) -> None:
     assert unit_of(answer) == unit
 
 
-def test_a_missing_library_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_math_verify_raises_an_error_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     require_math()
     monkeypatch.setitem(sys.modules, "math_verify", None)
     with pytest.raises(UserError, match=r"math-verify is not installed. Install it with: pip install .*\[math\]'"):
         require_math()
 
 
-async def test_hostile_answers_cost_their_budget_and_no_more() -> None:
+async def test_hostile_answers_are_stopped_when_their_cpu_time_is_spent() -> None:
     hostile = [
         r"\boxed{9^{9^{9}}}",
         r"\boxed{(10^{100})!}",

@@ -1,4 +1,4 @@
-"""Patterns from datasets: found like `re` finds them, and stopped where `re` would not stop."""
+"""Dataset patterns find the matches that `re` finds, and a search that would never end is stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ludus import Failure
 from ludus.graders.patterns import PatternError, Patterns
 
 
-async def test_the_last_match_is_found_with_its_groups() -> None:
+async def test_last_match_gives_the_spans_of_the_match_and_its_groups() -> None:
     async with Patterns() as patterns:
         assert await patterns.last_match(r"x(\d)", "x1 x2") == [(3, 5), (4, 5)]
         assert await patterns.last_match(r"X(\d)", "x1", re.IGNORECASE) == [(0, 2), (1, 2)]
@@ -35,13 +35,13 @@ def test_any_text_can_be_searched(texts: list[str]) -> None:
     asyncio.run(search())
 
 
-async def test_what_is_no_pattern_is_said_to_be_none() -> None:
+async def test_an_invalid_pattern_raises_a_pattern_error() -> None:
     async with Patterns() as patterns:
         with pytest.raises(PatternError, match="unterminated"):
             await patterns.last_match("(", "text")
 
 
-async def test_an_endless_search_is_stopped_and_the_loop_keeps_turning() -> None:
+async def test_an_endless_search_is_stopped_and_does_not_block_the_event_loop() -> None:
     async with Patterns(children=1, seconds=0.2) as patterns:
         search = asyncio.create_task(patterns.last_match("(a+)+$", "a" * 60 + "b"))
         began, longest = time.perf_counter(), 0.0
@@ -56,14 +56,14 @@ async def test_an_endless_search_is_stopped_and_the_loop_keeps_turning() -> None
         assert await patterns.last_match("b", "ab") == [(1, 2)]
 
 
-async def test_a_cancelled_search_leaves_nothing_for_the_next_one_to_trip_over() -> None:
+async def test_a_search_after_a_cancelled_one_succeeds() -> None:
     async with Patterns(children=1) as patterns:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(patterns.last_match("(a+)+$", "a" * 60 + "b"), 0.1)
         assert await patterns.last_match("b", "ab") == [(1, 2)]
 
 
-async def test_more_searches_than_children_wait_their_turn() -> None:
+async def test_more_searches_than_children_are_queued() -> None:
     async with Patterns(children=2) as patterns:
         found = await asyncio.gather(*(patterns.last_match(str(n), f"<{n}>") for n in range(50)))
     assert all(spans is not None and spans[0][0] == 1 for spans in found)

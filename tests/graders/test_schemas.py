@@ -1,4 +1,4 @@
-"""Schemas: what fits, what strictness adds, and that nothing outside the document is ever read."""
+"""Schemas: which values fit, what `strict` adds, and that no reference is fetched."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_no_schema_and_no_value_make_a_validator_raise(schema: Any, value: Any) 
         ({"d": {}}, {"$defs": {"p": A}, "properties": {"d": {"$ref": "#/$defs/p"}}}, False),
     ],
 )
-def test_a_strict_schema_wants_all_that_it_names_and_nothing_else(value: Any, schema: Any, expected: bool) -> None:
+def test_a_strict_schema_requires_its_properties_and_allows_no_others(value: Any, schema: Any, expected: bool) -> None:
     assert fits(value, schema) is expected
 
 
@@ -104,7 +104,7 @@ def test_conditions_keep_their_meaning_when_a_schema_is_made_strict() -> None:
     assert not fits({"kind": "small", "n": 10}, schema)
 
 
-def test_the_blind_way_leaves_lists_alone() -> None:
+def test_strict_without_lists_changes_nothing_inside_lists() -> None:
     assert strict_without_lists({"anyOf": [A]}) == {"anyOf": [A]}
     closed = {**A, "required": ["a"], "additionalProperties": False}
     assert strict_without_lists({"items": A}) == {"items": closed} == strict({"items": A})
@@ -126,7 +126,7 @@ def test_the_blind_way_leaves_lists_alone() -> None:
         None,
     ],
 )
-def test_a_schema_that_is_none_fits_nothing(schema: Any) -> None:
+def test_no_value_fits_an_invalid_schema(schema: Any) -> None:
     validator = Validator(schema)
     assert validator.schema_problem is not None
     assert validator.schema_problem.startswith("SchemaError")
@@ -134,7 +134,7 @@ def test_a_schema_that_is_none_fits_nothing(schema: Any) -> None:
 
 
 @pytest.mark.parametrize("schema", [True, {}, {"unknown": 1}, {"type": "string", "pattern": "^a"}, {"minItems": 1.0}])
-def test_a_schema_that_takes_a_closer_look_may_be_right(schema: Any) -> None:
+def test_a_valid_schema_has_no_schema_problem(schema: Any) -> None:
     assert Validator(schema).schema_problem is None
 
 
@@ -145,11 +145,11 @@ def test_a_reference_is_never_fetched(reference: str) -> None:
     assert "nresolvable" in problem or "PointerToNowhere" in problem
 
 
-def test_a_reference_to_itself_ends() -> None:
+def test_validating_a_self_reference_ends_with_a_recursion_error() -> None:
     assert "RecursionError" in (Validator({"$ref": "#"}).problem({}) or "")
 
 
-def test_messages_are_those_of_the_library_however_large_the_schema_or_the_value() -> None:
+def test_errors_have_the_text_of_the_library_also_for_large_schemas_and_values() -> None:
     short = Validator({"type": "integer"}).problem("x")
     assert short == (
         "ValidationError: 'x' is not of type 'integer'\n\nFailed validating 'type' in schema:\n"
@@ -166,7 +166,7 @@ def test_messages_are_those_of_the_library_however_large_the_schema_or_the_value
     assert time.process_time() - began < 5
 
 
-def test_a_discriminator_picks_the_schema_only_for_openapi() -> None:
+def test_a_discriminator_picks_the_schema_only_with_openapi() -> None:
     schema = {
         "$defs": {"a": A, "b": B},
         "discriminator": {"propertyName": "b", "mapping": {"x": "#/$defs/b"}},
@@ -177,14 +177,14 @@ def test_a_discriminator_picks_the_schema_only_for_openapi() -> None:
     assert Validator(schema).problem({"a": "y", "b": "x"}) is not None
 
 
-def test_only_schemas_that_look_at_everything_once_are_trees() -> None:
+def test_is_tree_accepts_only_schemas_that_check_each_value_once() -> None:
     assert is_tree({**A, "items": A, "prefixItems": [A], "description": "pattern"})
     assert is_tree({"properties": {"pattern": {"type": "string"}, "$ref": True}})
     for schema in ({"$ref": "#"}, {"items": {"pattern": "a"}}, {"anyOf": [A]}, {"properties": {"a": {"not": {}}}}, 5):
         assert not is_tree(schema)
 
 
-def test_a_missing_library_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_jsonschema_raises_an_error_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema", None)
     monkeypatch.delitem(sys.modules, "ludus.graders.schemas")
     with pytest.raises(UserError, match=r"pip install .*\[structured\]'"):

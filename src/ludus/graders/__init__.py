@@ -1,1 +1,1 @@
-"""Parts of verifiers: plain functions that any environment can call."""
+"""Functions that judge text. Any environment's verifier can call them."""

@@ -1,8 +1,8 @@
-r"""Finding the answer in what a model wrote.
+r"""Finding the answer in the text of a model.
 
-The text is hostile by nature, so every function here takes any string, never raises, and reads it a fixed number of
-times: a hundred thousand opening braces cost what a hundred thousand letters cost. What counts as an answer differs
-between environments; these functions find the places to look at, and the environments decide.
+A model's text may be hostile. Every function here accepts any string, never raises, and takes time in proportion to the
+text's length: 100,000 opening braces cost as much as 100,000 letters. These functions find candidate answers; each
+environment decides which candidate counts.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Iterator
 _BOX = "\\boxed{"
 _PLAIN_BOX = re.compile(r"([^{}\\]*)\}")
 _WRAPPER = "\\text{"
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is text, in LaTeX as here
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\{` and `\}` are text, as in LaTeX
 _ANSWER_COLON = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
 _MARKED_ANSWER = re.compile(r"answer[*_`~\s]*[:\uff1a][*_`~\s]*", re.IGNORECASE)
 
-#: How multiple choice questions letter their options A to D in other scripts.
+#: The Arabic and Bengali letters that label options A to D.
 _FOREIGN = {"أ": "A", "ب": "B", "ج": "C", "د": "D", "অ": "A", "ব": "B", "ড": "C", "ঢ": "D"}
-_IN_WORD = r"[\w\u064b-\u0652\u0981-\u0983\u09bc-\u09cd]"  # letters, and the vowel signs of the two scripts
+_IN_WORD = r"[\w\u064b-\u0652\u0981-\u0983\u09bc-\u09cd]"  # letters, and the vowel signs of both scripts
 _FOREIGN_LETTER = re.compile(rf"(?<!{_IN_WORD})[{''.join(_FOREIGN)}](?!{_IN_WORD})")
 _FULL_WIDTH = str.maketrans("\uff21\uff22\uff23\uff24", "ABCD")
 
 
 def last_boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}`, braces matched; None when there is none or the last one is never closed.
+    r"""The content of the last `\boxed{...}`, braces matched; None without a box, or if the last box is not closed.
 
     last_boxed(r"First \boxed{1}, no: \boxed{\frac{1}{2}}")   # '\\frac{1}{2}'
     """
@@ -33,24 +33,24 @@ def last_boxed(text: str) -> str | None:
     if start < 0:
         return None
     start += len(_BOX)
-    if plain := _PLAIN_BOX.match(text, start):  # as most are
+    if plain := _PLAIN_BOX.match(text, start):  # the common case: no braces inside
         return plain[1]
     depth = 1
     for token in _BRACE.finditer(text, start):
-        depth += _step(token[0])
+        depth += _depth_change(token[0])
         if depth == 0:
             return text[start : token.start()]
     return None
 
 
 def unwrap_text(text: str) -> str:
-    r"""The text without the `\text{...}` that stands around all of it, however often, and without outer blanks.
+    r"""The text without any `\text{...}` around the whole text, and without outer white space.
 
     unwrap_text(r"\text{ \text{B} }")   # 'B'
     """
     if _WRAPPER not in text:
         return text.strip()
-    closing = _partners(text)
+    closing = _closing_braces(text)
     start, end = _trimmed(text, 0, len(text))
     while text.startswith(_WRAPPER, start) and closing.get(start + len(_WRAPPER) - 1) == end - 1:
         start, end = _trimmed(text, start + len(_WRAPPER), end - 1)
@@ -58,18 +58,18 @@ def unwrap_text(text: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """Lower case, with every run of blanks as one space: how texts of options are compared."""
+    """The text in lower case, each run of white space made one space, to compare the texts of options."""
     return " ".join(text.lower().split())
 
 
 def first_answer(text: str) -> str | None:
-    """What follows the first "answer:" in any case, up to the end of its line; None when nothing does."""
+    """The text after the first "answer:" (in any case), to the end of the line; None without such text."""
     found = _ANSWER_COLON.search(text)
     return found[1].strip() if found else None
 
 
 def marked_answers(text: str) -> Iterator[str]:
-    """What follows each "Answer:", bold or not, up to the end of its line or the next one. The last comes first."""
+    """The text after each "Answer:", bold or not, to the end of the line or the next "Answer:". Last answer first."""
     end = len(text)
     for found in reversed(list(_MARKED_ANSWER.finditer(text))):
         line_end = text.find("\n", found.end(), end)
@@ -78,26 +78,26 @@ def marked_answers(text: str) -> Iterator[str]:
 
 
 def latin_letters(text: str) -> str:
-    """The text with the Arabic, Bengali and full-width letters that number options written as A to D.
+    """The text with Arabic, Bengali and full-width option letters replaced by A to D.
 
-    Arabic and Bengali letters count only where they stand alone, since they are letters of ordinary words too.
+    An Arabic or Bengali letter is replaced only if it stands alone, because ordinary words contain it too.
     """
     return _FOREIGN_LETTER.sub(lambda found: _FOREIGN[found[0]], text.translate(_FULL_WIDTH))
 
 
-def _step(token: str) -> int:
+def _depth_change(token: str) -> int:
     return {"{": 1, "}": -1}.get(token, 0)
 
 
-def _partners(text: str) -> dict[int, int]:
-    """Where each opening brace is closed."""
-    waiting: list[int] = []
+def _closing_braces(text: str) -> dict[int, int]:
+    """The position of the closing brace for the position of each opening brace."""
+    unclosed: list[int] = []
     closing: dict[int, int] = {}
     for token in _BRACE.finditer(text):
         if token[0] == "{":
-            waiting.append(token.start())
-        elif token[0] == "}" and waiting:
-            closing[waiting.pop()] = token.start()
+            unclosed.append(token.start())
+        elif token[0] == "}" and unclosed:
+            closing[unclosed.pop()] = token.start()
     return closing
 
 

@@ -1,8 +1,7 @@
-"""Whether the arguments of a function call mean what was expected.
+"""Whether the arguments of a function call match the expected arguments.
 
-Numbers, booleans and single words must be right; texts of several words may be worded differently, as long as they
-share enough words. A short phrase with one word exchanged names another thing, though, and an SQL statement of another
-kind does another thing.
+Numbers, booleans and single words must be equal. Texts of several words match if they share enough words. Two texts
+never match if they are short phrases that differ in exactly one word, or SQL statements with different verbs.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
-#: How an argument differs: its type, the keys of an object, the length of a list, or what it says.
+#: How an argument differs: in its type, in the keys of an object, in the length of a list, or in its value.
 Difference = Literal["type", "keys", "length", "value"]
 
-#: In phrases up to this many words, every word counts.
+#: The most words in a short phrase, where a difference of one word counts.
 _SHORT_PHRASE = 6
-_STATEMENT = re.compile(
+_SQL = re.compile(
     r"\s*(?:(select)\b.*\bfrom\b|(insert)\s+into\b|(update)\b.*\bset\b|(delete)\s+from\b"
     r"|(drop|create|alter|truncate)\s+(?:table|view|index|database|schema)\b)",
     re.IGNORECASE | re.DOTALL,
@@ -26,22 +25,22 @@ _STATEMENT = re.compile(
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """How strictly values are compared.
+class ArgumentComparison:
+    """How strictly arguments are compared.
 
-    Comparison().difference({"n": 2}, {"n": 2})     # None
-    Comparison().difference({"n": 2}, {"n": "2"})   # 'type'
+    ArgumentComparison().difference({"n": 2}, {"n": 2})     # None
+    ArgumentComparison().difference({"n": 2}, {"n": "2"})   # 'type'
     """
 
-    #: Shared words over the words of both texts together: half is all of them.
+    #: The least overlap: shared words / (words of both texts). Two texts of the same words have an overlap of 0.5.
     word_overlap: float = 0.1
-    #: Numbers with a fraction are equal when they are closer than this.
+    #: Two floats are equal if they differ by less than this.
     tolerance: float = 1e-6
-    #: Compare as Python does: types as `isinstance` sees them, and words by their overlap alone.
+    #: Compare types with `isinstance`, and texts by word overlap alone.
     literal: bool = False
 
     def difference(self, expected: Any, actual: Any) -> Difference | None:
-        """The first difference of a value from the expected one, or None."""
+        """The first difference between the actual and the expected value, or None."""
         if not self._same_type(expected, actual):
             return "type"
         if isinstance(expected, dict):
@@ -65,7 +64,7 @@ class Comparison:
         if isinstance(expected, str):
             return self._same_text(expected, actual)
         if isinstance(expected, float):
-            same = expected == actual and not self.literal  # infinity minus infinity is no number
+            same = expected == actual and not self.literal  # `inf - inf` is NaN, so compare infinities here
             return same or bool(abs(expected - actual) < self.tolerance)
         return bool(expected == actual)
 
@@ -77,19 +76,19 @@ class Comparison:
         enough = shared / (len(wanted) + len(given)) >= self.word_overlap
         if self.literal or shared == len(wanted) == len(given):
             return enough or not self.literal
-        return enough and not _exchanged(wanted, given) and _statement(expected) == _statement(actual)
+        return enough and not _one_word_differs(wanted, given) and _sql_verb(expected) == _sql_verb(actual)
 
 
-def _exchanged(wanted: list[str], given: list[str]) -> bool:
-    """Whether two short phrases are the same but for one word: 'the draft folder' and 'the backup folder'."""
+def _one_word_differs(wanted: list[str], given: list[str]) -> bool:
+    """Whether two short phrases differ in exactly one word: 'the draft folder' and 'the backup folder'."""
     if len(wanted) != len(given) or len(wanted) > _SHORT_PHRASE:
         return False
-    different = [pair for pair in zip(wanted, given, strict=True) if not _alike(*pair)]
+    different = [pair for pair in zip(wanted, given, strict=True) if not _same_word(*pair)]
     return len(different) == 1
 
 
-def _alike(left: str, right: str) -> bool:
-    """Whether two words are one, perhaps in another form: 'folder,' and 'folders'. Words with digits have one form."""
+def _same_word(left: str, right: str) -> bool:
+    """Whether two words share their stem, like 'folder,' and 'folders'. Words with digits must be equal."""
     left, right = left.strip("\"'.,;:!?()"), right.strip("\"'.,;:!?()")
     if left == right:
         return True
@@ -99,7 +98,7 @@ def _alike(left: str, right: str) -> bool:
     return left[:stem] == right[:stem]
 
 
-def _statement(text: str) -> str | None:
+def _sql_verb(text: str) -> str | None:
     """The verb of an SQL statement; None for other texts."""
-    found = _STATEMENT.match(text)
+    found = _SQL.match(text)
     return next(verb for verb in found.groups() if verb).lower() if found else None

@@ -1,8 +1,8 @@
-"""Values from formats that know only text (XML elements, CSV cells), read as the types that a schema asks for.
+"""Converts the texts of XML elements and CSV cells to the types that a JSON schema asks for.
 
-A text that does not look like what is asked stays a text, so that the schema's verdict can name it. Each format has two
-readings: one that follows references, and a plain one that looks only at a `type` beside the value. An XML element
-that may be of several types stays the text that it is, as in NeMo Gym; a cell of a table becomes the first that fits.
+A text that does not fit the asked type stays a text, so that the schema's error can show the text. Each format has two
+functions. The `coerced_` one follows references and combinations of schemas. The `plainly_coerced_` one reads nothing
+but `type`. With a list of types, an XML element stays a text, as in NeMo Gym; a CSV cell gets the first that fits.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Options = list[dict[str, Any]]
 
 
 def coerced_xml(value: Any, schema: Any, root: Any = None, *, alone: bool = False) -> Any:
-    """The value of an XML document with texts, lists and empty elements as the schema asks for them.
+    """The value of an XML document, with texts, lists and empty elements converted as the schema asks.
 
     coerced_xml({"n": "5"}, {"properties": {"n": {"type": "integer"}}})   # {'n': 5}
 
-    `alone` marks what was just taken for the only item of a list, and is not one a second time.
+    `alone` says that the caller has just wrapped the value in a list; the value is not wrapped a second time.
     """
     root = schema if root is None else root
     options = _options(schema, root, ("allOf",))
@@ -41,7 +41,7 @@ def coerced_xml(value: Any, schema: Any, root: Any = None, *, alone: bool = Fals
 
 
 def coerced_csv(records: list[dict[Any, Any]], schema: Any) -> list[dict[Any, Any]]:
-    """The records of a table with cells as the schema asks for them. A missing cell stays missing."""
+    """The records of a table, with cells converted as the schema asks. A missing cell stays None."""
     items = [item for option in _options(schema, schema) for item in _options(option.get("items"), schema)]
     wanted: dict[Any, set[str]] = {}
     for item in items:
@@ -51,24 +51,24 @@ def coerced_csv(records: list[dict[Any, Any]], schema: Any) -> list[dict[Any, An
 
 
 def _options(schema: Any, root: Any, combined: tuple[str, ...] = ("anyOf", "oneOf", "allOf")) -> Options:
-    """A schema and all that it refers to or combines: what any of them asks may be asked of the value."""
+    """The schema, and every schema that it refers to or combines, in breadth-first order."""
     found: Options = []
-    waiting, seen = [schema], set()
-    while waiting:
-        option = waiting.pop(0)
+    queue, seen = [schema], set()
+    while queue:
+        option = queue.pop(0)
         if not isinstance(option, dict) or id(option) in seen:
             continue
         seen.add(id(option))
         found.append(option)
         if isinstance(option.get("$ref"), str):
-            waiting.append(_at(option["$ref"], root))
+            queue.append(_resolved(option["$ref"], root))
         for key in combined:
-            waiting += option[key] if isinstance(option.get(key), list) else ()
+            queue += option[key] if isinstance(option.get(key), list) else ()
     return found
 
 
-def _at(reference: str, root: Any) -> Any:
-    """What a reference within the document points to."""
+def _resolved(reference: str, root: Any) -> Any:
+    """The schema that a `#/...` reference points to; None for other references."""
     if not reference.startswith("#"):
         return None
     node = root
@@ -92,18 +92,18 @@ def _types_of(schema: dict[str, Any]) -> set[str]:
 
 
 def _coerced_mapping(value: dict[str, Any], options: Options, root: Any) -> dict[str, Any]:
-    """A mapping, by the one of several schemas that knows most of its keys."""
+    """The mapping, converted by the schema whose properties name most of the mapping's keys."""
 
-    def known(option: dict[str, Any]) -> int:
+    def known_keys(option: dict[str, Any]) -> int:
         return sum(key in (option.get("properties") or ()) for key in value)
 
-    chosen = max(options, key=known, default={})
+    chosen = max(options, key=known_keys, default={})
     properties, others = chosen.get("properties") or {}, chosen.get("additionalProperties")
     return {key: coerced_xml(part, properties.get(key, others), root) for key, part in value.items()}
 
 
 def _unwrapped(value: Any, options: Options) -> list[Any]:
-    """The items of a list: what a wrapping element holds, or a lone element that is the only item itself."""
+    """The items of a list: the children of a wrapping element, or the value itself as the only item."""
     if value is None:
         return []
     if not isinstance(value, dict) or len(value) != 1:
@@ -135,20 +135,20 @@ def _coerced_cell(cell: Any, types: set[str]) -> Any:
 
 
 def _coerced_text(text: str, types: set[str]) -> Any:
-    plain = text.strip()
+    stripped = text.strip()
     if "string" in types:
         return text
-    if "integer" in types and _INTEGER.fullmatch(plain):
-        return int(plain)
-    if "number" in types and _NUMBER.fullmatch(plain):
-        return float(plain)
+    if "integer" in types and _INTEGER.fullmatch(stripped):
+        return int(stripped)
+    if "number" in types and _NUMBER.fullmatch(stripped):
+        return float(stripped)
     if "boolean" in types:
-        return _BOOLEANS.get(plain.lower(), text)
+        return _BOOLEANS.get(stripped.lower(), text)
     return text
 
 
 def plainly_coerced_xml(value: Any, schema: Any) -> Any:
-    """The value of an XML document, where only schemas of a single type count."""
+    """The value of an XML document, converted only where the schema's `type` is a single type."""
     wanted = schema.get("type") if isinstance(schema, dict) else None
     if wanted == "array":
         values = value if isinstance(value, list) else _unwrapped(value, [])
@@ -162,7 +162,7 @@ def plainly_coerced_xml(value: Any, schema: Any) -> Any:
 
 
 def plainly_coerced_csv(records: list[dict[Any, Any]], schema: Any) -> list[dict[Any, Any]]:
-    """The records of a table, by the types in `items.properties` and nowhere else."""
+    """The records of a table, converted by the types in `items.properties` alone."""
     items = schema.get("items") if isinstance(schema, dict) else None
     properties = (items.get("properties") if isinstance(items, dict) else None) or {}
     return [{name: _plain_cell(cell, properties.get(name)) for name, cell in record.items()} for record in records]
@@ -175,7 +175,7 @@ def _plain_cell(cell: Any, schema: Any) -> Any:
 
 
 def _converted(value: Any, types: list[Any]) -> Any:
-    """What Python's own conversions make of a text, by the first type that takes it."""
+    """The text, converted to the first of the types that Python's `int`, `float` and the like accept it as."""
     for name in types if isinstance(value, str) else ():
         try:
             if name == "integer":

@@ -1,9 +1,9 @@
-"""JSON, YAML, XML, TOML and CSV as a model wrote them, read into plain values.
+"""Reads the JSON, YAML, XML, TOML or CSV that a model wrote into plain values.
 
-The text is hostile by nature, so every reader takes any string and raises nothing but `FormatError`. None of them
-builds objects, opens files or expands entities, and what would cost more than its length (an alias of aliases, a key of
-a thousand parts, a table of empty cells) is refused by a fixed limit before it is paid for. No reader looks inside a
-code fence or skips prose: an answer is the document and nothing else.
+A model's text may be hostile. Every reader accepts any string and raises only `FormatError`. No reader builds Python
+objects, opens files or expands entities. Fixed limits stop texts whose cost is out of proportion to their length (YAML
+aliases of aliases, a TOML key of a thousand parts, a CSV of missing cells). The whole text must be the document: no
+reader looks into a code fence or skips prose.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ MAX_CHARACTERS = 500_000
 MAX_DEPTH = 250
 MAX_KEY_PARTS = 50
 
-#: How many values a text may hold for each of its characters. Only aliases and missing cells can make it more than one.
+#: The most values for each character of a text. Only YAML aliases and missing CSV cells make more than one.
 MAX_GROWTH = 10
 
-#: Above this length the slower of YAML's two parsers is not asked for its opinion.
-_SECOND_OPINION = 20_000
+#: A text that libyaml refuses is parsed again with PyYAML's slow parser, up to this many characters.
+_MAX_SLOW_YAML = 20_000
 _YAML_PREFIX = re.compile(rf"^[ \-?:]{{{MAX_DEPTH},}}", re.MULTILINE)
 _KEY_PART = r"(?:[A-Za-z0-9_-]++|\"[^\"\n]*+\"|'[^'\n]*+')"
 _LONG_KEY = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{{MAX_KEY_PARTS}}}")
 
 
 class FormatError(ValueError):
-    """A text that is not in its format. The message names the parser's error and what it said."""
+    """The text is not in the format. The message holds the class and the message of the parser's error."""
 
 
 def parse(text: str, format: Format) -> Any:
-    """The value that a text stands for.
+    """The value of a text in the format.
 
     parse("<r><i>1</i><i>2</i></r>", "xml")   # {'r': {'i': ['1', '2']}}
     """
@@ -55,15 +55,15 @@ def parse(text: str, format: Format) -> Any:
 
 
 def described(error: Exception) -> str:
-    """An error in one line or more, cut to what a record should hold."""
+    """An error's class and message, the message cut to 200 characters."""
     return f"{type(error).__name__}: {str(error)[:200]}"
 
 
 def _yaml(text: str) -> Any:
-    """A single YAML document of plain values. Aliases are followed as long as the whole stays small."""
+    """The value of a single YAML document of plain values."""
     flat = text.count("[") + text.count("{") < MAX_DEPTH and not _YAML_PREFIX.search(text)
     if not flat:
-        _check_yaml_depth(text)  # libyaml's composer recurses without a limit, and would take the process with it
+        _check_yaml_depth(text)  # libyaml's composer recurses without a limit, and would crash the process
     value = _load_yaml(text)
     if "*" in text:
         _check_growth(value, text)
@@ -75,9 +75,9 @@ def _load_yaml(text: str) -> Any:
     try:
         return yaml.load(text, Loader=fast)
     except yaml.YAMLError:
-        if fast is yaml.SafeLoader or len(text) > _SECOND_OPINION:
+        if fast is yaml.SafeLoader or len(text) > _MAX_SLOW_YAML:
             raise
-    return yaml.load(text, Loader=yaml.SafeLoader)  # accepts a little more, and says better what is wrong
+    return yaml.load(text, Loader=yaml.SafeLoader)  # accepts a little more than libyaml, with better errors
 
 
 def _check_yaml_depth(text: str) -> None:
@@ -92,28 +92,28 @@ def _check_yaml_depth(text: str) -> None:
 
 
 def _check_growth(value: Any, text: str) -> None:
-    """Refuse a value that is small in memory but large, or endless, to whoever walks it."""
-    waiting, seen = [(value, 0)], 0
-    while waiting:
-        node, depth = waiting.pop()
+    """Refuse a value that aliases make too large, or endless, to walk through."""
+    stack, seen = [(value, 0)], 0
+    while stack:
+        node, depth = stack.pop()
         children = [*node, *node.values()] if isinstance(node, dict) else node
         if not isinstance(children, (list, tuple, set)):
             continue
         seen += len(children)
-        if seen > _allowed(text) or depth > MAX_DEPTH:
+        if seen > _max_values(text) or depth > MAX_DEPTH:
             raise FormatError("TooLarge: the aliases make it too large")
-        waiting += [(child, depth + 1) for child in children]
+        stack += [(child, depth + 1) for child in children]
 
 
-def _allowed(text: str) -> int:
+def _max_values(text: str) -> int:
     return MAX_GROWTH * max(len(text), 100)
 
 
-class _Tree:
-    """Builds what an XML document means as nested mappings.
+class _XmlBuilder:
+    """Builds nested mappings from the events of an XML parser.
 
-    An element becomes its text, or a mapping of its attributes (`@name`), its children and its text (`#text`); children
-    of one name become a list; an empty element is None.
+    An element becomes its text, or a mapping of its attributes (`@name`), its children and its text (`#text`). Children
+    of the same name become a list. An empty element becomes None.
     """
 
     def __init__(self) -> None:
@@ -145,29 +145,29 @@ def _add(mapping: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _xml(text: str) -> Any:
-    """An XML document without entities of its own: neither expanded nor fetched, but refused."""
-    tree, parser = _Tree(), expat.ParserCreate("utf-8")
+    """The value of an XML document. A document that declares entities is refused."""
+    builder, parser = _XmlBuilder(), expat.ParserCreate("utf-8")
     parser.buffer_text = True
-    parser.StartElementHandler = tree.start
-    parser.EndElementHandler = tree.end
-    parser.CharacterDataHandler = tree.text
-    parser.EntityDeclHandler = _no_entities
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.text
+    parser.EntityDeclHandler = _refuse_entities
     parser.Parse(text.encode(), True)
-    return tree.open[0][0]
+    return builder.open[0][0]
 
 
-def _no_entities(*declaration: Any) -> None:
+def _refuse_entities(*declaration: Any) -> None:
     raise ValueError("entities are disabled")
 
 
 def _toml(text: str) -> Any:
-    if _LONG_KEY.search(text):  # the library takes the square of a key's parts
+    if _LONG_KEY.search(text):  # tomllib takes quadratic time in the number of a key's parts
         raise FormatError(f"TooDeep: a key of more than {MAX_KEY_PARTS} parts")
     return tomllib.loads(text)
 
 
 def _csv(text: str) -> list[dict[Any, Any]]:
-    """Records by the names in the first line. A missing cell is None; surplus cells are a list under None."""
+    """Records keyed by the first line's names. A missing cell is None. Surplus cells are a list under the key None."""
     lines = csv.reader(io.StringIO(text))
     header = next(lines, [])
     records: list[dict[Any, Any]] = []
@@ -180,7 +180,7 @@ def _csv(text: str) -> list[dict[Any, Any]]:
         for name in header[len(cells) :]:
             record[name] = None
         records.append(record)
-        if len(records) * len(header) > _allowed(text):
+        if len(records) * len(header) > _max_values(text):
             raise FormatError("TooLarge: most cells of the table are missing")
     return records
 

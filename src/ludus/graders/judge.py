@@ -1,10 +1,10 @@
-"""A model that says whether two answers mean the same.
+"""A model that judges whether two answers mean the same.
 
-A judge that could not be reached has said nothing: whatever goes wrong on the way is a `Failure` of kind `judge`, and
-the rollout has no reward. A reply that came, and holds no verdict, is a verdict that the answers differ.
+Any error on the way to the judge is a `Failure` of kind `judge`, and the rollout gets no reward. A reply without a
+verdict counts as the verdict that the answers differ.
 
-The answer under judgement was written by a model that is rewarded for persuading. It stands between marks that it
-cannot know, and what could be taken for a verdict, or for the end of a message, is broken up in it.
+The model that wrote the answer is rewarded for persuading the judge. So the prompt puts the answer between marks that
+the model cannot guess, and breaks up labels and control tokens inside the answer.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ _CONTROL_TOKEN = re.compile(r"<(?=[|\uff5c])")
 
 
 class JudgeModelConfig(ResourcesConfig):
-    """Settings of an environment that can ask a model to judge."""
+    """Settings of an environment with a judge model."""
 
-    #: The model that judges, as on the command line: `URL#NAME`, `openai:NAME`, `local`, `scripted:FILE`.
+    #: The judge model, as on the command line: `URL#NAME`, `openai:NAME`, `local`, `scripted:FILE`.
     judge: str | None = None
 
-    #: Settings of that model, such as `{retries: 8}`.
+    #: Settings of the judge model, such as `{retries: 8}`.
     judge_settings: dict[str, Any] = {}
 
-    #: What each request to it holds besides the prompt, such as `{temperature: 0}`.
+    #: Parameters of each request besides the prompt, such as `{temperature: 0}`.
     judge_responses_create_params: dict[str, Any] = {}
 
-    #: How many requests it gets at a time; null for any number.
+    #: The most requests in flight; null for any number.
     judge_endpoint_max_concurrency: PositiveInt | None = 64
 
-    #: How long one request may take.
+    #: The timeout of one request.
     judge_timeout_seconds: PositiveFloat = 120.0
 
 
 class JudgeConfig(JudgeModelConfig):
-    """Settings of an environment that can ask a judge whether two answers are equal."""
+    """Settings of an environment whose judge says whether two answers are equal."""
 
-    #: How often it is asked, until more than half of the votes are for equal or that cannot happen any more.
+    #: The votes of one verdict: more than half must be for equal. Voting ends once the result is certain.
     judge_votes: PositiveInt = 1
 
-    #: How many of its verdicts are kept for answers that come again; 0 for none.
+    #: The most verdicts in the cache; 0 turns the cache off.
     judge_cache_size: NonNegativeInt = 4096
 
 
 @dataclass(frozen=True)
 class Rubric:
-    """How a judge is asked and how its reply is read.
+    """The judge's prompt, and how to read the judge's reply.
 
     The template may hold `{question}`, `{expected_answer}`, `{generated_answer}`, the two labels (`{equal_label}`,
-    `{not_equal_label}`) and `{mark}`, a word that is new with every prompt and cannot be guessed; `{{` is a brace.
+    `{not_equal_label}`) and `{mark}`, a digest of the question and both answers. `{{` is a brace.
     """
 
     template: str
@@ -77,7 +77,7 @@ class Rubric:
     guarded: bool = True
 
     def ask(self, question: str, expected: str, answer: str, *, swapped: bool = False) -> list[Item]:
-        """The prompt, as items. `swapped` exchanges the places of the expected answer and the given one."""
+        """The items of the prompt. `swapped` exchanges the places of the expected and the given answer."""
         if self.guarded:
             answer = self.guard(answer)
         first, second = (answer, expected) if swapped else (expected, answer)
@@ -94,14 +94,14 @@ class Rubric:
         return [*system, {"role": "user", "content": text}]
 
     def guard(self, answer: str) -> str:
-        """The answer without anything that would read as a verdict when the judge quotes it, or as a control token."""
+        """The answer with labels and control tokens broken up, so that a judge that quotes it gives no verdict."""
         for label in sorted((self.equal, self.not_equal), key=len, reverse=True):
             if len(label) > 1:
                 answer = answer.replace(label, f"{label[0]} {label[1:]}")
         return _CONTROL_TOKEN.sub("< ", answer)
 
     def label(self, response: Response) -> str | None:
-        """The verdict of a reply: the label that comes first in the last part of a message that ends the reply."""
+        """The verdict of a reply: the first label in the last part of the last item, if that item is a message."""
         last = response.output[-1] if response.output else None
         content = last.get("content") if last is not None and is_message(last) else None
         if isinstance(content, list) and content and isinstance(content[-1], dict):
@@ -114,14 +114,14 @@ class Rubric:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a judge made of two answers: a verdict, and each request with its reply."""
+    """A judge's verdict on two answers, with each request and its reply."""
 
     equal: bool
     records: list[dict[str, Any]]
 
 
 class Judge:
-    """A model with manners: asked a few at a time, under a deadline, and not twice about the same answer.
+    """A judge model, with a limit of concurrent requests, a timeout for each request, and a cache of verdicts.
 
     judge = Judge(model)
     evaluation = await judge.compare(rubric, "Which planet is largest?", "Jupiter", "It is Jupiter.")
@@ -149,7 +149,7 @@ class Judge:
     async def compare(
         self, rubric: Rubric, question: str, expected: str, answer: str, *, swapped: bool = False, again: bool = False
     ) -> Evaluation:
-        """Ask whether two answers mean the same. `again` asks anew although the same may have been asked before."""
+        """Ask whether two answers mean the same. `again` has cache entries of its own, for a second opinion."""
         prompt = rubric.ask(question, expected, answer, swapped=swapped)
         key = (rubric, prompt[-1]["content"], swapped, again)
         records: list[dict[str, Any]] = []
@@ -161,7 +161,7 @@ class Judge:
         return Evaluation(2 * equal > self.votes, records)
 
     async def both_ways(self, rubric: Rubric, question: str, expected: str, answer: str) -> Evaluation:
-        """Ask twice, the second time with the answers exchanged, unless the first already finds that they differ."""
+        """Ask, and if the answers are equal, ask again with the answers exchanged. Both verdicts must be equal."""
         first = await self.compare(rubric, question, expected, answer)
         if not first.equal:
             return first
@@ -176,7 +176,7 @@ class Judge:
         response = await self.reply(Request(prompt, params=self.params))
         label = rubric.label(response)
         if label is None and response.incomplete_reason and rubric.guarded:
-            raise Failure("judge", f"its reply was cut off before a verdict: {response.incomplete_reason}")
+            raise Failure("judge", f"the judge's reply was cut off before a verdict: {response.incomplete_reason}")
         add_usage(self.usage, response.usage)
         record = {"responses_create_params": request, "response": response.data, "verdict_label": label}
         self._cache[key] = record
@@ -185,26 +185,26 @@ class Judge:
         return record
 
     async def reply(self, request: Request) -> Response:
-        """What the model answers to any request, or a failure of kind `judge`."""
+        """The model's response to any request. Raises a `Failure` of kind `judge`."""
         async with self._slots:
             try:
                 async with asyncio.timeout(self.timeout):
                     response = await self.model.respond(request)
                 response = Response.checked(response.data)
             except TimeoutError as error:
-                raise Failure("judge", f"no reply after {self.timeout:g} s") from error
+                raise Failure("judge", f"the judge timed out after {self.timeout:g} s") from error
             except Failure as error:
                 raise Failure("judge", f"{error.kind}: {error.cause}") from error
             except Exception as error:
                 raise Failure("judge", f"{type(error).__name__}: {error}") from error
         if response.status == "failed":
-            raise Failure("judge", f"it failed: {str(response.data.get('error'))[:300]}")
+            raise Failure("judge", f"the judge's response failed: {str(response.data.get('error'))[:300]}")
         return response
 
 
 @asynccontextmanager
 async def open_judge(config: JudgeModelConfig) -> AsyncIterator[Judge | None]:
-    """The judge that an environment's settings name, started and stopped around the context; None where they do not."""
+    """The judge that the settings name, None without one. The judge's model starts and stops with the context."""
     if config.judge is None:
         yield None
         return
@@ -222,29 +222,29 @@ async def open_judge(config: JudgeModelConfig) -> AsyncIterator[Judge | None]:
 
 
 def require_judge(judge: Judge | None) -> Judge:
-    """The judge, or a failure that says how to name one."""
+    """The judge. Raises a `Failure` of kind `no_judge` without one."""
     if judge is None:
         raise Failure("no_judge", "these rows need a judge. Name a model with: --set resources.judge=SPEC")
     return judge
 
 
 def recorded_judge(replies: list[dict[str, Any]]) -> Judge:
-    """A judge that gives recorded replies in order; `{"http_status": 500}` stands for a request that failed."""
-    rest = iter(replies)
+    """A judge that gives recorded replies in order. `{"http_status": 500}` is a request that failed."""
+    remaining = iter(replies)
 
     def answer(request: Request) -> Response:
-        reply = next(rest, None)
+        reply = next(remaining, None)
         if reply is None:
-            raise Failure("exhausted", "no reply is left")
+            raise Failure("exhausted", f"the judge was asked more often than the {len(replies)} recorded replies")
         if "http_status" in reply:
-            raise Failure(f"http_{reply['http_status']}", "so it was recorded")
+            raise Failure(f"http_{reply['http_status']}", "the recorded request failed")
         return Response(reply)
 
     return Judge(ScriptedModel(answer, "recorded"))
 
 
 def judge_usage(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """The tokens that evaluations cost, without those that were remembered."""
+    """The token usage of evaluations, without the cached ones."""
     total: dict[str, Any] = {}
     for record in records:
         if not record.get("cached"):

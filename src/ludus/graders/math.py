@@ -1,9 +1,9 @@
-r"""Whether a mathematical answer equals the expected one, decided by `math-verify` in a child process.
+r"""Whether a mathematical answer equals the expected answer, decided by `math-verify` in a child process.
 
 The library finds the answer in a text (a box, "the answer is", the last number), reads LaTeX and plain expressions, and
-compares numbers, sets, intervals, matrices, equations and formulas. What a model wrote can keep it busy for ever
-(`\boxed{9^{9^{9}}}`), so it runs in the shared process pool with a budget of processor time: whether an answer is
-accepted does not depend on how busy the machine is.
+compares numbers, sets, intervals, matrices, equations and formulas. Some answers (`\boxed{9^{9^{9}}}`) keep the library
+busy for ever, so it runs in the shared process pool with a limit of CPU time. CPU time is not wall-clock time: a busy
+machine does not change which answers are accepted.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ludus.runtime.processes import OutOfTime, in_process
 
 
 class MathResult(NamedTuple):
-    """What the library made of an answer.
+    """The library's verdict on an answer.
 
-    `extracted` is the answer as it was understood, None where none was found; `readable` says whether the expected
-    answer could be understood at all, and `finished` whether the budget was enough to tell.
+    `extracted` is the answer as the library read it, None if it found none. `readable` is False if the library could
+    not read the expected answer, and `finished` is False if the CPU time ran out.
     """
 
     equal: bool
@@ -29,18 +29,18 @@ class MathResult(NamedTuple):
 
 
 def require_math() -> None:
-    """Say at once, and not in the first verdict, that the library is not there."""
+    """Raise a `UserError` now, rather than in the first verdict, if `math-verify` is not installed."""
     if find_spec("math_verify") is None:
         raise missing_extra("math-verify", "math")
 
 
 async def check_math(expected: str, text: str, *, seconds: float = 10.0, compat: bool = False) -> MathResult:
-    r"""Compare the answer in a text with the expected one.
+    r"""Compare the answer in a text with the expected answer.
 
     await check_math(r"\frac{1}{2}", r"So it is \boxed{0.5}.")   # MathResult(equal=True, extracted='1/2')
 
-    `compat` accepts and rejects exactly what the library does; else what it is known to get wrong is put right (see
-    `math_child.py`). An answer on which `seconds` of processor time are spent in vain is not equal, and not finished.
+    `compat` gives the library's verdict unchanged; otherwise its known errors are corrected (see `math_child.py`). If
+    `seconds` of CPU time are not enough, the result is not equal and not finished.
     """
     from ludus.graders.math_child import compare
 

@@ -1,15 +1,15 @@
-r"""What `math.py` runs in a child process: `math-verify`, with the mistakes that matter put right around it.
+r"""The comparison that `math.py` runs in a child process: `math-verify`, with its known errors corrected.
 
-| the library | here |
+| error of `math-verify` | correction |
 | --- | --- |
-| reads `12\,345` as a sum, `\varnothing` as a variable, and not `7.` | these are written as it expects them |
-| takes i for a variable where the other side has none | i is tried as the imaginary unit |
-| finds "stop" equal to "post", as products of letters | words are equal when their letters are, in order |
-| forgets units, so that 5 kg is 5 km | two units that are both known must be the same |
-| forgets the base of `101_2` | two bases must be the same |
-| finds (1, 2) equal to "1, 2" and to {1, 2} | a pair or an interval is neither a list nor a set |
-| takes the last side of `8=7`, the first of "the answer is 7 or 8" | a false equation and a choice answer nothing |
-| rounds at the sixth decimal, so that 0.0000004 is 0.0 | the difference must be small beside the numbers too |
+| reads `12\,345` as a sum and `\varnothing` as a variable; cannot read `7.` | rewrite them in a form that it reads |
+| takes i for a variable if the other side has no i | try i as the imaginary unit too |
+| "stop" equals "post", as products of letters | words must have the same letters in the same order |
+| ignores units: 5 kg equals 5 km | two known units must be the same |
+| ignores the base of `101_2` | two bases must be the same |
+| (1, 2) equals "1, 2" and {1, 2} | a pair or an interval is not equal to a list or a set |
+| takes 7 from `8=7` and from "the answer is 7 or 8" | a false equation or a choice is a wrong answer |
+| rounds to six decimals: 0.0000004 equals 0.0 | the relative difference must be small too |
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sympy import And, Eq, Float, I, Interval, Tuple
 from ludus.graders.answers import last_boxed
 from ludus.graders.units import unit_of
 
-_GOLD = (LatexExtractionConfig(),)
-_PREDICTION = (ExprExtractionConfig(), LatexExtractionConfig())
+_GOLD_FORMS = (LatexExtractionConfig(),)
+_PREDICTION_FORMS = (ExprExtractionConfig(), LatexExtractionConfig())
 
 _GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\\[,;:! ]|~|\\thinspace ?)\d{3})+(?!\d)")
 _SPACED_BOX = re.compile(r"\\boxed\{\s*-?\d{1,3}(?: \d{3})+\s*\}")
@@ -36,17 +36,19 @@ _BASE = re.compile(r"[0-9A-Za-z]+_\{?(\d+)\}?")
 _DENIAL = re.compile(r"\\neq?\b|\\not\b|\\neg\b|\u2260|!=")
 _NUMBER = r"\$?(-?\d[\d,./]*)\$?"
 _CHOICE = re.compile(rf"(?i:answer)[^\n]{{0,80}}?(?<![\w.]){_NUMBER},? or {_NUMBER}")
-_SMALL = 1e-3
-_LIE = 1e-2
+
+#: Above these relative differences two numbers are not equal, and an equation between two numbers is false.
+_ROUNDING_TOLERANCE = 1e-3
+_EQUATION_TOLERANCE = 1e-2
 
 
 def compare(expected: str, text: str, compat: bool) -> tuple[bool, str | None, bool]:
-    """Whether the text's answer is the expected one, the answer as it was understood, and whether there was a key."""
+    """The fields `equal`, `extracted` and `readable` of a `MathResult`."""
     gold_text = rf"\boxed{{{undelimited(expected)}}}"
     if not compat:
-        gold_text, text = spelled(gold_text), spelled(text)
-    predictions = parse(text, _PREDICTION, parsing_timeout=None)
-    golds = parse(gold_text, _GOLD, parsing_timeout=None)
+        gold_text, text = rewritten(gold_text), rewritten(text)
+    predictions = parse(text, _PREDICTION_FORMS, parsing_timeout=None)
+    golds = parse(gold_text, _GOLD_FORMS, parsing_timeout=None)
     if not golds or not predictions:
         return False, None, bool(golds)
     pairs = [(gold, prediction) for gold in golds for prediction in predictions]
@@ -54,8 +56,8 @@ def compare(expected: str, text: str, compat: bool) -> tuple[bool, str | None, b
         equal = any(same(*pair) for pair in pairs)
     else:
         written_as_set = r"\{" in expected
-        equal = any((same(*pair) and not mistaken(*pair, written_as_set)) or same_complex(*pair) for pair in pairs)
-        equal = equal and not contradicted(undelimited(expected), text)
+        equal = any((same(*pair) and not false_match(*pair, written_as_set)) or same_complex(*pair) for pair in pairs)
+        equal = equal and not ruled_out(undelimited(expected), text)
     return equal, _extracted(golds, predictions), True
 
 
@@ -68,20 +70,20 @@ def undelimited(expected: str) -> str:
     return text
 
 
-def spelled(text: str) -> str:
-    """The text with what the library cannot read written as it expects it."""
+def rewritten(text: str) -> str:
+    """The text with notation that the library misreads rewritten in a form that it reads."""
     text = _GROUPED.sub(lambda found: _SEPARATOR.sub("", found[0]), text)
     text = _SPACED_BOX.sub(lambda found: found[0].replace(" ", ""), text)
     return _DOTTED_BOX.sub(r"\1\2", text).replace(r"\varnothing", r"\emptyset")
 
 
 def same(gold: Any, prediction: Any) -> bool:
-    """The library's verdict on two expressions, or on two texts that it could not read."""
+    """The library's verdict on two expressions, or on two texts that are no expressions."""
     return bool(verify(gold, prediction, float_rounding=6, timeout_seconds=None))
 
 
 def same_complex(gold: Any, prediction: Any) -> bool:
-    """Whether two expressions are the same once i is the imaginary unit."""
+    """Whether two expressions are the same if i is the imaginary unit."""
     sides = [gold, prediction]
     symbols = {symbol for side in sides for symbol in getattr(side, "free_symbols", ()) if symbol.name == "i"}
     if not symbols or isinstance(gold, str) or isinstance(prediction, str):
@@ -89,19 +91,19 @@ def same_complex(gold: Any, prediction: Any) -> bool:
     unit = dict.fromkeys(symbols, I)
     try:
         return same(gold.subs(unit).doit(), prediction.subs(unit).doit())
-    except Exception:  # not every expression can be substituted into; then it is not shown to be the same
+    except Exception:  # sympy cannot substitute into every expression
         return False
 
 
-def mistaken(gold: Any, prediction: Any, written_as_set: bool) -> bool:
-    """Whether two expressions that were found equal are not: another form, only equal when rounded, or a lie."""
+def false_match(gold: Any, prediction: Any, written_as_set: bool) -> bool:
+    """Whether the library is wrong to call two expressions equal, judging by the expressions."""
     if isinstance(gold, str) or isinstance(prediction, str):
         return False
-    return _other_form(gold, prediction, written_as_set) or _other_number(gold, prediction) or _false(prediction)
+    return _other_form(gold, prediction, written_as_set) or _rounded(gold, prediction) or _false_equation(prediction)
 
 
-def contradicted(gold: str, text: str) -> bool:
-    """Whether the wording rules out an answer that was found equal: an empty box, a denial, another unit, a choice."""
+def ruled_out(gold: str, text: str) -> bool:
+    """Whether the text rules out an answer that the library accepts: an empty box, a denial, another unit, a choice."""
     answer = last_boxed(text)
     if answer is None:
         choice = _CHOICE.match(text, max(text.lower().rfind("answer"), 0))
@@ -125,24 +127,24 @@ def _other_base(gold: str, answer: str) -> bool:
 
 
 def _other_form(gold: Any, prediction: Any, written_as_set: bool) -> bool:
-    """Whether one is a pair or an interval and the other is not. A list without brackets may stand for any order."""
+    """Whether only one side is a pair or an interval. A list without brackets has no order."""
     if isinstance(gold, (Interval, Tuple)):
         return isinstance(prediction, FiniteSet)
     return written_as_set and isinstance(gold, FiniteSet) and isinstance(prediction, (Interval, Tuple))
 
 
-def _other_number(gold: Any, prediction: Any) -> bool:
-    """Whether two numbers are only equal because both were rounded."""
+def _rounded(gold: Any, prediction: Any) -> bool:
+    """Whether two numbers are equal only because the library rounds them."""
     inexact = any(hasattr(side, "has") and side.has(Float) for side in (gold, prediction))
-    return inexact and _apart(gold, prediction, _SMALL)
+    return inexact and _numbers_differ(gold, prediction, _ROUNDING_TOLERANCE)
 
 
-def _false(prediction: Any) -> bool:
+def _false_equation(prediction: Any) -> bool:
     equations = prediction.args if isinstance(prediction, And) else (prediction,)
-    return any(isinstance(each, Eq) and _apart(each.lhs, each.rhs, _LIE) for each in equations)
+    return any(isinstance(each, Eq) and _numbers_differ(each.lhs, each.rhs, _EQUATION_TOLERANCE) for each in equations)
 
 
-def _apart(left: Any, right: Any, tolerance: float) -> bool:
+def _numbers_differ(left: Any, right: Any, tolerance: float) -> bool:
     if not (getattr(left, "is_number", False) and getattr(right, "is_number", False)):
         return False
     try:
@@ -153,9 +155,9 @@ def _apart(left: Any, right: Any, tolerance: float) -> bool:
 
 
 def _extracted(golds: list[Any], predictions: list[Any]) -> str | None:
-    """The prediction that reads like a key, else the first."""
+    """The text of the first prediction that is written like a gold answer, else of the first prediction."""
     try:
-        keys, texts = {str(gold).strip() for gold in golds}, [str(prediction) for prediction in predictions]
-    except ValueError:  # a number with more digits than Python writes out
+        gold_texts, texts = {str(gold).strip() for gold in golds}, [str(prediction) for prediction in predictions]
+    except ValueError:  # Python refuses to print integers of more than 4300 digits
         return None
-    return next((text for text in texts if text.strip() in keys), texts[0])
+    return next((text for text in texts if text.strip() in gold_texts), texts[0])

@@ -1,9 +1,9 @@
-"""Regular expressions that come with a dataset, run where they can be stopped.
+"""Searches with a dataset's regular expressions, in child processes that can be killed.
 
-Python's `re` backtracks, and holds the interpreter's lock while it does. A pattern of a row against the text of a model
-can take hours, and no thread, deadline or cancellation ends it: the whole process stands still. So these searches run
-in child processes with a budget of processor time. The price is a fraction of a millisecond a search, and some 30 ms
-once to start a child; patterns that we wrote ourselves, and know to be linear, need none of this.
+Python's `re` backtracks and holds the GIL. A row's pattern can search a model's text for hours, and no thread, deadline
+or cancel ends the search: the whole process hangs. So these searches run in child processes with a limit of CPU time.
+A search costs a fraction of a millisecond more, and starting a child costs about 30 ms once. Do not use this for
+patterns of your own that take linear time.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Span = tuple[int, int]
 
 
 class PatternError(ValueError):
-    """A pattern that `re` does not accept."""
+    """The pattern is not a regular expression that `re` accepts."""
 
 
 class Patterns:
-    """Searches in child processes, which are started when first needed and ended with the context.
+    """Searches in child processes, which start with the first search and end with the context.
 
     async with Patterns() as patterns:
         spans = await patterns.last_match(r"Choice: ([A-D])", text)
@@ -33,14 +33,14 @@ class Patterns:
         self._pool = ProcessPool(children)
 
     async def last_match(self, pattern: str, text: str, flags: int = 0) -> list[Span] | None:
-        """Where the last match and its groups are (-1, -1 for a group that took no part), or None.
+        """The spans of the last match and of its groups ((-1, -1) for an unmatched group), or None.
 
-        Raises `PatternError` for a pattern that is none, and a `Failure` of kind `timeout` when the budget is spent.
+        Raises `PatternError` for an invalid pattern, and a `Failure` of kind `timeout` when the CPU time is spent.
         """
         try:
             found = await self._pool.run(last_match, pattern, int(flags), text, cpu_seconds=self.seconds)
         except OutOfTime:
-            cause = f"the pattern {pattern!r:.100} was stopped after {self.seconds:g} s of searching"
+            cause = f"the search for the pattern {pattern!r:.100} was stopped after {self.seconds:g} s of CPU time"
             raise Failure("timeout", cause) from None
         if isinstance(found, str):
             raise PatternError(f"{pattern!r:.100}: {found}")

@@ -1,4 +1,4 @@
-"""What `patterns.py` runs in a child process, in a module of its own so that the child has little to import."""
+"""The function that `patterns.py` runs in a child process. It has its own module so that the child imports little."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def last_match(pattern: str, flags: int, text: str) -> list[tuple[int, int]] | str | None:
-    """The spans of the last match and of its groups, None for no match, or a text that says what is wrong."""
+    """The spans of the last match and of its groups, None without a match, or the error of an invalid pattern."""
     try:
         compiled = re.compile(pattern, flags)
     except (re.error, OverflowError, RecursionError) as error:

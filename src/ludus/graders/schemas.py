@@ -1,8 +1,8 @@
-"""JSON schemas: whether a value fits one, and a stricter reading of it for answers that must be complete.
+"""Checks values against JSON schemas, and makes schemas strict for answers that must be complete.
 
-The dialect is 2020-12 without checks of `format`, as OpenAPI 3.1 has it. A reference to another document is never
-fetched. Patterns are run by `re`, which can take for ever: call this in a child process (`ludus.runtime.processes`),
-unless the schema is your own or `is_tree` says that it is harmless.
+The dialect is 2020-12 without checks of `format`, as in OpenAPI 3.1. A reference to another document is never fetched.
+`re` runs the patterns and can take for ever, so validate in a child process (`ludus.runtime.processes`) unless the
+schema is your own or `is_tree(schema)`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ except ImportError as error:
 
 Schema = dict[str, Any] | bool
 
-#: Keywords by what they hold: schemas of parts of a value (one, a mapping or a list), or further demands on all of it.
+#: Keywords that hold schemas (one, a mapping or a list), either for parts of a value or for the whole value.
 _PART = ("items", "additionalProperties", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties")
 _PARTS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
 _PARTS_IN_ORDER = ("prefixItems",)
@@ -32,15 +32,15 @@ _WHOLE = ("then", "else")
 _WHOLE_BY_NAME = ("dependentSchemas",)
 _WHOLE_IN_ORDER = ("allOf", "anyOf", "oneOf")
 
-#: Past this length of an instance its error is told without showing it.
-_LARGE = 20_000
+#: An error's text leaves out an instance that is longer than this.
+_LARGE_INSTANCE = 20_000
 
 
 def strict(schema: Any) -> Any:
-    """The schema with every object closed: each property it names is required, and no other is allowed.
+    """The schema with every object closed: all named properties are required, and no others are allowed.
 
-    Demands that several schemas make on one object (`anyOf` and the like) are closed together, around what any of them
-    names. Conditions (`if`, `not`) keep their meaning.
+    Several schemas for one object (`anyOf` and the like) are closed together: the object may have the properties that
+    any of them names. Conditions (`if`, `not`) keep their meaning.
     """
     if not isinstance(schema, dict):
         return schema
@@ -54,7 +54,7 @@ def strict(schema: Any) -> Any:
 
 
 def strict_without_lists(schema: Any) -> Any:
-    """As `strict`, but blind: whatever holds `properties` is closed by itself, and nothing inside a list is."""
+    """Like `strict`, but closes each mapping with `properties` by itself, and changes nothing inside a list."""
     if not isinstance(schema, dict):
         return schema
     closed = {key: strict_without_lists(value) for key, value in schema.items()}
@@ -65,7 +65,7 @@ def strict_without_lists(schema: Any) -> Any:
 
 
 def _complete(schema: Any) -> Any:
-    """A copy that requires what it names, with its parts made strict and its branches completed too."""
+    """A copy that requires all named properties, in its branches too, with the schemas of parts made strict."""
     if not isinstance(schema, dict):
         return schema
     result = {key: _complete_keyword(key, value) for key, value in schema.items()}
@@ -103,51 +103,51 @@ def _names_properties(schema: Any) -> bool:
 
 
 class Validator:
-    """A schema, checked once, that says what is wrong with values.
+    """A schema that is checked once and then validates values.
 
     Validator({"type": "integer"}).problem("7")   # "ValidationError: '7' is not of type 'integer' ..."
     """
 
     def __init__(self, schema: Any, *, openapi: bool = False) -> None:
-        """With `openapi`, a `discriminator` picks the one schema that counts."""
-        self.schema_problem = None if _plain(schema) else _schema_problem(schema)
+        """With `openapi`, a `discriminator` picks the schema that validates the value."""
+        self.schema_problem = None if _well_formed(schema) else _schema_problem(schema)
         if self.schema_problem is None:
             kind = _OpenAPI if openapi else Draft202012Validator
             self._validator = kind(schema, registry=REGISTRY)
 
     def problem(self, value: Any) -> str | None:
-        """What is most wrong with the value; None when it fits. A schema that is wrong itself fits nothing."""
+        """The most relevant error of the value, None if the value fits. No value fits an invalid schema."""
         if self.schema_problem is not None:
             return self.schema_problem
         try:
             error = best_match(self._validator.iter_errors(value))
-        except Exception as error:  # such as a reference to nowhere, or one that never ends
+        except Exception as error:  # such as a reference that cannot be resolved, or that refers to itself
             return described(error)
-        return None if error is None else _told(error)
+        return None if error is None else _error_text(error)
 
 
 def _schema_problem(schema: Any) -> str | None:
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        return _told(error)
-    except Exception as error:  # such as a pattern that is too much for `re`
+        return _error_text(error)
+    except Exception as error:  # such as a pattern that `re` cannot compile
         return described(error)
     return None
 
 
-def _told(error: ValidationError | SchemaError) -> str:
-    """An error as the library prints it, sparing it what would not be seen: message, schema and instance, in order."""
+def _error_text(error: ValidationError | SchemaError) -> str:
+    """The library's text, without printing the parts (message, schema, instance) that `described` would cut off."""
     if len(error.message) < 200 and len(repr(error.schema)) > 200:
         error.instance = None
         error.schema = _beginning(error.schema)
-    elif len(error.message) >= 200 or len(repr(error.instance)) > _LARGE:
+    elif len(error.message) >= 200 or len(repr(error.instance)) > _LARGE_INSTANCE:
         return f"{type(error).__name__}: {error.message[:200]}"
     return described(error)
 
 
 def _beginning(value: Any, room: int = 600) -> Any:
-    """As much of a schema as fills the room: printing all of it takes longer than using it."""
+    """The beginning of a schema, about `room` characters long. Printing a whole schema is slower than validating."""
     if not isinstance(value, dict):
         return value
     kept = {}
@@ -160,11 +160,11 @@ def _beginning(value: Any, room: int = 600) -> Any:
 
 
 def _discriminated(keyword: str) -> Callable[..., Iterator[ValidationError]]:
-    undiscriminated = Draft202012Validator.VALIDATORS[keyword]
+    without_discriminator = Draft202012Validator.VALIDATORS[keyword]
 
     def check(validator: Any, branches: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
         if "discriminator" not in schema:
-            yield from undiscriminated(validator, branches, instance, schema)
+            yield from without_discriminator(validator, branches, instance, schema)
             return
         name = schema["discriminator"]["propertyName"]
         value = instance.get(name)
@@ -183,9 +183,9 @@ _OpenAPI: Any = extend(  # type: ignore[no-untyped-call]
 
 
 def is_tree(schema: Any) -> bool:
-    """Whether a schema looks at each part of a value once: no references, patterns or combinations.
+    """Whether a schema checks each part of a value once: no references, patterns or combinations.
 
-    Such a schema takes time in proportion to the value, so that it needs no other process to be safe.
+    Such a schema takes time in proportion to the value, so it is safe to use in this process.
     """
     if not isinstance(schema, dict):
         return isinstance(schema, bool)
@@ -193,27 +193,27 @@ def is_tree(schema: Any) -> bool:
     named, ordered = schema.get("properties", {}), schema.get("prefixItems", [])
     if not isinstance(named, dict) or not isinstance(ordered, list):
         return False
-    return _MORE_THAN_ONCE.isdisjoint(schema) and all(map(is_tree, [*parts, *named.values(), *ordered]))
+    return _COSTLY_KEYWORDS.isdisjoint(schema) and all(map(is_tree, [*parts, *named.values(), *ordered]))
 
 
-#: Keywords that look at a value again, or for as long as they like.
-_MORE_THAN_ONCE = frozenset(
+#: Keywords that check a value more than once, or take unbounded time.
+_COSTLY_KEYWORDS = frozenset(
     {"$ref", "$dynamicRef", "$recursiveRef", "$schema", "$id", "pattern", "patternProperties", "propertyNames"}
     | {"uniqueItems", "contains", "not", "if", "then", "else", "allOf", "anyOf", "oneOf"}
     | {"dependentSchemas", "dependencies", "unevaluatedItems", "unevaluatedProperties"}
 )
 
-# The metaschema takes milliseconds to say what most schemas show at a glance.
+# Checking a schema against the metaschema takes milliseconds. `_well_formed` is a fast check for common schemas.
 
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 
 
-def _plain(schema: Any) -> bool:
-    """Whether a schema is surely well-formed. False only means that it takes a closer look."""
+def _well_formed(schema: Any) -> bool:
+    """Whether a schema is certainly valid. False means that the metaschema must decide."""
     if isinstance(schema, bool):
         return True
     return isinstance(schema, dict) and all(
-        (test := _SHAPES.get(key)) is not None and test(value) for key, value in schema.items()
+        (test := _KEYWORD_TESTS.get(key)) is not None and test(value) for key, value in schema.items()
     )
 
 
@@ -221,12 +221,12 @@ def _is(*kinds: type) -> Callable[[Any], bool]:
     return lambda value: type(value) in kinds
 
 
-def _plain_by_name(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_plain, value.values()))
+def _mapping_of_schemas(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_well_formed, value.values()))
 
 
-def _plain_in_order(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_plain, value))
+def _list_of_schemas(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_well_formed, value))
 
 
 def _unique_texts(value: Any) -> bool:
@@ -243,7 +243,7 @@ def _count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-_SHAPES: dict[str, Callable[[Any], bool]] = {
+_KEYWORD_TESTS: dict[str, Callable[[Any], bool]] = {
     "type": _types,
     "required": _unique_texts,
     "enum": _is(list),
@@ -254,9 +254,9 @@ _SHAPES: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is(int, float)),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _count),
     **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _is(bool)),
-    **dict.fromkeys(("properties", "$defs", "definitions", "dependentSchemas"), _plain_by_name),
-    **dict.fromkeys(("items", "additionalProperties", "contains", "unevaluatedProperties", "not"), _plain),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _plain_in_order),
+    **dict.fromkeys(("properties", "$defs", "definitions", "dependentSchemas"), _mapping_of_schemas),
+    **dict.fromkeys(("items", "additionalProperties", "contains", "unevaluatedProperties", "not"), _well_formed),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _list_of_schemas),
     "examples": _is(list),
     "nullable": lambda value: True,
     "$ref": lambda value: isinstance(value, str) and re.fullmatch(r"#(?:/[\w$.-]+)*", value) is not None,

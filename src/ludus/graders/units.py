@@ -1,7 +1,6 @@
-r"""Units of measurement at the end of an answer, so that 5 kg is not taken for 5 km.
+r"""Finds the unit of measurement at the end of an answer, so that 5 kg is not equal to 5 km.
 
-Only units that are known are told apart: `unit_of` gives None for "7 apples", and whoever compares two answers then has
-nothing to hold against either.
+Two answers have different units only if this module knows both units. `unit_of("7 apples")` is None.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _PART = re.compile(r"(?:(square|sq|cubic|cu)\.? ?)?([a-z\u00b0]+)\.?\^?([23]?)")
 def unit_of(answer: str) -> str | None:
     r"""The unit that an answer ends with, in one spelling: 'm/s' for `10\text{ m/s}`, 'cm2' for `5 square centimetres`.
 
-    None where there is none, or none that is known.
+    None without a known unit.
     """
     if answer.strip().startswith((r"\$", r"$\$")):
         return "dollar"

@@ -200,7 +200,7 @@ async def test_a_judge_reply_that_was_cut_off_is_a_failure_except_in_compat() ->
     cut = {"text": "Let me see", "incomplete": "max_output_tokens"}
     found = await judged("Jupiter", [cut])
     assert isinstance(found, Failure)
-    assert found.cause == "its reply was cut off before a verdict: max_output_tokens"
+    assert found.cause == "the judge's reply was cut off before a verdict: max_output_tokens"
     assert (await verdict("Jupiter", [cut], compat=True)).reward == 0.0
     assert (await verdict("Jupiter", [{**cut, "text": NO}])).reward == 0.0
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from ludus.graders.arguments import Comparison
+from ludus.graders.arguments import ArgumentComparison
 
 #: Why calls do not match, from the largest difference to the smallest.
 Mismatch = Literal["count", "tool", "arguments", "keys", "type", "length", "value"]
@@ -64,7 +64,7 @@ def score(expected: list[Call], actual: list[Call], config: ComparatorConfig, co
             return Score(0.0, "count")
     elif len(actual) > len(expected) + FREE_CALLS and not compat:
         return Score(0.0, "count")
-    comparison = Comparison(
+    comparison = ArgumentComparison(
         config.word_count_similarity_threshold, config.floating_point_comparison_threshold, literal=compat
     )
     table = [[_mismatch(call, other, comparison) for other in actual] for call in expected]
@@ -88,7 +88,7 @@ def _reward(matched: int, expected: int, actual: int, config: ComparatorConfig) 
     return float(matched >= required)
 
 
-def _mismatch(expected: Call, actual: Call, comparison: Comparison) -> Mismatch | None:
+def _mismatch(expected: Call, actual: Call, comparison: ArgumentComparison) -> Mismatch | None:
     if expected.name != actual.name:
         return "tool"
     if not (expected.readable and actual.readable):
