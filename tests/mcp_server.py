@@ -1,4 +1,4 @@
-"""A real MCP server for tests, over stdio or HTTP, with tools that behave and misbehave.
+"""A real MCP server for tests, over stdio or HTTP. Some of its tools fail, hang or kill the server.
 
 python mcp_server.py stdio
 python mcp_server.py http [--json]      # prints its port
@@ -34,16 +34,16 @@ async def add(a: int, b: int) -> int:
 
 @server.tool()
 async def note(text: str, context: Context[Any, Any]) -> str:
-    """Write something down for this session, and read all that it has written."""
+    """Add a note to this session and return all notes of the session."""
     session = (context.headers or {}).get("mcp-session-id", "the only one")
-    mine = notes.setdefault(session, [])
-    mine.append(text)
-    return ",".join(mine)
+    session_notes = notes.setdefault(session, [])
+    session_notes.append(text)
+    return ",".join(session_notes)
 
 
 @server.tool()
 async def sleep_then_say(seconds: float, text: str) -> str:
-    """Answer later."""
+    """Return the text after some seconds."""
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
@@ -54,25 +54,25 @@ async def sleep_then_say(seconds: float, text: str) -> str:
 
 @server.tool()
 async def count_cancelled() -> int:
-    """How many sleeps were broken off."""
+    """The number of cancelled calls of `sleep_then_say`."""
     return len(cancelled)
 
 
 @server.tool()
 async def break_down(why: str) -> str:
-    """Always fails."""
+    """Always raise an error."""
     raise ValueError(why)
 
 
 @server.tool(name="files.read")
 async def read_file() -> str:
-    """Its name is one that the Responses API does not take."""
+    """A tool whose name the Responses API does not accept."""
     return "contents"
 
 
 @server.tool()
 async def parts(kind: str) -> CallToolResult:
-    """Results of every shape."""
+    """Return a result with the given kind of content."""
     text, image = TextContent(text="first"), ImageContent(data=PIXEL, mime_type="image/png")
     embedded = EmbeddedResource(resource=TextResourceContents(uri="memo://1", text="embedded"))
     shapes: dict[str, CallToolResult] = {
@@ -90,39 +90,39 @@ async def parts(kind: str) -> CallToolResult:
 
 @server.tool()
 async def protocol_error(code: int, message: str) -> str:
-    """Answers with an error of the protocol instead of a result."""
+    """Answer with a protocol error instead of a result."""
     raise MCPError(code, message)
 
 
 @server.tool()
 async def header(name: str, context: Context[Any, Any]) -> str:
-    """What a header of this call's HTTP request says."""
+    """The value of a header of this call's HTTP request."""
     headers = context.headers or {}
     return headers.get(name.lower(), "none")
 
 
 @server.tool()
 async def variable(name: str) -> str:
-    """What a variable of the server's environment says."""
+    """The value of an environment variable of the server."""
     return os.environ.get(name, "none")
 
 
 @server.tool()
 async def process_id() -> int:
-    """Whom to kill."""
+    """The server's process id."""
     return os.getpid()
 
 
 @server.tool()
 async def die(words: str) -> str:
-    """Ends the server in the middle of a call, with some last words."""
+    """Write the words to stderr, then kill the server in the middle of the call."""
     print(words, file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
     return "never"
 
 
 def without_sessions(app: Any) -> Any:
-    """The server of a day when nobody shakes hands any more: it answers as the protocol of 2026 says it should."""
+    """The app, refusing the handshake with the error that the protocol version 2026-07-28 prescribes."""
     data = {"supported": ["2026-07-28"], "requested": "2025-11-25"}
     error = {"code": -32022, "message": "Unsupported protocol version", "data": data}
 
@@ -138,10 +138,10 @@ def without_sessions(app: Any) -> Any:
             return
         messages = iter([message])
 
-        async def again() -> Any:
+        async def replay() -> Any:
             return next(messages, None) or await receive()
 
-        await app(scope, again, send)
+        await app(scope, replay, send)
 
     return answer
 

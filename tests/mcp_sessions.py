@@ -1,4 +1,4 @@
-"""What tests of the MCP client share: real servers, sessions with them, and rollouts."""
+"""Helpers for tests of the MCP client: real servers, sessions with them, and rollouts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROW: dict[str, Any] = {"responses_create_params": {"input": "Add 2 and 3.", "too
 
 
 class Sum(McpResources):
-    """Rewards an answer that holds what the row expects."""
+    """Rewards an answer that holds the row's `expected`."""
 
     class Task(McpResources.Task):
         expected: str = ""
@@ -30,7 +30,7 @@ class Sum(McpResources):
 
 @contextmanager
 def served(*arguments: str) -> Iterator[tuple[str, int]]:
-    """A server process on a port of its own: its URL and its process id."""
+    """Start a server process. Gives its URL and its process id."""
     command = [sys.executable, str(SCRIPT), "http", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None

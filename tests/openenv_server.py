@@ -1,6 +1,6 @@
 """Real OpenEnv servers for tests, made with openenv-core: `python openenv_server.py text|act|tools [SESSIONS]`.
 
-Prints its port. Each of the three has another way to act: one text, an action with several fields, and tools.
+Prints its port. The actions of the three environments are: one text, an object with several fields, tool calls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Heard(Observation):
 
 
 class Echo(Environment[Word, Heard, State]):
-    """Hears what is said. `secret` from the seed ends it; `sleep`, `raise`, `unpaid` and `die` do what they say."""
+    """Repeats the texts. The secret of the seed ends the episode; `sleep`, `raise`, `unpaid` and `die` do just that."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -71,7 +71,7 @@ class Place(Observation):
 
 
 class Line(Environment[Move, Place, State]):
-    """A line on which 3 is the goal."""
+    """Moves along a line to the goal at position 3."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -81,8 +81,8 @@ class Line(Environment[Move, Place, State]):
 
     def step(self, action: Move, timeout_s: float | None = None, **_: Any) -> Place:
         self.position += action.distance if action.direction == "right" else -action.distance
-        there = self.position == 3
-        return Place(position=self.position, done=there, reward=float(there))
+        reached = self.position == 3
+        return Place(position=self.position, done=reached, reward=float(reached))
 
     @property
     def state(self) -> State:
@@ -90,7 +90,7 @@ class Line(Environment[Move, Place, State]):
 
 
 class Calculator(MCPEnvironment):
-    """Tools over MCP: a sum of 5 is rewarded, and `finish` ends it."""
+    """Two tools over MCP. `finish` ends the episode, with reward 1 if the last sum was 5."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -117,12 +117,12 @@ class Calculator(MCPEnvironment):
         return Observation()
 
     def step(self, action: Action, timeout_s: float | None = None, **kwargs: Any) -> Observation:
-        return self._judged(super().step(action, timeout_s=timeout_s, **kwargs))
+        return self._rewarded(super().step(action, timeout_s=timeout_s, **kwargs))
 
     async def step_async(self, action: Action, timeout_s: float | None = None, **kwargs: Any) -> Observation:
-        return self._judged(await super().step_async(action, timeout_s=timeout_s, **kwargs))
+        return self._rewarded(await super().step_async(action, timeout_s=timeout_s, **kwargs))
 
-    def _judged(self, observation: Observation) -> Observation:
+    def _rewarded(self, observation: Observation) -> Observation:
         if isinstance(observation, CallToolObservation):
             observation.done = self.finished
             observation.reward = 1.0 if self.finished and self.sum == 5 else 0.0

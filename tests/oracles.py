@@ -1,4 +1,4 @@
-"""Rollouts of every built-in environment whose answers are known: what its qualification says is right."""
+"""Rollouts of every built-in environment with right answers, which come from the environment's `qualify.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ludus.qualify.attempts import Attempt, play
 from ludus.qualify.oracle import Oracle
 from ludus.runtime.imports import BUILT_IN
 
-#: Environments that nothing can be played in without a server or a library of others.
+#: Environments that need an external server or library.
 ELSEWHERE = ("openenv", "verifiers")
 HERE = sorted(path.parent.name for path in BUILT_IN.glob(f"*/{FILE}") if path.parent.name not in ELSEWHERE)
 ROWS = 2
@@ -24,7 +24,7 @@ Record = dict[str, Any]
 
 
 def ready(name: str) -> tuple[Environment, Oracle]:
-    """An environment as qualification sets it up."""
+    """An environment with the settings of its qualification, and its oracle."""
     environment = replace(Environment.load(name))
     oracle = Oracle.of(environment)
     environment.configure(oracle.settings)
@@ -32,7 +32,7 @@ def ready(name: str) -> tuple[Environment, Oracle]:
 
 
 async def records(environment: Environment, oracle: Oracle) -> list[tuple[Attempt, Record]]:
-    """Some of its rows, played as is right and, where that takes several turns, in other right ways."""
+    """Records of the first rows, played with the oracle's script and, for scripts of several turns, its variants."""
     attempts = list(_attempts(environment, oracle))
     played = await play(environment, attempts, concurrency=1, seed=0)
     found = []
@@ -57,7 +57,7 @@ def _attempts(environment: Environment, oracle: Oracle) -> Iterator[Attempt]:
 
 
 class Clockwork:
-    """A game with Gymnasium's interface and a lock inside, which nobody can copy."""
+    """A game with Gymnasium's interface that cannot be copied, because it holds a lock."""
 
     def __init__(self) -> None:
         import gymnasium
@@ -70,6 +70,6 @@ class Clockwork:
         return 0, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """A one ends it."""
+        """End the game if the action is 1."""
         with self.lock:
             return action, float(action), bool(action), False, {}

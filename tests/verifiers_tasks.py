@@ -1,4 +1,4 @@
-"""Tasksets in the manner of verifiers, for tests: with tools, with a folder, and with all that can go wrong."""
+"""Tasksets of the verifiers library for tests: with tools, with files, with errors, and unsupported ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClickerConfig(vf.ToolsetConfig):
 
 
 class Clicker(vf.Toolset[ClickerConfig, Count]):
-    """Counts clicks in the state of the rollout."""
+    """Counts clicks in the rollout's state."""
 
     async def setup_task(self, task: Data) -> None:
         self.target = task.target
@@ -51,7 +51,7 @@ class ClickTask(vf.Task[Data, Count]):
 
 
 class FileTask(vf.Task[Data]):
-    """Looks into its folder to score."""
+    """Reads files of its runtime to score."""
 
     async def setup(self, trace: vf.Trace, runtime: Any) -> None:
         await runtime.write("secret.txt", str(self.data.target).encode())
@@ -70,7 +70,7 @@ def hang() -> None:
 
 
 class MoodyTask(vf.Task[Data]):
-    """Does what the answer says."""
+    """Raises, hangs, or gives NaN or named rewards, as the answer says."""
 
     @vf.reward
     async def mood(self, trace: vf.Trace) -> Any:
@@ -87,7 +87,7 @@ class MoodyTask(vf.Task[Data]):
 
 
 class SilentTask(vf.Task[Data]):
-    """Rewards nothing at all."""
+    """Has no rewards."""
 
 
 class StoppingTask(SilentTask):

@@ -1,4 +1,4 @@
-"""A rollout whose tools are on a real MCP server, over HTTP and over the pipes of a child process."""
+"""Rollouts whose tools are on a real MCP server, over HTTP and over the stdio of a child process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcp_sessions import ROW, STDIO, Sum, opened, outputs, play, served
 import ludus
 from ludus import Response, ScriptedModel, UserError, tool
 from ludus.errors import Failure
-from ludus.integrations.mcp_servers import HttpServer, Server
+from ludus.integrations.mcp_servers import HttpServer, McpServer
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def settings(request: pytest.FixtureRequest, url: str) -> Iterator[dict[str, Any
             yield {"url": address}
 
 
-def test_a_rollout_finds_the_tools_calls_them_and_is_judged(settings: dict[str, Any]) -> None:
+def test_a_rollout_lists_the_servers_tools_calls_one_and_gets_a_reward(settings: dict[str, Any]) -> None:
     seen: list[Any] = []
 
     def model(request: ludus.Request) -> Any:
@@ -56,7 +56,7 @@ def test_a_rollout_finds_the_tools_calls_them_and_is_judged(settings: dict[str, 
     assert add["strict"] is False
 
 
-async def test_results_of_every_shape_are_readable(settings: dict[str, Any]) -> None:
+async def test_a_result_of_any_content_type_becomes_text(settings: dict[str, Any]) -> None:
     async with opened(settings) as session:
         read = {
             kind: await session.call("parts", json.dumps({"kind": kind}))
@@ -82,7 +82,7 @@ async def test_a_large_result_arrives_whole(settings: dict[str, Any]) -> None:
         assert await session.call("parts", '{"kind": "large"}') == "x" * 2_000_000
 
 
-async def test_wrong_calls_are_told_to_the_model_and_the_session_goes_on(settings: dict[str, Any]) -> None:
+async def test_a_wrong_call_returns_an_error_to_the_model_and_the_session_continues(settings: dict[str, Any]) -> None:
     async with opened(settings) as session:
         for arguments in ("not JSON", "[1, 2]", "3", '{"a": 1', '{"a": "x", "b": 2}', "{}", '{"a": NaN}', '"\\ud800"'):
             assert "error" in json.loads(await session.call("add", arguments)), arguments
@@ -92,7 +92,7 @@ async def test_wrong_calls_are_told_to_the_model_and_the_session_goes_on(setting
         assert await session.call("add", '{"a": 2, "b": 3}') == "5"
 
 
-async def test_hostile_arguments_reach_the_server_as_data_or_not_at_all(url: str) -> None:
+async def test_hostile_arguments_return_an_error_and_the_session_continues(url: str) -> None:
     deep = '{"why": ' + "[" * 5000 + "]" * 5000 + "}"
     async with opened({"url": url}) as session:
         for arguments in (deep, json.dumps({"why": "\r\nX-Injected: 1\x00"}), json.dumps({"why": "x" * 300_000})):
@@ -100,14 +100,14 @@ async def test_hostile_arguments_reach_the_server_as_data_or_not_at_all(url: str
         assert await session.call("add", '{"a": 2, "b": 3}') == "5"
 
 
-async def test_calls_of_one_turn_run_at_once_and_get_their_own_answers(settings: dict[str, Any]) -> None:
+async def test_concurrent_calls_each_get_their_own_answer(settings: dict[str, Any]) -> None:
     async with opened(settings) as session:
         sleeps = [{"seconds": 0.3 - 0.05 * number, "text": f"answer {number}"} for number in range(5)]
         answers = await asyncio.gather(*(session.call("sleep_then_say", json.dumps(each)) for each in sleeps))
     assert answers == [f"answer {number}" for number in range(5)]
 
 
-async def test_sessions_at_the_same_time_do_not_see_each_other(url: str) -> None:
+async def test_concurrent_sessions_do_not_share_state(url: str) -> None:
     async def write(number: int) -> str:
         async with opened({"url": url}) as session:
             for text in (f"{number}a", f"{number}b"):
@@ -117,14 +117,14 @@ async def test_sessions_at_the_same_time_do_not_see_each_other(url: str) -> None
     assert await asyncio.gather(*map(write, range(12))) == [f"{number}a,{number}b" for number in range(12)]
 
 
-def test_a_row_that_lists_tools_offers_only_those(url: str) -> None:
+def test_a_row_that_lists_tools_offers_only_the_listed_tools(url: str) -> None:
     row = {**ROW, "responses_create_params": {"input": "Add.", "tools": [{"type": "function", "name": "add"}]}}
     calls = [{"name": "process_id"}, {"name": "add", "arguments": {"a": 2, "b": 3}}]
     rollout = play({"url": url}, {"calls": calls}, "5", row=row)
     assert outputs(rollout) == ['{"detail":"Not Found"}', "5"]
 
 
-async def test_a_name_that_a_model_cannot_call_is_offered_as_one_it_can(url: str) -> None:
+async def test_a_dot_in_a_tool_name_becomes_an_underscore(url: str) -> None:
     async with opened({"url": url}) as session:
         names = {entry["name"] for entry in session.tools()}
         assert "files_read" in names
@@ -133,11 +133,11 @@ async def test_a_name_that_a_model_cannot_call_is_offered_as_one_it_can(url: str
         assert await session.call("files.read", "{}") == '{"detail":"Not Found"}'
 
 
-async def test_a_name_that_is_taken_fails_the_rollout_when_it_opens(url: str) -> None:
+async def test_a_duplicate_tool_name_fails_the_rollout_on_open(url: str) -> None:
     class Clash(Sum):
         @tool
         async def add(self) -> str:
-            """The same name as one of the server's."""
+            """The same name as a tool of the server."""
             return ""
 
     with pytest.raises(Failure, match="add") as raised:
@@ -146,11 +146,11 @@ async def test_a_name_that_is_taken_fails_the_rollout_when_it_opens(url: str) ->
     assert raised.value.kind == "bad_tools"
 
 
-async def test_tools_may_be_hidden_from_the_model_and_used_by_the_verifier(url: str) -> None:
+async def test_the_verifier_can_call_tools_that_are_hidden_from_the_model(url: str) -> None:
     class Audited(Sum):
         @tool
         async def give_up(self) -> str:
-            """A tool of ours beside the server's."""
+            """A tool of this class."""
             return "given up"
 
         def tools(self) -> list[dict[str, Any]]:
@@ -168,9 +168,9 @@ async def test_tools_may_be_hidden_from_the_model_and_used_by_the_verifier(url: 
     assert outputs(rollout) == ["hello", "given up", '{"detail":"Not Found"}']
 
 
-async def test_a_rollout_may_bring_a_header_of_its_own(url: str) -> None:
+async def test_each_rollout_can_send_its_own_header(url: str) -> None:
     class Seeded(Sum):
-        async def servers(self, task: Any) -> dict[str, Server]:
+        async def servers(self, task: Any) -> dict[str, McpServer]:
             shared = self.shared
             assert isinstance(shared, HttpServer)
             return {"": HttpServer(shared.url, shared.name, {"X-Token": task.expected}, tls=shared.tls)}
@@ -179,9 +179,9 @@ async def test_a_rollout_may_bring_a_header_of_its_own(url: str) -> None:
         assert await session.call("header", '{"name": "X-Token"}') == "5"
 
 
-async def test_several_servers_may_serve_one_rollout(url: str) -> None:
+async def test_a_rollout_can_use_several_servers(url: str) -> None:
     class Two(Sum):
-        async def servers(self, task: Any) -> dict[str, Server]:
+        async def servers(self, task: Any) -> dict[str, McpServer]:
             return {"first_": self.shared, "second_": self.shared}
 
     async with opened({"url": url}, kind=Two) as session:
@@ -191,7 +191,7 @@ async def test_several_servers_may_serve_one_rollout(url: str) -> None:
         assert await session.call("note", '{"text": "d"}') == '{"detail":"Not Found"}'
 
 
-async def test_keys_are_named_in_settings_sent_to_the_server_and_cut_out_of_what_comes_back(
+async def test_a_key_named_in_settings_is_sent_to_the_server_and_redacted_from_results(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEATHER_KEY", "s3cret-value")
@@ -204,7 +204,7 @@ async def test_keys_are_named_in_settings_sent_to_the_server_and_cut_out_of_what
         assert "s3cret" not in session.config.model_dump_json()
 
 
-async def test_a_child_process_sees_of_our_environment_only_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_process_gets_only_the_environment_variables_in_env(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEATHER_KEY", "s3cret-value")
     async with opened({**STDIO, "env": {"PASSED_ON": "${WEATHER_KEY}"}}) as session:
         assert await session.call("variable", '{"name": "WEATHER_KEY"}') == "none"
@@ -220,9 +220,7 @@ async def test_a_child_process_sees_of_our_environment_only_what_it_is_given(mon
         ({"url": "http://127.0.0.1:1/mcp", "headers": {"A": "${NO_SUCH_KEY}"}}, "NO_SUCH_KEY"),
     ],
 )
-def test_settings_that_name_no_server_are_refused_before_anything_runs(
-    settings: dict[str, Any], complaint: str
-) -> None:
+def test_settings_without_exactly_one_valid_server_raise_a_user_error(settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         play(settings, "5")
 

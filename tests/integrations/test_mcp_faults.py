@@ -1,4 +1,4 @@
-"""What a bad MCP server can do to a rollout: nothing but readable outputs and typed failures."""
+"""A bad MCP server causes only tool errors that the model can read, and failures with a kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mcp_sessions import ROW, STDIO, Sum, opened, outputs, play, served
 import ludus
 from ludus import Response, ScriptedModel, UserError
 from ludus.errors import Failure
-from ludus.integrations.mcp_session import Session
+from ludus.integrations.mcp_session import McpSession
 
 
 @pytest.fixture(scope="module")
@@ -32,42 +32,42 @@ def url() -> Iterator[str]:
         yield address
 
 
-#: Writes its process id where it is told, then behaves as the rest of the program says.
+#: Writes its process id into the file in `argv[1]`, then runs the rest of the program.
 PROGRAM = "import os, pathlib, signal, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); "
 
 
-def program(place: Path, rest: str) -> dict[str, Any]:
-    return {"command": [sys.executable, "-c", PROGRAM + rest, str(place)]}
+def program(pid_file: Path, rest: str) -> dict[str, Any]:
+    return {"command": [sys.executable, "-c", PROGRAM + rest, str(pid_file)]}
 
 
-def is_alive(place: Path) -> bool:
+def is_alive(pid_file: Path) -> bool:
     try:
-        os.kill(int(place.read_text()), 0)
+        os.kill(int(pid_file.read_text()), 0)
     except ProcessLookupError:
         return False
     return True
 
 
-async def started(place: Path) -> None:
-    """Wait for a program to say who it is."""
+async def started(pid_file: Path) -> None:
+    """Wait until a program has written its process id."""
     for _ in range(1000):
-        if has_started(place):
+        if has_started(pid_file):
             return
         await asyncio.sleep(0.01)
 
 
-def has_started(place: Path) -> bool:
-    return place.exists() and place.read_text() != ""
+def has_started(pid_file: Path) -> bool:
+    return pid_file.exists() and pid_file.read_text() != ""
 
 
-def ended(rollout: ludus.Rollout) -> tuple[str | None, str]:
+def stage_and_kind(rollout: ludus.Rollout) -> tuple[str | None, str]:
     assert rollout.error is not None
     assert rollout.reward is None
     return rollout.error.stage, rollout.error.kind
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http", "json"])
-def test_a_server_killed_between_two_calls_fails_the_rollout_in_its_tool_stage(transport: str, tmp_path: Path) -> None:
+def test_a_server_killed_between_two_calls_fails_the_rollout_in_stage_tool(transport: str, tmp_path: Path) -> None:
     def model(request: ludus.Request) -> Any:
         if request.turn == 0:
             return {"call": "process_id"}
@@ -80,7 +80,7 @@ def test_a_server_killed_between_two_calls_fails_the_rollout_in_its_tool_stage(t
         else:
             settings = {"url": stack.enter_context(served(*(["--json"] if transport == "json" else [])))[0]}
         given = {f"resources.{key}": value for key, value in settings.items()}
-        with contextlib.suppress(UserError):  # a single rollout that was refused is a run of which nothing can come
+        with contextlib.suppress(UserError):  # a run stops early if its only rollout was refused
             ludus.collect(Sum, model=ScriptedModel(model), input=[ROW], settings=given, output=tmp_path / "out")
     (failed,) = map(json.loads, (tmp_path / "out" / "failures.jsonl").read_text().splitlines())
     assert failed["stage"] == "tool"
@@ -88,7 +88,7 @@ def test_a_server_killed_between_two_calls_fails_the_rollout_in_its_tool_stage(t
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http", "json"])
-def test_a_server_that_dies_in_a_call_fails_the_rollout_with_its_last_words(transport: str) -> None:
+def test_a_server_that_dies_in_a_call_fails_the_rollout_with_its_last_stderr_line(transport: str) -> None:
     turns = [{"call": "die", "arguments": {"words": "out of memory"}}, "5"]
     if transport == "stdio":
         rollout = play(STDIO, *turns)
@@ -96,18 +96,18 @@ def test_a_server_that_dies_in_a_call_fails_the_rollout_with_its_last_words(tran
     else:
         with served(*(["--json"] if transport == "json" else [])) as (url, _):
             rollout = play({"url": url}, *turns)
-    assert ended(rollout) == ("tool", "disconnected")
+    assert stage_and_kind(rollout) == ("tool", "disconnected")
 
 
-def test_a_server_that_is_gone_when_the_verifier_asks_it_fails_the_verification() -> None:
-    class Late(Sum):
+def test_a_server_that_dies_in_a_verifiers_call_fails_the_rollout_in_stage_verify() -> None:
+    class Killing(Sum):
         async def verify(self, task: Any, response: Response) -> float:
             await self.call_server("die", {"words": ""})
             return 1.0
 
     given = {"resources.command": STDIO["command"]}
-    [rollout] = ludus.collect(Late, model=ScriptedModel(["5"]), input=[ROW], settings=given).rollouts
-    assert ended(rollout) == ("verify", "disconnected")
+    [rollout] = ludus.collect(Killing, model=ScriptedModel(["5"]), input=[ROW], settings=given).rollouts
+    assert stage_and_kind(rollout) == ("verify", "disconnected")
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_a_server_that_is_gone_when_the_verifier_asks_it_fails_the_verification(
         ("os.kill(os.getpid(), signal.SIGKILL)", "gone"),
     ],
 )
-def test_a_program_that_dies_when_it_is_opened_fails_the_opening(tmp_path: Path, rest: str, words: str) -> None:
+def test_a_program_that_dies_at_start_fails_the_rollout_in_stage_open(tmp_path: Path, rest: str, words: str) -> None:
     rollout = play(program(tmp_path / "pid", rest), "5")
-    assert ended(rollout) == ("open", "disconnected")
+    assert stage_and_kind(rollout) == ("open", "disconnected")
     assert words in str(rollout.error)
 
 
-def test_a_server_of_which_nothing_can_come_stops_the_run_and_says_so(server: Server) -> None:
+def test_a_server_that_no_rollout_can_reach_stops_the_run_with_a_user_error(server: Server) -> None:
     server.routes, server.faults = {"/v1/mcp"}, ["401"]
     with pytest.raises(UserError, match="/no/such/program: cannot be started: No such file"):
         play({"command": ["/no/such/program"]}, "5")
@@ -134,17 +134,17 @@ def test_a_server_of_which_nothing_can_come_stops_the_run_and_says_so(server: Se
         play({"url": f"{server.url}/mcp"}, "5")
 
 
-def test_a_program_that_never_answers_fails_the_opening_in_time_and_is_ended(tmp_path: Path) -> None:
+def test_a_program_that_never_answers_times_out_in_stage_open_and_is_stopped(tmp_path: Path) -> None:
     rollout = play(program(tmp_path / "pid", "time.sleep(3600)"), "5", open=1.0)
-    assert ended(rollout) == ("open", "timeout")
+    assert stage_and_kind(rollout) == ("open", "timeout")
     assert not is_alive(tmp_path / "pid")
 
 
 @pytest.mark.slow
-def test_a_program_that_will_not_end_is_killed(tmp_path: Path) -> None:
+def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
     rollout = play(program(tmp_path / "pid", stubborn), "5", open=1.0)
-    assert ended(rollout) == ("open", "timeout")
+    assert stage_and_kind(rollout) == ("open", "timeout")
     assert not is_alive(tmp_path / "pid")
 
 
@@ -160,27 +160,27 @@ def test_a_program_that_will_not_end_is_killed(tmp_path: Path) -> None:
         ("500", "http_500"),
     ],
 )
-def test_every_fault_of_an_http_server_is_a_typed_failure_of_the_opening(
+def test_every_fault_of_an_http_server_is_a_failure_with_a_kind_in_stage_open(
     server: Server, fault: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEY_OF_THE_TEST", "s3cret-value")
     server.routes, server.faults = {"/v1/mcp"}, [fault] * 4
     settings = {"url": f"{server.url}/mcp", "headers": {"Authorization": "Bearer ${KEY_OF_THE_TEST}"}}
     rollout = play(settings, "5", open=1.0)
-    assert ended(rollout) == ("open", kind)
+    assert stage_and_kind(rollout) == ("open", kind)
     assert b"Bearer s3cret-value" in server.headers[0]
     assert "s3cret" not in str(rollout.error)
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_a_call_without_an_answer_fails_the_rollout_in_time(transport: str, url: str) -> None:
+def test_a_call_without_an_answer_times_out(transport: str, url: str) -> None:
     turns = [{"call": "sleep_then_say", "arguments": {"seconds": 3600, "text": ""}}, "5"]
     rollout = play(STDIO if transport == "stdio" else {"url": url}, *turns, tool=0.5)
-    assert ended(rollout) == ("tool", "timeout")
+    assert stage_and_kind(rollout) == ("tool", "timeout")
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http", "json"])
-async def test_a_late_answer_reaches_neither_the_next_call_nor_another_session(transport: str) -> None:
+async def test_a_late_answer_reaches_no_other_call_and_no_other_session(transport: str) -> None:
     with contextlib.ExitStack() as stack:
         if transport == "stdio":
             settings: dict[str, Any] = STDIO
@@ -197,7 +197,7 @@ async def test_a_late_answer_reaches_neither_the_next_call_nor_another_session(t
                 assert answers == [f"on time {number}"] * 2
 
 
-async def test_the_server_is_told_that_nobody_waits_any_more(url: str) -> None:
+async def test_a_cancelled_call_is_cancelled_on_the_server_too(url: str) -> None:
     async with opened({"url": url}) as session:
         before = await session.call("count_cancelled", "{}")
         with pytest.raises(TimeoutError):
@@ -207,17 +207,17 @@ async def test_the_server_is_told_that_nobody_waits_any_more(url: str) -> None:
             if await session.call("count_cancelled", "{}") != before:
                 return
             await asyncio.sleep(0.05)
-    pytest.fail("the server works on")
+    pytest.fail("the server did not cancel the call")
 
 
-async def test_a_cancelled_rollout_takes_its_child_process_with_it(tmp_path: Path) -> None:
-    place = tmp_path / "pid"
-    waiting = asyncio.create_task(_hold_open(program(place, "sys.stdin.read()")))
-    await started(place)
+async def test_a_cancelled_rollout_ends_its_child_process(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    waiting = asyncio.create_task(_hold_open(program(pid_file, "sys.stdin.read()")))
+    await started(pid_file)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert not is_alive(place)
+    assert not is_alive(pid_file)
 
 
 async def _hold_open(settings: dict[str, Any]) -> None:
@@ -225,23 +225,23 @@ async def _hold_open(settings: dict[str, Any]) -> None:
         await asyncio.sleep(3600)
 
 
-async def test_a_closing_that_is_cancelled_still_ends_the_child_process(tmp_path: Path) -> None:
-    place = tmp_path / "pid"
-    config = Sum.Config(**program(place, "sys.stdin.read(); time.sleep(1)"))
+async def test_a_cancelled_stop_still_ends_the_child_process(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    config = Sum.Config(**program(pid_file, "sys.stdin.read(); time.sleep(1)"))
     async with Sum.share(config) as server:
-        session = Session(server)
+        session = McpSession(server)
         opening = asyncio.create_task(session.start())
-        await started(place)
+        await started(pid_file)
         opening.cancel()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await session.stop()
-        assert is_alive(place)
+        assert is_alive(pid_file)
         await session.stop()
-        assert not is_alive(place)
+        assert not is_alive(pid_file)
 
 
-def test_an_error_of_the_protocol_is_told_to_the_model(url: str) -> None:
+def test_a_protocol_error_is_the_tools_output(url: str) -> None:
     codes = [-32000, -32001, -32602, -32603, 7]
     calls = [{"name": "protocol_error", "arguments": {"code": code, "message": "over quota"}} for code in codes]
     rollout = play({"url": url}, {"calls": calls}, "5")
@@ -249,14 +249,14 @@ def test_an_error_of_the_protocol_is_told_to_the_model(url: str) -> None:
     assert outputs(rollout) == ['{"error":"over quota"}'] * len(codes)
 
 
-async def test_a_server_that_knows_no_sessions_is_spoken_to_without_one() -> None:
+async def test_a_server_without_sessions_can_be_used() -> None:
     with served("--no-sessions") as (url, _):
         async with opened({"url": url}) as session:
             assert await session.call("add", '{"a": 2, "b": 3}') == "5"
             assert await session.call("header", '{"name": "mcp-session-id"}') == "none"
 
 
-async def test_a_session_that_the_server_forgot_fails_the_rollout(url: str) -> None:
+async def test_a_session_that_the_server_deleted_fails_the_next_call(url: str) -> None:
     import httpx2
 
     async with opened({"url": url}) as session:
@@ -268,7 +268,7 @@ async def test_a_session_that_the_server_forgot_fails_the_rollout(url: str) -> N
     assert raised.value.kind == "disconnected"
 
 
-async def test_a_closed_session_and_one_that_was_never_opened_fail_calls(url: str) -> None:
+async def test_calls_before_open_and_after_close_fail(url: str) -> None:
     async with opened({"url": url}) as session:
         pass
     with pytest.raises(Failure, match="closed"):
@@ -276,11 +276,11 @@ async def test_a_closed_session_and_one_that_was_never_opened_fail_calls(url: st
     await session.close()
     unopened = Sum(session.config, session.shared)
     await unopened.close()
-    with pytest.raises(Failure, match="no session has a tool"):
+    with pytest.raises(Failure, match="no open MCP session has a tool"):
         await unopened.call_server("add", {})
 
 
-async def test_many_sessions_that_end_badly_leave_no_task_behind() -> None:
+async def test_sessions_whose_server_dies_leave_no_asyncio_task_behind() -> None:
     before = len(asyncio.all_tasks())
     with served() as (url, pid):
         sessions = [Sum(Sum.Config(url=url), shared) for shared in [server_at(url)] * 10]

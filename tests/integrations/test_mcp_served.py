@@ -1,4 +1,4 @@
-"""Both halves of MCP at once: an environment that `ludus serve --mcp` offers, played through our client."""
+"""Our MCP client plays an environment that `ludus serve --mcp` serves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mcp_sessions import outputs
 import ludus
 from ludus import Response, ScriptedModel
 from ludus.integrations.mcp import McpResources
-from ludus.integrations.mcp_servers import HttpServer, Server
+from ludus.integrations.mcp_servers import HttpServer, McpServer
 
 SERVE = [sys.executable, "-m", "ludus", "serve", "example_mcp_weather", "--mcp"]
 SENTENCE = "The weather in Lisbon is sunny and 72 F."
@@ -30,25 +30,25 @@ ROW: dict[str, Any] = {
 TURNS = [{"call": "get_weather", "arguments": {"city": "Lisbon"}}, SENTENCE]
 
 
-class Mentioned(McpResources):
-    """Judges for itself what the model says."""
+class LocalVerdict(McpResources):
+    """Rewards the expected sentence without asking the server."""
 
     async def verify(self, task: Any, response: Response) -> float:
         return float(SENTENCE in response.output_text)
 
 
-class Served(McpResources):
-    """Opens a session on the server before it speaks MCP to it, and leaves the verdict to it."""
+class ServerVerdict(McpResources):
+    """Opens a session with `/seed_session`, uses it over MCP, and asks the server's `/verify` for the reward."""
 
-    async def servers(self, task: Any) -> dict[str, Server]:
+    async def servers(self, task: Any) -> dict[str, McpServer]:
         assert isinstance(self.shared, HttpServer)
-        told = await self._post("/seed_session", {})
-        return {"": dataclasses.replace(self.shared, headers=told["mcp"]["headers"])}
+        seeded = await self._post("/seed_session", {})
+        return {"": dataclasses.replace(self.shared, headers=seeded["mcp"]["headers"])}
 
     async def verify(self, task: Any, response: Response) -> float:
         row = task.model_dump(mode="json")
-        told = await self._post("/verify", {**row, "response": {**response.data, "output": list(response.output)}})
-        return float(told["reward"])
+        verdict = await self._post("/verify", {**row, "response": {**response.data, "output": list(response.output)}})
+        return float(verdict["reward"])
 
     async def open(self, task: Any) -> None:
         self.http = aiohttp.ClientSession()
@@ -79,14 +79,14 @@ def url() -> Iterator[str]:
 
 def test_an_environment_served_over_stdio_can_be_played() -> None:
     settings = {"resources.command": [*SERVE, "--stdio"]}
-    [rollout] = ludus.collect(Mentioned, model=ScriptedModel(TURNS), input=[ROW], settings=settings).rollouts
+    [rollout] = ludus.collect(LocalVerdict, model=ScriptedModel(TURNS), input=[ROW], settings=settings).rollouts
     assert (rollout.reward, rollout.error) == (1.0, None)
     assert json.loads(outputs(rollout)[0]) == {"weather": SENTENCE}
 
 
-def test_an_environment_served_over_http_judges_what_was_called_over_mcp(url: str) -> None:
+def test_an_environment_served_over_http_rewards_only_a_call_that_was_made_over_mcp(url: str) -> None:
     settings = {"resources.url": f"{url}/mcp"}
-    called = ludus.collect(Served, model=ScriptedModel(TURNS), input=[ROW], settings=settings, repeats=8)
+    called = ludus.collect(ServerVerdict, model=ScriptedModel(TURNS), input=[ROW], settings=settings, repeats=8)
     assert [rollout.reward for rollout in called.rollouts] == [1.0] * 8
-    claimed = ludus.collect(Served, model=ScriptedModel([SENTENCE]), input=[ROW], settings=settings, repeats=8)
+    claimed = ludus.collect(ServerVerdict, model=ScriptedModel([SENTENCE]), input=[ROW], settings=settings, repeats=8)
     assert [rollout.reward for rollout in claimed.rollouts] == [0.0] * 8

@@ -1,4 +1,4 @@
-"""Environments on OpenEnv servers: real ones where openenv-core is installed, and ones that misbehave everywhere."""
+"""Environments on OpenEnv servers: real servers if openenv-core is installed, and fake servers that misbehave."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ludus.integrations.openenv import Connection, openenv_server
 
 real = pytest.mark.skipif(importlib.util.find_spec("openenv") is None, reason="pip install openenv-core")
 ROW: dict[str, Any] = {"responses_create_params": {"input": "Begin."}, "reset": {"seed": 3}}
-SECRET = "4"  # what the real text server makes of the seed 3
+SECRET = "4"  # the text server's secret for seed 3
 TEXT = {"properties": {"metadata": {"type": "object"}, "text": {"type": "string"}}, "required": ["text"]}
 
 
 @contextmanager
 def started(*arguments: str) -> Iterator[str]:
-    """A real server in a process of its own."""
+    """A real server in its own process."""
     command = [sys.executable, str(Path(__file__).parents[1] / "openenv_server.py"), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -65,20 +65,20 @@ def play(url: str, *turns: Any, row: dict[str, Any] = ROW, **settings: Any) -> l
 
 
 def seen(rollout: ludus.Rollout) -> list[str]:
-    """What the model was shown."""
+    """The observations and tool outputs that the model saw."""
     assert rollout.response is not None
     items = rollout.response.output
     return [item.get("output") or item["content"] for item in items if "output" in item or item.get("role") == "user"]
 
 
-def ended(rollout: ludus.Rollout) -> tuple[str | None, str]:
+def stage_and_kind(rollout: ludus.Rollout) -> tuple[str | None, str]:
     assert rollout.error is not None
     assert rollout.reward is None
     return rollout.error.stage, rollout.error.kind
 
 
 @real
-def test_where_an_action_is_one_text_the_whole_answer_is_it(text: str) -> None:
+def test_the_whole_answer_is_the_action_if_an_action_is_one_text(text: str) -> None:
     rollout = play(text, "hi", "there", SECRET)
     assert rollout.reward == pytest.approx(0.5)
     assert rollout.stop_reason == "terminated"
@@ -88,13 +88,13 @@ def test_where_an_action_is_one_text_the_whole_answer_is_it(text: str) -> None:
 
 
 @real
-def test_one_field_of_the_observation_may_be_all_that_is_shown(text: str) -> None:
+def test_the_setting_field_shows_only_that_field_of_an_observation(text: str) -> None:
     row = {**ROW, "reset": {"seed": 3, "greeting": "good day"}}
     assert seen(play(text, SECRET, row=row, resources__field="heard")) == ["good day 4"]
 
 
 @real
-def test_the_same_seed_gives_the_same_game_and_a_row_without_one_gets_the_rollout_s(text: str) -> None:
+def test_the_same_seed_gives_the_same_game_and_a_row_without_a_seed_uses_the_rollouts(text: str) -> None:
     assert seen(play(text, "hi", agent__max_steps=1))[0] == seen(play(text, "hi", agent__max_steps=1))[0]
     row = {"responses_create_params": {"input": "Begin."}}
     starts = {seen(play(text, "hi", row={**row, "number": number}, agent__max_steps=1))[0] for number in range(12)}
@@ -102,7 +102,7 @@ def test_the_same_seed_gives_the_same_game_and_a_row_without_one_gets_the_rollou
 
 
 @real
-def test_where_an_action_has_fields_the_model_calls_act(act: str) -> None:
+def test_the_model_calls_the_tool_act_if_an_action_has_fields(act: str) -> None:
     def move(**arguments: Any) -> dict[str, Any]:
         return {"name": "act", "arguments": arguments}
 
@@ -118,7 +118,7 @@ def test_where_an_action_has_fields_the_model_calls_act(act: str) -> None:
 
 
 @real
-def test_where_the_server_has_tools_they_are_the_model_s(tools: str) -> None:
+def test_the_model_gets_the_servers_tools(tools: str) -> None:
     offered: list[Any] = []
 
     def model(request: ludus.Request) -> Any:
@@ -135,7 +135,7 @@ def test_where_the_server_has_tools_they_are_the_model_s(tools: str) -> None:
 
 
 @real
-def test_wrong_calls_are_told_to_the_model_and_words_end_the_game(tools: str) -> None:
+def test_the_model_sees_errors_of_wrong_calls_and_an_answer_without_a_call_ends_the_game(tools: str) -> None:
     rollout = play(tools, {"calls": [{"name": "add", "arguments": {"a": "x"}}, {"name": "reset"}]}, "I am done.")
     assert (rollout.reward, rollout.stop_reason) == (0.0, "truncated")
     assert "validation error" in seen(rollout)[0]
@@ -143,32 +143,32 @@ def test_wrong_calls_are_told_to_the_model_and_words_end_the_game(tools: str) ->
 
 
 @real
-def test_an_environment_that_gives_no_reward_is_not_given_one(text: str) -> None:
-    assert ended(play(text, "unpaid", agent__max_steps=2)) == ("verify", "no_reward")
+def test_a_rollout_without_any_reward_from_the_server_fails(text: str) -> None:
+    assert stage_and_kind(play(text, "unpaid", agent__max_steps=2)) == ("verify", "no_reward")
     assert play(text, "unpaid", SECRET).reward == 1.0
 
 
 @real
-def test_an_environment_that_only_breaks_fails_and_one_that_breaks_once_goes_on(text: str) -> None:
-    assert ended(play(text, "raise", agent__max_steps=2)) == ("verify", "crash")
+def test_an_error_in_every_step_fails_the_rollout_and_an_error_in_one_step_does_not(text: str) -> None:
+    assert stage_and_kind(play(text, "raise", agent__max_steps=2)) == ("verify", "crash")
     rollout = play(text, "raise", SECRET)
     assert rollout.reward == 1.0
     assert '{"error":"the environment broke"}' in seen(rollout)
 
 
 @real
-def test_a_model_that_never_acts_earns_nothing(act: str) -> None:
+def test_a_model_that_never_acts_gets_reward_0(act: str) -> None:
     assert play(act, "I would rather not.").reward == 0.0
 
 
 @real
 def test_a_server_that_dies_in_a_step_fails_the_rollout() -> None:
     with started("text") as url:
-        assert ended(play(url, "die")) == ("tool", "disconnected")
+        assert stage_and_kind(play(url, "die")) == ("tool", "disconnected")
 
 
 @real
-def test_more_sessions_than_the_server_takes_fail_with_how_many_it_takes() -> None:
+def test_sessions_beyond_the_servers_capacity_fail_with_the_capacity_in_the_cause() -> None:
     with started("text", "1") as url:
         rows = [{**ROW, "number": number} for number in range(4)]
         model = ScriptedModel(["sleep 1", SECRET])
@@ -181,7 +181,7 @@ def test_more_sessions_than_the_server_takes_fail_with_how_many_it_takes() -> No
 
 
 @real
-def test_many_rollouts_at_once_each_have_an_environment_of_their_own(text: str) -> None:
+def test_concurrent_rollouts_do_not_share_an_environment(text: str) -> None:
     def model(request: ludus.Request) -> str:
         number = str(request.input[0]["content"])
         return number if request.turn < 3 else SECRET
@@ -194,7 +194,7 @@ def test_many_rollouts_at_once_each_have_an_environment_of_their_own(text: str) 
 
 
 @real
-async def test_a_step_that_was_given_up_cannot_answer_the_next_one(text: str) -> None:
+async def test_a_step_after_a_timed_out_step_fails(text: str) -> None:
     async with openenv_server(text, "NO_TOKEN") as server:
         connection = await server.connect()
         await connection.reset(seed=3)
@@ -202,13 +202,13 @@ async def test_a_step_that_was_given_up_cannot_answer_the_next_one(text: str) ->
             async with asyncio.timeout(0.1):
                 await connection.step({"text": "sleep 0.4"})
         await asyncio.sleep(0.6)
-        with pytest.raises(Failure, match="left without its answer"):
+        with pytest.raises(Failure, match="an earlier request of this session got no reply"):
             await connection.step({"text": "next"})
         await connection.close()
 
 
 @real
-async def test_the_client_of_openenv_sees_the_same(text: str) -> None:
+async def test_our_client_and_openenvs_client_see_the_same_observations(text: str) -> None:
     from openenv.core import GenericEnvClient
 
     async with GenericEnvClient(base_url=text) as theirs, openenv_server(text, "NO_TOKEN") as server:
@@ -221,7 +221,7 @@ async def test_the_client_of_openenv_sees_the_same(text: str) -> None:
         await ours.close()
 
 
-# Servers that misbehave: no package is needed to have one.
+# Fake servers that misbehave; they need no openenv-core.
 
 Answer = Callable[[web.WebSocketResponse, dict[str, Any]], Awaitable[None]]
 GOOD: dict[str, Any] = {"type": "observation", "data": {"observation": {"heard": "yes"}, "reward": 1.0, "done": True}}
@@ -276,7 +276,7 @@ async def connected(answer: Answer) -> AsyncIterator[Connection]:
         ('{"type": "error", "data": {"code": "FACTORY_ERROR", "message": "no room"}}', "bad_response"),
     ],
 )
-async def test_a_reply_that_is_none_is_a_typed_failure(reply: str, kind: str) -> None:
+async def test_a_malformed_or_error_reply_is_a_failure_with_a_kind(reply: str, kind: str) -> None:
     async def answer(socket: web.WebSocketResponse, message: dict[str, Any]) -> None:
         await socket.send_str(reply)
 
@@ -286,18 +286,18 @@ async def test_a_reply_that_is_none_is_a_typed_failure(reply: str, kind: str) ->
     assert raised.value.kind == kind
 
 
-async def test_a_server_that_closes_is_gone_for_every_later_question() -> None:
+async def test_every_request_after_the_server_closed_the_session_fails() -> None:
     async def answer(socket: web.WebSocketResponse, message: dict[str, Any]) -> None:
         await socket.close(code=1011, message=b"out of memory")
 
     async with connected(answer) as connection:
-        for expected in ("out of memory", "left without its answer"):
+        for expected in ("out of memory", "an earlier request of this session got no reply"):
             with pytest.raises(Failure, match=expected) as raised:
                 await connection.step({"text": "hi"})
             assert raised.value.kind == "disconnected"
 
 
-async def test_whenever_a_question_is_given_up_no_later_one_gets_its_answer() -> None:
+async def test_no_step_gets_the_reply_to_an_earlier_cancelled_step() -> None:
     async def answer(socket: web.WebSocketResponse, message: dict[str, Any]) -> None:
         await asyncio.sleep(0.01)
         fields = {"heard": message["data"]["text"]}
@@ -317,7 +317,7 @@ async def test_whenever_a_question_is_given_up_no_later_one_gets_its_answer() ->
 
 
 @pytest.mark.parametrize("silent", ["reset", "step"])
-async def test_a_server_that_never_answers_fails_the_rollout_in_time(silent: str) -> None:
+async def test_a_server_that_never_answers_is_a_timeout(silent: str) -> None:
     async def answer(socket: web.WebSocketResponse, message: dict[str, Any]) -> None:
         if message["type"] == silent:
             await asyncio.sleep(3600)
@@ -326,10 +326,10 @@ async def test_a_server_that_never_answers_fails_the_rollout_in_time(silent: str
     async with misbehaving(answer) as url:
         limits = {"limits__open": 0.5, "limits__tool": 0.5}
         rollout = await asyncio.to_thread(play, url, "hi", **limits)
-    assert ended(rollout) == ("open" if silent == "reset" else "tool", "timeout")
+    assert stage_and_kind(rollout) == ("open" if silent == "reset" else "tool", "timeout")
 
 
-async def test_a_token_is_sent_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_token_from_the_environment_variable_is_sent_and_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN_OF_THE_TEST", "s3cret-value")
     heard: list[str | None] = []
 
@@ -353,7 +353,7 @@ async def test_a_token_is_sent_from_its_variable(monkeypatch: pytest.MonkeyPatch
     assert "s3cret" not in str(raised.value)
 
 
-def test_no_server_is_a_mistake_that_is_told_before_anything_runs() -> None:
+def test_a_missing_or_unreachable_server_is_a_user_error() -> None:
     with pytest.raises(UserError, match="named by its URL"):
         ludus.collect("openenv", model=ScriptedModel(["hi"]), input=[ROW])
     with pytest.raises(UserError, match="cannot reach http://127.0.0.1:1"):
@@ -379,11 +379,11 @@ def test_a_row_cannot_name_a_server() -> None:
         ({"properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["a", "b"]}, "act"),
     ],
 )
-def test_what_an_action_is_decides_how_the_model_acts(schema: dict[str, Any], way: str) -> None:
+def test_the_action_schema_decides_how_the_model_acts(schema: dict[str, Any], way: str) -> None:
     assert way_to_act(schema) == way
 
 
-def test_the_shipped_rows_are_those_that_the_function_makes() -> None:
+def test_the_shipped_rows_are_the_first_rows_of_the_generator() -> None:
     from itertools import islice
 
     from ludus.environments.openenv.generate import stream
@@ -394,6 +394,6 @@ def test_the_shipped_rows_are_those_that_the_function_makes() -> None:
     assert all(OpenEnv.Task.model_validate(row).reset for row in shipped)
 
 
-def test_nothing_of_openenv_is_imported_to_speak_to_it() -> None:
+def test_the_client_does_not_import_openenv() -> None:
     code = "import sys, ludus.environments.openenv.resources; assert 'openenv' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Tasks of the verifiers library, played by our agents and scored by their own rewards."""
+"""Our agents play tasks of the verifiers library, and the tasks' own rewards score them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest.importorskip("verifiers.v1", reason="pip install 'ludus-gym[verifiers]'")
 
 import ludus
 from ludus import Environment, ScriptedModel, UserError
-from ludus.integrations.verifiers_tasks import Source, begin, rebuild, rows, write_down
+from ludus.integrations.verifiers_tasks import TasksetSource, add_conversation, empty_trace, rows, task_of
 from ludus.response import function_call, function_call_output, message, reasoning
 
 TESTS = Path(__file__).parents[1]
@@ -20,12 +20,12 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children of ours and servers of theirs find the tasksets of this test."""
+    """Our child processes and verifiers' tool servers can import the tasksets of this test."""
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
 
 
 def row(name: str, number: int = 0, **settings: Any) -> dict[str, Any]:
-    return list(rows(Source(f"verifiers_tasks:{name}", json.dumps(settings))))[number]
+    return list(rows(TasksetSource(f"verifiers_tasks:{name}", json.dumps(settings))))[number]
 
 
 def play(name: str, *turns: Any, given: dict[str, Any] | None = None, **settings: Any) -> ludus.Rollout:
@@ -35,13 +35,13 @@ def play(name: str, *turns: Any, given: dict[str, Any] | None = None, **settings
     return ludus.collect(which, model=model, input=[given or row(name)], settings=chosen).rollouts[0]
 
 
-def ended(rollout: ludus.Rollout) -> tuple[str | None, str]:
+def stage_and_kind(rollout: ludus.Rollout) -> tuple[str | None, str]:
     assert rollout.error is not None
     assert rollout.reward is None
     return rollout.error.stage, rollout.error.kind
 
 
-def test_rewards_weights_and_metrics_are_the_task_s() -> None:
+def test_rewards_weights_and_metrics_come_from_the_task() -> None:
     result = ludus.collect("verifiers", model=ScriptedModel(["It is 8", "8", "9"]), limit=1)
     [rollout] = result.rollouts
     assert rollout.verdict is not None
@@ -60,10 +60,11 @@ def test_the_tasks_of_a_taskset_are_a_dataset() -> None:
     asked = sorted(str(rollout.job.task.input[0]["content"]) for rollout in result.rollouts)
     assert asked == [f"What is {a} + {b}? Answer with the number." for a, b in ((0, 6), (3, 5), (7, 7))]
     shipped = Environment.load("verifiers").dataset().read_text().splitlines()
-    assert [json.loads(line) for line in shipped] == list(rows(Source("ludus.environments.verifiers.example:Sums")))
+    example = TasksetSource("ludus.environments.verifiers.example:Sums")
+    assert [json.loads(line) for line in shipped] == list(rows(example))
 
 
-def test_tools_of_a_task_are_the_model_s_and_its_state_is_scored() -> None:
+def test_the_model_gets_the_tasks_tools_and_the_tasks_state_is_scored() -> None:
     offered: list[Any] = []
 
     def model(request: ludus.Request) -> Any:
@@ -83,7 +84,7 @@ def test_tools_of_a_task_are_the_model_s_and_its_state_is_scored() -> None:
     assert rollout.verdict.values == {"tool_messages": 3.0}
 
 
-def test_rollouts_at_the_same_time_have_states_of_their_own() -> None:
+def test_concurrent_rollouts_do_not_share_state() -> None:
     def model(request: ludus.Request) -> Any:
         times = 3 if "3" in str(request.input[1]["content"]) else 1
         return {"call": "clicker_click", "arguments": {"times": times}} if request.turn == 0 else "Done."
@@ -98,20 +99,20 @@ def test_rollouts_at_the_same_time_have_states_of_their_own() -> None:
     assert rewards == {"3": 1.0, "1": 0.0}
 
 
-def test_a_task_may_prepare_a_folder_and_look_into_it() -> None:
+def test_a_task_can_write_files_in_setup_and_read_them_in_scoring() -> None:
     assert play("Files", "3").reward == 1.0
     assert play("Files", "4").reward == 0.0
     assert play("Files", "4", given=row("Files", 1)).reward == 1.0
 
 
-def test_what_goes_wrong_in_scoring_is_a_failure_and_not_a_reward() -> None:
-    assert ended(play("Moody", "raise")) == ("verify", "crash")
-    assert ended(play("Moody", "nan")) == ("verify", "bad_verdict")
-    assert ended(play("Silent", "hello")) == ("verify", "no_reward")
+def test_an_error_in_scoring_is_a_failure_without_a_reward() -> None:
+    assert stage_and_kind(play("Moody", "raise")) == ("verify", "crash")
+    assert stage_and_kind(play("Moody", "nan")) == ("verify", "bad_verdict")
+    assert stage_and_kind(play("Silent", "hello")) == ("verify", "no_reward")
 
 
 @pytest.mark.slow
-def test_scoring_that_never_ends_is_stopped_and_the_next_one_is_well() -> None:
+def test_endless_scoring_times_out_and_the_next_rollout_is_scored() -> None:
     which = "verifiers:verifiers_tasks:Moody"
     given = [{**row("Moody"), "number": number} for number in range(2)]
     model = ScriptedModel(lambda request: "hang" if request.input[1]["content"] == "Hang." else "hello")
@@ -119,11 +120,11 @@ def test_scoring_that_never_ends_is_stopped_and_the_next_one_is_well() -> None:
         "input": [{"role": "system", "content": ""}, {"role": "user", "content": "Hang."}]
     }
     result = ludus.collect(which, model=model, input=given, settings={"limits.verify": 45.0}, concurrency=1)
-    assert ended(result.rollouts[0]) == ("verify", "timeout")
+    assert stage_and_kind(result.rollouts[0]) == ("verify", "timeout")
     assert result.rollouts[1].reward == 1.0
 
 
-def test_rewards_by_name_keep_their_names() -> None:
+def test_named_rewards_become_components_of_the_same_names() -> None:
     rollout = play("Moody", "keys")
     assert rollout.verdict is not None
     assert (rollout.reward, rollout.verdict.components) == (1.5, {"one": 1.0, "two": 0.5})
@@ -138,22 +139,22 @@ def test_rewards_by_name_keep_their_names() -> None:
         ("no_such_taskset", "no taskset no_such_taskset"),
     ],
 )
-def test_what_cannot_be_played_is_refused_before_anything_runs(name: str, complaint: str) -> None:
+def test_an_unsupported_or_unknown_taskset_is_a_user_error(name: str, complaint: str) -> None:
     given = {"responses_create_params": {"input": "Begin."}, "verifiers": {}}
     with pytest.raises(UserError, match=complaint):
         ludus.collect(f"verifiers:{name}", model=ScriptedModel(["hi"]), input=[given])
 
 
-def test_settings_of_a_taskset_are_checked() -> None:
+def test_a_wrong_taskset_setting_is_a_user_error_that_names_the_setting() -> None:
     with pytest.raises(UserError, match="count"):
         ludus.collect("verifiers", model=ScriptedModel(["8"]), limit=1, settings={"resources.settings": {"count": "x"}})
 
 
-def test_a_row_that_is_no_task_fails_without_a_reward() -> None:
+def test_a_row_whose_task_data_is_invalid_fails_without_a_reward() -> None:
     given = {"responses_create_params": {"input": "Begin."}, "verifiers": {"target": "many"}}
-    assert ended(play("Moody", "hi", given=given)) == ("open", "bad_row")
+    assert stage_and_kind(play("Moody", "hi", given=given)) == ("open", "bad_row")
     boxed = {"responses_create_params": {"input": "Begin."}, "verifiers": {"target": 1, "image": "ubuntu"}}
-    assert ended(play("Moody", "hi", given=boxed)) == ("open", "bad_row")
+    assert stage_and_kind(play("Moody", "hi", given=boxed)) == ("open", "bad_row")
 
 
 def test_a_task_without_a_prompt_cannot_become_a_row() -> None:
@@ -166,8 +167,8 @@ def test_a_row_cannot_name_a_taskset() -> None:
         Environment.named("verifiers:verifiers_tasks:Moody")
 
 
-def test_a_conversation_is_written_down_turn_by_turn() -> None:
-    trace = begin(rebuild(Source("verifiers_tasks:Moody"), {"target": 1}))
+def test_add_conversation_adds_one_node_for_each_message() -> None:
+    trace = empty_trace(task_of(TasksetSource("verifiers_tasks:Moody"), {"target": 1}))
     prompt = [
         {"role": "system", "content": "Be good."},
         {"role": "user", "content": [{"type": "input_text", "text": "Begin."}]},
@@ -180,7 +181,7 @@ def test_a_conversation_is_written_down_turn_by_turn() -> None:
         {"role": "user", "type": "message", "content": "Sure?"},
         message("Yes."),
     ]
-    write_down(trace, prompt, output)
+    add_conversation(trace, prompt, output)
     assert [node.message.role for node in trace.nodes] == "system user assistant tool assistant user assistant".split()
     assert [node.sampled for node in trace.nodes] == [False, False, True, False, True, False, True]
     first = trace.assistant_messages[0]

@@ -1,7 +1,6 @@
-"""The `nemo_gym` taskset of PyPI's verifiers drives our resources servers, unmodified and over plain HTTP.
+"""The unmodified `nemo_gym` taskset of PyPI's verifiers uses our resources servers over HTTP.
 
-verifiers has dependencies of its own, so it lives in an environment beside ours: `make interop` makes it. Its harness
-is a script that uv runs.
+verifiers is installed in its own virtual environment, which `make interop` makes. uv runs the script of its harness.
 """
 
 from __future__ import annotations
@@ -27,9 +26,10 @@ pytestmark = pytest.mark.slow
 
 
 def environment() -> dict[str, str]:
-    """The environment of a user who has no account anywhere."""
-    gone = ("PRIME_", "LUDUS_", "PYTHON")  # bytecode must be kept: it imports much, in several processes
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(gone)}
+    """The environment variables of a user without any account."""
+    # PYTHON*: bytecode must be written, since several processes import many modules
+    dropped = ("PRIME_", "LUDUS_", "PYTHON")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
     return {**kept, "PATH": f"{INTEROP / 'bin'}{os.pathsep}{kept['PATH']}", "POLICY_KEY": "none"}
 
 
@@ -41,7 +41,7 @@ def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def vf_eval(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The program, once it is known that uv can install what its harness needs."""
+    """The path of `vf-eval`. Skips the test unless uv can install the dependencies of its harness."""
     if not (INTEROP / "bin" / "vf-eval").exists():
         pytest.skip(f"verifiers is not installed in {INTEROP}: make interop")
     folder = tmp_path_factory.mktemp("harness")
@@ -61,7 +61,7 @@ def serving(request: pytest.FixtureRequest, vf_eval: str) -> Iterator[Serving]:
 
 
 def rows() -> list[dict[str, Any]]:
-    """Counters that start apart. The model adds 3 to each, which is right for every second of them."""
+    """Two counters with different starts. The model adds 3 to each, which is right for the first only."""
     params = {"input": [{"role": "user", "content": "add 3"}], "tools": Environment.load(COUNTER).resources().tools()}
     starts = [{"initial_count": start, "expected_count": start + 3 + start % 2} for start in (10, 11)]
     return [{**COUNTER_ROW, "responses_create_params": params, **start} for start in starts]
@@ -89,7 +89,7 @@ api_key_var = "POLICY_KEY"
 """
 
 
-def test_every_episode_has_a_session_its_tools_and_our_reward(vf_eval: str, serving: Serving, tmp_path: Path):
+def test_every_episode_gets_a_session_its_tools_and_our_reward(vf_eval: str, serving: Serving, tmp_path: Path):
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
     (tmp_path / "eval.toml").write_text(configuration(tmp_path, serving))
     ended = run(vf_eval, "@", "eval.toml", "--no-rich", folder=tmp_path)
@@ -105,7 +105,7 @@ def test_every_episode_has_a_session_its_tools_and_our_reward(vf_eval: str, serv
         messages = [node["message"] for node in trace["nodes"]]
         assert [each["role"] for each in messages] == ["user", "assistant", "tool", "assistant"]
         assert json.loads(messages[2]["content"]) == {"success": True}
-    told = Web(url_of(serving, COUNTER)).get("/metrics").text
-    assert 'ludus_requests_total{route="/seed_session",status="200"} 2' in told
-    assert 'ludus_requests_total{route="/verify",status="200"} 2' in told
-    assert ('route="other",status="200"} 2' in told) is not serving.plan.mcp  # the tools went one way or the other
+    metrics = Web(url_of(serving, COUNTER)).get("/metrics").text
+    assert 'ludus_requests_total{route="/seed_session",status="200"} 2' in metrics
+    assert 'ludus_requests_total{route="/verify",status="200"} 2' in metrics
+    assert ('route="other",status="200"} 2' in metrics) is not serving.plan.mcp  # tool calls use HTTP routes or MCP

@@ -1,1 +1,1 @@
-"""Other frameworks and protocols: MCP, OpenEnv, verifiers."""
+"""Clients for other protocols and frameworks: MCP, OpenEnv, verifiers."""

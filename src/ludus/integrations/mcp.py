@@ -1,4 +1,4 @@
-"""Any MCP server as the resources of a rollout.
+"""Resources whose tools are on an MCP server.
 
     class Weather(McpResources):
         class Config(McpResources.Config):
@@ -7,9 +7,9 @@
         async def verify(self, task: Task, response: Response) -> float:
             return float("sunny" in response.output_text)
 
-Every rollout has a session of its own, opened and closed with it. The model is offered the tools that the server lists
-(or those of them that its row lists) and may call nothing else. What a server answers, errors included, is shown to the
-model; a server that is gone fails the rollout in the stage that found out.
+Each rollout opens and closes an MCP session. The model can call the tools that the server lists, or those of them that
+the row lists, and no others. The model sees the server's answers, also errors. If the connection to the server breaks,
+the rollout fails in the current stage.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import orjson
 
 import ludus
 from ludus.errors import Failure, UserError, missing_extra
-from ludus.integrations.mcp_servers import HttpServer, Server, StdioServer
-from ludus.integrations.mcp_session import Session
+from ludus.integrations.mcp_servers import HttpServer, McpServer, StdioServer
+from ludus.integrations.mcp_session import McpSession
 from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import redacted, secret
@@ -35,78 +35,79 @@ from ludus.tools import error_text, not_found
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Responses API takes
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the tool names that the Responses API accepts
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
-_QUIET = logging.NullHandler()
+_NO_LOG = logging.NullHandler()
 _SECRET = re.compile(r"\$\{(\w+)\}")
 
 
 class McpResources(Resources):
-    """Base of environments whose tools are on an MCP server. Override `verify`; `call_server` is there for it.
+    """Base class of environments whose tools are on an MCP server. Override `verify`, which may use `call_server`.
 
-    Override `tools` to hide some from the model, and `servers` where there are several, or where each rollout needs one
-    of its own. A subclass may have `@tool` methods too.
+    Override `tools` to hide tools from the model. Override `servers` for several servers, or for a different server in
+    each rollout. A subclass may have `@tool` methods too.
     """
 
     class Task(ludus.Task):
-        """A row. Data for MCP lists no tools, because an agent finds them on the server: so does this one."""
+        """A row. An empty `tools` list means all tools, since rows for MCP leave the tools to the server."""
 
         @property
         def tools(self) -> list[dict[str, Any]] | None:
-            """The tools this row offers; None, which means all of them, when it lists none."""
+            """The tools that this row lists; None, which means all tools, if it lists none."""
             return super().tools or None
 
     class Config(ResourcesConfig):
-        """Where the server is: a `url`, or a `command` to start for each rollout."""
+        """How to reach the server: a `url`, or a `command` to start for each rollout."""
 
-        #: Streamable HTTP. In this, `headers` and `env`, ${NAME} stands for a key from the environment or env.yaml.
+        #: The URL of a streamable HTTP server. ${NAME} in `url`, `headers` and `env` is a key from the environment
+        #: variables or env.yaml.
         url: str = ""
         headers: dict[str, str] = {}
-        #: A program and its arguments, started without a shell. It sees of our environment only what `env` passes on.
+        #: A program and its arguments, started without a shell. It gets only the environment variables in `env`.
         command: list[str] = []
         env: dict[str, str] = {}
 
     config: Config
-    shared: Server
+    shared: McpServer
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
-        self._sessions: list[Session] = []
-        self._listed: dict[str, tuple[Session, Tool]] = {}
+        self._sessions: list[McpSession] = []
+        self._listed: dict[str, tuple[McpSession, Tool]] = {}
         self._keys: tuple[str, ...] = ()
 
     @classmethod
     @asynccontextmanager
     async def share(cls, config: Any) -> AsyncIterator[Any]:
-        """The server of the settings, with its keys filled in."""
+        """The server that the settings describe, with `${NAME}` replaced by the keys."""
         yield server_of(config)
 
-    async def servers(self, task: Any) -> dict[str, Server]:
-        """The servers that this rollout speaks to, by what the names of their tools begin with.
+    async def servers(self, task: Any) -> dict[str, McpServer]:
+        """The servers of this rollout, by the prefix of their tools' names.
 
-        By default that is the server of the settings, whose tools keep their names.
+        The default is the server of the settings, without a prefix.
         """
         return {"": self.shared}
 
     async def open(self, task: Any) -> None:
-        """Begin a session with each server and learn its tools. A subclass that overrides this calls it."""
+        """Open a session with each server and list its tools. A subclass that overrides this must call it."""
         for prefix, server in (await self.servers(task)).items():
-            session = Session(server)
+            session = McpSession(server)
             self._sessions.append(session)
             self._keys += server.keys
             for entry in await session.start():
                 self._list(f"{prefix}{entry.name}", entry, session, server)
 
     async def close(self) -> None:
-        """End the sessions. A subclass that overrides this calls it."""
+        """Close the sessions. A subclass that overrides this must call it."""
         await asyncio.gather(*(session.stop() for session in self._sessions))
 
     def tools(self) -> list[dict[str, Any]]:
-        """The tools of this class and those of the servers, with the schemas that they give them."""
-        return [*super().tools(), *(_described(name, entry) for name, (_, entry) in self._listed.items())]
+        """The tools of this class and of the servers, with the servers' own schemas."""
+        return [*super().tools(), *(_description(name, entry) for name, (_, entry) in self._listed.items())]
 
     async def call(self, name: str, arguments: str) -> str:
-        """Run a tool, here or on a server, with the arguments the model wrote."""
+        """Run a tool of this class or of a server, with the arguments that the model wrote."""
         if name in self.toolbox:
             return await super().call(name, arguments)
         if name not in self._listed:
@@ -128,30 +129,30 @@ class McpResources(Resources):
         return error_text(shown) if result.is_error else shown
 
     async def call_server(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
-        """What a server answers to a call, as the SDK has it. Tools that are hidden from the model can be called."""
+        """The SDK's result of a call to a server. Tools that are hidden from the model can be called too."""
         if name not in self._listed:
-            raise Failure("disconnected", f"no session has a tool {name!r:.80}")
+            raise Failure("disconnected", f"no open MCP session has a tool {name!r:.80}")
         session, entry = self._listed[name]
         return await session.call(entry.name, arguments)
 
-    def _list(self, full_name: str, entry: Tool, session: Session, server: Server) -> None:
-        """Note a tool under a name that a model can call."""
+    def _list(self, full_name: str, entry: Tool, session: McpSession, server: McpServer) -> None:
+        """Register a tool under a name that the Responses API accepts."""
         name = _NOT_IN_A_NAME.sub("_", full_name)
         if not _NAME.fullmatch(name) or name in self._listed or name in self.toolbox:
-            why = "is taken" if _NAME.fullmatch(name) else "cannot be called by a model"
+            why = "is already taken" if _NAME.fullmatch(name) else "is longer than 64 characters, or empty"
             raise Failure("bad_tools", f"{server.name}: the name of the tool {full_name!r:.100} {why}")
         self._listed[name] = (session, entry)
 
 
-def server_of(config: McpResources.Config) -> Server:
-    """The server that settings describe. What is wrong with them is a user's mistake, told before anything runs."""
+def server_of(config: McpResources.Config) -> McpServer:
+    """The server that the settings describe. Raises a `UserError` for wrong settings."""
     try:
         import httpx2
         import mcp  # noqa: F401
     except ImportError as error:
         raise missing_extra("MCP", "mcp") from error
 
-    logging.getLogger("mcp").addHandler(_QUIET)  # what it has to say, failures say too
+    logging.getLogger("mcp").addHandler(_NO_LOG)  # our failures already say what the SDK would log
     if bool(config.url) == bool(config.command):
         hint = "Set one of them: --set resources.url=http://HOST/mcp, or --set resources.command=[PROGRAM, ARGUMENT]"
         raise UserError(f"an MCP server has a url or a command, not {'both' if config.url else 'neither'}", hint)
@@ -159,7 +160,8 @@ def server_of(config: McpResources.Config) -> Server:
     if config.command:
         env = {name: _filled_in(value, keys) for name, value in config.env.items()}
         if any(map(_SECRET.search, config.command)):
-            raise UserError("a key in resources.command could be read by anybody on this machine", "Use resources.env")
+            why = "every user of this machine can read a process's command line"
+            raise UserError(f"resources.command must not hold a key: {why}", "Put the key into resources.env")
         return StdioServer(config.command, " ".join(config.command), env, tuple(keys))
     if not config.url.startswith(("http://", "https://")):
         raise UserError(f"resources.url={config.url!r:.80} must begin with http:// or https://")
@@ -169,7 +171,7 @@ def server_of(config: McpResources.Config) -> Server:
 
 
 def text_of(result: CallToolResult) -> str:
-    """A result as the model reads it: its texts, or its structure as JSON where it has none; the rest is noted."""
+    """The text of a result for the model: its texts, or without any its structured content as JSON."""
     lines = [_line(part) for part in result.content]
     if result.structured_content is not None and not any(_is_text(part) for part in result.content):
         lines.insert(0, encode(result.structured_content).decode())
@@ -181,7 +183,7 @@ def _is_text(part: Any) -> bool:
 
 
 def _line(part: Any) -> str:
-    """One part of a result; what is no text is named with its kind and size."""
+    """One part of a result: its text, or else its kind and size."""
     if part.type == "text":
         return str(part.text)
     if part.type == "resource_link":
@@ -192,8 +194,8 @@ def _line(part: Any) -> str:
     return f"[{part.type}, {part.mime_type}, {size} bytes]"
 
 
-def _described(name: str, entry: Tool) -> dict[str, Any]:
-    """A tool of the server as the Responses API describes it."""
+def _description(name: str, entry: Tool) -> dict[str, Any]:
+    """A server's tool in the format of the Responses API."""
     return {
         "type": "function",
         "name": name,
@@ -204,12 +206,13 @@ def _described(name: str, entry: Tool) -> dict[str, Any]:
 
 
 def _filled_in(text: str, keys: list[str]) -> str:
-    """A text with the keys that it names; they are noted, so that they can be kept out of what is shown."""
+    """The text with each ${NAME} replaced by its key. The keys are added to `keys`, to be redacted later."""
 
     def key(named: re.Match[str]) -> str:
         found = secret(named[1])
         if not found:
-            raise UserError(f"the settings of the MCP server name the key {named[1]}", f"Set {named[1]}")
+            hint = f"Set the environment variable {named[1]}, or {named[1]} in env.yaml"
+            raise UserError(f"the settings of the MCP server use the key {named[1]}, which is not set", hint)
         keys.append(found)
         return found
 

@@ -1,9 +1,8 @@
-"""A connection to an OpenEnv server, which holds one environment for as long as it lives.
+"""A client for OpenEnv servers. Each connection has its own environment on the server.
 
-The protocol is small (JSON over a WebSocket: `reset`, `step`, `close`), so it is spoken here and needs nothing to be
-installed. Its replies carry no number: which question a reply belongs to is known only from their order. A question
-whose answer nobody waited for therefore spoils the connection, and what is asked after it fails instead of being
-answered with somebody else's reply.
+The protocol is small (JSON over a WebSocket: `reset`, `step`, `close`), so the client needs no OpenEnv package. Replies
+carry no request id; only their order says which request a reply belongs to. So after a request whose reply was not
+awaited, every later request on the connection fails. Otherwise it could get the reply to the earlier request.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from ludus.runtime.keys import public, secret
 
 _CONNECT_SECONDS = 30.0
 _CLOSE_SECONDS = 5.0
-_LARGEST_MESSAGE = 64 * 1024 * 1024
-_SHOWN = 300
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+_SHOWN_CHARACTERS = 300
 
 
-class Refusal(Exception):
-    """The server did not carry out what was asked. `code` is the protocol's word for why."""
+class OpenEnvError(Exception):
+    """The server replied with an error. `code` is the protocol's error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -37,7 +36,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Observation:
-    """What a server shows after a reset or a step. `reward` is None where it gave none."""
+    """The observation after a reset or a step. `reward` is None if the server gave none."""
 
     fields: dict[str, Any]
     reward: float | None
@@ -45,7 +44,7 @@ class Observation:
 
 
 class OpenEnvServer:
-    """A server: what its actions look like, and connections to it."""
+    """An OpenEnv server: the schema of its actions, and connections to it."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
         self.url = url.rstrip("/")
@@ -54,8 +53,8 @@ class OpenEnvServer:
     async def action_schema(self) -> dict[str, Any]:
         """The JSON schema of an action."""
         try:
-            patience = aiohttp.ClientTimeout(total=_CONNECT_SECONDS)
-            async with self._http.get(f"{self.url}/schema", allow_redirects=False, timeout=patience) as reply:
+            timeout = aiohttp.ClientTimeout(total=_CONNECT_SECONDS)
+            async with self._http.get(f"{self.url}/schema", allow_redirects=False, timeout=timeout) as reply:
                 body = await reply.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._unreachable(error) from error
@@ -68,11 +67,11 @@ class OpenEnvServer:
         return action
 
     async def connect(self) -> Connection:
-        """Begin a session. There is room for it or not; that is told in answer to the first question."""
+        """Open a session. A server at its capacity says so only in its reply to the first request."""
         try:
             socket = await self._http.ws_connect(
                 f"{self.url}/ws",
-                max_msg_size=_LARGEST_MESSAGE,
+                max_msg_size=_MAX_MESSAGE_BYTES,
                 timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_SECONDS),
             )
         except aiohttp.WSServerHandshakeError as error:
@@ -88,23 +87,23 @@ class OpenEnvServer:
 
 
 class Connection:
-    """One session, which is one environment on the server."""
+    """One session, with its own environment on the server."""
 
     def __init__(self, url: str, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._url = url
         self._socket = socket
-        self._waiting = False
+        self._reply_due = False
 
     async def reset(self, **parameters: Any) -> Observation:
         """Begin an episode."""
-        return self._observation(await self._ask({"type": "reset", "data": parameters}))
+        return self._observation(await self._request({"type": "reset", "data": parameters}))
 
     async def step(self, action: dict[str, Any]) -> Observation:
-        """Take an action. Raises `Refusal` for one that the server did not take."""
-        return self._observation(await self._ask({"type": "step", "data": action}))
+        """Take an action. Raises `OpenEnvError` for an action that the server did not take."""
+        return self._observation(await self._request({"type": "step", "data": action}))
 
     async def close(self) -> None:
-        """End the session, whether or not the server still answers."""
+        """Close the session, even if the server no longer answers."""
         try:
             if not self._socket.closed:
                 await self._socket.send_str('{"type":"close"}')
@@ -112,52 +111,52 @@ class Connection:
             pass
         await self._socket.close()
 
-    async def _ask(self, message: dict[str, Any]) -> Any:
-        """Ask one question and wait for its answer. Until that has come, nothing else may be asked."""
-        if self._waiting:
-            raise Failure("disconnected", f"{self._url}: an earlier question was left without its answer")
-        self._waiting = True
+    async def _request(self, message: dict[str, Any]) -> Any:
+        """Send one request and wait for its reply. No other request may be sent before the reply."""
+        if self._reply_due:
+            raise Failure("disconnected", f"{self._url}: an earlier request of this session got no reply")
+        self._reply_due = True
         try:
             await self._socket.send_str(encode(message).decode())
             received = await self._socket.receive()
         except (ConnectionError, aiohttp.ClientError) as error:
             raise Failure("disconnected", f"{self._url} is gone: {error or type(error).__name__}") from error
         if received.type is not aiohttp.WSMsgType.TEXT:
-            raise Failure("disconnected", f"{self._url} closed the session: {_why(received)}")
-        self._waiting = False
+            raise Failure("disconnected", f"{self._url} closed the session: {_close_reason(received)}")
+        self._reply_due = False
         body = received.data.encode("utf-8", "replace")
         reply = _json(body, self._url)
         if not isinstance(reply, dict) or not isinstance(reply.get("data"), dict):
-            raise Failure("bad_response", f"{self._url} sent no reply: {_start(body)}")
+            raise Failure("bad_response", f"{self._url} sent a reply without an object as data: {_start(body)}")
         if reply.get("type") == "error":
-            raise self._refused(reply["data"])
+            raise self._error(reply["data"])
         if reply.get("type") != "observation":
-            raise Failure("bad_response", f"{self._url} sent {reply.get('type')!r:.40} where an observation was due")
+            raise Failure("bad_response", f"{self._url} sent {reply.get('type')!r:.40} instead of an observation")
         return reply["data"]
 
-    def _refused(self, error: dict[str, Any]) -> Exception:
+    def _error(self, error: dict[str, Any]) -> Exception:
         code, message = str(error.get("code", "UNKNOWN")), public(str(error.get("message", "")))
         if code == "CAPACITY_REACHED":
-            room = error.get("max_sessions", "fewer")
-            return Failure("at_capacity", f"{self._url} takes {room} sessions at once: lower --concurrency")
+            most = error.get("max_sessions", "fewer")
+            return Failure("at_capacity", f"{self._url} takes {most} sessions at once: lower --concurrency")
         if code in ("FACTORY_ERROR", "SESSION_ERROR"):
-            return Failure("bad_response", f"{self._url} has no environment for us: {message[:_SHOWN]}")
+            return Failure("bad_response", f"{self._url} made no environment: {message[:_SHOWN_CHARACTERS]}")
         if isinstance(error.get("errors"), list):
             message = encode([_problem(each) for each in error["errors"]]).decode()
-        return Refusal(code, message)
+        return OpenEnvError(code, message)
 
     def _observation(self, data: dict[str, Any]) -> Observation:
         fields, reward, done = data.get("observation"), data.get("reward"), data.get("done", False)
         if not isinstance(fields, dict) or not isinstance(done, bool):
-            raise Failure("bad_response", f"{self._url} sent no observation: {str(data)[:_SHOWN]}")
+            raise Failure("bad_response", f"{self._url} sent no observation: {str(data)[:_SHOWN_CHARACTERS]}")
         if reward is not None and not (isinstance(reward, int | float) and math.isfinite(reward)):
-            raise Failure("bad_response", f"{self._url} sent a reward that is no number: {reward!r:.80}")
+            raise Failure("bad_response", f"{self._url} sent a reward that is not a finite number: {reward!r:.80}")
         return Observation(fields, None if reward is None else float(reward), done)
 
 
 @asynccontextmanager
 async def openenv_server(url: str, token_env: str) -> AsyncIterator[OpenEnvServer]:
-    """A server to connect to while this is entered. Connections share neither cookies nor anything else."""
+    """A server to connect to while the context is open. Its connections share no cookies."""
     if not url.startswith(("http://", "https://")):
         hint = "Write openenv:URL, such as openenv:http://127.0.0.1:8000"
         raise UserError(f"an OpenEnv server is named by its URL, not by {url!r:.80}", hint)
@@ -172,7 +171,7 @@ async def openenv_server(url: str, token_env: str) -> AsyncIterator[OpenEnvServe
 
 
 def _problem(error: Any) -> Any:
-    """What a model needs to know about a field that did not fit."""
+    """The parts of a validation error that a model needs."""
     return {key: error.get(key) for key in ("loc", "msg")} if isinstance(error, dict) else str(error)
 
 
@@ -180,12 +179,12 @@ def _json(body: bytes, url: str) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Failure("bad_response", f"{url} sent no JSON: {_start(body)}") from error
+        raise Failure("bad_response", f"{url} sent a reply that is not JSON: {_start(body)}") from error
 
 
-def _why(received: aiohttp.WSMessage) -> str:
+def _close_reason(received: aiohttp.WSMessage) -> str:
     return f"{received.type.name.lower()} {received.data or ''} {received.extra or ''}".strip()
 
 
 def _start(body: bytes) -> str:
-    return public(" ".join(body[:_SHOWN].decode("utf-8", "replace").split()))
+    return public(" ".join(body[:_SHOWN_CHARACTERS].decode("utf-8", "replace").split()))

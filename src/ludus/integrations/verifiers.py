@@ -1,7 +1,7 @@
-"""A task of the verifiers library while it is played here: its place, its tools and its record.
+"""One rollout of a task of the verifiers library: the task's runtime, tools and trace.
 
-The tools of a task are programs of their own that speak MCP; they share the task's state through a server that
-verifiers brings along. What they need is brought up with its own means and taken down with the rollout.
+A task's tools are MCP servers in processes of their own. They share the task's state through verifiers' interception
+server. verifiers' own functions start all of these processes for a rollout and stop them after it.
 """
 
 from __future__ import annotations
@@ -13,90 +13,91 @@ from typing import TYPE_CHECKING, Any
 from ludus.errors import Failure, missing_extra
 
 if TYPE_CHECKING:
-    from ludus.integrations.verifiers_tasks import Scores, Source
+    from ludus.integrations.verifiers_tasks import TaskScores, TasksetSource
 
-#: The stages that verifiers knows, as kinds of ours.
+#: The kind of failure for each class of verifiers' errors.
 _KINDS = {"ProviderError": "judge", "ToolsetError": "bad_tools", "SandboxError": "sandbox"}
 
 
-def source(name: str, settings: dict[str, Any]) -> Source:
-    """A taskset to play, checked as far as it can be before anything runs."""
+def checked_source(name: str, settings: dict[str, Any]) -> TasksetSource:
+    """The source of a taskset that can be played here. Raises a `UserError` otherwise."""
     try:
         import verifiers.v1  # noqa: F401
     except ImportError as error:
         raise missing_extra("verifiers", "verifiers") from error
-    from ludus.integrations.verifiers_tasks import Source, load
+    from ludus.integrations.verifiers_tasks import TasksetSource, load
     from ludus.runtime.encoding import encode
 
-    found = Source(name, encode(settings).decode())
-    load(found)
-    return found
+    source = TasksetSource(name, encode(settings).decode())
+    load(source)
+    return source
 
 
 @asynccontextmanager
-async def shared_tools(source: Source) -> AsyncIterator[dict[str, Any]]:
-    """The tools that all tasks of a taskset share, while this is entered."""
+async def shared_tools(source: TasksetSource) -> AsyncIterator[dict[str, Any]]:
+    """The servers of the tools that all tasks of a taskset share, which run while the context is open."""
     from verifiers.v1.mcp import serve_shared
 
     from ludus.integrations.verifiers_tasks import load
 
     taskset = load(source)
-    with classified():
+    with errors_as_failures():
         stack = AsyncExitStack()
         servers = await stack.enter_async_context(serve_shared(type(taskset).toolsets(taskset.config)))
     async with stack:
         yield servers
 
 
-class World:
-    """What one task needs: `open` it, play, `score` it, `close` it."""
+class VerifiersSession:
+    """One rollout of a task: `open` it, play, `score` it, `close` it."""
 
-    def __init__(self, source: Source, data: dict[str, Any], shared: dict[str, Any]) -> None:
-        from ludus.integrations.verifiers_tasks import begin, needs_a_place, rebuild
+    def __init__(self, source: TasksetSource, data: dict[str, Any], shared: dict[str, Any]) -> None:
+        from ludus.integrations.verifiers_tasks import empty_trace, needs_runtime, task_of
 
         self._source, self._data, self._shared = source, data, shared
-        with classified():
-            self._task = rebuild(source, data)
-            self._trace = begin(self._task)
+        with errors_as_failures():
+            self._task = task_of(source, data)
+            self._trace = empty_trace(self._task)
             self._toolsets = type(self._task).toolsets(self._task.config)
-            self.needs_a_place = needs_a_place(self._task)
-        self._place: Any = None
+            self.needs_runtime = needs_runtime(self._task)
+        self._runtime: Any = None
         self._stack = AsyncExitStack()
         self._tools = AsyncExitStack()
 
     async def open(self) -> dict[str, str]:
-        """Prepare everything. Returns the URLs of the servers that hold the task's tools, by name."""
-        if not (self.needs_a_place or self._toolsets or self._shared):
+        """Start the runtime and the tools. Returns the URLs of the tools' MCP servers, by name."""
+        if not (self.needs_runtime or self._toolsets or self._shared):
             return {}
         from verifiers.v1.runtimes import SubprocessConfig, provision_runtime
         from verifiers.v1.utils.decorators import invoke
 
-        with classified():
-            place = provision_runtime(SubprocessConfig(), self._trace.id, self._task.runtime_env())
-            self._place = await self._stack.enter_async_context(place)
-            await self._place.prepare_setup()
-            await invoke(self._task.setup, {"trace": self._trace, "runtime": self._place})
+        with errors_as_failures():
+            runtime = provision_runtime(SubprocessConfig(), self._trace.id, self._task.runtime_env())
+            self._runtime = await self._stack.enter_async_context(runtime)
+            await self._runtime.prepare_setup()
+            await invoke(self._task.setup, {"trace": self._trace, "runtime": self._runtime})
             return await self._serve_tools()
 
-    async def score(self, prompt: list[dict[str, Any]], output: list[dict[str, Any]], in_process: Any) -> Scores:
-        """Judge a conversation: in a child process, unless the task wants to look at its place for that."""
+    async def score(self, prompt: list[dict[str, Any]], output: list[dict[str, Any]], in_process: Any) -> TaskScores:
+        """Score a conversation, in a child process unless the task's scoring uses the runtime."""
         from verifiers.v1.utils.decorators import invoke
 
-        from ludus.integrations.verifiers_tasks import score, scores_of, write_down
+        from ludus.integrations.verifiers_tasks import add_conversation, score, scores_of
 
         await self._tools.aclose()
-        with classified():
-            if not self.needs_a_place:
+        with errors_as_failures():
+            if not self.needs_runtime:
                 state = self._trace.state.model_dump_json()
-                found: Scores = await in_process(score, self._source, self._data, prompt, output, state, timeout=600.0)
+                arguments = (self._source, self._data, prompt, output, state)
+                found: TaskScores = await in_process(score, *arguments, timeout=600.0)
                 return found
-            write_down(self._trace, prompt, output)
-            await invoke(self._task.finalize, {"trace": self._trace, "runtime": self._place})
-            await self._task.score(self._trace, self._place)
+            add_conversation(self._trace, prompt, output)
+            await invoke(self._task.finalize, {"trace": self._trace, "runtime": self._runtime})
+            await self._task.score(self._trace, self._runtime)
             return scores_of(self._trace)
 
     async def close(self) -> None:
-        """Take everything down."""
+        """Stop the tools and the runtime."""
         try:
             await self._tools.aclose()
         finally:
@@ -110,14 +111,14 @@ class World:
         from verifiers.v1.mcp import serve_tools
         from verifiers.v1.session import RolloutSession
 
-        # The server that holds the state could also reach a model; nobody is told how.
+        # The interception server could also ask a model; this configuration gives it none.
         session = RolloutSession(ModelContext("none", EvalClientConfig()), self._trace)
-        interception = serve_interception(None, self._place, session, self._toolsets, self._shared)
+        interception = serve_interception(None, self._runtime, session, self._toolsets, self._shared)
         base_url, _, secret = await self._tools.enter_async_context(interception)
         urls: dict[str, str] = await self._tools.enter_async_context(
             serve_tools(
                 self._toolsets,
-                self._place,
+                self._runtime,
                 shared=self._shared,
                 state_secret=secret,
                 state_route=self._trace.id,
@@ -128,8 +129,8 @@ class World:
 
 
 @contextmanager
-def classified() -> Iterator[None]:
-    """Turn the errors of verifiers into failures with a kind; others pass."""
+def errors_as_failures() -> Iterator[None]:
+    """Raise a verifiers error as a `Failure` with a kind."""
     from verifiers.v1.errors import RolloutError
 
     try:

@@ -1,7 +1,7 @@
-"""Tasks of the verifiers library: loaded, rebuilt from a row, and scored over what a model did.
+"""Loads tasks of the verifiers library, makes rows of them and tasks of rows, and scores conversations.
 
-This module needs verifiers to be installed, and is imported only where it is needed: in the process that collects and
-in the children that score.
+This module imports verifiers, so import it only inside functions. The collecting process and the child processes that
+score use it.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from ludus.errors import Failure, UserError
 from ludus.outcome import TAKEN
 from ludus.runtime.imports import load_object
 
-#: What only a harness of verifiers' own can honour, by the mark that its decorators leave.
+#: The decorators of task methods that only verifiers' own harnesses support.
 _HARNESS_ONLY = ("stop", "intercept")
 
 
 @dataclass(frozen=True)
-class Source:
-    """Which taskset, by the id that verifiers knows it by or as `module:Class`, and its settings as JSON."""
+class TasksetSource:
+    """A taskset's name, which is a verifiers id or `module:Class`, and its settings as JSON."""
 
     name: str
     settings: str = "{}"
 
 
 @dataclass(frozen=True)
-class Scores:
-    """What a task made of a trace: rewards with their weight, metrics without."""
+class TaskScores:
+    """A task's scores of a trace: weighted rewards, and metrics."""
 
     rewards: dict[str, float | None]
     metrics: dict[str, float | None]
 
 
 @lru_cache(maxsize=8)
-def load(source: Source) -> Taskset[Any, Any]:
-    """A taskset, if a task of it can be played here."""
+def load(source: TasksetSource) -> Taskset[Any, Any]:
+    """The taskset. Raises a `UserError` if its tasks cannot be played here."""
     try:
         kind: type[Taskset[Any, Any]]
         if ":" in source.name:
@@ -62,13 +62,14 @@ def load(source: Source) -> Taskset[Any, Any]:
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UserError(f"verifiers has no taskset {source.name}: {error}") from error
     if ":" not in source.name and not issubclass(environment_class(source.name), vf.SingleAgentEnv):
-        raise UserError(f"{source.name} is played by several agents", "Only tasks for one agent can be played here")
+        raise UserError(f"tasks of {source.name} need several agents", "Choose a taskset for a single agent")
     task = kind.task_type()
     if task.NEEDS_CONTAINER:
-        raise UserError(f"tasks of {source.name} need a container", "Play them with verifiers itself")
-    for mark in _HARNESS_ONLY:
-        if any(getattr(getattr(task, name, None), mark, False) is True for name in dir(task)):
-            raise UserError(f"tasks of {source.name} use @{mark}", "Only a harness of verifiers can honour that")
+        raise UserError(f"tasks of {source.name} need a container", "Run them with verifiers itself")
+    for decorator in _HARNESS_ONLY:
+        if any(getattr(getattr(task, name, None), decorator, False) is True for name in dir(task)):
+            hint = "Run them with verifiers itself: only its harnesses support that"
+            raise UserError(f"tasks of {source.name} use @{decorator}", hint)
     config = concrete_type(kind, vf.TasksetConfig, origin=Taskset) or vf.TasksetConfig
     try:
         return kind(config.model_validate({"id": source.name, **json.loads(source.settings)}))
@@ -77,37 +78,37 @@ def load(source: Source) -> Taskset[Any, Any]:
         raise UserError(f"settings of {source.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def rows(source: Source) -> Iterator[dict[str, Any]]:
-    """The tasks of a taskset as rows: what the model is asked, and all that the task needs to be rebuilt."""
+def rows(source: TasksetSource) -> Iterator[dict[str, Any]]:
+    """The tasks of a taskset as rows: the prompt, and the task's data for `task_of`."""
     for task in load(source):
         data = task.data
         if data.prompt is None:
-            raise UserError(f"a task of {source.name} has no prompt", "Only tasks that begin with one can be played")
-        asked = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
+            raise UserError(f"a task of {source.name} has no prompt", "Choose a taskset whose tasks all have a prompt")
+        prompt = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
         if isinstance(data.prompt, str):
-            asked.append({"role": "user", "content": data.prompt})
+            prompt.append({"role": "user", "content": data.prompt})
         else:
-            asked += [_item(message.model_dump(exclude_none=True)) for message in data.prompt]
-        held = data.model_dump(mode="json", exclude_defaults=True)
-        yield {"responses_create_params": {"input": asked}, "verifiers": held}
+            prompt += [_item(message.model_dump(exclude_none=True)) for message in data.prompt]
+        fields = data.model_dump(mode="json", exclude_defaults=True)
+        yield {"responses_create_params": {"input": prompt}, "verifiers": fields}
 
 
-def rebuild(source: Source, data: dict[str, Any]) -> Task[Any, Any, Any]:
-    """The task that a row holds."""
+def task_of(source: TasksetSource, data: dict[str, Any]) -> Task[Any, Any, Any]:
+    """The task of a row's data."""
     taskset = load(source)
     kind = type(taskset).task_type()
     try:
-        known = kind.data_type().model_validate(data)
+        fields = kind.data_type().model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         raise Failure("bad_row", f"verifiers.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    if known.image or known.agent_user or known.skills:
-        raise Failure("bad_row", "the task asks for an image, a user or skills, which only a container can give it")
-    return kind(known, taskset.config.task)
+    if fields.image or fields.agent_user or fields.skills:
+        raise Failure("bad_row", "the task sets image, agent_user or skills, which need a container")
+    return kind(fields, taskset.config.task)
 
 
-def needs_a_place(task: Task[Any, Any, Any]) -> bool:
-    """Whether a task works in a folder of its own: it prepares one, leaves something there or looks there to score."""
+def needs_runtime(task: Task[Any, Any, Any]) -> bool:
+    """Whether the task's `setup`, `finalize` or scoring uses a verifiers runtime, which is a folder of its own."""
     if type(task).setup is not Task.setup or type(task).finalize is not Task.finalize:
         return True
     return any(
@@ -117,46 +118,45 @@ def needs_a_place(task: Task[Any, Any, Any]) -> bool:
     )
 
 
-def begin(task: Task[Any, Any, Any]) -> Trace[Any, Any, Any]:
-    """The record of a rollout that has not begun."""
-    known = TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
-    return Trace(task=known, agent=AgentInfo(config=WireAgentConfig()), state=state_cls(type(task))())
+def empty_trace(task: Task[Any, Any, Any]) -> Trace[Any, Any, Any]:
+    """The trace of a rollout that has not begun."""
+    trace_task = TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
+    return Trace(task=trace_task, agent=AgentInfo(config=WireAgentConfig()), state=state_cls(type(task))())
 
 
-def write_down(trace: Trace[Any, Any, Any], prompt: list[dict[str, Any]], output: list[dict[str, Any]]) -> None:
-    """Put a conversation into a record: what was given, and what the model added to it."""
+def add_conversation(trace: Trace[Any, Any, Any], prompt: list[dict[str, Any]], output: list[dict[str, Any]]) -> None:
+    """Add the messages of a prompt and of a model's output to the trace."""
     read = ResponsesDialect().parse_request
-    given = len(read({"input": prompt}).messages)
+    prompt_length = len(read({"input": prompt}).messages)
     for number, message in enumerate(read({"input": [*prompt, *output]}).messages):
-        sampled = number >= given and message.role == "assistant"
+        sampled = number >= prompt_length and message.role == "assistant"
         trace.nodes.append(MessageNode(parent=number - 1 if number else None, message=message, sampled=sampled))
     trace.stop("agent_completed")
     trace.ok = True
 
 
-def scores_of(trace: Trace[Any, Any, Any]) -> Scores:
-    """What has been recorded, by name."""
+def scores_of(trace: Trace[Any, Any, Any]) -> TaskScores:
+    """The rewards and metrics of a trace. Metrics named like a field of our record are left out."""
     rewards = {name: None if reward is None else reward.value for name, reward in trace.rewards.items()}
-    # A metric of theirs may be called like a field of our record, which has no room for it then.
-    return Scores(rewards, {name: value for name, value in trace.metrics.items() if name not in TAKEN})
+    return TaskScores(rewards, {name: value for name, value in trace.metrics.items() if name not in TAKEN})
 
 
 def score(
-    source: Source, data: dict[str, Any], prompt: list[dict[str, Any]], output: list[dict[str, Any]], state: str
-) -> Scores:
-    """Score a conversation in a process of its own, where neither slow nor hostile work can hurt anybody."""
-    task = rebuild(source, data)
-    trace = begin(task)
+    source: TasksetSource, data: dict[str, Any], prompt: list[dict[str, Any]], output: list[dict[str, Any]], state: str
+) -> TaskScores:
+    """Score a conversation. Run this in a child process, where slow or hostile scoring blocks no other rollout."""
+    task = task_of(source, data)
+    trace = empty_trace(task)
     trace.state = type(trace.state).model_validate_json(state)
-    write_down(trace, prompt, output)
+    add_conversation(trace, prompt, output)
     asyncio.run(task.score(trace))
     return scores_of(trace)
 
 
 def _item(message: dict[str, Any]) -> dict[str, Any]:
-    """A message of a prompt as an item. Prompts that already hold calls of tools are rare, and not taken."""
+    """A prompt's message as an item. Prompts with tool calls are rare and not supported."""
     if message["role"] not in ("system", "user", "assistant") or message.get("tool_calls"):
-        raise UserError("a prompt that holds calls of tools cannot be played here")
+        raise UserError("a prompt of the taskset holds tool calls, which are not supported")
     content = message.get("content") or ""
     if isinstance(content, list):
         content = [_part(part, message["role"]) for part in content]

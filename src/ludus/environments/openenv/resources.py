@@ -22,7 +22,7 @@ from pydantic import Field
 
 import ludus
 from ludus import Failure, Game, ResourcesConfig, Response, Step, Verdict
-from ludus.integrations.openenv import Connection, Observation, OpenEnvServer, Refusal, openenv_server
+from ludus.integrations.openenv import Connection, Observation, OpenEnvError, OpenEnvServer, openenv_server
 from ludus.response import Item
 from ludus.runtime.encoding import encode
 from ludus.tools import error_text, not_found
@@ -143,7 +143,7 @@ class OpenEnv(Game):
         """Take an action, add its reward and end to the turn, and return the text that the model sees."""
         try:
             observation = await self._session().step(action)
-        except Refusal as refusal:
+        except OpenEnvError as refusal:
             if refusal.code != "VALIDATION_ERROR":
                 self._error = str(refusal)
             return error_text(str(refusal))
@@ -173,7 +173,7 @@ class OpenEnv(Game):
         """The answer to a setup request. A refusal is a failure, since the model has not acted yet."""
         try:
             observation: Observation = await question
-        except Refusal as refusal:
+        except OpenEnvError as refusal:
             raise Failure("bad_response", f"{self.config.url} refused to start: {str(refusal)[:300]}") from refusal
         return observation
 

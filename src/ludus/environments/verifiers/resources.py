@@ -14,8 +14,8 @@ from typing import Any
 import ludus
 from ludus import Failure, ResourcesConfig, Response, Verdict
 from ludus.integrations.mcp import McpResources
-from ludus.integrations.mcp_servers import HttpServer, Server
-from ludus.integrations.verifiers import World, shared_tools, source
+from ludus.integrations.mcp_servers import HttpServer, McpServer
+from ludus.integrations.verifiers import VerifiersSession, checked_source, shared_tools
 
 
 class Verifiers(McpResources):
@@ -43,27 +43,27 @@ class Verifiers(McpResources):
     @classmethod
     @asynccontextmanager
     async def share(cls, config: Config) -> AsyncIterator[dict[str, Any]]:
-        found = source(config.taskset, config.settings)
+        found = checked_source(config.taskset, config.settings)
         async with shared_tools(found) as servers:
             yield {"source": found, "tools": servers}
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
-        self._world: World | None = None
+        self._session: VerifiersSession | None = None
 
-    async def servers(self, task: Any) -> dict[str, Server]:
+    async def servers(self, task: Any) -> dict[str, McpServer]:
         """The servers of the task's tools, which start with the rollout."""
-        self._world = World(self.shared["source"], task.verifiers, self.shared["tools"])
-        if self._world.needs_a_place and threading.current_thread() is not threading.main_thread():
+        self._session = VerifiersSession(self.shared["source"], task.verifiers, self.shared["tools"])
+        if self._session.needs_runtime and threading.current_thread() is not threading.main_thread():
             # On another thread, rewards that use signals for timeouts would silently give 0.
             raise Failure("wrong_thread", f"{self.config.taskset} can be scored on the main thread only")
-        urls = await self._world.open()
+        urls = await self._session.open()
         return {f"{name}_" if name else "": HttpServer(url, f"tools {name}") for name, url in urls.items()}
 
     async def verify(self, task: Task, response: Response) -> Verdict:
-        if self._world is None:
+        if self._session is None:
             raise Failure("disconnected", "there is no session: open() has not been called")
-        scores = await self._world.score(task.input, response.output, self.in_process)
+        scores = await self._session.score(task.input, response.output, self.in_process)
         missing = [name for name, reward in scores.rewards.items() if reward is None]
         if missing or not scores.rewards:
             raise Failure("no_reward", f"the task gave no reward for {', '.join(missing) or 'anything'}")
@@ -76,5 +76,5 @@ class Verifiers(McpResources):
         try:
             await super().close()
         finally:
-            if self._world is not None:
-                await self._world.close()
+            if self._session is not None:
+                await self._session.close()
