@@ -1,4 +1,4 @@
-"""The client of our servers, against sockets that say exactly what a test wants them to."""
+"""Our HTTP client against servers that send exactly the bytes that a test gives them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ludus import Failure
 from ludus.errors import UserError
-from ludus.http import client as wire
+from ludus.http import client as client_module
 from ludus.http.client import Connections
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -21,7 +21,7 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(script: Script) -> AsyncIterator[tuple[Connections, list[int]]]:
-    """A server that runs a script for each connection, a client for it, and a list that grows with the connections."""
+    """Run a server that runs the script on each connection. Gives a client, and a list with an entry per connection."""
     made: list[int] = []
     tasks: set[asyncio.Task[None]] = set()
 
@@ -47,37 +47,37 @@ async def listening(script: Script) -> AsyncIterator[tuple[Connections, list[int
         await server.wait_closed()
 
 
-async def asked(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     """The head and the body of a request."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
     return head, await reader.readexactly(length)
 
 
-def saying(*replies: bytes) -> Script:
-    """Answers each request of a connection with the next of some bytes, and then closes it."""
+def sending(*replies: bytes) -> Script:
+    """A script that answers each request of a connection with the next reply, and then closes the connection."""
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for reply in replies:
-            await asked(reader)
+            await read_request(reader)
             writer.write(reply)
             await writer.drain()
 
     return script
 
 
-def whole(body: bytes, *headers: bytes) -> bytes:
+def reply_with(body: bytes, *headers: bytes) -> bytes:
     lines = b"".join(header + b"\r\n" for header in headers)
     return b"HTTP/1.1 200 OK\r\n" + lines + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
-async def test_a_request_is_sent_as_it_was_asked_for():
+async def test_a_request_is_sent_with_its_method_path_headers_and_body():
     got: list[tuple[bytes, bytes]] = []
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
-            got.append(await asked(reader))
-            writer.write(whole(b"{}"))
+            got.append(await read_request(reader))
+            writer.write(reply_with(b"{}"))
 
     async with listening(script) as (client, made):
         await client.request("POST", "/päth?a=1", b"body", {"x-own": "grüße"})
@@ -88,12 +88,12 @@ async def test_a_request_is_sent_as_it_was_asked_for():
         f"POST /p%C3%A4th?a=1 HTTP/1.1\r\nhost: {host}\r\nx-fixed: 1\r\nx-own: grüße\r\ncontent-length: 4\r\n\r\n"
     )
     assert body == b"body"
-    assert len(made) == 1, "the second request uses the connection of the first"
+    assert len(made) == 1, "the second request reuses the connection of the first"
 
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), body=st.binary(max_size=200), chunked=st.booleans(), early=st.booleans())
-def test_a_reply_is_the_same_however_it_arrives(data: st.DataObject, body: bytes, chunked: bool, early: bool):
+def test_a_reply_is_read_whole_in_any_chunks_and_framing(data: st.DataObject, body: bytes, chunked: bool, early: bool):
     if chunked:
         cut = data.draw(st.integers(0, len(body)))
         parts = [part for part in (body[:cut], body[cut:]) if part]
@@ -101,13 +101,13 @@ def test_a_reply_is_the_same_however_it_arrives(data: st.DataObject, body: bytes
         sent = b"HTTP/1.1 207 X\r\nSet-Cookie: a\r\nset-cookie: b\r\nTransfer-Encoding: chunked\r\n\r\n" + pieces
         sent += b"0\r\n\r\n"
     else:
-        sent = whole(body, b"Set-Cookie: a", b"set-cookie: b").replace(b"200 OK", b"207 X")
+        sent = reply_with(body, b"Set-Cookie: a", b"set-cookie: b").replace(b"200 OK", b"207 X")
     sent = (b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" if early else b"") + sent
     cuts = sorted(data.draw(st.sets(st.integers(0, len(sent)), max_size=6)))
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(2):
-            await asked(reader)
+            await read_request(reader)
             for start, end in zip([0, *cuts], [*cuts, len(sent)], strict=True):
                 writer.write(sent[start:end])
                 await writer.drain()
@@ -123,8 +123,8 @@ def test_a_reply_is_the_same_however_it_arrives(data: st.DataObject, body: bytes
     asyncio.run(ask())
 
 
-async def test_a_reply_that_does_not_say_how_long_it_is_ends_with_its_connection():
-    async with listening(saying(b"HTTP/1.0 200 OK\r\n\r\nall of it")) as (client, made):
+async def test_a_reply_without_a_length_ends_when_the_connection_closes():
+    async with listening(sending(b"HTTP/1.0 200 OK\r\n\r\nall of it")) as (client, made):
         for _ in range(2):
             assert (await client.request("GET", "/")).body == b"all of it"
         assert len(made) == 2
@@ -141,20 +141,20 @@ async def test_a_reply_that_does_not_say_how_long_it_is_ends_with_its_connection
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
     ],
 )
-async def test_anything_but_a_whole_reply_is_a_dropped_connection(sent: bytes):
-    async with listening(saying(sent)) as (client, _):
+async def test_an_incomplete_or_malformed_reply_is_a_failure_of_kind_disconnected(sent: bytes):
+    async with listening(sending(sent)) as (client, _):
         with pytest.raises(Failure) as caught:
             await client.request("POST", "/", b"{}")
     assert caught.value.kind == "disconnected"
 
 
-async def test_a_server_that_hangs_up_at_once_is_a_dropped_connection():
+async def test_a_connection_that_the_server_aborts_is_a_failure_of_kind_disconnected():
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
     async with listening(script) as (client, _), asyncio.timeout(10):
         connection = await client._connect()
-        await asyncio.sleep(0.2)  # the loop sees that it is gone
+        await asyncio.sleep(0.2)  # the event loop notices the abort
         with pytest.raises(ConnectionError):
             await connection.exchange(b"GET / HTTP/1.1\r\n\r\n", b"")
         for _ in range(20):
@@ -163,20 +163,20 @@ async def test_a_server_that_hangs_up_at_once_is_a_dropped_connection():
             assert caught.value.kind == "disconnected"
 
 
-async def test_neither_a_second_reply_nor_what_follows_a_body_brings_headers():
+async def test_trailers_and_a_second_reply_add_no_headers():
     chunked = b"HTTP/1.1 200 OK\r\nx-a: 1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-evil: 1\r\n\r\n"
-    for sent in (chunked, whole(b"ok", b"x-a: 1") + whole(b"more", b"x-evil: 1")):
-        async with listening(saying(sent)) as (client, _):
+    for sent in (chunked, reply_with(b"ok", b"x-a: 1") + reply_with(b"more", b"x-evil: 1")):
+        async with listening(sending(sent)) as (client, _):
             reply = await client.request("POST", "/")
             assert (reply.body, reply.all("x-a"), reply.all("x-evil")) == (b"ok", ["1"], [])
 
 
-async def test_a_connection_that_is_still_sending_is_not_used_again():
+async def test_a_connection_that_is_still_sending_is_not_reused():
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         refused = b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n"
-        writer.write(refused if b"length: 8388608" in head else whole(b"ok"))
-        await asyncio.sleep(5)  # and never reads the body
+        writer.write(refused if b"length: 8388608" in head else reply_with(b"ok"))
+        await asyncio.sleep(5)  # without reading the body
 
     async with listening(script) as (client, made):
         assert (await client.request("POST", "/", bytes(8 << 20))).status == 413
@@ -185,21 +185,21 @@ async def test_a_connection_that_is_still_sending_is_not_used_again():
         assert len(made) == 2
 
 
-@pytest.mark.parametrize("extra", [whole(b"late"), b"HTTP/1.1 200 OK\r\nx: ", b"noise"])
-async def test_what_nobody_asked_for_answers_nobody(extra: bytes):
-    async with listening(saying(whole(b"first") + extra, whole(b"never"))) as (client, made):
+@pytest.mark.parametrize("extra", [reply_with(b"late"), b"HTTP/1.1 200 OK\r\nx: ", b"noise"])
+async def test_bytes_after_a_reply_do_not_answer_the_next_request(extra: bytes):
+    async with listening(sending(reply_with(b"first") + extra, reply_with(b"never"))) as (client, made):
         assert (await client.request("POST", "/")).body == b"first"
-        assert (await client.request("POST", "/")).body == b"first", "another connection, and not what was left over"
+        assert (await client.request("POST", "/")).body == b"first", "the reply of a new connection"
         assert len(made) == 2
 
 
-async def test_a_request_that_was_given_up_leaves_no_reply_behind():
+async def test_the_reply_to_a_cancelled_request_does_not_answer_a_later_one():
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
-            _, body = await asked(reader)
+            _, body = await read_request(reader)
             if body == b"slow":
                 await asyncio.sleep(0.2)
-            writer.write(whole(body))
+            writer.write(reply_with(body))
 
     async with listening(script) as (client, made):
         with pytest.raises(TimeoutError):
@@ -211,28 +211,28 @@ async def test_a_request_that_was_given_up_leaves_no_reply_behind():
         assert len(made) == 2
 
 
-async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used():
-    async with listening(saying(whole(b"only"))) as (client, made):
+async def test_a_connection_that_the_server_closed_while_idle_is_not_reused():
+    async with listening(sending(reply_with(b"only"))) as (client, made):
         for number in range(3):
             assert (await client.request("POST", "/")).body == b"only"
             await asyncio.sleep(0.05)
             assert len(made) == number + 1
 
 
-async def test_a_connection_that_was_idle_for_long_is_not_used(monkeypatch: pytest.MonkeyPatch):
-    async with listening(saying(*[whole(b"x")] * 9)) as (client, made):
+async def test_a_connection_that_was_idle_too_long_is_not_reused(monkeypatch: pytest.MonkeyPatch):
+    async with listening(sending(*[reply_with(b"x")] * 9)) as (client, made):
         await client.request("POST", "/")
         await client.request("POST", "/")
         assert len(made) == 1
-        monkeypatch.setattr(wire, "KEPT_SECONDS", 0.0)
+        monkeypatch.setattr(client_module, "KEPT_SECONDS", 0.0)
         await client.request("POST", "/")
         assert len(made) == 2
 
 
-async def test_megabytes_travel_both_ways():
+async def test_bodies_of_megabytes_are_sent_and_received_whole():
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
-            writer.write(whole((await asked(reader))[1]))
+            writer.write(reply_with((await read_request(reader))[1]))
             await writer.drain()
 
     body = bytes(range(256)) * 20_000
@@ -242,8 +242,8 @@ async def test_megabytes_travel_both_ways():
 
 
 @pytest.mark.parametrize("value", ["a\r\nx-admin: 1", "a\nb", "a\rb", "a\0b"])
-async def test_a_header_cannot_bring_another(value: str):
-    async with listening(saying(whole(b"{}"))) as (client, made):
+async def test_a_header_value_cannot_inject_another_header(value: str):
+    async with listening(sending(reply_with(b"{}"))) as (client, made):
         with pytest.raises(Failure) as caught:
             await client.request("POST", "/", b"", {"x-ludus-rollout": value})
         assert caught.value.kind == "bad_request"
@@ -253,27 +253,27 @@ async def test_a_header_cannot_bring_another(value: str):
 @pytest.mark.parametrize(
     "url", ["127.0.0.1:80", "ftp://host", "http://", "http://host:port", "http://[::1", "http://a..b:80"]
 )
-def test_what_is_no_url_is_told_at_once(url: str):
+def test_an_invalid_url_is_a_user_error(url: str):
     with pytest.raises(UserError, match="Write it as http://HOST:PORT"):
         Connections(url, {})
 
 
 @pytest.mark.parametrize("url", ["http://user:hunter22@host:80", "http://user:hunter22@:port"])
-def test_a_password_in_a_url_is_refused_and_not_repeated(url: str):
+def test_a_password_in_a_url_is_a_user_error_that_does_not_show_it(url: str):
     with pytest.raises(UserError) as caught:
         Connections(url, {})
     assert "hunter22" not in str(caught.value)
 
 
-async def test_a_header_that_is_refused_is_named_and_its_value_is_not():
-    async with listening(saying(whole(b"{}"))) as (client, _):
+async def test_the_failure_for_a_bad_header_shows_its_name_and_not_its_value():
+    async with listening(sending(reply_with(b"{}"))) as (client, _):
         with pytest.raises(Failure) as caught:
             await client.request("POST", "/", b"", {"authorization": "Bearer secret\nvalue"})
     assert "authorization" in caught.value.cause
     assert "secret" not in caught.value.cause
 
 
-async def test_a_server_that_is_not_there_is_refused():
+async def test_an_unreachable_server_is_a_failure_of_kind_refused():
     with pytest.raises(Failure, match=r"cannot reach http://127\.0\.0\.1:9") as caught:
         await Connections("http://127.0.0.1:9", {}).request("GET", "/")
     assert caught.value.kind == "refused"

@@ -1,4 +1,4 @@
-"""uvicorn, as one of several servers on the same loop, and with patience for slow clients bounded."""
+"""A uvicorn server that shares an event loop with others and disconnects clients that send too slowly."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ludus.errors import UserError
 
-#: Within which the head of a request must have arrived, and the whole of it: a little more than a body may take.
+#: The time limits for receiving a request's head and the whole request. The latter exceeds the limit for a body.
 HEAD_SECONDS = 15.0
 REQUEST_SECONDS = 60.0
 STOP_SECONDS = 10
 
 
 class _Protocol(HttpToolsProtocol):
-    """Knows since when it has been waiting for the rest of a request. A new connection waits for its first."""
+    """Records when it began to wait for a request. A new connection waits for its first request."""
 
     _since: float | None = None
     _in_head = True
@@ -44,13 +44,13 @@ class _Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def is_late(self, now: float) -> bool:
-        """Whether a client takes too long to say what it wants."""
+        """Whether the client takes too long to send its request."""
         limit = HEAD_SECONDS if self._in_head else REQUEST_SECONDS
         return self._since is not None and now - self._since > limit
 
 
 class Listening(uvicorn.Server):
-    """One application on one socket, until `stop`. Signals are the business of whoever runs several of these."""
+    """Serves one application on one socket from `begin` to `stop`. The caller handles signals."""
 
     def __init__(self, app: Any, listening: socket.socket) -> None:
         super().__init__(
@@ -70,33 +70,33 @@ class Listening(uvicorn.Server):
         )
         self._socket = listening
         self._serving: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
+        """Install no signal handlers."""
         yield
 
     async def begin(self) -> None:
-        """Serve from now on."""
+        """Start to serve."""
         self._serving = asyncio.create_task(self.serve(sockets=[self._socket]))
-        self._looking = asyncio.create_task(self._cut_off_the_slow())
+        self._watching = asyncio.create_task(self._disconnect_slow_clients())
         while not self.started:
             await asyncio.sleep(0.005)
             if self._serving.done():
                 self._serving.result()
-                raise RuntimeError("the server ended before it began")
+                raise RuntimeError("the server stopped before it had started")
 
     async def stop(self) -> None:
-        """Finish what is being answered, then close."""
+        """Finish the requests in flight, then close."""
         self.should_exit = True
         if self._serving is not None:
             await asyncio.gather(self._serving, return_exceptions=True)
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
 
-    async def _cut_off_the_slow(self) -> None:
-        """Look at all connections now and then, which is cheaper than a timer for each request."""
+    async def _disconnect_slow_clients(self) -> None:
+        """Check all connections periodically, which is cheaper than a timer for each request."""
         while True:
             await asyncio.sleep(min(1.0, HEAD_SECONDS / 2))
             now = monotonic()
@@ -111,11 +111,11 @@ def address(host: str, port: int | None) -> str:
 
 
 def bind(server_name: str, host: str, port: int) -> socket.socket:
-    """A listening socket, or one line about why there is none."""
+    """A listening socket. Raises a `UserError` if the address cannot be used."""
     listening: socket.socket | None = None
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.socket(found[0], found[1], found[2])  # with its protocol, or asyncio leaves Nagle's delay on
+        listening = socket.socket(found[0], found[1], found[2])  # without the protocol, asyncio sets no TCP_NODELAY
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(found[4])
         listening.listen(2048)

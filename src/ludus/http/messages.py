@@ -1,4 +1,4 @@
-"""What handlers take and give: a request, a reply, and a refusal that becomes one."""
+"""The messages of HTTP handlers: a request comes in, and a reply or a refusal goes out."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 EVENTS = b"text/event-stream; charset=utf-8"
 
-#: How deep a body may be nested, and how deep orjson writes at most.
-DEEPEST = 200
+#: The deepest nesting of a body that we accept, and of a value that orjson can encode.
+MAX_DEPTH = 200
 _ORJSON_DEPTH = 254
 
-#: For how many seconds nobody looks whether the client of a long request has left.
-PATIENCE = 0.5
+#: A client's disconnect is watched for only once its request has taken this many seconds.
+WATCH_AFTER_SECONDS = 0.5
 
 
 @dataclass(slots=True)
 class Incoming:
-    """One request. Its path is without the rollout's prefix; `rollout` is what that named."""
+    """One request. `rollout` is the rollout id that prefixed the path; `path` is without that prefix."""
 
     scope: Scope
     receive: Receive
@@ -42,14 +42,14 @@ class Incoming:
     wants_tokens: bool = False
 
     def header(self, name: bytes) -> str | None:
-        """A header by its lower-case name."""
+        """The value of the header with this lower-case name."""
         for key, value in self.scope["headers"]:
             if key == name:
                 return str(value, "latin-1")
         return None
 
     def cookie(self, name: str) -> str | None:
-        """A cookie by its name."""
+        """The value of the cookie with this name."""
         for key, value in self.scope["headers"]:
             if key == b"cookie":
                 for part in str(value, "latin-1").split(";"):
@@ -59,7 +59,7 @@ class Incoming:
         return None
 
     def json(self) -> dict[str, Any]:
-        """The body as a JSON object; anything else is refused."""
+        """The body as a JSON object. Raises a `Refusal` for any other body."""
         try:
             found = orjson.loads(self.body or b"{}")
         except orjson.JSONDecodeError as error:
@@ -67,40 +67,40 @@ class Incoming:
         if not isinstance(found, dict):
             raise Refusal(422, [_problem("dict_type", [], "the body must be a JSON object")])
         if not _is_shallow(found, self.body):
-            raise Refusal(422, [_problem("recursion", [], f"the body is nested more than {DEEPEST} levels deep")])
+            raise Refusal(422, [_problem("recursion", [], f"the body is nested more than {MAX_DEPTH} levels deep")])
         return found
 
     async def unless_gone(self, work: Awaitable[T]) -> T:
-        """Await something that is only worth doing while the client waits for it: it is cancelled when that leaves.
+        """Await the work, and cancel it if the client disconnects.
 
-        Nobody looks whether it left before the work has taken a while: most work is done by then.
+        Watching starts after `WATCH_AFTER_SECONDS`, since most work is done by then.
         """
-        task, leaving = asyncio.current_task(), _Leaving(self._left)
-        looking = asyncio.get_running_loop().call_later(PATIENCE, leaving.watch, task)
+        task, watch = asyncio.current_task(), _DisconnectWatch(self._disconnected)
+        timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, watch.start, task)
         try:
             return await work
         except asyncio.CancelledError:
-            if leaving.left and task is not None and task.uncancel() == 0:
+            if watch.disconnected and task is not None and task.uncancel() == 0:
                 raise Refusal(499, "the client left") from None
             raise
         finally:
-            looking.cancel()
-            leaving.stop()
+            timer.cancel()
+            watch.stop()
 
-    async def _left(self) -> None:
+    async def _disconnected(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
 
-class _Leaving:
-    """Watches whether a client leaves, and cancels the task that works for it if so."""
+class _DisconnectWatch:
+    """Cancels a request's task when the client disconnects."""
 
-    def __init__(self, left: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._left = left
+    def __init__(self, wait: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._wait = wait
         self._watching: asyncio.Task[None] | None = None
-        self.left = False
+        self.disconnected = False
 
-    def watch(self, task: asyncio.Task[Any] | None) -> None:
+    def start(self, task: asyncio.Task[Any] | None) -> None:
         self._watching = asyncio.ensure_future(self._cancel(task))
 
     def stop(self) -> None:
@@ -108,15 +108,15 @@ class _Leaving:
             self._watching.cancel()
 
     async def _cancel(self, task: asyncio.Task[Any] | None) -> None:
-        await self._left()
-        self.left = True
+        await self._wait()
+        self.disconnected = True
         if task is not None:
             task.cancel()
 
 
 @dataclass(slots=True)
 class Reply:
-    """What is sent back: a body, or pieces of one as they come."""
+    """The reply to a request: a body, or the pieces of a streamed body."""
 
     body: bytes = b""
     status: int = 200
@@ -126,12 +126,12 @@ class Reply:
 
     @classmethod
     def of(cls, value: Any, status: int = 200) -> Reply:
-        """A value as JSON."""
+        """A reply with the value as JSON."""
         return cls(encode(value), status)
 
 
 class Refusal(Exception):
-    """A request that is not carried out, with the status and the detail that the client gets."""
+    """Raised to refuse a request, with the status and the detail that the client gets."""
 
     def __init__(self, status: int, detail: Any, **fields: Any) -> None:
         super().__init__(str(detail))
@@ -141,7 +141,7 @@ class Refusal(Exception):
 
     @classmethod
     def field(cls, location: list[str | int], kind: str, message: str) -> Refusal:
-        """A body whose field is wrong, told in the words that HTTP servers of this field use."""
+        """The refusal of a wrong field in the body, in FastAPI's format of validation errors."""
         return cls(422, [_problem(kind, location, message)])
 
 
@@ -150,11 +150,11 @@ def _problem(kind: str, location: list[str | int], message: str) -> dict[str, An
 
 
 def _is_shallow(found: dict[str, Any], body: bytes) -> bool:
-    """Whether a body can be written again as part of something larger: orjson reads deeper than it writes."""
-    if body.count(b"{") + body.count(b"[") <= DEEPEST:  # the usual case, and cheap to tell
+    """Whether orjson can encode the body as part of a larger value. orjson decodes deeper values than it encodes."""
+    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:  # a cheap test for the usual body
         return True
     wrapped: Any = found
-    for _ in range(_ORJSON_DEPTH - DEEPEST):
+    for _ in range(_ORJSON_DEPTH - MAX_DEPTH):
         wrapped = [wrapped]
     try:
         orjson.dumps(wrapped)

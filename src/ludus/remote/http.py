@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from ludus.errors import Failure, UserError
-from ludus.http.client import Connections, Reply
+from ludus.http.client import Connections, HttpReply
 from ludus.runtime.keys import public, secret
 
 SESSION = "x-ludus-session"
@@ -25,21 +25,21 @@ class Client:
         self.url = connections.url
         self._connections = connections
 
-    async def post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> Reply:
+    async def post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> HttpReply:
         """Send one request and read its reply, whatever its status."""
         return await self._connections.request("POST", path, body, headers)
 
-    async def get(self, path: str) -> Reply:
+    async def get(self, path: str) -> HttpReply:
         """Fetch something."""
         return await self._connections.request("GET", path)
 
-    def checked(self, reply: Reply) -> Any:
+    def checked(self, reply: HttpReply) -> Any:
         """The JSON of a reply that went well; a reply that did not is the failure that it tells of."""
         if reply.status == 200:
             return reply.json()
         raise self.failure(reply)
 
-    def failure(self, reply: Reply) -> Failure:
+    def failure(self, reply: HttpReply) -> Failure:
         """What a server said went wrong."""
         try:
             told = orjson.loads(reply.body)

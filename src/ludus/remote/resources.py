@@ -14,7 +14,7 @@ from typing import Any
 from ludus.environment import Environment
 from ludus.errors import Failure
 from ludus.game import Game, Step
-from ludus.http.client import Reply
+from ludus.http.client import HttpReply
 from ludus.outcome import TAKEN, Verdict
 from ludus.record import read_verdict
 from ludus.remote.http import LAST, SEED, SESSION, Client, connect
@@ -107,7 +107,7 @@ class RemoteResources(Resources):
         text, kind = reply.body.decode("utf-8", "replace"), _TOOL_ERRORS.get(reply.status)
         return text if kind is None else ToolError(text, kind)
 
-    async def _begin(self, path: str, task: Any) -> Reply:
+    async def _begin(self, path: str, task: Any) -> HttpReply:
         client = self.shared.client
         row: bytes = task.model_dump_json(exclude_unset=True).encode()
         reply = await client.post(path, row, {SEED: str(self.seed)})
