@@ -1,4 +1,4 @@
-"""Any program as an agent: real processes with real SDKs, and what becomes of the rollout when they misbehave."""
+"""Programs as agents: real processes with real SDKs, and the failures of programs that misbehave."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Anthropic(max_retries=0).messages.create(model="any", max_tokens=50, messages=sa
 
 
 class Counting(Model):
-    """Adds 3 where it has tools, and otherwise counts how often it was asked; with the tokens of each call."""
+    """Calls the tool to add 3 if it has tools, else answers with the number of requests so far. Gives tokens."""
 
     name = "counting"
 
@@ -88,7 +88,7 @@ def collected(source: str, tmp_path: Path, model: Model | None = None, **setting
     return rollout
 
 
-def test_a_program_with_the_openai_sdk_earns_its_reward_with_the_tasks_tools(tmp_path: Path):
+def test_a_program_with_the_openai_sdk_can_call_the_tasks_tools_for_a_reward(tmp_path: Path):
     rollout = collected(RESPONSES, tmp_path)
     assert (rollout.reward, rollout.stop_reason) == (1.0, "completed")
     assert rollout.response is not None
@@ -96,7 +96,7 @@ def test_a_program_with_the_openai_sdk_earns_its_reward_with_the_tasks_tools(tmp
     assert [call["generated_ids"] for call in rollout.calls] == [[10], [20]]
 
 
-def test_a_chat_program_that_streams_is_rebuilt_with_what_it_added(tmp_path: Path):
+def test_the_rollout_of_a_streaming_chat_program_holds_the_messages_that_it_added(tmp_path: Path):
     rollout = collected(CHAT, tmp_path)
     assert rollout.response is not None
     said = [(item["role"], item["content"]) for item in rollout.response.output if item["role"] != "assistant"]
@@ -105,13 +105,13 @@ def test_a_chat_program_that_streams_is_rebuilt_with_what_it_added(tmp_path: Pat
     assert rollout.reward == 0.0
 
 
-def test_a_program_with_the_anthropic_sdk_is_rebuilt_too(tmp_path: Path):
+def test_the_rollout_of_a_program_with_the_anthropic_sdk_holds_the_answer(tmp_path: Path):
     rollout = collected(CLAUDE, tmp_path)
     assert rollout.response is not None
     assert rollout.response.output_text == "answer 1"
 
 
-def test_a_call_that_is_made_again_is_answered_once(tmp_path: Path):
+def test_a_retried_request_asks_the_model_once(tmp_path: Path):
     source = CHAT.replace("max_retries=0", "max_retries=3, timeout=0.3")
     source = source.replace("stream=True", "").replace(
         'text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)',
@@ -147,7 +147,7 @@ asyncio.run(main())
 """
 
 
-def test_calls_made_at_the_same_time_and_again_are_answered_once_each(tmp_path: Path):
+def test_retries_of_concurrent_requests_ask_the_model_once_each(tmp_path: Path):
     class Slow(Counting):
         async def respond(self, request: Request) -> Response:
             import asyncio
@@ -157,10 +157,10 @@ def test_calls_made_at_the_same_time_and_again_are_answered_once_each(tmp_path: 
 
     model = Slow()
     rollout = collected(PARALLEL, tmp_path, model)
-    assert len(model.asked) == len(rollout.calls) == 3, "two of them were the same, and meant"
+    assert len(model.asked) == len(rollout.calls) == 3, "two equal requests, neither of them a retry"
 
 
-def test_asking_the_same_again_on_purpose_is_a_call_of_its_own(tmp_path: Path):
+def test_repeating_a_request_after_its_answer_is_a_new_call(tmp_path: Path):
     source = CLAUDE + "\nAnthropic(max_retries=0).messages.create(model='any', max_tokens=50, messages=said)\n"
     assert len(collected(source, tmp_path).calls) == 2
 
@@ -181,12 +181,12 @@ def test_a_program_that_fails_fails_its_rollout_with_a_kind(tmp_path: Path, sour
     assert cause in rollout.error.cause
 
 
-def test_a_dead_model_is_the_cause_and_not_the_programs_traceback(tmp_path: Path):
-    with pytest.raises(UserError, match="cannot reach http://127.0.0.1:9"):  # hopeless, so the collection gives up
+def test_the_failure_names_an_unreachable_model_and_not_the_programs_traceback(tmp_path: Path):
+    with pytest.raises(UserError, match="cannot reach http://127.0.0.1:9"):  # every rollout would fail: the run stops
         collected(CLAUDE, tmp_path, open_model("http://127.0.0.1:9#nobody", {"retries": 0}))
 
 
-def test_a_program_that_cannot_be_started_is_one_line(tmp_path: Path):
+def test_a_program_that_cannot_be_started_is_a_failure_that_names_it(tmp_path: Path):
     environment = Environment.load("example_session_state_mgmt")
     from ludus.agents.command import CommandAgent
 
@@ -196,7 +196,7 @@ def test_a_program_that_cannot_be_started_is_one_line(tmp_path: Path):
     assert "cannot start no-such-program" in rollout.error.cause
 
 
-def test_the_steps_are_limited(tmp_path: Path):
+def test_max_steps_limits_the_programs_model_calls(tmp_path: Path):
     source = CLAUDE + (
         "\ntry:\n    Anthropic(max_retries=0).messages.create(model='any', max_tokens=50, messages=said)\n"
         "except Exception: pass\n"
@@ -206,7 +206,7 @@ def test_the_steps_are_limited(tmp_path: Path):
     assert len(rollout.calls) == 1
 
 
-def test_a_program_sees_no_secret_of_ours_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_program_gets_no_key_of_ours_and_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MY_PRIVATE_KEY", "sk-private")
     monkeypatch.setenv("MY_SETTING", "blue")
     seen = tmp_path / "seen"
@@ -227,7 +227,7 @@ def test_a_program_sees_no_secret_of_ours_and_leaves_nothing_behind(tmp_path: Pa
     assert environment["OPENAI_API_KEY"] not in str(rollout.to_row())
 
 
-def test_a_key_is_good_for_its_own_rollout_only(tmp_path: Path):
+def test_a_made_up_key_is_refused_with_401(tmp_path: Path):
     source = CLAUDE.replace("Anthropic(", "Anthropic(api_key='made-up', ")
     rollout = collected(source, tmp_path)
     assert rollout.error is not None

@@ -1,4 +1,4 @@
-"""The user that follows rules: what it tells, what it agrees to, and when it leaves."""
+"""The rule-based user: what it tells, which proposals it accepts, and when it ends the conversation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ROLE = UserRole(
     facts={"email address": "a@example.org", "postcode": "K1", "order number": "H7"},
     refuses=("a voucher",),
 )
-UNLOCK = {"type": "function", "name": "read_label", "parameters": {}}
+READ_LABEL = {"type": "function", "name": "read_label", "parameters": {}}
 
 
 def answer(*turns: str, role: UserRole = ROLE, tools: Any = None) -> Any:
-    """What the user says after turns of both, beginning with its own."""
+    """The user's next message after these turns, which alternate and begin with the user's."""
     sides = ("assistant", "user")
     labels = ("Customer", "Representative")
     history = [{"role": sides[n % 2], "content": f"{labels[n % 2]}: {text}"} for n, text in enumerate(turns)]
@@ -44,24 +44,24 @@ def answer(*turns: str, role: UserRole = ROLE, tools: Any = None) -> Any:
         ("You are being transferred.", TRANSFER),
     ],
 )
-def test_it_answers_what_it_is_asked(heard, says):
+def test_the_user_answers_each_kind_of_message(heard, says):
     assert answer("Cancel my order.", heard) == says
 
 
-def test_it_brings_up_one_thing_after_the_other_and_then_leaves():
+def test_the_user_states_its_goals_in_order_and_then_stops():
     assert answer() == "Cancel my order."
     assert answer("Cancel my order.", "Done.", "Send me a catalogue.", "Done. Anything else?") == STOP
     assert answer(role=UserRole()) == "Hello, can you help me?"
 
 
-def test_it_confirms_a_proposal_about_what_it_told_already():
+def test_the_user_accepts_a_proposal_that_mentions_a_fact_it_has_told():
     told = ["Cancel my order.", "Which order?", "Here you are. order number: H7.", "Shall I cancel order H7?"]
     assert answer(*told) == YES
 
 
-def test_it_uses_its_tool_when_it_is_asked_for_what_that_does():
-    assert answer("Cancel my order.", "Please read the label.", tools=[UNLOCK]) == {"call": "read_label"}
-    assert answer("Cancel my order.", "Please read the letter.", tools=[UNLOCK]) == GO_ON
+def test_the_user_calls_a_tool_when_a_request_has_all_words_of_the_tools_name():
+    assert answer("Cancel my order.", "Please read the label.", tools=[READ_LABEL]) == {"call": "read_label"}
+    assert answer("Cancel my order.", "Please read the letter.", tools=[READ_LABEL]) == GO_ON
     items = [
         {"role": "system", "content": ROLE.prompt()},
         {"role": "user", "content": "Representative: Please read the label."},
@@ -72,7 +72,7 @@ def test_it_uses_its_tool_when_it_is_asked_for_what_that_does():
 
 
 @pytest.mark.parametrize(("heard", "reply"), [("Why though?", GO_ON), ("Let me look.", WAIT)])
-def test_its_patience_ends(heard, reply):
+def test_the_user_stops_after_too_many_unanswerable_questions_or_promises(heard, reply):
     turns = ["Cancel my order. Send me a catalogue.", heard]
     for _ in range(PATIENCE):
         assert answer(*turns) == reply
@@ -81,7 +81,7 @@ def test_its_patience_ends(heard, reply):
 
 
 @given(st.lists(st.text(), max_size=6))
-def test_it_always_has_an_answer(heard):
+def test_the_user_has_an_answer_to_any_text(heard):
     turns = ["Cancel my order."]
     for text in heard:
         turns.append(text)

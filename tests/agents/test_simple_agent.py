@@ -1,4 +1,4 @@
-"""The tool loop: what it runs, what it refuses, and why it stops."""
+"""The tool loop: which calls it runs, which it refuses, and why it stops."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ludus import Resources, ScriptedModel, tool
 
 
 class Toolbox(Resources):
-    """Tools of every kind, and a diary of what was really executed."""
+    """Tools of every kind, and a log of the methods that ran."""
 
-    diary: list[str] = []
+    log: list[str] = []
     closed = 0
 
     @tool
@@ -25,20 +25,20 @@ class Toolbox(Resources):
         Args:
             a: the first number
         """
-        self.diary.append(f"add {a} {b}")
+        self.log.append(f"add {a} {b}")
         return a + b
 
     @tool
     async def slow(self, seconds: float) -> str:
         """Wait."""
-        self.diary.append("slow begins")
+        self.log.append("slow begins")
         await asyncio.sleep(seconds)
-        self.diary.append("slow ends")
+        self.log.append("slow ends")
         return "slept"
 
     @tool(name="open")
     async def open_file(self, path: str) -> str:
-        """A tool may have a name that Resources uses itself."""
+        """A tool with the name of a method of Resources."""
         return f"opened {path}"
 
     @tool
@@ -47,25 +47,25 @@ class Toolbox(Resources):
         raise RuntimeError("the {tool} broke")
 
     async def _private(self) -> str:
-        self.diary.append("private")
+        self.log.append("private")
         return "secret"
 
     async def verify(self, task: Any, response: Any) -> float:
-        self.diary.append("verify")
+        self.log.append("verify")
         return 1.0
 
     async def close(self) -> None:
-        self.diary.append("close")
+        self.log.append("close")
 
 
 def run(script: list[Any], max_steps: int = 8, **params: Any) -> tuple[Any, list[str], list[str]]:
-    fresh = type("Fresh", (Toolbox,), {"diary": []})
+    fresh = type("Fresh", (Toolbox,), {"log": []})
     row = {"responses_create_params": {"input": "go", **params}}
     result = ludus.collect(fresh, model=ScriptedModel(script), input=[row], settings={"agent.max_steps": max_steps})
     rollout = result.rollouts[0]
     assert rollout.error is None, rollout.error
     outputs = [item["output"] for item in rollout.response.output if item.get("type") == "function_call_output"]
-    return rollout, outputs, fresh.diary
+    return rollout, outputs, fresh.log
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -75,24 +75,24 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name", ["verify", "close", "_private", "__init__", "__class__", "call", "tools", "nonsense", ""]
 )
-def test_nothing_but_an_offered_tool_can_be_called(name):
-    _, outputs, diary = run([call(name), "done"])
+def test_only_an_offered_tool_can_be_called(name):
+    _, outputs, log = run([call(name), "done"])
     assert outputs == ['{"detail":"Not Found"}']
-    assert diary == ["verify", "close"]
+    assert log == ["verify", "close"]
 
 
-def test_a_tool_that_the_row_does_not_list_is_not_executed():
-    _, outputs, diary = run([call("add", a=1), "done"], tools=[{"type": "function", "name": "slow", "parameters": {}}])
+def test_a_tool_that_the_row_does_not_list_is_not_run():
+    _, outputs, log = run([call("add", a=1), "done"], tools=[{"type": "function", "name": "slow", "parameters": {}}])
     assert outputs == ['{"detail":"Not Found"}']
-    assert "add 1 1" not in diary
+    assert "add 1 1" not in log
 
 
-def test_a_row_with_an_empty_list_offers_nothing_and_one_without_the_key_offers_all():
+def test_a_row_with_an_empty_tools_list_offers_no_tool_and_a_row_without_tools_offers_all():
     assert run([call("add", a=1), "done"], tools=[])[1] == ['{"detail":"Not Found"}']
     assert run([call("add", a=1), "done"])[1] == ["2"]
 
 
-def test_a_tool_may_be_called_like_a_method_of_resources():
+def test_a_tool_can_have_the_name_of_a_method_of_resources():
     assert run([call("open", path="x"), "done"])[1] == ["opened x"]
 
 
@@ -110,47 +110,47 @@ def test_a_tool_may_be_called_like_a_method_of_resources():
         ('{"b": 3}', "Field required"),
     ],
 )
-def test_arguments_that_do_not_fit_are_explained_and_nothing_runs(arguments, says):
-    _, outputs, diary = run([{"call": "add", "arguments": arguments}, "done"])
+def test_wrong_arguments_return_an_error_and_the_tool_does_not_run(arguments, says):
+    _, outputs, log = run([{"call": "add", "arguments": arguments}, "done"])
     assert says in outputs[0]
     assert isinstance(orjson.loads(outputs[0]), dict)
-    assert diary == ["verify", "close"]
+    assert log == ["verify", "close"]
 
 
-def test_a_whole_number_written_with_a_point_is_an_integer():
+def test_a_float_without_a_fraction_is_accepted_as_an_integer():
     assert run([call("add", a=2.0, b=3.0), "done"])[1] == ["5"]
 
 
-def test_extra_arguments_are_ignored_and_defaults_hold():
+def test_extra_arguments_are_ignored_and_defaults_apply():
     assert run([call("add", a=1, zzz=5), "done"])[1] == ["2"]
 
 
-def test_a_raising_tool_is_shown_as_text_and_the_loop_goes_on():
+def test_the_output_of_a_raising_tool_is_the_error_and_the_loop_continues():
     rollout, outputs, _ = run([call("broken"), call("add", a=1, b=2), "done"])
     assert outputs == ['{"error":"RuntimeError: the {tool} broke"}', "3"]
     assert rollout.stop_reason == "completed"
 
 
-def test_calls_of_one_turn_run_at_once_and_their_outputs_keep_the_order():
+def test_calls_of_one_turn_run_concurrently_and_their_outputs_keep_the_order():
     turn = {"calls": [{"name": "slow", "arguments": {"seconds": 0.05}}, {"name": "add", "arguments": {"a": 1}}]}
-    _, outputs, diary = run([turn, "done"])
+    _, outputs, log = run([turn, "done"])
     assert outputs == ["slept", "2"]
-    assert diary[:3] == ["slow begins", "add 1 1", "slow ends"]
+    assert log[:3] == ["slow begins", "add 1 1", "slow ends"]
 
 
-def test_calls_run_one_after_another_where_the_task_says_so():
+def test_calls_run_one_after_another_if_parallel_tool_calls_is_false():
     turn = {"calls": [{"name": "slow", "arguments": {"seconds": 0.01}}, {"name": "add", "arguments": {"a": 1}}]}
-    _, outputs, diary = run([turn, "done"], parallel_tool_calls=False)
+    _, outputs, log = run([turn, "done"], parallel_tool_calls=False)
     assert outputs == ["slept", "2"]
-    assert diary[:3] == ["slow begins", "slow ends", "add 1 1"]
+    assert log[:3] == ["slow begins", "slow ends", "add 1 1"]
 
 
-def test_the_step_limit_stops_a_model_that_never_stops_calling():
+def test_max_steps_stops_a_model_that_never_stops_calling_tools():
     rollout, outputs, _ = run([call("add", a=1)], max_steps=5)
     assert (rollout.stop_reason, len(outputs), len(rollout.calls)) == ("max_steps", 5, 5)
 
 
-def test_a_model_that_only_thinks_is_asked_once_more_and_then_left():
+def test_a_model_that_gives_only_reasoning_is_asked_once_more():
     rollout, _, _ = run([{"reasoning": "hmm"}])
     assert (rollout.stop_reason, len(rollout.calls)) == ("no_answer", 2)
     rollout, _, _ = run([{"reasoning": "hmm"}, "so it is 4"])
@@ -178,7 +178,7 @@ def test_the_schema_comes_from_the_signature_and_the_docstring():
     assert schema["strict"] is False
 
 
-def test_a_tool_cannot_hide_a_method_of_resources():
+def test_a_tool_that_overrides_a_method_of_resources_is_a_type_error():
     with pytest.raises(TypeError, match="hides a method of Resources"):
 
         class Bad(Resources):

@@ -1,4 +1,4 @@
-"""One answer: asked for once, and none of its calls run."""
+"""The single-turn agent asks the model once and runs none of its calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROW = {"responses_create_params": {"input": "Go."}}
 
 
 class Lever(Resources):
-    """A tool that must not be pulled."""
+    """A tool that must not run."""
 
     pulled: list[str] = []
 
@@ -51,17 +51,17 @@ def played(*items: dict[str, Any], **fields: Any) -> tuple[ludus.Rollout, list[R
         [],
     ],
 )
-def test_the_model_is_asked_once_and_nothing_is_run(items: list[dict[str, Any]]) -> None:
+def test_the_model_is_asked_once_and_no_call_is_run(items: list[dict[str, Any]]) -> None:
     rollout, asked = played(*items)
     assert (rollout.stop_reason, rollout.reward, len(asked)) == ("completed", len(items), 1)
     assert Lever.pulled == []
 
 
-def test_the_tools_are_offered_all_the_same() -> None:
+def test_the_model_is_offered_the_tools() -> None:
     _, asked = played(message("Done."))
     assert [entry["name"] for entry in asked[0].params["tools"]] == ["pull"]
 
 
-def test_an_incomplete_answer_says_why() -> None:
+def test_the_stop_reason_of_an_incomplete_answer_is_the_providers() -> None:
     cut = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     assert played(message("Do"), **cut)[0].stop_reason == "max_output_tokens"

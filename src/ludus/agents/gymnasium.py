@@ -1,4 +1,4 @@
-"""The turns of a game: the model answers, the game makes something of it, until the game is over."""
+"""Plays a game turn by turn: each answer of the model is a step, until the game is over."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ludus.game import Game, spoken
 
 
 class GymnasiumAgent(Agent):
-    """Plays a `Game`. Every answer is a step, an incomplete one too; what the game says in return is a user's message.
+    """Plays a `Game`. Each answer is a step, even an incomplete one. The game's observation is a user message.
 
-    A game that has nothing to say and is not over is asked for its next step all the same. Stop reasons: `terminated`
-    and `truncated` as the game says, and `max_steps`, which leaves it with the reward so far.
+    A game that gives no observation and is not over continues with the next step. Stop reasons: the game's `terminated`
+    and `truncated`, and `max_steps`, which keeps the reward so far.
     """
 
     class Config(AgentConfig):
@@ -28,7 +28,7 @@ class GymnasiumAgent(Agent):
         """Play one rollout."""
         game, task, limits = episode.resources, episode.task, episode.limits
         if not isinstance(game, Game):
-            raise TypeError(f"the gymnasium agent plays a Game, and {type(game).__name__} is none")
+            raise TypeError(f"the gymnasium agent needs a Game as resources, and {type(game).__name__} is none")
         if not game.begun:
             episode.say(*spoken(await episode.step("open", limits.open, game.begin(task))))
         for _ in range(len(game.steps), self.config.max_steps):

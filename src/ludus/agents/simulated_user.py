@@ -1,8 +1,8 @@
-"""A model in the part of the user, for one rollout.
+"""A model that plays the user in one rollout.
 
-It hears what the policy says and sees nothing else of it: no tool calls, no results, no reasoning. Seen from here the
-roles are exchanged, so its own words are the assistant's. Nothing that it writes is recorded as the policy's: its calls
-are not model calls of the rollout, and its tokens are counted apart, under `usage.user`.
+The user's model sees the policy's messages, but not its tool calls, tool results or reasoning. In requests to the
+user's model the roles are exchanged: the user's messages are the assistant's. These requests are not model calls of the
+rollout, and their tokens are counted separately, under `usage.user`.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from ludus.response import Item, Items, Response, add_usage, function_call, func
 from ludus.task import derive_seed
 from ludus.tools import not_found
 
-_OF_USER = "/user"
+_USER_SUFFIX = "/user"
 _BEGIN = "(The conversation begins. Write your first message.)"
 _SILENCE = "(nothing)"
 _CONTROL_TOKEN = re.compile(r"<(?=[|\uff5c])")
 
 
 @dataclass(frozen=True)
-class Said:
-    """A message of the user, and the marker in it that ends the conversation, if there is one."""
+class UserMessage:
+    """A message of the user, and the marker in it that ends the conversation, if it holds one."""
 
     text: str
     marker: str | None = None
 
     @classmethod
-    def of(cls, text: str) -> Said:
-        """Find the marker of a text. Being handed over counts before anything else."""
+    def of(cls, text: str) -> UserMessage:
+        """The message with its marker. Of several markers, TRANSFER counts first."""
         found = [marker for marker in (TRANSFER, *MARKERS) if marker in text]
         return cls(text, found[0] if found else None)
 
 
 class UserCall(BaseModel):
-    """A call of one of the user's own tools, and after how many items of the rollout's output it was made."""
+    """A call of a user's tool. `after` is the number of output items in the rollout before the call."""
 
     after: int
     name: str
@@ -52,7 +52,7 @@ class UserCall(BaseModel):
 
 
 class SimulatedUser:
-    """Speaks when asked to. `calls` lists what it did with its tools, and `problem` says why it could not speak."""
+    """The user of one rollout. `calls` lists its tool calls; `problem` says why its last reply was not usable."""
 
     def __init__(
         self,
@@ -74,75 +74,75 @@ class SimulatedUser:
         self._params = dict(params or {})
         if role.tools:
             self._params["tools"] = [tool.tool.schema() for tool in role.tools]
-        self._session = f"{episode.job.rollout_id}{_OF_USER}"
+        self._session = f"{episode.job.rollout_id}{_USER_SUFFIX}"
         self._history = Items([{"role": "system", "content": role.prompt()}])
-        self._heard = 0
+        self._items_read = 0
         self._requests = 0
-        self._recalled: deque[UserCall] = deque()
+        self._earlier_calls: deque[UserCall] = deque()
 
-    async def speak(self) -> Said | None:
-        """The user's next message; None where no attempt gave one that can be used."""
+    async def speak(self) -> UserMessage | None:
+        """The user's next message; None if no attempt gave a usable one."""
         first = not any(item.get("role") == "user" for item in self._episode.items)
         self.turns += 1
         if first and self.role.opening:
-            return Said(self.role.opening)
-        self._listen()
+            return UserMessage(self.role.opening)
+        self._read_new_items()
         for _ in range(self._attempts):
             response = await self._reply()
-            said = Said.of(self._own_words(response))
-            if response.incomplete_reason is not None:  # what was cut off is not what the user meant
+            message = UserMessage.of(self._without_label(response))
+            if response.incomplete_reason is not None:
                 self.problem = f"was cut off: {response.incomplete_reason}"
-            elif not said.text:
+            elif not message.text:
                 self.problem = "said nothing"
-            elif first and said.marker:
+            elif first and message.marker:
                 self.problem = "ended the conversation before it began"
             else:
-                return said
+                return message
         return None
 
-    def remember(self, calls: list[UserCall], turns: int) -> None:
-        """Take over what this user did before, in a conversation that goes on from the middle."""
-        self.calls, self.turns, self._recalled = list(calls), turns, deque(calls)
+    def resume(self, calls: list[UserCall], turns: int) -> None:
+        """Restore the user's earlier calls and turns, in a conversation that continues from a record."""
+        self.calls, self.turns, self._earlier_calls = list(calls), turns, deque(calls)
         opened = self.role.opening is not None
         self._requests = turns + len(calls) - opened
         if not opened and not any(item.get("role") == "user" for item in self._episode.task.input):
             self._history.append({"role": "user", "content": _BEGIN})
 
-    def forget(self) -> None:
-        """The conversation is over."""
+    def close(self) -> None:
+        """Let the user's model drop its session."""
         self._model.forget(self._session)
 
-    def _listen(self) -> None:
-        """Take in what was said since the last time, with the roles exchanged."""
+    def _read_new_items(self) -> None:
+        """Add the messages since the last turn to the user's history, with the roles exchanged."""
         items, heard, role = self._episode.items, [], self.role
-        given = len(self._episode.task.input)
-        for position, item in enumerate(items[self._heard :], start=self._heard - given):
+        prompt_length = len(self._episode.task.input)
+        for position, item in enumerate(items[self._items_read :], start=self._items_read - prompt_length):
             if is_message(item):
                 heard.append(texts_of(item))
             elif item.get("role") == "user":
-                self._hear(heard)
-                self._recall(position)
+                self._add_heard(heard)
+                self._add_earlier_calls(position)
                 heard = []
                 self._history.append({"role": "assistant", "content": f"{role.name}: {texts_of(item)}"})
-        self._hear(heard)
-        self._heard = len(items)
+        self._add_heard(heard)
+        self._items_read = len(items)
         if len(self._history) == 1:
             self._history.append({"role": "user", "content": _BEGIN})
 
-    def _hear(self, texts: list[str]) -> None:
+    def _add_heard(self, texts: list[str]) -> None:
         if texts:
             text = _harmless("\n".join(filter(str.strip, texts))) or _SILENCE
             self._history.append({"role": "user", "content": f"{self.role.other}: {text}"})
 
-    def _recall(self, position: int) -> None:
-        """Put calls that were made before this rollout went on back where they were made."""
-        while self._recalled and self._recalled[0].after <= position:
-            call, name = self._recalled.popleft(), f"call_{len(self._history)}"
-            self._history.append(function_call(call.name, call.arguments, call_id=name))
-            self._history.append(function_call_output(name, call.output))
+    def _add_earlier_calls(self, position: int) -> None:
+        """Add the restored calls that were made up to this position of the output."""
+        while self._earlier_calls and self._earlier_calls[0].after <= position:
+            call, call_id = self._earlier_calls.popleft(), f"call_{len(self._history)}"
+            self._history.append(function_call(call.name, call.arguments, call_id=call_id))
+            self._history.append(function_call_output(call_id, call.output))
 
     async def _reply(self) -> Response:
-        """An answer of the model, after whatever it did with its tools."""
+        """Ask the model and run its tool calls, until it replies without calls or `max_calls` is reached."""
         for _ in range(self._max_calls):
             response = await self._ask()
             calls = response.function_calls if self._tools else []
@@ -179,20 +179,20 @@ class SimulatedUser:
             self.calls.append(UserCall(after=after, name=tool.name, arguments=call["arguments"], output=output))
         return function_call_output(call["call_id"], output)
 
-    def _own_words(self, response: Response) -> str:
-        """What was said, without the name in front of it."""
+    def _without_label(self, response: Response) -> str:
+        """The response's text without the user's name in front."""
         text = response.output_text.strip()
         label = f"{self.role.name}:"
         return text[len(label) :].strip() if text[: len(label)].casefold() == label.casefold() else text
 
 
 def is_users(request: Request) -> bool:
-    """Whether a request is for the user and not for the policy, where one model plays both."""
-    return (request.session or "").endswith(_OF_USER)
+    """Whether a request asks for the user's turn rather than the policy's, if one model plays both."""
+    return (request.session or "").endswith(_USER_SUFFIX)
 
 
 def _harmless(text: str) -> str:
-    """The policy's words without markers for the user to repeat and without control tokens."""
+    """The policy's text without markers, which the user might repeat, and without control tokens."""
     for marker in MARKERS:
         text = text.replace(marker, marker.strip("#"))
     return _CONTROL_TOKEN.sub("< ", text).strip()

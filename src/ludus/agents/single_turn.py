@@ -1,4 +1,4 @@
-"""One answer and no more, for environments where what the model calls is the answer and nobody runs it."""
+"""A single model call, for environments where the model's function calls are the answer and are not run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ludus.episode import Episode
 class SingleTurnAgent(Agent):
     """Asks the model once and runs none of its function calls.
 
-    Stop reasons: `completed`, or whatever the provider gave for an incomplete answer (`max_output_tokens`,
+    Stop reasons: `completed`, or the provider's reason for an incomplete answer (`max_output_tokens`,
     `content_filter`).
     """
 

@@ -1,7 +1,7 @@
-"""Who a simulated user is: what an environment says about them, and the instructions that a model plays them by.
+"""The role of a simulated user: what an environment says about the user, and the prompt for the user's model.
 
-Resources that want a user define `user(task)` and return a `UserRole`. Methods marked with `@user_tool` are for the
-user alone: the policy is neither offered them nor shown that they were called.
+Resources with a user define `user(task)`, which returns a `UserRole`. Methods marked `@user_tool` are tools of the user
+alone: the policy neither gets them nor sees their calls.
 
     class Desk(Resources):
         @user_tool
@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 STOP, TRANSFER, OUT_OF_SCOPE = "###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###"
 
-#: The words that end a conversation, and what a user is told about them.
+#: The markers that end a conversation, and when the user's prompt says to write them.
 MARKERS = {
     STOP: "everything you wanted is done, or you have heard that it cannot be done",
     TRANSFER: "you are being handed over to somebody else",
@@ -55,30 +55,30 @@ _SECTIONS = {
 
 
 def user_tool(method: F) -> F:
-    """Offer a method of the resources to the simulated user, and to nobody else. It is written like a `@tool`."""
+    """Offer a method of the resources to the simulated user only. Write the method like a `@tool`."""
     method.__ludus_user_tool__ = Tool(method, method.__name__)  # type: ignore[attr-defined]
     return method
 
 
 @dataclass(frozen=True)
 class UserTool:
-    """A tool of the user, and the object whose method it is."""
+    """A tool of the user, and the object that has the method."""
 
     tool: Tool
     owner: object
 
     @property
     def name(self) -> str:
-        """What the user calls it by."""
+        """The tool's name."""
         return self.tool.name
 
     async def run(self, arguments: str) -> str:
-        """Check the arguments, run the method, and give back what the user sees."""
+        """Check the arguments and run the method. Returns the output that the user sees."""
         return await self.tool.run(self.owner, arguments)
 
 
 def user_tools(owner: object) -> list[UserTool]:
-    """Everything that an object offers to the user, in the order of definition."""
+    """The `@user_tool` methods of an object, in the order of definition."""
     return [UserTool(tool, owner) for tool in _tools_of(type(owner))]  # type: ignore[arg-type]
 
 
@@ -91,9 +91,9 @@ def _tools_of(kind: type) -> tuple[Tool, ...]:
 
 @dataclass(frozen=True)
 class UserRole:
-    """A user: who they are, what they want (one thing a line), and what they know and tell when they are asked.
+    """A user: who they are, their goals (one a line), and the facts that they tell when asked.
 
-    `opening` is their first message where it is fixed. `refuses` are things that they turn down when offered.
+    `opening` is a fixed first message. `refuses` are things that the user turns down when offered.
     """
 
     persona: str = ""
@@ -136,7 +136,7 @@ class UserRole:
 
     @classmethod
     def read(cls, prompt: str) -> Self:
-        """The part that a prompt describes, for a user that is played by rules instead of a model."""
+        """The role that a prompt describes, for a user that follows rules instead of a model."""
         sections = {title: key for key, title in _SECTIONS.items()}
         found: dict[str, list[str]] = {key: [] for key in _SECTIONS}
         entries: list[str] = []
@@ -154,5 +154,5 @@ class UserRole:
 
 
 def _listed(entry: str) -> str:
-    """One entry of a list; its further lines are indented, so that none of them can look like a heading."""
+    """One entry of a list. Its further lines are indented, so that none of them reads as a heading."""
     return "- " + entry.replace("\n", "\n  ")
