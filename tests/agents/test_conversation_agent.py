@@ -333,7 +333,7 @@ def test_the_policy_speaks_first_if_user_starts_is_false():
         ([{"role": "user", "content": "Hi."}, message("Hello.")], ("user", 0)),
         ([{"role": "user", "content": "Hi."}, function_call("f", {}, call_id="1")], ("policy", 1)),
         ([function_call("f", {}, call_id="1"), function_call_output("1", "x")], ("policy", 0)),
-        ([{"role": "user", "content": f"Bye {STOP}"}], ("nobody", 0)),
+        ([{"role": "user", "content": f"Bye {STOP}"}], ("ended", 0)),
     ],
 )
 def test_whose_turn_is_next_depends_on_the_rows_items(items, turn):

@@ -142,7 +142,7 @@ class ConversationAgent(Agent):
                 return reason, ""
         if turn == "user" and (end := await _user_turn(episode, user)):
             return end
-        if turn == "nobody":
+        if turn == "ended":
             last = UserMessage.of(texts_of(episode.items[-1]))
             return ENDS[last.marker or STOP], last.text
         for step in range(len(episode.calls) + 1, self.config.max_steps + 1):
@@ -165,7 +165,7 @@ class ConversationAgent(Agent):
 
 
 def whose_turn(items: list[Item], user_starts: bool = True) -> tuple[str, list[Item]]:
-    """Whose turn is next (`user`, `policy`, or `nobody` after a marker), and the calls without an output."""
+    """Whose turn is next (`user`, `policy`, or `ended` after a marker), and the calls without an output."""
     answered = {item.get("call_id") for item in items if item.get("type") == "function_call_output"}
     calls = [item for item in items if item.get("type") == "function_call" and item.get("call_id") not in answered]
     spoken = [item for item in items if item.get("role") not in ("system", "developer")]
@@ -175,7 +175,7 @@ def whose_turn(items: list[Item], user_starts: bool = True) -> tuple[str, list[I
         return ("user" if user_starts else "policy"), []
     last = spoken[-1]
     if last.get("role") == "user":
-        return ("nobody" if UserMessage.of(texts_of(last)).marker else "policy"), []
+        return ("ended" if UserMessage.of(texts_of(last)).marker else "policy"), []
     return ("user" if is_message(last) else "policy"), []
 
 

@@ -175,7 +175,7 @@ def _plain_cell(cell: Any, schema: Any) -> Any:
 
 
 def _converted(value: Any, types: list[Any]) -> Any:
-    """The text, converted to the first of the types that Python's `int`, `float` and the like accept it as."""
+    """The text as the first of the types that can be made of it with Python's `int` and `float`."""
     for name in types if isinstance(value, str) else ():
         try:
             if name == "integer":

@@ -59,8 +59,7 @@ class McpResources(Resources):
     class Config(ResourcesConfig):
         """How to reach the server: a `url`, or a `command` to start for each rollout."""
 
-        #: The URL of a streamable HTTP server. ${NAME} in `url`, `headers` and `env` is a key from the environment
-        #: variables or env.yaml.
+        #: A streamable HTTP URL. ${NAME} in `url`, `headers` and `env` is a key from the environment or env.yaml.
         url: str = ""
         headers: dict[str, str] = {}
         #: A program and its arguments, started without a shell. It gets only the environment variables in `env`.
