@@ -49,21 +49,21 @@ class Verifiers(McpResources):
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
-        self._session: VerifiersSession | None = None
+        self._rollout: VerifiersSession | None = None
 
     async def servers(self, task: Any) -> dict[str, McpServer]:
         """The servers of the task's tools, which start with the rollout."""
-        self._session = VerifiersSession(self.shared["source"], task.verifiers, self.shared["tools"])
-        if self._session.needs_runtime and threading.current_thread() is not threading.main_thread():
+        self._rollout = VerifiersSession(self.shared["source"], task.verifiers, self.shared["tools"])
+        if self._rollout.needs_runtime and threading.current_thread() is not threading.main_thread():
             # On another thread, rewards that use signals for timeouts would silently give 0.
             raise Failure("wrong_thread", f"{self.config.taskset} can be scored on the main thread only")
-        urls = await self._session.open()
+        urls = await self._rollout.open()
         return {f"{name}_" if name else "": HttpServer(url, f"tools {name}") for name, url in urls.items()}
 
     async def verify(self, task: Task, response: Response) -> Verdict:
-        if self._session is None:
+        if self._rollout is None:
             raise Failure("disconnected", "there is no session: open() has not been called")
-        scores = await self._session.score(task.input, response.output, self.in_process)
+        scores = await self._rollout.score(task.input, response.output, self.in_process)
         missing = [name for name, reward in scores.rewards.items() if reward is None]
         if missing or not scores.rewards:
             raise Failure("no_reward", f"the task gave no reward for {', '.join(missing) or 'anything'}")
@@ -76,5 +76,5 @@ class Verifiers(McpResources):
         try:
             await super().close()
         finally:
-            if self._session is not None:
-                await self._session.close()
+            if self._rollout is not None:
+                await self._rollout.close()
