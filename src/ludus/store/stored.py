@@ -21,8 +21,8 @@ from ludus.task import derive_seed, digest
 #: Fields of the record that a verdict has no part in.
 _KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls", *ORIGIN)
 
-#: Every byte of a line as `0` (a digit), `.` or `x`, so that a long integer is found many times faster than by `re`. The
-#: digits of a fraction follow a point, and do not count.
+#: Every byte of a line as `0` (a digit), `.` or `x`: a long integer is found many times faster than by `re`. The digits
+#: of a fraction follow a point and do not count.
 _SHAPES = bytes(48 if 48 <= byte <= 57 else 46 if byte == 46 else 120 for byte in range(256))
 _LONG_INTEGER = b"x" + b"0" * 19
 
