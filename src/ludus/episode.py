@@ -22,7 +22,7 @@ from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Item, Items, Response, add_usage, function_call_output
 from ludus.rollout import Job, Rollout
-from ludus.runtime.boundary import Deadline, attribute, finish, step, together
+from ludus.runtime.boundary import Deadline, attribute, ended, finish, step, together
 from ludus.runtime.threads import awaited, call_after, start_call
 from ludus.task import Task
 from ludus.tokens import TokenLog, Tokens
@@ -241,16 +241,20 @@ async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollo
     """
     began = perf_counter()
     rollout = Rollout(episode.job, episode.usage, episode.timings, episode.calls)
-    deadline = episode.deadline
+    deadline, limits = episode.deadline, episode.limits
     deadline.start()
     try:
-        verdict = await step(
-            "agent", episode.limits.rollout, _act_and_verify(episode, agent, rollout, verify), "the rollout", deadline
-        )
-        if verdict is not None:
-            rollout.judge(verdict, episode.mask)
-    except Failure as failure:
-        rollout.fail(failure)
+        await episode.open()
+        episode.stage = "agent"
+        rollout.stop_reason = await agent.act(episode)
+        rollout.response = response = episode.response
+        if verify:
+            judging = awaited(episode.resources.verify, episode.task, response)
+            rollout.judge(Verdict.of(await episode.step("verify", limits.verify, judging)), episode.mask)
+        if deadline.leave():
+            raise deadline.timeout("agent", limits.rollout, "the rollout")
+    except BaseException as error:
+        rollout.fail(ended(error, "agent", limits.rollout, "the rollout", deadline))
     finally:
         deadline.stop()
         episode.model.forget(episode.job.rollout_id)
@@ -259,21 +263,6 @@ async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollo
         rollout.response = rollout.response or episode.response
         episode.timings["total"] = perf_counter() - began
     return rollout
-
-
-async def _act_and_verify(episode: Episode, agent: Acting, rollout: Rollout, verify: bool) -> Verdict | None:
-    await episode.open()
-    episode.stage = "agent"
-    rollout.stop_reason = await agent.act(episode)
-    rollout.response = episode.response
-    if not verify:
-        return None
-    judging = awaited(episode.resources.verify, episode.task, rollout.response)
-    verified = await episode.step("verify", episode.limits.verify, judging)
-    try:
-        return Verdict.of(verified)
-    except Failure as error:
-        raise Failure.of(error, "verify") from None
 
 
 async def _close(episode: Episode, rollout: Rollout) -> None:

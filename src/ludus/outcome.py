@@ -73,7 +73,7 @@ class Verdict:
             return cls(value)
         if value.values and not TAKEN.isdisjoint(value.values):
             name = min(TAKEN.intersection(value.values))
-            raise Failure("bad_verdict", f"the record has a field {name} of its own: call this value something else")
+            raise _bad_verdict(f"the record has a field {name} of its own: call this value something else")
         return value
 
 
@@ -88,4 +88,8 @@ def _finite(value: Any) -> float:
     except (ArithmeticError, RuntimeError, TypeError, ValueError):
         pass  # an integer that no float can hold, or an array of several numbers
     what = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{value!r:.80}"
-    raise Failure("bad_verdict", f"a reward must be a finite number, not {what}")
+    raise _bad_verdict(f"a reward must be a finite number, not {what}")
+
+
+def _bad_verdict(cause: str) -> Failure:
+    return Failure("bad_verdict", cause, stage="verify")

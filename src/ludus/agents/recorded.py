@@ -108,7 +108,14 @@ class Replay(Episode):
     __slots__ = ()
 
     def __init__(self, job: Job, session: Resources, limits: Limits, deadline: Deadline | None = None) -> None:
-        super().__init__(job, session, NO_MODEL, limits, deadline)
+        if session.has_session:
+            super().__init__(job, session, NO_MODEL, limits, deadline)
+            return
+        # Most stored rollouts are no more than their text: what only tools and models use is left out.
+        self.job, self.task, self.resources, self.model, self.limits = job, job.task, session, NO_MODEL, limits
+        self.deadline = deadline or limits.deadline()
+        self.stage, self.since, self.mask, self.opening = "open", 0.0, None, None
+        self.timings, self.calls, self.usage = {}, [], {}
 
     async def open(self) -> None:
         """Open the session where there is one."""

@@ -119,7 +119,4 @@ async def verdicts(session: Resources, task: Any, responses: list[Response], sec
     if not isinstance(found, (list, tuple)) or len(found) != len(responses):
         what = f"{len(found)} verdicts" if isinstance(found, (list, tuple)) else f"{found!r:.80}"
         raise Failure("bad_verdict", f"verify_group gave {what} for {len(responses)} responses", stage="verify")
-    try:
-        return [copy.copy(Verdict.of(verdict)) for verdict in found]  # two may share one, and are masked apart
-    except Failure as error:
-        raise Failure.of(error, "verify") from None
+    return [copy.copy(Verdict.of(verdict)) for verdict in found]  # two may share one, and are masked apart

@@ -11,7 +11,6 @@ from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.record import Row
 from ludus.response import Response
-from ludus.rollout import Job
 from ludus.runtime.boundary import Deadline
 from ludus.store.stored import Stored, bad_row
 from ludus.task import Task, private
@@ -43,7 +42,7 @@ class Scorer:
         if deadline is None:
             deadline = deadlines[environment.name] = environment.limits.deadline()
         task = self.task(private(stored.task) if self.has_session else stored.task)  # a session may change its task
-        job = Job(**stored.head, task=task, row=stored.task, seed=stored.seed, environment=environment.name)
+        job = stored.job(task, environment.name)
         session = environment.session(self.player.shared, job.seed)
         agent = recorded_agent(environment.resources, response, stored.row.get("model_calls"))
         rollout = await play(Replay(job, session, environment.limits, deadline), agent)

@@ -48,18 +48,26 @@ async def step(
     try:
         result = await work
     except BaseException as error:
-        late = deadline.leave(own)
+        raise ended(error, stage, seconds, name, deadline, own) from error
+    finally:
         if timings is not None:
             timings[stage] = timings.get(stage, 0.0) + perf_counter() - began
-        if is_interrupt(error):
-            raise
-        raise (deadline.timeout(stage, seconds, name) if late else Failure.of(error, stage)) from error
-    late = deadline.leave(own)
-    if timings is not None:
-        timings[stage] = timings.get(stage, 0.0) + perf_counter() - began
-    if late:
+    if deadline.leave(own):
         raise deadline.timeout(stage, seconds, name)
     return result
+
+
+def ended(
+    error: BaseException, stage: Stage, seconds: float, name: str, deadline: Deadline, last: bool = False
+) -> Failure:
+    """The failure of a step that raised `error` under a deadline: a timeout if the deadline had cancelled the step.
+
+    An interrupt is raised again: it belongs to the caller.
+    """
+    late = deadline.leave(last)  # takes back the deadline's own cancels, so that only a caller's are left
+    if is_interrupt(error):
+        raise error
+    return deadline.timeout(stage, seconds, name) if late else Failure.of(error, stage)
 
 
 async def in_time(seconds: float, work: Awaitable[T]) -> T:

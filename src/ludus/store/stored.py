@@ -15,8 +15,9 @@ from ludus.errors import Failure, Stage
 from ludus.outcome import Outcome, Verdict
 from ludus.record import ORIGIN, Row, is_record, origin_of, record_row, task_row
 from ludus.response import Response, message
+from ludus.rollout import Job
 from ludus.runtime.encoding import encode
-from ludus.task import derive_seed, digest
+from ludus.task import Task, derive_seed, digest
 
 #: Fields of the record that a verdict has no part in.
 _KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls", *ORIGIN)
@@ -102,6 +103,12 @@ class Stored:
         origin = origin_of(self.row) if "session_seed" in self.row else None
         seed = origin["session_seed"] if origin is not None else self.row.get("rollout_seed")
         return seed if isinstance(seed, int) else derive_seed(0, self.head["task_id"], self.head["repeat"])
+
+    def job(self, task: Task, environment: str) -> Job:
+        """The attempt to judge this row again."""
+        head = self.head
+        name, task_id, repeat, attempt = head["rollout_id"], head["task_id"], head["repeat"], head["attempt"]
+        return Job(name, task_id, repeat, task, self.task, attempt, self.seed, environment)
 
     def response(self) -> Response:
         """What the model answered; a text stands for a response that is one message."""
