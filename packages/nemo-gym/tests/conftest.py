@@ -1,4 +1,4 @@
-"""What the tests of NeMo Gym's names share with those of Ludus."""
+"""Fixtures that these tests share with those of Ludus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NeMo Gym's paths lead to our environments, models and agents."""
+"""NeMo Gym's paths name Ludus's environments, models and agents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ludus_nemo_gym.builtin import builtin_config
 from ludus_nemo_gym.config import read_config
 from ludus_nemo_gym.names import DOMAINS
-from ludus_nemo_gym.places import find_data
+from ludus_nemo_gym.search_paths import find_data
 
 from ludus import UserError
 from ludus.folder import folders
@@ -38,14 +38,14 @@ def test_every_environment_is_found_by_its_path(name: str):
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_resources_only_is_the_resources_and_nothing_else(name: str):
+def test_resources_only_has_no_agent(name: str):
     tree = builtin_config(f"resources_servers/{name}/configs/resources_only.yaml")
     assert tree is not None
     assert list(tree) == [name]
     assert list(tree[name]) == ["resources_servers"]
 
 
-def test_the_agents_that_rows_name_are_among_those_of_their_environment():
+def test_every_agent_that_rows_name_is_an_agent_of_their_environment():
     for path in sorted(shared_path("data").glob("*/*.jsonl")):
         for line in path.read_text().splitlines():
             reference = json.loads(line).get("agent_ref")
@@ -55,7 +55,7 @@ def test_the_agents_that_rows_name_are_among_those_of_their_environment():
                 assert reference["name"] in tree
 
 
-def test_a_file_of_another_name_adds_an_agent_of_that_name_and_one_set_of_data():
+def test_a_file_with_another_name_adds_an_agent_of_that_name_without_datasets():
     tree = builtin_config("resources_servers/structured_outputs/configs/structured_outputs_json.yaml")
     assert tree is not None
     agents = {name: next(iter(tree[name]["responses_api_agents"].values())) for name in tree if name.endswith("_agent")}
@@ -63,7 +63,7 @@ def test_a_file_of_another_name_adds_an_agent_of_that_name_and_one_set_of_data()
     assert [name for name, block in agents.items() if "datasets" in block] == ["structured_outputs_simple_agent"]
 
 
-def test_the_stack_overflow_variant_wants_a_judge():
+def test_the_stack_overflow_variant_needs_a_judge():
     path = "resources_servers/math_with_judge/configs/math_stack_overflow.yaml"
     with pytest.raises(UserError, match=r"judge_model_server.name=VALUE"):
         read_config([f"+config_paths=[{path},responses_api_models/vllm_model/configs/vllm_model.yaml]", *POLICY])
@@ -81,12 +81,12 @@ def test_the_stack_overflow_variant_wants_a_judge():
         "./responses_api_models//local/configs/local.yml",
     ],
 )
-def test_every_model_is_the_policy(path: str):
+def test_every_model_file_defines_the_policy_model(path: str):
     config = read_config([f"+config_paths=[{path}]", *POLICY])
     assert [(server.name, server.kind) for server in config.servers] == [("policy_model", "responses_api_models")]
 
 
-def test_an_agent_alone_asks_for_its_resources():
+def test_an_agent_file_leaves_the_resources_server_to_the_user():
     tree = builtin_config("responses_api_agents/simple_agent/configs/simple_agent.yaml")
     assert tree is not None
     assert tree["simple_agent"]["responses_api_agents"]["simple_agent"]["resources_server"]["name"] == "???"
@@ -103,23 +103,23 @@ def test_an_agent_alone_asks_for_its_resources():
         ("responses_api_agents/simpl_agent/configs/x.yaml", r"no agent simpl_agent. Did you mean simple_agent\?"),
     ],
 )
-def test_what_we_do_not_have_is_told_with_the_nearest(path: str, problem: str):
+def test_an_unknown_name_is_an_error_that_suggests_the_nearest_name(path: str, problem: str):
     with pytest.raises(UserError, match=problem):
         builtin_config(path)
 
 
 @pytest.mark.parametrize("path", ["mcqa.yaml", "configs/mcqa.yaml", "resources_servers/../../etc/passwd", "x/y/z.yaml"])
-def test_other_paths_are_none_of_ours(path: str):
+def test_other_paths_are_not_built_in(path: str):
     assert builtin_config(path) is None
 
 
-def test_data_is_not_found_outside_of_an_environment():
+def test_data_is_not_found_outside_an_environments_folder():
     assert find_data("resources_servers/mcqa/data/example.jsonl") is not None
     assert find_data("resources_servers/mcqa/data/../../../environment.py") is None
     assert find_data("resources_servers/mcqa/no.jsonl") is None
 
 
-def test_an_environment_of_ones_own_is_found_the_same_way(tmp_path: Path, monkeypatch: Any):
+def test_an_environment_in_the_working_directory_is_found_by_the_same_path(tmp_path: Path, monkeypatch: Any):
     from ludus.cli.new import write
 
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""`ng_collect_rollouts` has running servers play rows, and leaves the files that NeMo Gym's tools read."""
+"""`ng_collect_rollouts` sends rows to running servers and writes the files that NeMo Gym's tools read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_nemo_gym.agent_servers import find_running, head_url
 from ludus_nemo_gym.commands import ng_collect_rollouts
 from ludus_nemo_gym.materialize import Expansion, materialized
-from ludus_nemo_gym.running import find_running, head_url
 from serving import COUNTER, COUNTER_ROW, served
 
 from ludus import UserError
@@ -26,13 +26,13 @@ AGENT = f"{COUNTER}_simple_agent"
 Row = dict[str, Any]
 
 
-class Theirs(App):
-    """An agent server that is not ours, with the head in front of it. `answers` makes the reply of a row."""
+class ForeignAgent(App):
+    """An agent server that is not Ludus's, and its head in one. `answers` makes the reply to a row."""
 
     def __init__(self, answers: Callable[[Row, int], tuple[int, Any]]) -> None:
         super().__init__()
         self.answers = answers
-        self.asked: Counter[tuple[int, int]] = Counter()
+        self.calls: Counter[tuple[int, int]] = Counter()
         self.rows: list[Row] = []
         self.port = 0
         self.routes |= {("GET", "/global_config_dict_yaml"): self.config, ("POST", "/run"): self.run}
@@ -44,18 +44,18 @@ class Theirs(App):
     async def run(self, incoming: Incoming) -> Reply:
         row = incoming.json()
         key = (row["_ng_task_index"], row["_ng_rollout_index"])
-        self.asked[key] += 1
+        self.calls[key] += 1
         self.rows.append(row)
-        status, told = self.answers(row, self.asked[key])
-        return Reply.of(told, status)
+        status, body = self.answers(row, self.calls[key])
+        return Reply.of(body, status)
 
 
 @contextmanager
-def theirs(answers: Callable[[Row, int], tuple[int, Any]]) -> Iterator[Theirs]:
-    """That server, running on a thread of its own."""
+def foreign_agent(answers: Callable[[Row, int], tuple[int, Any]]) -> Iterator[ForeignAgent]:
+    """Run a `ForeignAgent` on a thread."""
     import threading
 
-    app, loop = Theirs(answers), asyncio.new_event_loop()
+    app, loop = ForeignAgent(answers), asyncio.new_event_loop()
     listening = bind("theirs", "127.0.0.1", 0)
     app.port = listening.getsockname()[1]
     server = Listening(app, listening)
@@ -71,7 +71,7 @@ def theirs(answers: Callable[[Row, int], tuple[int, Any]]) -> Iterator[Theirs]:
         loop.close()
 
 
-def answered(row: Row, reward: float = 1.0, **fields: Any) -> Row:
+def verified(row: Row, reward: float = 1.0, **fields: Any) -> Row:
     text = {"type": "output_text", "text": "yes", "annotations": []}
     message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
     response = {"id": "r", "object": "response", "output": [message], "usage": {"input_tokens": 3, "output_tokens": 2}}
@@ -91,11 +91,11 @@ def lines(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def asks(count: int) -> list[Row]:
+def questions(count: int) -> list[Row]:
     return [{"responses_create_params": {"input": f"question {number}"}} for number in range(count)]
 
 
-def test_our_servers_play_rows_and_the_files_have_their_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_ludus_servers_play_rows_and_the_files_have_nemo_gyms_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     other = {**COUNTER_ROW, "expected_count": 5}
     with served(COUNTER) as serving:
         port = int(serving.head_url.rpartition(":")[2])
@@ -132,35 +132,35 @@ def test_our_servers_play_rows_and_the_files_have_their_shape(tmp_path: Path, ca
     assert "mean reward: 0.667" in capsys.readouterr().out
 
 
-def test_a_server_that_is_not_ours_is_taken_at_its_word(tmp_path: Path):
+def test_the_reply_of_a_foreign_agent_is_written_unchanged(tmp_path: Path):
     def answer(row: Row, time: int) -> tuple[int, Any]:
-        return 200, answered(row, 0.5, accuracy=1, reward_components={"a": 0.5}, rollout_id="theirs")
+        return 200, verified(row, 0.5, accuracy=1, reward_components={"a": 0.5}, rollout_id="theirs")
 
-    with theirs(answer) as app:
-        assert collect(tmp_path, app.port, "+agent_name=theirs", "+limit=2", rows=asks(3)) == 0
+    with foreign_agent(answer) as app:
+        assert collect(tmp_path, app.port, "+agent_name=theirs", "+limit=2", rows=questions(3)) == 0
     rows = lines(tmp_path / "out.jsonl")
     assert len(rows) == 2
     for row in rows:
         sent = next(each for each in app.rows if each["_ng_task_index"] == row["_ng_task_index"])
-        assert row == answered(sent, 0.5, accuracy=1, reward_components={"a": 0.5}, rollout_id="theirs")
+        assert row == verified(sent, 0.5, accuracy=1, reward_components={"a": 0.5}, rollout_id="theirs")
     (metrics,) = json.loads((tmp_path / "out_aggregate_metrics.json").read_text())
     assert metrics["agent_metrics"]["mean/accuracy"] == 1.0
     assert metrics["agent_metrics"]["mean/input_tokens"] == 3.0
 
 
-def test_what_fails_has_no_reward_and_is_tried_again_when_resumed(tmp_path: Path):
+def test_a_failed_rollout_has_no_reward_and_is_retried_when_resumed(tmp_path: Path):
     def answer(row: Row, time: int) -> tuple[int, Any]:
         number = int(row["responses_create_params"]["input"].split()[1])
         if number == 1 and time == 1:
             return 500, "KeyError('x')"
         if number == 2 and time == 1:
-            return 200, answered(row, 0.0, _ng_failure_class="judge_failed", _ng_failure_judge_error="it is down")
+            return 200, verified(row, 0.0, _ng_failure_class="judge_failed", _ng_failure_judge_error="it is down")
         if number == 3:
-            return 200, answered(row, 0.0, _ng_failure_class="bad", _ng_failure_terminal=True)
-        return 200, answered(row)
+            return 200, verified(row, 0.0, _ng_failure_class="bad", _ng_failure_terminal=True)
+        return 200, verified(row)
 
-    with theirs(answer) as app:
-        collect(tmp_path, app.port, "+agent_name=theirs", rows=asks(5))
+    with foreign_agent(answer) as app:
+        collect(tmp_path, app.port, "+agent_name=theirs", rows=questions(5))
         failed = {row["_ng_task_index"]: row for row in lines(tmp_path / "out_failures.jsonl")}
         assert {key: row["_ng_failure_class"] for key, row in failed.items()} == {
             1: "http_500",
@@ -171,8 +171,8 @@ def test_what_fails_has_no_reward_and_is_tried_again_when_resumed(tmp_path: Path
         assert failed[2]["_ng_failure_cause"] == "it is down"
         assert "KeyError" in failed[1]["_ng_failure_cause"]
         assert len(lines(tmp_path / "out.jsonl")) == 2
-        collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=asks(5))
-    assert app.asked == {(0, 0): 1, (1, 0): 2, (2, 0): 2, (3, 0): 1, (4, 0): 1}
+        collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=questions(5))
+    assert app.calls == {(0, 0): 1, (1, 0): 2, (2, 0): 2, (3, 0): 1, (4, 0): 1}
     rows = lines(tmp_path / "out.jsonl")
     assert sorted(row["_ng_task_index"] for row in rows) == [0, 1, 2, 4]
     assert {row.get("_ng_attempt_index") for row in rows} == {None, 1}
@@ -180,63 +180,63 @@ def test_what_fails_has_no_reward_and_is_tried_again_when_resumed(tmp_path: Path
     assert metrics["agent_metrics"]["mean/reward"] == 1.0
 
 
-def test_a_row_is_given_up_after_as_many_attempts_as_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_row_is_not_retried_after_the_maximum_number_of_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("NEMO_GYM_MAX_ROLLOUT_ATTEMPTS", "2")
-    with theirs(lambda row, time: (500, "no")) as app:
+    with foreign_agent(lambda row, time: (500, "no")) as app:
         for _ in range(4):
-            collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=asks(1))
-    assert app.asked == {(0, 0): 2}
+            collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=questions(1))
+    assert app.calls == {(0, 0): 2}
 
 
 def test_a_torn_last_line_is_repaired_when_resumed(tmp_path: Path):
-    with theirs(lambda row, time: (200, answered(row))) as app:
-        collect(tmp_path, app.port, "+agent_name=theirs", rows=asks(3))
+    with foreign_agent(lambda row, time: (200, verified(row))) as app:
+        collect(tmp_path, app.port, "+agent_name=theirs", rows=questions(3))
         output = tmp_path / "out.jsonl"
         output.write_bytes(output.read_bytes()[:-20])
-        assert collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=asks(3)) == 0
+        assert collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=questions(3)) == 0
     assert sorted(row["_ng_task_index"] for row in lines(output)) == [0, 1, 2]
-    assert sorted(app.asked.values()) == [1, 1, 2]
+    assert sorted(app.calls.values()) == [1, 1, 2]
 
 
-def test_a_fresh_run_forgets_everything_an_earlier_one_left(tmp_path: Path):
-    with theirs(lambda row, time: (500, "no") if time == 1 else (200, answered(row))) as app:
-        assert collect(tmp_path, app.port, "+agent_name=theirs", rows=asks(2)) == 1
+def test_a_new_run_overwrites_the_files_of_an_earlier_run(tmp_path: Path):
+    with foreign_agent(lambda row, time: (500, "no") if time == 1 else (200, verified(row))) as app:
+        assert collect(tmp_path, app.port, "+agent_name=theirs", rows=questions(2)) == 1
         assert len(lines(tmp_path / "out_failures.jsonl")) == 2
-        assert collect(tmp_path, app.port, "+agent_name=theirs", rows=asks(2)) == 0
+        assert collect(tmp_path, app.port, "+agent_name=theirs", rows=questions(2)) == 0
     assert len(lines(tmp_path / "out.jsonl")) == 2
     assert not (tmp_path / "out_failures.jsonl").exists()
 
 
-def test_other_rows_than_those_begun_with_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    with theirs(lambda row, time: (200, answered(row))) as app:
-        collect(tmp_path, app.port, "+agent_name=theirs", rows=asks(2))
-        for count in (1, 3):
-            assert collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=asks(count)) == 2
-            assert "holds other rows than were named now" in capsys.readouterr().err
+def test_resuming_with_different_rows_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with foreign_agent(lambda row, time: (200, verified(row))) as app:
+        collect(tmp_path, app.port, "+agent_name=theirs", rows=questions(2))
+        for rows in (questions(1), questions(3)):
+            assert collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=rows) == 2
+            assert f"holds other rows than {tmp_path / 'in.jsonl'} gives now" in capsys.readouterr().err
     assert len(lines(tmp_path / "out.jsonl")) == 2
 
 
-def test_an_agent_may_ask_that_nothing_is_kept(tmp_path: Path):
-    with theirs(lambda row, time: (200, answered(row, _ng_no_persist=True))) as app:
+def test_a_reply_with_no_persist_is_not_written(tmp_path: Path):
+    with foreign_agent(lambda row, time: (200, verified(row, _ng_no_persist=True))) as app:
         collect(tmp_path, app.port, "+agent_name=theirs")
     assert (tmp_path / "out.jsonl").read_bytes() == b""
     assert not (tmp_path / "out_failures.jsonl").exists()
 
 
 @pytest.mark.parametrize("reply", [[], {"reward": 1.0}, {"response": {"output": []}}, {"reward": "1", "response": {}}])
-def test_an_answer_that_is_no_rollout_is_a_failure(tmp_path: Path, reply: Any):
-    with theirs(lambda row, time: (200, reply)) as app:
+def test_a_reply_that_is_not_a_rollout_is_a_failure(tmp_path: Path, reply: Any):
+    with foreign_agent(lambda row, time: (200, reply)) as app:
         assert collect(tmp_path, app.port, "+agent_name=theirs") == 1
     (failure,) = lines(tmp_path / "out_failures.jsonl")
     assert failure["_ng_failure_class"] in ("bad_response", "bad_verdict")
     assert failure["reward"] is None
 
 
-def test_a_row_goes_to_the_agent_it_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    named = {**asks(1)[0], "agent_ref": {"name": "theirs"}}
-    with theirs(lambda row, time: (200, answered(row))) as app:
-        assert collect(tmp_path, app.port, "+agent_name=nobody", rows=[named]) == 0
-        assert collect(tmp_path, app.port, rows=[named, *asks(1)]) == 2
+def test_a_row_is_sent_to_the_agent_it_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    named = {**questions(1)[0], "agent_ref": {"name": "theirs"}}
+    with foreign_agent(lambda row, time: (200, verified(row))) as app:
+        assert collect(tmp_path, app.port, "+agent_name=missing_agent", rows=[named]) == 0
+        assert collect(tmp_path, app.port, rows=[named, *questions(1)]) == 2
         assert "in.jsonl:2: the row names no agent" in capsys.readouterr().err
         assert collect(tmp_path, app.port, "+agent_name=their") == 2
         assert "no agent their is running. Did you mean theirs?" in capsys.readouterr().err
@@ -255,45 +255,45 @@ def test_a_row_goes_to_the_agent_it_names(tmp_path: Path, capsys: pytest.Capture
         ("+limit=2", "Start servers with: ng_run"),
     ],
 )
-def test_mistakes_are_one_line_that_says_what_to_do(
+def test_a_wrong_option_is_one_line_that_says_what_to_type(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], argument: str, said: str
 ):
     assert collect(tmp_path, 1, argument) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("error: ")
-    assert said in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ")
+    assert said in printed
+    assert printed.count("\n") == 1
 
 
-def test_repeats_may_differ_by_agent_and_carry_a_seed(tmp_path: Path):
-    rows = [{**row, "agent_ref": {"name": name}} for row, name in zip(asks(2), "ab", strict=True)]
+def test_each_agent_may_have_its_own_repeats_and_each_repeat_a_seed(tmp_path: Path):
+    rows = [{**row, "agent_ref": {"name": name}} for row, name in zip(questions(2), "ab", strict=True)]
     rows[1]["responses_create_params"]["metadata"] = {"extra_body": '{"top_k": 3}', "other": "x"}
     path = tmp_path / "in.jsonl"
     path.write_bytes(b"\n".join(encode(row) for row in rows))
-    how = Expansion(repeats={"b": 2, "_default": 1}, add_seed=True)
-    made = list(materialized(path, how, {"a": "", "b": ""}))
+    expansion = Expansion(repeats={"b": 2, "_default": 1}, add_seed=True)
+    made = list(materialized(path, expansion, {"a": "", "b": ""}))
     assert [row["agent_ref"]["name"] for row in made] == ["a", "b", "b"]
     bodies = [json.loads(row["responses_create_params"]["metadata"]["extra_body"]) for row in made]
     assert bodies == [{"seed": 0}, {"top_k": 3, "seed": 0}, {"top_k": 3, "seed": 1}]
     assert made[1]["responses_create_params"]["metadata"]["other"] == "x"
 
 
-def test_a_row_may_say_which_task_it_is(tmp_path: Path):
+def test_a_rows_own_task_index_is_kept(tmp_path: Path):
     path = tmp_path / "in.jsonl"
-    path.write_bytes(b"\n".join(encode({**row, "_ng_task_index": 7}) for row in asks(2)))
+    path.write_bytes(b"\n".join(encode({**row, "_ng_task_index": 7}) for row in questions(2)))
     made = list(materialized(path, Expansion(agent="a"), {"a": ""}))
     assert [(row["_ng_task_index"], row["_ng_rollout_index"]) for row in made] == [(7, 0), (7, 1)]
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "{}", '{"responses_create_params": 1}'])
-def test_a_row_that_is_none_is_told_with_its_line(tmp_path: Path, line: str):
+def test_the_error_for_a_bad_row_names_its_line(tmp_path: Path, line: str):
     path = tmp_path / "in.jsonl"
     path.write_text(f'{{"responses_create_params": {{"input": "x"}}}}\n{line}\n')
     with pytest.raises(UserError, match=r"in.jsonl:2: "):
         list(materialized(path, Expansion(agent="a"), {"a": ""}))
 
 
-async def test_the_head_tells_where_servers_are_whatever_it_calls_itself():
+async def test_running_servers_are_found_through_the_head():
     with served(COUNTER) as serving:
         running = await find_running(serving.head_url)
     assert set(running.agents) == {AGENT}

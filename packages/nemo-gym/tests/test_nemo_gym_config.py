@@ -1,4 +1,4 @@
-"""Files, `env.yaml`, a program's dictionary and the command line become one configuration."""
+"""Files, `env.yaml`, a dictionary given in Python and the command line are merged into one configuration."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read(*arguments: str, **options: Any) -> dict[str, Any]:
     return read_config(arguments, check=False, **options).tree
 
 
-def test_an_including_file_overrides_what_it_includes_and_a_later_file_an_earlier(write: Write):
+def test_a_file_overrides_the_files_it_includes_and_a_later_file_an_earlier(write: Write):
     write("base.yaml", {"a": 1, "b": 1, "c": 1, "m": {"x": 1, "y": 1}})
     write("one.yaml", {"config_paths": ["base.yaml"], "b": 2, "c": 2, "m": {"y": 2}})
     write("two.yaml", {"c": 3})
@@ -53,28 +53,28 @@ def test_an_including_file_overrides_what_it_includes_and_a_later_file_an_earlie
     }
 
 
-def test_a_file_that_two_include_is_read_once_and_does_not_undo_the_first(write: Write):
+def test_a_file_that_two_files_include_is_merged_once(write: Write):
     write("common.yaml", {"a": 0})
     write("one.yaml", {"config_paths": ["common.yaml"], "a": 1})
     write("two.yaml", {"config_paths": ["./common.yaml"], "b": 2})
     assert read("+config_paths=[one.yaml,two.yaml]")["a"] == 1
 
 
-def test_files_then_env_yaml_then_the_program_then_the_command_line(write: Write):
+def test_priority_is_files_then_env_yaml_then_the_dictionary_then_the_command_line(write: Write):
     write("file.yaml", {"a": "file", "b": "file", "c": "file", "d": "file"})
     write("env.yaml", {"b": "env", "c": "env", "d": "env", "config_paths": ["file.yaml"]})
-    tree = read("d=cli", initial={"c": "program", "d": "program"})
-    assert [tree[key] for key in "abcd"] == ["file", "env", "program", "cli"]
+    tree = read("d=cli", initial={"c": "dictionary", "d": "dictionary"})
+    assert [tree[key] for key in "abcd"] == ["file", "env", "dictionary", "cli"]
 
 
-def test_the_paths_of_the_command_line_replace_those_of_env_yaml(write: Write):
+def test_config_paths_on_the_command_line_replace_those_of_env_yaml(write: Write):
     write("a.yaml", {"x": "a"})
     write("b.yaml", {"x": "b"})
     write("env.yaml", {"config_paths": ["a.yaml"]})
     assert read("+config_paths=[b.yaml]")["x"] == "b"
 
 
-def test_another_env_file_can_be_named(write: Write, tmp_path: Path):
+def test_another_file_can_take_the_place_of_env_yaml(write: Write, tmp_path: Path):
     write("env.yaml", {"x": "here"})
     write("other.yaml", {"x": "there"})
     assert read(env_file=tmp_path / "other.yaml") == {"x": "there"}
@@ -87,7 +87,7 @@ def test_a_file_that_includes_itself_is_an_error(write: Write):
         read("+config_paths=[a.yaml]")
 
 
-def test_paths_are_looked_for_in_the_extra_roots_then_here(write: Write, tmp_path: Path, monkeypatch: Any):
+def test_extra_roots_are_searched_before_the_working_directory(write: Write, tmp_path: Path, monkeypatch: Any):
     write("far/a.yaml", {"x": "far"})
     write("a.yaml", {"x": "near"})
     write("b.yaml", {"y": "near"})
@@ -95,17 +95,17 @@ def test_paths_are_looked_for_in_the_extra_roots_then_here(write: Write, tmp_pat
     assert read("+config_paths=[a.yaml,b.yaml]") | {"config_paths": 0} == {"x": "far", "y": "near", "config_paths": 0}
 
 
-def test_a_file_on_disk_goes_before_a_built_in_one(write: Write):
+def test_a_file_on_disk_is_used_instead_of_a_built_in_one(write: Write):
     write("resources_servers/mcqa/configs/mcqa.yaml", {"mine": True})
     assert read("+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]")["mine"] is True
 
 
-def test_paths_may_be_made_of_other_values(write: Write):
+def test_config_paths_may_contain_interpolations(write: Write):
     write("a.yaml", {"x": 1})
     assert read("+which=a", "+config_paths=['${which}.yaml']")["x"] == 1
 
 
-def test_a_file_that_is_not_there_says_where_it_was_looked_for_and_who_named_it(write: Write, tmp_path: Path):
+def test_the_error_for_a_missing_file_names_the_searched_folders_and_the_including_file(write: Write, tmp_path: Path):
     write("a.yaml", {"config_paths": ["b.yaml"]})
     with pytest.raises(UserError, match=rf"no config b.yaml \(named in a.yaml\) in {tmp_path}"):
         read("+config_paths=[a.yaml]")
@@ -118,21 +118,21 @@ def test_yaml_is_read_as_omegaconf_reads_it(write: Write):
 
 
 @pytest.mark.parametrize("text", ["a: [1", "a: 1\na: 2", "- 1", "a: \x00", "\tb: 1", "? [a]\n: 1"])
-def test_a_file_that_is_no_configuration_is_told_without_quoting_it(write: Write, text: str):
+def test_the_error_for_invalid_yaml_does_not_quote_the_file(write: Write, text: str):
     write("env.yaml", f"policy_api_key: sk-secret\n{text}\n" if not text.startswith("-") else text)
     with pytest.raises(UserError, match=r"env.yaml") as caught:
         read()
     assert "sk-secret" not in str(caught.value)
 
 
-def test_a_missing_value_does_not_replace_one(write: Write):
+def test_three_question_marks_do_not_replace_a_value(write: Write):
     write("a.yaml", {"x": 1})
     write("b.yaml", {"x": "???", "y": "???"})
     tree = read("+config_paths=[a.yaml,b.yaml]")
     assert (tree["x"], tree["y"]) == (1, "???")
 
 
-def test_everything_without_a_value_is_told_at_once_with_what_to_type(write: Write):
+def test_one_error_lists_every_missing_value_with_what_to_type(write: Write):
     write("a.yaml", {"judge": server(model={"name": "???"}, key="${no_such_key}", home="${oc.env:LUDUS_NOT_SET}")})
     with pytest.raises(UserError) as caught:
         read_config([f"+config_paths=[a.yaml,{MODEL}]", "+policy_base_url=http://h/v1"])
@@ -144,7 +144,7 @@ def test_everything_without_a_value_is_told_at_once_with_what_to_type(write: Wri
     assert "\n" not in text
 
 
-def test_env_yaml_gives_the_model_its_values(write: Write):
+def test_values_of_env_yaml_reach_the_model_and_the_key_is_not_shown(write: Write):
     write("env.yaml", {"policy_base_url": "http://h/v1", "policy_api_key": "sk-12345678", "policy_model_name": "m"})
     config = read_config([f"+config_paths=[{MODEL}]"])
     block = config.tree["policy_model"]["responses_api_models"]["openai_model"]
@@ -158,7 +158,7 @@ def test_env_yaml_gives_the_model_its_values(write: Write):
     assert "sk-12345678" not in str(config.public())
 
 
-def test_an_override_reaches_into_a_server(write: Write):
+def test_an_override_can_set_a_nested_value_of_a_server(write: Write):
     config = read_config(
         ["+config_paths=[resources_servers/mcqa/configs/resources_only.yaml]", "mcqa.x.y=1"], check=False
     )
@@ -172,6 +172,28 @@ def test_directives_and_overrides_work_across_files(write: Write):
     assert tree["mine"] == server(grading_mode="strict", port=4000)
 
 
+def test_a_tilde_deletes_a_key_of_the_merged_configuration(write: Write):
+    write("a.yaml", {"base": {"x": 1}, "copy": {"_copy": "base", "y": {"z": 2, "w": 3}}})
+    tree = read("+config_paths=[a.yaml]", "~base", "~copy.y.z", "+v=4")
+    assert tree | {"config_paths": 0} == {"copy": {"x": 1, "y": {"w": 3}}, "v": 4, "config_paths": 0}
+    with pytest.raises(UserError, match=r"~bas: the configuration has no bas. Did you mean base\?"):
+        read("+config_paths=[a.yaml]", "~bas")
+
+
+def test_a_mapping_merged_over_an_interpolation_extends_the_mapping_it_names(write: Write):
+    write("a.yaml", {"base": {"x": 1, "y": 1}, "mine": "${base}"})
+    assert read("+config_paths=[a.yaml]", "+mine.y=2")["mine"] == {"x": 1, "y": 2}
+
+
+@pytest.mark.parametrize("content", ["a: {b: 'sk-secret${'}", "a: !!set {sk-secret}", "null: sk-secret"])
+def test_the_error_for_a_value_that_omegaconf_refuses_names_the_file_but_not_the_value(write: Write, content: str):
+    write("env.yaml", content)
+    with pytest.raises(UserError, match=r"^env.yaml: ") as caught:
+        read()
+    assert "sk-secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -181,11 +203,11 @@ def test_directives_and_overrides_work_across_files(write: Write):
         ({"a": {"resources_servers": {"x": 1}}}, "a.resources_servers.x must hold a mapping"),
         ({"a": {"resources_servers": {"x": {}}, "responses_api_models": {"x": {}}}}, "a is a server of two kinds"),
         ({"a": server(domain="maths")}, r"a: there is no domain maths. Did you mean math\?"),
-        ({"a": server(port=0)}, "a: port 0 is no port"),
-        ({"a": server(num_workers="many")}, "a: num_workers 'many' is no number of workers"),
+        ({"a": server(port=0)}, "a: port 0 is not a port from 1 to 65535"),
+        ({"a": server(num_workers="many")}, "a: num_workers 'many' is not a number from 1 on"),
     ],
 )
-def test_what_is_nearly_a_server_is_told(write: Write, content: dict[str, Any], problem: str):
+def test_a_malformed_server_is_reported(write: Write, content: dict[str, Any], problem: str):
     write("a.yaml", content)
     with pytest.raises(UserError, match=problem):
         read_config(["+config_paths=[a.yaml]"])
@@ -194,7 +216,7 @@ def test_what_is_nearly_a_server_is_told(write: Write, content: dict[str, Any], 
     assert config.servers == []
 
 
-def test_other_mappings_are_no_servers(write: Write):
+def test_other_mappings_are_not_servers(write: Write):
     write("a.yaml", {"sandbox": {"docker": {"image": "x"}}, "head_server": {"host": "h", "port": 1}})
     assert read_config(["+config_paths=[a.yaml]"]).servers == []
 
@@ -208,14 +230,14 @@ def test_other_mappings_are_no_servers(write: Write):
         ({"type": "resources_servers", "name": "gone"}, "gone was moved to mcqa; use _copy there"),
     ],
 )
-def test_a_reference_to_what_is_not_there_is_told(write: Write, reference: dict[str, Any], problem: str):
+def test_a_reference_to_a_missing_server_is_reported(write: Write, reference: dict[str, Any], problem: str):
     agent = server("responses_api_agents", "simple_agent", deep=[{"resources_server": reference}])
     write("a.yaml", {"gone": server(), "mcqa": {"_inherit_from": "gone"}, "agent": agent})
     with pytest.raises(UserError, match=problem):
         read_config(["+config_paths=[a.yaml]"])
 
 
-def test_what_a_program_hands_over_may_be_any_mapping(write: Write):
+def test_the_dictionary_may_be_any_mapping(write: Write):
     from types import MappingProxyType
 
     given = MappingProxyType({"policy_base_url": ("http://a/v1", "http://b/v1"), "head_server": {"port": 1}})

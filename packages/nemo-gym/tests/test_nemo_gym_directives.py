@@ -10,30 +10,30 @@ from ludus_nemo_gym.directives import apply_directives
 from ludus import UserError
 
 
-def test_inheriting_moves_the_source_under_what_stands_there():
+def test_inherit_from_moves_the_source_and_the_keys_beside_it_override_the_source():
     applied = apply_directives({"a": {"x": 1, "y": {"z": 2}}, "b": {"_inherit_from": "a", "x": 5, "y": {"w": 3}}})
     assert applied.tree == {"b": {"x": 5, "y": {"z": 2, "w": 3}}}
     assert applied.moved == {"a": "b"}
 
 
-def test_copying_keeps_the_source():
+def test_copy_keeps_the_source():
     applied = apply_directives({"a": {"x": {"y": [1]}}, "b": {"_copy": "a.x", "w": 2}})
     assert applied.tree == {"a": {"x": {"y": [1]}}, "b": {"y": [1], "w": 2}}
     applied.tree["b"]["y"].append(2)
     assert applied.tree["a"]["x"]["y"] == [1]
 
 
-def test_both_can_be_written_as_values_and_then_take_anything():
+def test_directives_written_as_values_accept_lists_and_numbers_too():
     tree = {"a": {"n": 4, "l": [1]}, "b": "${copy:a.n}", "c": "${inherit_from:a.l}"}
     assert apply_directives(tree).tree == {"a": {"n": 4}, "b": 4, "c": [1]}
 
 
-def test_two_may_inherit_from_the_same():
+def test_two_mappings_may_inherit_from_one_source():
     tree = {"a": {"x": 1}, "b": {"_inherit_from": "a"}, "c": {"_inherit_from": "a", "y": 2}}
     assert apply_directives(tree).tree == {"b": {"x": 1}, "c": {"x": 1, "y": 2}}
 
 
-def test_directives_are_followed_through_each_other_in_any_order():
+def test_a_source_may_have_directives_and_stand_anywhere():
     tree = {"c": {"_copy": "b", "z": 3}, "b": {"_inherit_from": "a", "y": 2}, "a": {"x": 1}, "d": {"_copy": "b.x.q"}}
     tree["a"] = {"x": {"q": {"deep": True}}}
     assert apply_directives(tree).tree == {
@@ -43,13 +43,13 @@ def test_directives_are_followed_through_each_other_in_any_order():
     }
 
 
-def test_keys_are_deleted_after_inheriting():
+def test_delete_key_is_applied_after_inheriting():
     tree = {"a": {"x": 1, "y": {"p": 1, "q": 2}, "z": 3}, "b": {"_inherit_from": "a", "_delete_key": "x, y.p"}}
     assert apply_directives(tree).tree == {"b": {"y": {"q": 2}, "z": 3}}
     assert apply_directives({"a": {"x": 1, "y": 2, "_delete_key": ["x"]}}).tree == {"a": {"y": 2}}
 
 
-def test_deleting_what_is_not_there_is_noted():
+def test_deleting_a_missing_key_is_noted():
     applied = apply_directives({"a": {"x": 1, "_delete_key": "w"}})
     assert applied.tree == {"a": {"x": 1}}
     assert applied.notes == ["a: _delete_key: there is no w"]
@@ -70,11 +70,11 @@ def test_a_circle_is_an_error(tree: dict[str, Any]):
         apply_directives(tree)
 
 
-def test_a_source_that_is_not_there_is_an_error_with_the_nearest_name():
+def test_a_missing_source_is_an_error_that_suggests_the_nearest_name():
     with pytest.raises(UserError, match=r"b: _inherit_from: there is no math_jugde. Did you mean math_judge\?"):
         apply_directives({"math_judge": {}, "b": {"_inherit_from": "math_jugde"}})
 
 
-def test_what_is_no_mapping_cannot_be_merged():
+def test_keys_beside_a_directive_cannot_be_merged_with_a_number():
     with pytest.raises(UserError, match="cannot be merged"):
         apply_directives({"a": 1, "b": {"_copy": "a", "x": 2}})

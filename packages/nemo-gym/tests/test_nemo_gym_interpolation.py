@@ -1,4 +1,4 @@
-"""`${...}` stands for what it names, however it is nested, and never for itself."""
+"""`${...}` is replaced by the value that it names, and every missing value is reported at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ludus_nemo_gym.interpolation import resolve
 
@@ -15,7 +15,7 @@ from ludus import UserError
 
 
 def escaped(text: str) -> str:
-    """A text in which every `${` means nothing."""
+    """A text in which every `${` is escaped."""
     return re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + "\\${", text)
 
 
@@ -23,44 +23,53 @@ def escaped(text: str) -> str:
 @example("\\${a}")
 @example("\\\\${a} and ${b}")
 @example("$${")
-def test_an_escaped_text_is_itself(text: str):
+def test_an_escaped_text_resolves_to_the_text(text: str):
     assert resolve({"a": escaped(text)}).tree == {"a": text}
 
 
+@settings(deadline=None)
 @given(st.text("${}\\abc:.,[]'\" 0"))
 @example("${" * 3000)
 @example("${a" + "}" * 100)
-def test_no_text_does_anything_but_resolve_or_be_refused(text: str):
+def test_any_text_is_resolved_or_refused(text: str):
     with contextlib.suppress(UserError):
         assert resolve({"a": text, "b": {"c": 1}}).tree.keys() == {"a", "b"}
 
 
 @st.composite
-def towers(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str]]:
-    """Texts that name texts before them, as a tree, and what each of them must become."""
+def chains(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str]]:
+    """A tree of texts that refer to texts before them, and the value of each."""
     tree: dict[str, Any] = {}
-    meant: dict[str, str] = {}
+    expected: dict[str, str] = {}
     words = st.text("abc ,'\"\\", max_size=5).filter(lambda text: not text.endswith("\\"))
     for number in range(draw(st.integers(1, 8))):
-        text = result = draw(words)
-        for _ in range(draw(st.integers(0, 3)) if meant else 0):
-            name, literal = draw(st.sampled_from(sorted(meant))), draw(words)
-            form = draw(st.sampled_from(["${%s}", "${oc.env:LUDUS_NOT_SET,${%s}}", "${k${oc.env:LUDUS_NOT_SET,%s}}"]))
-            if form.startswith("${k"):
-                text += form % name[1:] + literal
-            else:
-                text += form % name + literal
-            result += meant[name] + literal
-        tree[f"k{number}"], meant[f"k{number}"] = text, result
-    return tree, meant
+        text = value = draw(words)
+        for _ in range(draw(st.integers(0, 3)) if expected else 0):
+            name, literal = draw(st.sampled_from(sorted(expected))), draw(words)
+            digits = name.removeprefix("k")
+            text += draw(
+                st.sampled_from(
+                    [
+                        f"${{{name}}}",
+                        f"${{oc.env:LUDUS_NOT_SET,${{{name}}}}}",
+                        f"${{oc.select:k${{oc.env:LUDUS_NOT_SET,{digits}}}}}",
+                    ]
+                )
+            )
+            text += literal
+            value += expected[name] + literal
+        tree[f"k{number}"], expected[f"k{number}"] = text, value
+    return tree, expected
 
 
-@given(towers())
-def test_texts_that_name_each_other_become_what_they_say(tower: tuple[dict[str, Any], dict[str, str]]):
-    tree, meant = tower
-    assert resolve(dict(reversed(tree.items()))).tree == meant
+@settings(deadline=None)
+@given(chains())
+def test_texts_that_refer_to_each_other_are_resolved_in_any_order(chain: tuple[dict[str, Any], dict[str, str]]):
+    tree, expected = chain
+    assert resolve(dict(reversed(tree.items()))).tree == expected
 
 
+@settings(deadline=None)
 @given(st.integers(2, 30), st.integers(0, 29))
 def test_a_circle_of_any_size_is_found(size: int, start: int):
     tree = {f"k{number}": f"${{k{(number + 1) % size}}}" for number in range(size)}
@@ -74,17 +83,18 @@ def test_a_circle_of_any_size_is_found(size: int, start: int):
     [
         {"a": {"b": "${a}"}},
         {"a": "${b}", "b": {"c": "${a}"}},
+        {"a": {"x": "${b}"}, "b": {"y": "${a}"}},
         {"a": ["${a[0]}"]},
         {"a": "x${oc.env:LUDUS_NOT_SET,${a}}"},
         {"a": "${b.${a}}"},
     ],
 )
-def test_a_circle_through_anything_is_found(tree: dict[str, Any]):
-    with pytest.raises(UserError, match="leads back to itself"):
+def test_a_circle_through_mappings_lists_and_defaults_is_found(tree: dict[str, Any]):
+    with pytest.raises(UserError, match=r"^[ab]\S*: .*leads back to itself"):
         resolve(tree)
 
 
-def test_a_whole_value_keeps_its_type_and_a_part_of_a_text_is_written_out():
+def test_a_whole_value_keeps_its_type_and_a_value_inside_a_text_becomes_text():
     tree = {"n": 4, "l": [1, {"m": "${n}"}], "a": "${l}", "b": "x${n}${t}", "t": True, "c": "${l[1].m}", "d": "${l.0}"}
     assert resolve(tree).tree == {
         "n": 4,
@@ -97,32 +107,60 @@ def test_a_whole_value_keeps_its_type_and_a_part_of_a_text_is_written_out():
     }
 
 
-def test_a_value_in_two_places_is_two_values():
+def test_a_leading_dot_refers_to_a_key_beside_and_a_list_inside_a_text_becomes_text():
+    tree = {"a": {"b": "${.c}", "c": 1, "d": {"e": "${..c}"}}, "l": [1], "t": "x${l}"}
+    assert resolve(tree).tree == {"a": {"b": 1, "c": 1, "d": {"e": 1}}, "l": [1], "t": "x[1]"}
+
+
+def test_two_references_to_a_mapping_do_not_share_it():
     tree = resolve({"a": {"x": []}, "b": "${a}", "c": "${a}"}).tree
     tree["b"]["x"].append(1)
     assert tree["a"] == tree["c"] == {"x": []}
 
 
-def test_a_backslash_that_is_itself_escaped_escapes_nothing():
+def test_an_escaped_backslash_escapes_nothing():
     assert resolve({"a": r"\\${b}", "b": 1}).tree["a"] == "\\1"
     assert resolve({"a": r"\\\${b}", "b": 1}).tree["a"] == r"\${b}"
     assert resolve({"a": r"\n ${b}", "b": 1}).tree["a"] == r"\n 1"
 
 
-def test_variables_come_from_the_environment_as_texts(monkeypatch: pytest.MonkeyPatch):
+def test_environment_variables_and_their_defaults_are_texts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LUDUS_TEST_PORT", "80")
     tree = {"a": "${oc.env:LUDUS_TEST_PORT}", "b": "${oc.env:LUDUS_NOT_SET,7}", "c": "${oc.env:LUDUS_NOT_SET,null}"}
-    tree["d"] = "http://${oc.env:LUDUS_NOT_SET,'h,1'}:${oc.env:LUDUS_TEST_PORT}/${oc.env:LUDUS_NOT_SET,}"
+    tree["d"] = "http://${oc.env:LUDUS_NOT_SET,'h,1'}:${oc.env:LUDUS_TEST_PORT}/${oc.env:LUDUS_NOT_SET,''}"
     assert resolve(tree).tree == {"a": "80", "b": "7", "c": None, "d": "http://h,1:80/"}
 
 
-def test_everything_absent_is_told_at_once_with_who_asked():
-    resolved = resolve({"a": "${x}", "b": {"c": ["${oc.env:LUDUS_NOT_SET}"]}, "d": "${m}", "m": "???", "e": "${a}"})
-    assert resolved.absent == {"x": "a", "oc.env:LUDUS_NOT_SET": "b.c[0]", "m": "d"}
+def test_values_of_secret_variables_are_secrets_also_when_they_are_defaults(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LUDUS_TEST_API_KEY", "sk-from-environment")
+    tree = {
+        "a": "Bearer ${oc.env:LUDUS_TEST_API_KEY,unused}",
+        "b": "Bearer ${oc.env:LUDUS_NOT_SET_TOKEN, 'sk-quoted'}",
+        "c": "${oc.env:LUDUS_NOT_SET_TOKEN,${d}}",
+        "d": "sk-nested",
+        "e": "${oc.env:LUDUS_NOT_SET,no-secret}",
+    }
+    assert resolve(tree).secrets == {"sk-from-environment", "sk-quoted", "sk-nested"}
+
+
+def test_every_missing_value_is_reported_with_the_path_that_needs_it():
+    tree = {"a": "${x}", "b": {"c": ["${oc.env:LUDUS_NOT_SET}"]}, "d": "${m}", "m": "???", "e": "${a}", "n": 1}
+    tree |= {"f": "${n.o}", "g": {"h": "${.i}"}, "j": "${k}", "k": {"l": "${y}"}}
+    resolved = resolve(tree)
+    assert resolved.absent == {
+        "x": "a",
+        "oc.env:LUDUS_NOT_SET": "b.c[0]",
+        "m": "d",
+        "n.o": "f",
+        "g.i": "g.h",
+        "y": "j.l",
+    }
     assert resolved.tree["a"] == "${x}"
+    assert resolved.tree["j"] == {"l": "${y}"}
 
 
-@pytest.mark.parametrize("text", ["${", "${}", "${a b}", "${oc.nothing:1}", "${oc.env:}", "${.a}", "x${l}"])
-def test_what_cannot_be_read_is_an_error_that_names_the_place(text: str):
-    with pytest.raises(UserError, match=r"^here\.it: "):
-        resolve({"here": {"it": text}, "l": []})
+@pytest.mark.parametrize("text", ["${", "${}", "${a b}", "${oc.nothing:1}", "${oc.env:}", "${...a}", "${k${l}}"])
+def test_an_interpolation_that_cannot_be_read_is_an_error_with_its_path(text: str):
+    with pytest.raises(UserError, match=r"^here\.it: ") as caught:
+        resolve({"here": {"it": f"sk-secret{text}"}, "l": []})
+    assert "sk-secret" not in str(caught.value)

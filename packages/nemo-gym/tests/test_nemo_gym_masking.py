@@ -1,4 +1,4 @@
-"""What is printed of a configuration holds no secret, and hides nothing else."""
+"""A masked configuration shows no secret and hides nothing else."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ OTHERS += " api_key_env eos_token stop_token key_metrics monkey secretary tokens
 
 
 @pytest.mark.parametrize("key", SECRETS.split())
-def test_what_sounds_like_a_secret_is_one(key: str):
+def test_the_value_of_a_secret_key_is_masked(key: str):
     assert is_secret_key(key)
     assert masked({"a": {key: "hunter2"}}) == {"a": {key: "***"}}
 
 
 @pytest.mark.parametrize("key", OTHERS.split())
-def test_what_only_resembles_one_is_shown(key: str):
+def test_keys_that_only_resemble_secrets_are_shown(key: str):
     assert masked({key: "value"}) == {key: "value"}
 
 
-def test_a_secret_is_masked_by_value_wherever_else_it_stands():
+def test_a_secret_is_masked_inside_other_values_too():
     tree = {"policy_api_key": "sk-0123456789", "note": "with sk-0123456789 inside", "list": ["sk-0123456789"], "n": 1}
     assert masked(tree) == {"policy_api_key": "***", "note": "with *** inside", "list": ["***"], "n": 1}
     assert masked({"a": "Bearer abcdefghij"}, ["abcdefghij"]) == {"a": "Bearer ***"}
 
 
-def test_a_password_in_an_address_is_masked():
+def test_a_password_in_a_url_is_masked():
     assert masked({"url": "https://me:hunter2@host/v1"}) == {"url": "https://me:***@host/v1"}
 
 
-def test_numbers_and_mappings_under_a_secrets_name_are_masked_too():
+def test_numbers_and_mappings_under_a_secret_key_are_masked():
     assert masked({"password": 1234, "credentials": {"user": "a"}}) == {"password": "***", "credentials": "***"}
 
 
-def test_what_only_says_where_a_secret_comes_from_is_shown():
+def test_placeholders_of_secrets_are_shown():
     tree = {"api_key": "${policy_api_key}", "token": "???", "password": None, "secret": ""}
     assert masked(tree) == tree
 
 
-def test_a_default_inside_a_reference_is_not_shown():
+def test_a_secrets_default_inside_an_interpolation_is_masked():
     assert masked({"api_key": "${oc.env:KEY,sk-0123}"}) == {"api_key": "***"}
 
 
 @given(st.recursive(st.text() | st.integers(), lambda inner: st.dictionaries(st.text(), inner) | st.lists(inner)))
-def test_a_secret_never_gets_through(tree: object):
+def test_a_secret_is_masked_in_any_tree(tree: object):
     secret = "sk-a-very-secret-key"
     whole = masked({"tree": tree, "deep": [{"api_key": secret, "said": f"<{secret}>"}]})
     assert secret not in repr(whole)

@@ -1,4 +1,4 @@
-"""`ng_prepare_data` checks datasets, describes them, and puts them together."""
+"""`ng_prepare_data` checks datasets, writes their metrics and collates their rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Prepare = Callable[..., int]
 
 
 def row(number: int, **fields: Any) -> Row:
-    asked = [{"role": "system", "content": "be kind"}, {"role": "user", "content": f"question {number}"}]
-    return {"responses_create_params": {"input": asked, **fields}, "answer": "ab"[number % 2], "level": number}
+    messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": f"question {number}"}]
+    return {"responses_create_params": {"input": messages, **fields}, "answer": "ab"[number % 2], "level": number}
 
 
 def dataset(kind: str, **fields: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def dataset(kind: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
-    """Writes a config with datasets and runs the command in a folder of its own."""
+    """Writes a config with datasets and runs the command in a temporary folder."""
     monkeypatch.chdir(tmp_path)
 
     def run(*datasets: Any, mode: str = "train_preparation", arguments: tuple[str, ...] = ()) -> int:
@@ -70,7 +70,7 @@ def test_rows_are_repeated_and_stamped_with_their_agent(prepare: Prepare, capsys
     assert lines("out/example.jsonl") == [{**row(3), **reference}]
 
 
-def test_metrics_say_what_the_data_is_like(prepare: Prepare):
+def test_metrics_have_nemo_gyms_names_and_numbers(prepare: Prepare):
     tools = [{"type": "function", "name": "f"}]
     write("train.jsonl", [row(0, temperature=0.5, tools=tools), row(1), row(2, tools=[])])
     assert prepare(dataset("train")) == 0
@@ -99,7 +99,7 @@ def test_metrics_say_what_the_data_is_like(prepare: Prepare):
     assert json.loads(Path("out/train_metrics.json").read_text())["Number of examples"] == 3
 
 
-def test_metrics_of_a_kind_are_those_of_all_its_datasets(prepare: Prepare):
+def test_metrics_of_a_type_cover_all_its_datasets(prepare: Prepare):
     write("train.jsonl", [row(0)])
     write("more.jsonl", [row(5), row(7)])
     assert prepare(dataset("train"), dataset("train", name="more", jsonl_fpath="data/more.jsonl")) == 0
@@ -109,7 +109,9 @@ def test_metrics_of_a_kind_are_those_of_all_its_datasets(prepare: Prepare):
     assert len(lines("out/train.jsonl")) == 3
 
 
-def test_metrics_that_differ_are_kept_beside_and_told(prepare: Prepare, capsys: pytest.CaptureFixture[str]):
+def test_metrics_that_differ_go_to_a_conflict_file_and_are_reported(
+    prepare: Prepare, capsys: pytest.CaptureFixture[str]
+):
     write("train.jsonl", [row(0)])
     assert prepare(dataset("train")) == 0
     assert prepare(dataset("train")) == 0
@@ -123,18 +125,18 @@ def test_metrics_that_differ_are_kept_beside_and_told(prepare: Prepare, capsys: 
     assert len(lines("out/train.jsonl")) == 2
 
 
-def test_every_row_that_is_wrong_is_told_and_nothing_is_written(prepare: Prepare, capsys: pytest.CaptureFixture[str]):
+def test_every_bad_row_is_reported_and_nothing_is_written(prepare: Prepare, capsys: pytest.CaptureFixture[str]):
     write("train.jsonl", [row(0)])
     bad = ["{", "[]", '{"a": 1}', '{"responses_create_params": {"input": 1}}']
     bad.append('{"responses_create_params": {"input": "x", "sed": 1}}')
     with Path("data/train.jsonl").open("a") as file:
         file.write("\n".join(bad) + "\n")
     assert prepare(dataset("train")) == 2
-    told = capsys.readouterr().err
+    printed = capsys.readouterr().err
     for number in range(2, 7):
-        assert f"data/train.jsonl:{number}: " in told
-    assert "responses_create_params has no field sed" in told
-    assert told.count("\n") == 1
+        assert f"data/train.jsonl:{number}: " in printed
+    assert "responses_create_params has no field sed" in printed
+    assert printed.count("\n") == 1
     assert not Path("out").exists()
     assert [path.name for path in Path("data").iterdir()] == ["train.jsonl"]
 
@@ -151,19 +153,17 @@ def test_every_row_that_is_wrong_is_told_and_nothing_is_written(prepare: Prepare
         (dataset("example"), "no agent of the configuration has a dataset of type train or validation or benchmark"),
     ],
 )
-def test_a_dataset_that_says_too_little_is_told(
-    prepare: Prepare, capsys: pytest.CaptureFixture[str], block: Any, said: str
-):
+def test_a_malformed_dataset_is_reported(prepare: Prepare, capsys: pytest.CaptureFixture[str], block: Any, said: str):
     assert prepare(block) == 2
     assert said in capsys.readouterr().err
 
 
-def test_an_unknown_mode_is_told(prepare: Prepare, capsys: pytest.CaptureFixture[str]):
+def test_an_unknown_mode_is_reported(prepare: Prepare, capsys: pytest.CaptureFixture[str]):
     assert prepare(dataset("train"), mode="train") == 2
     assert "unknown mode train" in capsys.readouterr().err
 
 
-def test_our_examples_can_be_prepared_and_their_folder_stays_as_it_is(tmp_path: Path, monkeypatch: Any):
+def test_preparing_built_in_examples_writes_nothing_into_their_folder(tmp_path: Path, monkeypatch: Any):
     from ludus.folder import folders
 
     monkeypatch.chdir(tmp_path)
@@ -176,20 +176,20 @@ def test_our_examples_can_be_prepared_and_their_folder_stays_as_it_is(tmp_path: 
     assert sorted(folders()["mcqa"].rglob("*.json*")) == before
 
 
-def test_a_download_needs_the_hubs_library(prepare: Prepare, monkeypatch: Any, capsys: pytest.CaptureFixture[str]):
+def test_a_download_needs_huggingface_hub(prepare: Prepare, monkeypatch: Any, capsys: pytest.CaptureFixture[str]):
     source = {"type": "huggingface", "repo_id": "a/b", "artifact_fpath": "t.jsonl"}
     monkeypatch.setattr("ludus_nemo_gym.preparing.find_spec", lambda name: None)
     assert prepare(dataset("train", source=source), arguments=("+should_download=true",)) == 2
-    assert "nothing is fetched, because huggingface_hub is not installed" in capsys.readouterr().err
+    assert "not downloaded, because huggingface_hub is not installed" in capsys.readouterr().err
     assert prepare(dataset("train"), arguments=("+should_download=true",)) == 2
-    assert "it names no file on a Hugging Face hub" in capsys.readouterr().err
+    assert "it has no repo_id and artifact_fpath to download from" in capsys.readouterr().err
 
 
-def test_what_is_missing_is_fetched_from_the_hub(prepare: Prepare, tmp_path: Path, monkeypatch: Any):
-    asked: dict[str, Any] = {}
+def test_a_missing_file_is_downloaded(prepare: Prepare, tmp_path: Path, monkeypatch: Any):
+    request: dict[str, Any] = {}
 
     def download(**given: Any) -> str:
-        asked.update(given)
+        request.update(given)
         path = tmp_path / "cache.jsonl"
         path.write_bytes(encode(row(0)) + b"\n")
         return str(path)
@@ -198,6 +198,6 @@ def test_what_is_missing_is_fetched_from_the_hub(prepare: Prepare, tmp_path: Pat
     source = {"repo_id": "a/b", "artifact_fpath": "t.jsonl"}
     arguments = ("+should_download=true", "+hf_token=hf_12345678")
     assert prepare(dataset("train", huggingface_identifier=source), arguments=arguments) == 0
-    assert asked == {"repo_id": "a/b", "filename": "t.jsonl", "repo_type": "dataset", "token": "hf_12345678"}
+    assert request == {"repo_id": "a/b", "filename": "t.jsonl", "repo_type": "dataset", "token": "hf_12345678"}
     assert len(lines("out/train.jsonl")) == 1
     assert lines("data/train.jsonl") == [row(0)]

@@ -1,4 +1,4 @@
-"""NeMo RL drives Ludus through `nemo_gym` as it is, and everything that it asserts about a rollout holds."""
+"""NeMo RL's unchanged code can drive Ludus through `nemo_gym`, and its assertions about rollouts hold."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def nemo_gym() -> Iterator[SimpleNamespace]:
-    """The names that NeMo RL imports, from the source tree: nothing is installed."""
+    """The names that NeMo RL imports, from the source tree."""
     sys.path.insert(0, str(SOURCE))
     try:
         cli, collection, utils = (
@@ -60,7 +60,7 @@ def policies() -> Iterator[list[Policy]]:
 
 
 def free_port() -> int:
-    """A port that nobody uses, and that nobody gets who asks for any: those lie higher."""
+    """A free port below the range that the system assigns to port 0."""
     for port in range(20_000 + os.getpid() % 10_000, 32_000):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("0.0.0.0", port))
@@ -76,7 +76,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 def configuration(gym: SimpleNamespace, policies: list[Policy], *environments: str, **more: Any) -> Row:
-    """What NeMo RL hands over."""
+    """The dictionary that NeMo RL passes."""
     names = environments or (COUNTER,)
     return {
         "config_paths": [MODEL, *(f"resources_servers/{name}/configs/{name}.yaml" for name in names)],
@@ -112,7 +112,7 @@ class Trainer:
         self.helper = gym.RolloutCollectionHelper()
 
     async def rollouts(self, rows: list[Row]) -> list[tuple[Row, Row]]:
-        """All of them, in the order in which they ended."""
+        """All rollouts, in completion order."""
         self.run_helper.poll()
         found = []
         for task in self.helper.run_examples(examples=rows, head_server_config=self.head_server_config):
@@ -121,7 +121,7 @@ class Trainer:
         return found
 
     async def failure(self, row: Row) -> Any:
-        """What a rollout raises."""
+        """The error that awaiting a rollout raises."""
         (task,) = self.helper.run_examples(examples=[row], head_server_config=self.head_server_config)
         with pytest.raises(Exception, match=".") as caught:
             await task
@@ -153,21 +153,21 @@ def a_row(number: int, text: str = "add 3", **fields: Any) -> Row:
 
 
 def turns(result: Row) -> list[list[int]]:
-    """What NeMo RL makes of a result: the ids of each turn, context and policy in turn. It asserts as it goes."""
+    """The token ids of each turn, context and policy alternating, with the assertions that NeMo RL makes."""
     seen: list[int] = []
     found = []
     for item in result["response"]["output"]:
         if not item.get("generation_token_ids"):
             assert not any(key in item for key in ("prompt_token_ids", "generation_log_probs"))
             continue
-        prompt, written, logprobs = (
+        prompt, generated, logprobs = (
             item.pop(key) for key in ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
         )
         assert prompt[: len(seen)] == seen, "Non-contiguous messages found!"
-        assert len(written) == len(logprobs)
+        assert len(generated) == len(logprobs)
         assert all(math.isfinite(each) for each in logprobs)
-        found += [prompt[len(seen) :], written]
-        seen = prompt + written
+        found += [prompt[len(seen) :], generated]
+        seen = prompt + generated
     return found
 
 
@@ -175,7 +175,7 @@ async def test_rows_come_back_with_results_that_nemo_rl_can_train_on(trainer: Tr
     rows = [a_row(number, expected_count=4 if number % 2 else 5) for number in range(6)]
     before = json.loads(json.dumps(rows))
     found = await trainer.rollouts(rows)
-    assert rows == before  # nothing is written into what the trainer holds
+    assert rows == before  # the trainer's rows are not modified
     assert sorted(row["_rowidx"] for row, _ in found) == list(range(6))
     for row, result in found:
         assert row is rows[row["_rowidx"]]
@@ -194,7 +194,7 @@ async def test_rows_come_back_with_results_that_nemo_rl_can_train_on(trainer: Tr
         }  # fmt: skip
 
 
-async def test_the_policy_is_asked_as_it_demands_and_gets_its_own_ids_back(trainer: Trainer, policies: list[Policy]):
+async def test_requests_to_the_policy_carry_its_token_ids_back(trainer: Trainer, policies: list[Policy]):
     ((_, result),) = await trainer.rollouts([a_row(77, "add 3 once more")])
     bodies = [body for each in policies for body in each.bodies if "once more (row 77)" in str(body["messages"][0])]
     assert len(bodies) == 2
@@ -205,19 +205,19 @@ async def test_the_policy_is_asked_as_it_demands_and_gets_its_own_ids_back(train
     assert marked[0]["generation_token_ids"] == result["response"]["output"][0]["generation_token_ids"]
 
 
-async def test_a_rollout_keeps_to_one_of_the_endpoints(trainer: Trainer, policies: list[Policy]):
+async def test_a_rollout_uses_one_endpoint(trainer: Trainer, policies: list[Policy]):
     await trainer.rollouts([a_row(number, "stay") for number in range(20)])
     homes = [{str(body["messages"][0]) for body in each.bodies if "stay" in str(body)} for each in policies]
     assert all(homes)
     assert not homes[0] & homes[1]
 
 
-async def test_rollouts_come_in_the_order_in_which_they_end(trainer: Trainer):
+async def test_rollouts_come_in_completion_order(trainer: Trainer):
     found = await trainer.rollouts([a_row(0, "slow"), a_row(1), a_row(2)])
     assert [row["_rowidx"] for row, _ in found][-1] == 0
 
 
-async def test_components_are_told_where_they_are_parts_of_the_reward(trainer: Trainer):
+async def test_reward_components_that_sum_to_the_reward_are_kept(trainer: Trainer):
     row = a_row(0, agent_ref={"name": "example_tool_call_multireward_simple_agent"})
     row["expected_call"] = {"name": "increment_counter", "arguments": {"count": 4}}
     row["responses_create_params"]["tools"] = [{"type": "function", "name": "increment_counter", "parameters": {}}]
@@ -226,22 +226,22 @@ async def test_components_are_told_where_they_are_parts_of_the_reward(trainer: T
     assert math.isclose(math.fsum(result["reward_components"].values()), result["reward"], rel_tol=1e-5)
 
 
-def test_components_that_do_not_add_up_and_empty_ids_are_left_out(nemo_gym: SimpleNamespace):
+def test_components_that_do_not_sum_to_the_reward_and_empty_ids_are_left_out(nemo_gym: SimpleNamespace):
     from nemo_gym._results import result_of
 
     item = {"type": "message", "prompt_token_ids": [1], "generation_token_ids": [], "generation_log_probs": []}
-    told = {"reward": 1.0, "reward_components": {"a": 1.0, "b": 1.0}, "response": {"output": [item]}}
-    assert result_of(told) == {"reward": 1.0, "response": {"output": [{"type": "message"}]}, "mask_sample": False}
+    reply = {"reward": 1.0, "reward_components": {"a": 1.0, "b": 1.0}, "response": {"output": [item]}}
+    assert result_of(reply) == {"reward": 1.0, "response": {"output": [{"type": "message"}]}, "mask_sample": False}
     parts = {"a": 0.25, "b": 0.75}
     assert result_of({"reward": 1.0, "reward_components": parts, "response": {}})["reward_components"] == parts
 
 
-async def test_a_prompt_that_does_not_continue_the_last_masks_the_rollout(trainer: Trainer):
+async def test_a_prompt_that_does_not_continue_the_last_turn_masks_the_rollout(trainer: Trainer):
     ((_, result),) = await trainer.rollouts([a_row(0, "break")])
     assert result["instance_config"] == {"mask_sample": True}
     assert "does not continue" in result["mask"]
     assert isinstance(result["reward"], float)
-    assert len(turns(result)) == 2  # the first call's; the later ones start from a prompt of their own
+    assert len(turns(result)) == 2  # of the first call; the later prompts do not continue it
 
 
 async def test_a_rollout_without_ids_is_masked_and_keeps_its_reward(trainer: Trainer):
@@ -256,24 +256,24 @@ async def test_a_rollout_without_ids_is_masked_and_keeps_its_reward(trainer: Tra
     [
         (a_row(0, "status 500"), 500),
         (a_row(0, "status 429"), 429),
-        (a_row(0, agent_ref={"name": "nobody"}), 404),
+        (a_row(0, agent_ref={"name": "missing_agent"}), 404),
         (a_row(0, agent_ref=None), 422),
         (a_row(0, initial_count="many"), 422),
         (a_row(0, agent_ref={"name": "genrm_simple_agent"}), 400),
     ],
     ids=["policy-fails", "policy-busy", "no-such-agent", "no-agent", "bad-row", "judged-in-groups"],
 )
-async def test_a_failed_rollout_raises_a_status_that_says_who_is_to_blame(trainer: Trainer, row: Row, status: int):
+async def test_a_failed_rollout_raises_an_error_with_its_status(trainer: Trainer, row: Row, status: int):
     error = await trainer.failure(row)
     assert error.status == status
-    told = json.loads(error.response_content)
-    assert "detail" in told
-    assert "reward" not in told
-    again = pickle.loads(pickle.dumps(error))  # it leaves a Ray actor
+    body = json.loads(error.response_content)
+    assert "detail" in body
+    assert "reward" not in body
+    again = pickle.loads(pickle.dumps(error))  # Ray pickles errors of actors
     assert (again.status, again.response_content, str(again)) == (status, error.response_content, str(error))
 
 
-async def test_one_failure_disturbs_no_other_rollout(trainer: Trainer):
+async def test_a_failure_does_not_affect_other_rollouts(trainer: Trainer):
     rows = [a_row(0, "status 500"), a_row(1), a_row(2, "slow")]
     statuses, rewards = [], []
     for task in trainer.helper.run_examples(rows, trainer.head_server_config):
@@ -284,15 +284,15 @@ async def test_one_failure_disturbs_no_other_rollout(trainer: Trainer):
     assert (statuses, rewards) == ([500], [1.0, 1.0])
 
 
-def test_the_head_listens_and_demands_a_token_that_only_this_process_knows(trainer: Trainer):
+def test_the_head_demands_the_token_of_this_run(trainer: Trainer):
     url = f"http://127.0.0.1:{trainer.port}"
     assert Web(url).get("/global_config_dict_yaml").status == 401
-    told = Web(url, token=os.environ["LUDUS_TOKEN"]).get("/global_config_dict_yaml")
-    assert f"{AGENT}:" in told.json()
-    assert "dummy_key" not in told.text
+    reply = Web(url, token=os.environ["LUDUS_TOKEN"]).get("/global_config_dict_yaml")
+    assert f"{AGENT}:" in reply.json()
+    assert "dummy_key" not in reply.text
 
 
-def test_what_was_put_into_the_environment_goes_with_the_servers(nemo_gym: SimpleNamespace, policies: list[Policy]):
+def test_shutdown_restores_the_environment_variables(nemo_gym: SimpleNamespace, policies: list[Policy]):
     before = dict(os.environ)
     helper = nemo_gym.RunHelper()
     given = configuration(nemo_gym, policies)
@@ -306,7 +306,7 @@ def test_what_was_put_into_the_environment_goes_with_the_servers(nemo_gym: Simpl
         Web(f"http://127.0.0.1:{given['head_server']['port']}").get("/health")
 
 
-async def test_an_omegaconf_dictionary_is_as_good(nemo_gym: SimpleNamespace, policies: list[Policy]):
+async def test_an_omegaconf_dictionary_is_accepted(nemo_gym: SimpleNamespace, policies: list[Policy]):
     omegaconf = pytest.importorskip("omegaconf")
     with training(nemo_gym, omegaconf.DictConfig(configuration(nemo_gym, policies))) as trainer:
         ((_, result),) = await trainer.rollouts([a_row(0)])
@@ -324,7 +324,7 @@ def test_a_dry_run_checks_and_starts_nothing(nemo_gym: SimpleNamespace, policies
         Trainer(nemo_gym, configuration(nemo_gym, policies, "nothing_like_it"))
 
 
-def test_a_server_that_cannot_start_is_told_by_start(nemo_gym: SimpleNamespace, policies: list[Policy]):
+def test_start_raises_if_a_server_cannot_start(nemo_gym: SimpleNamespace, policies: list[Policy]):
     before = dict(os.environ)
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
@@ -335,7 +335,7 @@ def test_a_server_that_cannot_start_is_told_by_start(nemo_gym: SimpleNamespace, 
     assert dict(os.environ) == before
 
 
-def test_poll_raises_once_the_servers_are_gone(
+def test_poll_raises_once_the_servers_have_stopped(
     nemo_gym: SimpleNamespace, policies: list[Policy], monkeypatch: pytest.MonkeyPatch
 ):
     died = threading.Event()
@@ -351,14 +351,12 @@ def test_poll_raises_once_the_servers_are_gone(
         (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "ludus-servers")
         died.set()
         thread.join(30)
-        with pytest.raises(RuntimeError, match="the servers have ended") as caught:
+        with pytest.raises(RuntimeError, match="the servers have stopped") as caught:
             trainer.run_helper.poll()
     assert "keeps dying" in str(caught.value.__cause__)
 
 
-async def test_shutting_down_ends_rollouts_with_a_failure_of_the_world(
-    nemo_gym: SimpleNamespace, policies: list[Policy]
-):
+async def test_shutdown_ends_rollouts_with_status_503(nemo_gym: SimpleNamespace, policies: list[Policy]):
     with training(nemo_gym, configuration(nemo_gym, policies)) as trainer:
         tasks = list(trainer.helper.run_examples([a_row(0, "hang")], trainer.head_server_config))
         waiting = asyncio.ensure_future(tasks[0])
@@ -381,7 +379,7 @@ async def test_agents_of_another_process_are_found_through_their_head(nemo_gym: 
     assert getattr(caught.value, "status", None) == 503
 
 
-async def test_several_processes_may_play(nemo_gym: SimpleNamespace, policies: list[Policy]):
+async def test_several_worker_processes_can_play(nemo_gym: SimpleNamespace, policies: list[Policy]):
     more = {COUNTER: {"resources_servers": {COUNTER: {"num_workers": 2}}}}
     with training(nemo_gym, configuration(nemo_gym, policies, **more)) as trainer:
         found = await trainer.rollouts([a_row(number) for number in range(8)])

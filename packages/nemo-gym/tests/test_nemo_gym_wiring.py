@@ -1,4 +1,4 @@
-"""A configuration says what to start: in our words, without a secret in sight, and nothing that is not ours."""
+"""A configuration is translated into what Ludus starts, without secrets and without foreign code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPENAI = "responses_api_models/openai_model/configs/openai_model.yaml"
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -58,14 +58,14 @@ def test_every_environment_can_be_launched_with_its_own_agent(name: str):
     assert servers[f"{name}_simple_agent"].environment == servers[name].environment == name
 
 
-def test_the_quickstart_is_three_servers_and_a_head():
+def test_the_quickstart_starts_three_servers_and_a_head():
     launch = launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY)
     assert [each.name for each in launch.servers] == ["mcqa", "mcqa_simple_agent", "policy_model"]
     assert (launch.head_host, launch.head_port) == ("127.0.0.1", 11000)
     assert all((each.host, each.port, each.num_workers) == ("127.0.0.1", None, 1) for each in launch.servers)
 
 
-def test_addresses_workers_and_ports_are_taken_over():
+def test_hosts_ports_and_workers_reach_the_plan():
     block = "mcqa.resources_servers.mcqa"
     launch = launched(
         "+config_paths=[resources_servers/mcqa/configs/resources_only.yaml]",
@@ -93,12 +93,12 @@ def test_ports_of_a_range_are_all_different():
 
 
 @pytest.mark.parametrize("argument", ["+head_server.port=high", "+port_range_low=0", "+head_server.port=true"])
-def test_a_port_that_is_none_is_told(argument: str):
-    with pytest.raises(UserError, match="is no port"):
+def test_an_invalid_port_is_reported(argument: str):
+    with pytest.raises(UserError, match="is not a port from [01] to 65535"):
         launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, argument)
 
 
-def test_a_key_is_named_by_a_variable_and_shown_nowhere():
+def test_a_models_key_is_passed_by_variable_and_not_shown():
     launch = launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY)
     part = instance(launch, "policy_model").part
     assert isinstance(part, ModelPart)
@@ -108,7 +108,7 @@ def test_a_key_is_named_by_a_variable_and_shown_nowhere():
     assert KEY not in plan_of(launch).model_dump_json()
 
 
-def test_the_model_that_a_block_opens_has_the_key(monkeypatch: pytest.MonkeyPatch):
+def test_the_opened_model_sends_the_key(monkeypatch: pytest.MonkeyPatch):
     launch = launched(f"+config_paths=[{OPENAI}]", *POLICY)
     for name, value in launch.secrets.items():
         monkeypatch.setitem(os.environ, name, value)
@@ -119,7 +119,7 @@ def test_the_model_that_a_block_opens_has_the_key(monkeypatch: pytest.MonkeyPatc
     assert opened._authorisation() == {"Authorization": f"Bearer {KEY}"}
 
 
-def test_several_addresses_and_tokens_reach_the_model_for_training():
+def test_several_urls_and_token_ids_reach_the_model_for_training():
     path = "responses_api_models/vllm_model/configs/vllm_model_for_training.yaml"
     launch = launched(f"+config_paths=[{MCQA},{path}]", *POLICY, "+policy_base_url=[http://a/v1,http://b/v1]")
     part = instance(launch, "policy_model").part
@@ -137,7 +137,7 @@ def test_several_addresses_and_tokens_reach_the_model_for_training():
     open_model(part.block)
 
 
-def test_implementations_become_blocks():
+def test_model_servers_become_blocks_for_open_model():
     url = "http://h/v1"
     assert model("inference_provider", base_url=url, model="m").block == {
         "type": "openai",
@@ -160,26 +160,26 @@ def test_implementations_become_blocks():
 @pytest.mark.parametrize(
     ("implementation", "fields", "problem"),
     [
-        ("litellm_model", {"model": "mistral/m"}, "is a provider that Ludus does not know"),
+        ("litellm_model", {"model": "mistral/m"}, "the provider of mistral/m is unknown to Ludus"),
         ("local_vllm_model", {"model": "m"}, "would start vLLM"),
-        ("openai_model", {"openai_base_url": "h/v1", "openai_model": "m"}, "'h/v1' is no address"),
+        ("openai_model", {"openai_base_url": "h/v1", "openai_model": "m"}, "'h/v1' is not a URL"),
         ("openai_model", {"openai_base_url": "http://h"}, "policy_model names no model"),
         ("opena_model", {}, r"no model server opena_model. Did you mean openai_model\?"),
     ],
 )
-def test_a_model_that_cannot_be_is_told(implementation: str, fields: dict[str, Any], problem: str):
+def test_an_invalid_model_is_reported(implementation: str, fields: dict[str, Any], problem: str):
     with pytest.raises(UserError, match=problem):
         model(implementation, **fields)
 
 
-def test_settings_are_taken_over_and_those_that_mean_nothing_are_noted():
+def test_settings_reach_the_environment_and_unknown_ones_are_noted():
     block = "mcqa.resources_servers.mcqa"
     arguments = [f"+{block}.grading_mod=x", f"+{block}.grading_mode=lenient_boxed", f"+{block}.compat=true"]
     launch = launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, *arguments)
     part = instance(launch, "mcqa").part
     assert isinstance(part, ResourcesPart)
     assert part.settings == {"grading_mode": "lenient_boxed", "compat": True}
-    assert launch.notes == ["mcqa: resources server setting grading_mod means nothing here. Did you mean grading_mode?"]
+    assert launch.notes == ["mcqa: resources server setting grading_mod has no effect here. Did you mean grading_mode?"]
     served = {server.name: server.settings for server in plan_of(launch).servers}
     settings = {"resources.grading_mode": "lenient_boxed", "resources.compat": True}
     assert served["mcqa"] == settings
@@ -187,7 +187,7 @@ def test_settings_are_taken_over_and_those_that_mean_nothing_are_noted():
     Environment.load("mcqa").configure(served["mcqa_simple_agent"])
 
 
-def test_a_secret_of_an_environment_that_it_looks_up_itself_becomes_a_variable():
+def test_a_secret_that_is_no_setting_becomes_a_variable():
     launch = launched(
         f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, "+mcqa.resources_servers.mcqa.google_api_key=AIza1234"
     )
@@ -195,7 +195,7 @@ def test_a_secret_of_an_environment_that_it_looks_up_itself_becomes_a_variable()
     assert "AIza1234" not in repr(launch)
 
 
-def test_a_judge_is_one_of_the_models():
+def test_a_judge_gets_the_settings_of_the_model_it_names():
     path = "resources_servers/math_with_judge/configs/math_stack_overflow.yaml"
     judge = {"responses_api_models": {"vllm_model": {"base_url": "http://j/v1", "api_key": KEY, "model": "j"}}}
     name = "++math_with_judge.resources_servers.math_with_judge.judge_model_server.name=the_judge"
@@ -212,7 +212,7 @@ def test_a_judge_is_one_of_the_models():
     open_model(part.settings["judge"], part.settings["judge_settings"])
 
 
-THEIRS = """
+NEMO_GYM_FILE = """
 config_paths: [responses_api_models/vllm_model/configs/vllm_model.yaml]
 math_judged:
   resources_servers:
@@ -235,20 +235,20 @@ math_judged_simple_agent:
 """
 
 
-def test_a_configuration_as_they_are_written_elsewhere_works(tmp_path: Path):
-    (tmp_path / "theirs.yaml").write_text(THEIRS)
+def test_a_configuration_file_of_nemo_gym_works(tmp_path: Path):
+    (tmp_path / "theirs.yaml").write_text(NEMO_GYM_FILE)
     launch = launched("+config_paths=[theirs.yaml]", *POLICY)
     part = instance(launch, "math_judged").part
     assert isinstance(part, ResourcesPart)
     assert part.environment == "math_with_judge"
     assert part.settings["judge_responses_create_params"] == {"temperature": 0}
-    assert launch.notes == ["math_judged: resources server setting library_verifier_max_concurrency means nothing here"]
+    assert launch.notes == ["math_judged: resources server setting library_verifier_max_concurrency has no effect here"]
     for server in plan_of(launch).servers:
         if server.environment is not None:
             Environment.load(server.environment).configure(server.settings)
 
 
-def test_max_steps_is_the_environments_unless_the_configuration_says():
+def test_max_steps_comes_from_the_environment_unless_the_configuration_sets_it():
     block = {"resources_server": {"type": "resources_servers", "name": "mcqa"}}
     block["model_server"] = {"type": "responses_api_models", "name": "policy_model"}
     tree = {
@@ -265,11 +265,11 @@ def test_max_steps_is_the_environments_unless_the_configuration_says():
     assert launch.notes == ["once: mcqa is played by its own agent, simple, not by single_turn"]
 
 
-def test_an_agent_without_resources_or_with_made_up_rewards_is_refused():
+def test_an_agent_without_resources_or_without_verification_is_refused():
     agent = "mcqa_simple_agent.responses_api_agents.simple_agent"
     with pytest.raises(UserError, match="mcqa_simple_agent has no resources_server"):
         launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, f"++{agent}.resources_server=null")
-    with pytest.raises(UserError, match="skip_verification would make up rewards"):
+    with pytest.raises(UserError, match="skip_verification would invent rewards"):
         launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, f"++{agent}.skip_verification=true")
 
 
@@ -277,14 +277,14 @@ def foreign(kind: str = "resources_servers", **fields: Any) -> dict[str, Any]:
     return {"theirs": {kind: {"sudoku_xl": {"entrypoint": "app.py", **fields}}}}
 
 
-def test_a_server_that_nobody_has_is_told_with_what_there_is():
+def test_the_error_for_an_unknown_server_lists_the_known_ones():
     with pytest.raises(UserError, match=r"theirs: there is no resources server sudoku_xl. Known: .*mcqa"):
         launched(tree=foreign())
     with pytest.raises(UserError, match=r"theirs: there is no agent sudoku_xl. Known: .*simple_agent"):
         launched(tree=foreign("responses_api_agents"))
 
 
-def test_foreign_code_is_not_started_but_may_run_elsewhere(tmp_path: Path):
+def test_foreign_code_is_not_started_but_its_url_can_be_named(tmp_path: Path):
     code = tmp_path / "resources_servers" / "sudoku_xl" / "app.py"
     code.parent.mkdir(parents=True)
     code.write_text("raise SystemExit('this must not run')")
@@ -294,7 +294,7 @@ def test_foreign_code_is_not_started_but_may_run_elsewhere(tmp_path: Path):
         assert instance(launched(tree=foreign(**where)), "theirs").part == RemotePart("http://h:1")
 
 
-def test_our_agent_plays_on_a_foreign_server():
+def test_a_ludus_agent_plays_a_foreign_resources_server():
     block = {"resources_server": {"type": "resources_servers", "name": "theirs"}, "max_steps": 3}
     block["model_server"] = {"type": "responses_api_models", "name": "policy_model"}
     agent = {"agent": {"responses_api_agents": {"simple_agent": block}}}
@@ -307,7 +307,7 @@ def test_our_agent_plays_on_a_foreign_server():
     assert Environment.load(str(FOREIGN)).name == "foreign"
 
 
-def test_an_environment_of_ours_may_run_elsewhere_and_is_played_from_here():
+def test_a_ludus_agent_plays_a_ludus_environment_at_a_url():
     launch = launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, "+mcqa.resources_servers.mcqa.url=http://h:1")
     assert instance(launch, "mcqa").part == RemotePart("http://h:1", "mcqa")
     servers = {server.name: server for server in plan_of(launch).servers}
@@ -318,25 +318,25 @@ def test_an_environment_of_ours_may_run_elsewhere_and_is_played_from_here():
 
 
 @pytest.mark.parametrize("block", ["mcqa_simple_agent.responses_api_agents.simple_agent.resources_server"])
-def test_a_reference_without_a_type_must_lead_somewhere_too(block: str):
-    with pytest.raises(UserError, match=r"mcqa_simple_agent: resources_server: there is no nobody"):
-        launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, f"+{block}={{type: null, name: nobody}}")
+def test_a_reference_without_a_type_to_a_missing_server_is_reported(block: str):
+    with pytest.raises(UserError, match=r"mcqa_simple_agent: resources_server: there is no missing_server"):
+        launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, f"+{block}={{type: null, name: missing_server}}")
 
 
-def test_a_judge_that_is_none_is_told():
+def test_a_judge_that_is_no_model_is_reported():
     judge = "+math_with_judge.resources_servers.math_with_judge.judge_model_server"
     path = "resources_servers/math_with_judge/configs/math_with_judge.yaml"
-    with pytest.raises(UserError, match="math_with_judge: judge_model_server: there is no nobody"):
-        launched(f"+config_paths=[{path},{OPENAI}]", *POLICY, f"{judge}={{name: nobody}}")
+    with pytest.raises(UserError, match="math_with_judge: judge_model_server: there is no missing_server"):
+        launched(f"+config_paths=[{path},{OPENAI}]", *POLICY, f"{judge}={{name: missing_server}}")
 
 
-def test_a_foreign_model_is_asked_through_ours():
+def test_a_foreign_model_server_is_called_as_an_openai_endpoint():
     launch = launched(tree=foreign("responses_api_models", host="h", port=1))
     (server,) = plan_of(launch).servers
     assert server.spec == {"type": "openai", "base_url": "http://h:1/v1", "model": "theirs"}
 
 
-def test_our_environment_is_used_although_a_clone_is_here(tmp_path: Path):
+def test_ludus_environment_is_used_instead_of_an_app_on_disk(tmp_path: Path):
     folder = tmp_path / "resources_servers" / "mcqa"
     (folder / "configs").mkdir(parents=True)
     (folder / "app.py").write_text("raise SystemExit('this must not run')")
@@ -347,12 +347,12 @@ def test_our_environment_is_used_although_a_clone_is_here(tmp_path: Path):
     assert launch.notes == ["mcqa is Ludus's environment mcqa, not resources_servers/mcqa/app.py"]
 
 
-def test_a_configuration_without_servers_is_told():
+def test_a_configuration_without_servers_is_reported():
     with pytest.raises(UserError, match="names no server"):
         launched("+limit=3")
 
 
-def test_what_nemo_rl_hands_over_is_enough():
+def test_the_dictionary_of_nemo_rl_is_a_complete_configuration():
     initial = {
         "config_paths": ["responses_api_models/vllm_model/configs/vllm_model_for_training.yaml", MCQA],
         "policy_model_name": "m",

@@ -1,1 +1,1 @@
-"""NeMo Gym's configuration files and `ng_*` commands, on top of Ludus. Nothing outside this package imports it."""
+"""NeMo Gym's configuration files and `ng_*` commands, on top of Ludus. Ludus itself never imports this package."""

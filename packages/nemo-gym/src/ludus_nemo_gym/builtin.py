@@ -1,7 +1,7 @@
-"""The configuration files that NeMo Gym users name and that nobody has to have: made from our environments and models.
+"""NeMo Gym's configuration files, made from Ludus's environments, models and agents where no such file is on disk.
 
-`resources_servers/mcqa/configs/mcqa.yaml` is the environment mcqa, `responses_api_models/openai_model/configs/...` our
-model for such endpoints, and `responses_api_agents/simple_agent/configs/...` our tool loop.
+`resources_servers/mcqa/configs/mcqa.yaml` is the environment mcqa, `responses_api_models/openai_model/configs/...` is
+Ludus's model for OpenAI's API, and `responses_api_agents/simple_agent/configs/...` is Ludus's tool loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ludus_nemo_gym.names import (
     MODELS,
     RESOURCES,
 )
-from ludus_nemo_gym.places import environment_folder, environment_names, normal
+from ludus_nemo_gym.search_paths import environment_folder, environment_names, normal
 from ludus_nemo_gym.trees import MISSING, Tree
 
 _PATH = re.compile(
@@ -32,7 +32,7 @@ _PATH = re.compile(
 )
 RESOURCES_ONLY = "resources_only"
 
-#: What a file of another name than its environment's sets.
+#: Extra settings of a configuration file that is not named after its environment.
 VARIANTS: dict[tuple[str, str], Tree] = {
     ("math_with_judge", "math_stack_overflow"): {
         "should_use_judge": True,
@@ -42,19 +42,19 @@ VARIANTS: dict[tuple[str, str], Tree] = {
 
 
 def builtin_config(name: str) -> Tree | None:
-    """What a path of NeMo Gym's holds here; None where it is no such path. Raises where we do not have the thing."""
+    """The content for one of NeMo Gym's paths; None for any other path. Raises if Ludus has no such part."""
     found = _PATH.fullmatch(re.sub(r"\.ya?ml$", "", normal(name)))
     if found is None:
         return None
-    which, stem = found["name"], found["stem"]
+    part, stem = found["name"], found["stem"]
     if found["kind"] == MODELS:
-        return _model(which, stem, name)
+        return _model(part, stem, name)
     if found["kind"] == AGENTS:
-        return _agent(which, name)
-    folder = environment_folder(which)
+        return _agent(part, name)
+    folder = environment_folder(part)
     if folder is None:
-        raise UserError(f"{name}: there is no environment {which}", did_you_mean(which, environment_names()))
-    return environment_config(which, stem, folder)
+        raise UserError(f"{name}: there is no environment {part}", did_you_mean(part, environment_names()))
+    return environment_config(part, stem, folder)
 
 
 def environment_config(name: str, stem: str, folder: Path) -> Tree:
@@ -77,15 +77,15 @@ def environment_config(name: str, stem: str, folder: Path) -> Tree:
 
 
 def agent_names(name: str, stem: str, file: EnvironmentFile) -> list[str]:
-    """Every name that rows may call the agent of an environment by; the first is its own."""
-    usual = f"{name}_simple_agent"
+    """Every name that rows may use for an environment's agent. The first is the main one."""
+    main = f"{name}_simple_agent"
     stems = [] if stem in ("config", RESOURCES_ONLY) else [f"{stem}_simple_agent"]
-    return list(dict.fromkeys([usual, *stems, *file.agent_names]))
+    return list(dict.fromkeys([main, *stems, *file.agent_names]))
 
 
 def _agent_of(file: EnvironmentFile, name: str, datasets: list[Tree]) -> Tree:
     kind = str(file.agent.get("type", "simple"))
-    implementation = next((each for each, ours in AGENT_TYPES.items() if ours == kind), kind)
+    implementation = next((each for each, agent in AGENT_TYPES.items() if agent == kind), kind)
     settings = {key: value for key, value in file.agent.items() if key != "type"}
     return {AGENTS: {implementation: _agent_block(name) | settings | ({"datasets": datasets} if datasets else {})}}
 

@@ -1,10 +1,10 @@
-"""`ng_collect_rollouts`: rows in, verified rollouts out, in the files that NeMo Gym's tools read.
+"""`ng_collect_rollouts`: sends rows to running agents and writes the files that NeMo Gym's tools read.
 
 | file | content |
 | --- | --- |
-| `X.jsonl` | what agents answered, with `_ng_task_index`, `_ng_rollout_index` and `agent_ref`, as each rollout ends |
+| `X.jsonl` | the agents' results, with `_ng_task_index`, `_ng_rollout_index` and `agent_ref`, in completion order |
 | `X_failures.jsonl` | failed attempts, with `_ng_failure_class`; never a reward |
-| `X_materialized_inputs.jsonl` | every row as it was sent |
+| `X_materialized_inputs.jsonl` | every row as it is sent to its agent |
 | `X_aggregate_metrics.json` | statistics for each agent and each task |
 """
 
@@ -30,30 +30,37 @@ from ludus.rollout import Rollout
 from ludus.runtime.encoding import encode
 from ludus.serve.aggregate import aggregate
 from ludus.store.journal import Journal, write_whole
+from ludus_nemo_gym.agent_servers import (
+    TOKEN,
+    PlaceholderModel,
+    RunningAgents,
+    RunningServers,
+    agent_of,
+    running_environment,
+)
 from ludus_nemo_gym.materialize import ROLLOUT, TASK, Expansion, materialized
-from ludus_nemo_gym.running import TOKEN, Running, RunningAgents, Servers, agent_of, running_environment
 
 Row = dict[str, Any]
 Key = tuple[int, int]
 ATTEMPTS = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
-#: As many connections as the reference opens to one server.
-AT_ONCE = 1024
+#: The default number of rollouts in flight: as many connections as NeMo Gym opens to one server.
+CONCURRENCY = 1024
 
 
 @dataclass
-class Wanted:
-    """What is to be collected."""
+class CollectOptions:
+    """The options of one collection."""
 
     input: Path
     output: Path
-    how: Expansion = field(default_factory=Expansion)
-    at_once: int = AT_ONCE
+    expansion: Expansion = field(default_factory=Expansion)
+    concurrency: int = CONCURRENCY
     resume: bool = False
     aggregate: bool = True
 
 
-class Files:
-    """The files that stand beside `X.jsonl`."""
+class OutputFiles:
+    """The paths of `X.jsonl` and of the files beside it."""
 
     def __init__(self, output: Path) -> None:
         self.rollouts = output
@@ -63,12 +70,12 @@ class Files:
         )
 
 
-class Gathering:
-    """One collection over running agents: prepared, run once."""
+class RemoteCollection:
+    """One collection that running agents play. Call `prepare` once, then run `collection`."""
 
-    def __init__(self, wanted: Wanted, running: Running) -> None:
-        self.wanted = wanted
-        self.files = Files(wanted.output)
+    def __init__(self, options: CollectOptions, running: RunningServers) -> None:
+        self.options = options
+        self.files = OutputFiles(options.output)
         self.running = running
         self.attempts: Counter[Key] = Counter()
         self.done: set[Key] = set()
@@ -79,29 +86,29 @@ class Gathering:
         self._failures: Journal
 
     def prepare(self) -> Collector | None:
-        """Write the rows as they will be sent, open the files, and say what is to be played; None where nothing is."""
+        """Write the rows as they will be sent, open the files, and make the collector; None if nothing is left."""
         draft = self._materialize()
         self._rollouts, self._failures = (
             self._stack.enter_context(Journal(path)) for path in (self.files.rollouts, self.files.failures)
         )
-        if self.wanted.resume and self.files.inputs.exists():
-            self._compare(draft)
+        if self.options.resume and self.files.inputs.exists():
+            self._check_same_rows(draft)
             self._restore()
         else:
             self._rollouts.clear()
             self._failures.clear()
             self.files.metrics.unlink(missing_ok=True)
         draft.replace(self.files.inputs)
-        rest = self._rest()
+        rest = self._remaining()
         if rest is None:
             return None
         environment, self._agent = running_environment(self.running.agents)
-        options = Options(model=Servers(self.running.head), input=rest, concurrency=self.wanted.at_once)
+        options = Options(model=PlaceholderModel(self.running.head), input=rest, concurrency=self.options.concurrency)
         self.collection = Collection(environment, options)
-        return self.collection.prepare(sink=self._keep)
+        return self.collection.prepare(sink=self._write)
 
     def close(self) -> None:
-        """Let go of the files; one for failures that nothing was written into goes."""
+        """Close the files and delete an empty failures file."""
         self._stack.close()
         _draft_of(self.files.inputs).unlink(missing_ok=True)
         failures = self.files.failures
@@ -109,7 +116,7 @@ class Gathering:
             failures.unlink()
 
     async def write_metrics(self) -> None:
-        """Statistics over everything that `X.jsonl` holds, by the agents that played it."""
+        """Write the statistics of each agent over all of `X.jsonl`."""
         rows: dict[str, list[Row]] = {}
         for row in _read(self.files.rollouts):
             rows.setdefault(agent_of(row), []).append(_numbers(row))
@@ -117,41 +124,41 @@ class Gathering:
         write_whole(self.files.metrics, orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
 
     async def _aggregated(self, name: str, rows: list[Row]) -> Row:
-        """What an agent makes of its rollouts; where it cannot say, what we make of them."""
+        """The statistics that an agent's server computes; Ludus's statistics if the server computes none."""
         url = self.running.agents.get(name)
         if url is not None:
             async with connect(url, TOKEN) as client:
                 with contextlib.suppress(Failure):
-                    told = client.checked(await client.post("/aggregate_metrics", encode({"verify_responses": rows})))
-                    if isinstance(told, dict):
-                        return told
+                    found = client.checked(await client.post("/aggregate_metrics", encode({"verify_responses": rows})))
+                    if isinstance(found, dict):
+                        return found
         return aggregate(rows)
 
     def _materialize(self) -> Path:
-        """The rows as they will be sent, in a file that is not yet in its place."""
-        wanted, draft, count = self.wanted, _draft_of(self.files.inputs), 0
+        """Write the rows as they will be sent into a draft file."""
+        options, draft, count = self.options, _draft_of(self.files.inputs), 0
         try:
             draft.parent.mkdir(parents=True, exist_ok=True)
             with draft.open("wb") as file:
-                for row in materialized(wanted.input, wanted.how, self.running.agents):
+                for row in materialized(options.input, options.expansion, self.running.agents):
                     file.write(encode(row) + b"\n")
                     count += 1
         except OSError as error:
             raise UserError(f"cannot write {draft}: {error.strerror}", "Choose another +output_jsonl_fpath") from error
         if count == 0:
-            raise UserError(f"{wanted.input} holds no rows")
+            raise UserError(f"{options.input} holds no rows")
         return draft
 
-    def _compare(self, draft: Path) -> None:
-        """Refuse to continue with other rows than those that were begun with."""
-        with draft.open("rb") as ours, self.files.inputs.open("rb") as theirs:
-            same = all(one == other for one, other in itertools.zip_longest(ours, theirs))
+    def _check_same_rows(self, draft: Path) -> None:
+        """Raise if the rows differ from those that the earlier run sent."""
+        with draft.open("rb") as new, self.files.inputs.open("rb") as old:
+            same = all(one == other for one, other in itertools.zip_longest(new, old))
         if not same:
-            hint = "Leave resume_from_cache out to begin anew, or choose another +output_jsonl_fpath"
-            raise UserError(f"{self.files.inputs} holds other rows than were named now", hint)
+            hint = "Leave resume_from_cache out to start again, or choose another +output_jsonl_fpath"
+            raise UserError(f"{self.files.inputs} holds other rows than {self.options.input} gives now", hint)
 
     def _restore(self) -> None:
-        """What earlier sittings finished, and how often they tried the rest."""
+        """Read which rollouts earlier runs finished, and how often they tried the others."""
         self.done = {_key(row) for row in _read(self.files.rollouts)}
         most = int(os.environ.get(ATTEMPTS) or 3)
         for row in _read(self.files.failures):
@@ -160,8 +167,8 @@ class Gathering:
             if row.get("_ng_failure_terminal") or self.attempts[key] >= most:
                 self.done.add(key)
 
-    def _rest(self) -> Path | None:
-        """The rows that are left, in a file; None where all are done."""
+    def _remaining(self) -> Path | None:
+        """A file of the rows that are left; None if all are done."""
         if not self.done and not self.attempts:
             return self.files.inputs
         handle, name = tempfile.mkstemp(prefix="ludus-rest-", suffix=".jsonl")
@@ -176,15 +183,15 @@ class Gathering:
                     count += 1
         return Path(name) if count else None
 
-    async def _keep(self, rollout: Rollout) -> None:
-        row, told = rollout.job.row, self._agent.take(rollout.rollout_id)
-        if told is not None and told.get("_ng_no_persist"):
+    async def _write(self, rollout: Rollout) -> None:
+        row, result = rollout.job.row, self._agent.take(rollout.rollout_id)
+        if result is not None and result.get("_ng_no_persist"):
             return
-        ours = {key: row[key] for key in (TASK, ROLLOUT, "_ng_attempt_index", "agent_ref") if key in row}
+        stamps = {key: row[key] for key in (TASK, ROLLOUT, "_ng_attempt_index", "agent_ref") if key in row}
         if rollout.error is not None:
-            self._failures.append(encode({**(told or row), **_failure(rollout.error), **ours}))
-        elif told is not None:
-            self._rollouts.append(encode({**told, **ours}))
+            self._failures.append(encode({**(result or row), **_failure(rollout.error), **stamps}))
+        elif result is not None:
+            self._rollouts.append(encode({**result, **stamps}))
 
 
 def _draft_of(path: Path) -> Path:
@@ -192,9 +199,9 @@ def _draft_of(path: Path) -> Path:
 
 
 def _failure(error: Failure) -> Row:
-    """What the record of a failure says. A reward that an agent made up for it does not stay."""
-    told = {"_ng_failure_class": error.kind, "_ng_failure_stage": error.stage, "_ng_failure_cause": error.cause}
-    return {**told, "reward": None}
+    """The fields of a failed rollout. They overwrite any reward that the agent gave it."""
+    fields = {"_ng_failure_class": error.kind, "_ng_failure_stage": error.stage, "_ng_failure_cause": error.cause}
+    return {**fields, "reward": None}
 
 
 def _key(row: Row) -> Key:
@@ -202,7 +209,7 @@ def _key(row: Row) -> Key:
 
 
 def _numbers(row: Row) -> Row:
-    """What statistics need of a row."""
+    """The numbers of a row that statistics use."""
     numbers = {key: value for key, value in row.items() if isinstance(value, (bool, int, float))}
     response = row.get("response")
     return {**numbers, "response": {"usage": response.get("usage") if isinstance(response, dict) else None}}

@@ -1,4 +1,4 @@
-"""What a dataset looks like in numbers, under the names that NeMo Gym's metrics files use."""
+"""Metrics of a dataset, under the names that NeMo Gym's metrics files use."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TOOLS, TURNS, TEMPERATURE = "Number of tools", "Number of turns", "Temperature"
 WORDS = "Json-dumped number of words (proxy for token count)"
 
 
-class Spread:
-    """Numbers, seen one at a time."""
+class NumberSummary:
+    """Count, mean, range and deviation of numbers, added one at a time."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -23,82 +23,83 @@ class Spread:
         self._mean = self._squares = 0.0
 
     def add(self, value: float) -> None:
-        """One more. The mean and the squares are kept as Welford does, so that large numbers lose nothing."""
+        """Add a number by Welford's method, which does not lose precision on large numbers."""
         self.count += 1
         self.least, self.most = min(self.least, value), max(self.most, value)
-        off = value - self._mean
-        self._mean += off / self.count
-        self._squares += off * (value - self._mean)
+        delta = value - self._mean
+        self._mean += delta / self.count
+        self._squares += delta * (value - self._mean)
 
     def summary(self) -> Tree:
-        """As it is written."""
-        known = self.count > 0
+        """The summary as metrics files hold it."""
         deviation = math.sqrt(self._squares / (self.count - 1)) if self.count > 1 else 0.0
         return {
             "Total # non-null values": self.count,
             "Average": _rounded(self._mean),
-            "Min": _rounded(self.least if known else 0.0),
-            "Max": _rounded(self.most if known else 0.0),
+            "Min": _rounded(self.least if self.count else 0.0),
+            "Max": _rounded(self.most if self.count else 0.0),
             "Standard deviation": _rounded(deviation),
         }
 
 
-class Texts:
-    """Texts: how many there are, and how many different ones."""
+class TextSummary:
+    """Counts texts, and distinct texts."""
 
     def __init__(self) -> None:
         self.count = 0
         self._seen: set[int] = set()
 
     def add(self, value: str) -> None:
-        """One more."""
+        """Add a text."""
         self.count += 1
         self._seen.add(hash(value))
 
     def summary(self) -> Tree:
-        """As it is written."""
+        """The summary as metrics files hold it."""
         return {"unique_count": len(self._seen), "total_count": self.count}
 
 
 class DataMetrics:
-    """Metrics of rows, fed one at a time."""
+    """Metrics of rows, added one at a time."""
 
     def __init__(self) -> None:
         self.rows = 0
-        self._spreads = {name: Spread() for name in (TOOLS, WORDS, TURNS, TEMPERATURE)}
-        self._others: dict[str, Spread | Texts] = {}
+        self._numbers = {name: NumberSummary() for name in (TOOLS, WORDS, TURNS, TEMPERATURE)}
+        self._others: dict[str, NumberSummary | TextSummary] = {}
 
     def add(self, row: Row) -> None:
-        """Count one row."""
+        """Add a row."""
         self.rows += 1
         params = row["responses_create_params"]
-        asked, tools = params.get("input"), params.get("tools")
+        messages, tools = params.get("input"), params.get("tools")
         if tools is not None:
-            self._spreads[TOOLS].add(len(tools))
-        users = 1 if isinstance(asked, str) else sum(item.get("role") == "user" for item in asked)
-        self._spreads[TURNS].add(users)
-        self._spreads[WORDS].add(len(json.dumps(params).split()))
+            self._numbers[TOOLS].add(len(tools))
+        turns = 1 if isinstance(messages, str) else sum(item.get("role") == "user" for item in messages)
+        self._numbers[TURNS].add(turns)
+        self._numbers[WORDS].add(len(json.dumps(params).split()))
         temperature = params.get("temperature")
         if isinstance(temperature, (int, float)):
-            self._spreads[TEMPERATURE].add(temperature)
+            self._numbers[TEMPERATURE].add(temperature)
         for name, value in row.items():
             self._add_other(name, value)
 
     def _add_other(self, name: str, value: Any) -> None:
-        kind = Spread if isinstance(value, (bool, int, float)) else Texts if isinstance(value, str) else None
+        kind = (
+            NumberSummary if isinstance(value, (bool, int, float)) else TextSummary if isinstance(value, str) else None
+        )
         if kind is None:
             return
         found = self._others.setdefault(name, kind())
-        if isinstance(found, Spread) and isinstance(value, (bool, int, float)):
+        if isinstance(found, NumberSummary) and isinstance(value, (bool, int, float)):
             found.add(float(value))
-        elif isinstance(found, Texts):
+        elif isinstance(found, TextSummary):
             found.add(str(value))
 
     def summary(self) -> Tree:
         """Everything as one JSON object."""
-        spreads = {name: spread.summary() for name, spread in self._spreads.items()}
+        numbers = {name: summary.summary() for name, summary in self._numbers.items()}
         others = {name: other.summary() for name, other in self._others.items()}
-        return {"Number of examples": self.rows, **spreads, **others}
+        return {"Number of examples": self.rows, **numbers, **others}
 
 
 def _rounded(value: float) -> float:

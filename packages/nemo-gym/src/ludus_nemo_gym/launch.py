@@ -1,8 +1,7 @@
-"""What is to be started: plain data, that says nothing about where it came from.
+"""What is to be started: plain data, independent of NeMo Gym's configuration format.
 
-Each server is an `Instance` with a part that says what it is in Ludus's words: an environment with its settings, an
-agent with the names of its resources and its model, a model, or something that runs elsewhere already. Nothing that
-these print holds a secret.
+Each server is an `Instance`. Its part says what it is in Ludus's terms: an environment with its settings, an agent with
+the names of its resources and its model, a model, or a server that already runs. No `repr` of these shows a secret.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ DEFAULT_HOST, HEAD_PORT = "127.0.0.1", 11000
 
 @dataclass
 class ModelPart:
-    """A model: the block that `ludus.models.open_model` takes, and whether it shall tell token ids.
+    """A model: the block that `ludus.models.open_model` takes, and whether it returns token ids.
 
-    The key is not in the block, only the name of the variable that it is to be found in.
+    The block names the environment variable of the key (`api_key_env`) and never holds the key.
     """
 
     block: Tree
@@ -29,7 +28,7 @@ class ModelPart:
 
 @dataclass
 class ResourcesPart:
-    """An environment: its name or folder, and settings of its resources. Secret ones are kept apart."""
+    """An environment: its name or folder, and the settings of its resources, secret ones apart."""
 
     environment: str
     settings: Tree = field(default_factory=dict)
@@ -38,7 +37,7 @@ class ResourcesPart:
 
 @dataclass
 class AgentPart:
-    """An agent of ours: its type, its settings, and which instances it uses."""
+    """One of Ludus's agents: its type, its settings, and the instances of its resources and its model."""
 
     type: str
     settings: Tree
@@ -48,7 +47,7 @@ class AgentPart:
 
 @dataclass
 class RemotePart:
-    """A server that runs elsewhere already. `environment` is which of ours it is, where it is one."""
+    """A server that already runs. `environment` names the Ludus environment that it serves, if it serves one."""
 
     url: str
     environment: str | None = None
@@ -56,7 +55,7 @@ class RemotePart:
 
 @dataclass
 class Instance:
-    """One server. A port of None is any free one, among the launch's `ports` where it has some."""
+    """One server. A port of None is any free port, within the launch's `ports` if they are limited."""
 
     name: str
     kind: str
@@ -66,8 +65,8 @@ class Instance:
     num_workers: int
     part: ResourcesPart | AgentPart | ModelPart | RemotePart
 
-    def what(self) -> str:
-        """What it is, in a few words."""
+    def description(self) -> str:
+        """A short description for a table."""
         part = self.part
         if isinstance(part, ResourcesPart):
             return f"environment {part.environment}"
@@ -80,10 +79,10 @@ class Instance:
 
 @dataclass
 class Launch:
-    """Everything that is to be started. A head's port of 0 is any free one.
+    """Everything that is to be started. A head port of 0 is any free port.
 
-    `secrets` holds the values of the variables that the instances name (`api_key_env`): put them into the environment
-    of the processes that need them, and nowhere else. `notes` are for the user.
+    `secrets` maps environment variables that the instances name (`api_key_env`) to their values: set them in the
+    processes that need them, and nowhere else. `notes` are printed for the user.
     """
 
     servers: list[Instance]

@@ -1,7 +1,7 @@
-"""What may be printed of a configuration: everything but its secrets.
+"""Masks the secrets of a configuration before it is printed.
 
-A secret is known by the name of its key, and, once known, by its value wherever else that stands. `max_output_tokens`,
-`tokenizer` and `answer_key` are no secrets although they sound like one.
+A key's name marks its value as a secret. The same value is then masked wherever else it appears. Names such as
+`max_output_tokens`, `tokenizer` and `answer_key` mark no secret.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from typing import Any
 from ludus.runtime.keys import redacted
 
 MASK = "***"
-#: Shorter ones are words such as EMPTY, which servers without keys are given, and stand in many places.
+#: Shorter secrets are placeholders such as EMPTY. They are masked under their own key only.
 SHORTEST = 8
 
-_ALWAYS = set("password passwd passphrase secret secrets credential credentials authorization bearer apikey".split())
+_SECRET_WORDS = set(
+    "password passwd passphrase secret secrets credential credentials authorization bearer apikey".split()
+)
 _BEFORE_KEY = {"", *"api access account secret private subscription signing encryption".split()}
-_TOKENS_OF_TEXT = set("bos cls end eos mask pad sep start stop think unk".split())
-_IN_A_URL = re.compile(r"(?<=://)([^/@\s:]*):([^/@\s]+)(?=@)")
+_TOKENIZER_TOKENS = set("bos cls end eos mask pad sep start stop think unk".split())
+_URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):([^/@\s]+)(?=@)")
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether what is stored under this name must not be shown."""
+    """Whether a key of this name holds a secret."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).replace("-", "_").lower().split("_")
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last == "token":
-        return before not in _TOKENS_OF_TEXT
-    return last in _ALWAYS or (last == "key" and before in _BEFORE_KEY) or (last == "keys" and before == "api")
+        return before not in _TOKENIZER_TOKENS
+    return last in _SECRET_WORDS or (last == "key" and before in _BEFORE_KEY) or (last == "keys" and before == "api")
 
 
 def secrets_in(tree: Any) -> set[str]:
@@ -46,7 +48,7 @@ def secrets_in(tree: Any) -> set[str]:
 
 
 def masked(tree: Any, secrets: Iterable[str] = ()) -> Any:
-    """A copy without secrets: those under a secret's name, and the same texts anywhere else."""
+    """A copy without secrets: neither under a secret's name nor as part of any other text."""
     known = sorted({each for each in {*secrets, *secrets_in(tree)} if len(each) >= SHORTEST}, key=len, reverse=True)
     return _masked(tree, known)
 
@@ -62,12 +64,12 @@ def _masked(tree: Any, secrets: list[str]) -> Any:
     if isinstance(tree, list):
         return [_masked(item, secrets) for item in tree]
     if isinstance(tree, str):
-        return _IN_A_URL.sub(rf"\1:{MASK}", redacted(tree, *secrets))
+        return _URL_PASSWORD.sub(rf"\1:{MASK}", redacted(tree, *secrets))
     return tree
 
 
 def _unset(value: Any) -> bool:
-    """Whether a value only says where it will come from."""
+    """Whether a value is a placeholder: `???` or a `${...}` without a default."""
     return isinstance(value, str) and (value == "???" or bool(re.fullmatch(r"\$\{[^{},]*\}", value)))
 
 

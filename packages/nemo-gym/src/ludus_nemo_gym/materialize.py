@@ -1,6 +1,6 @@
-"""Rows as they are sent: every row of the input, repeated, with its agent and its indices, in a file of their own.
+"""Expands the input into the rows that agents get: repeated, with the agent's name and indices.
 
-`_ng_task_index` counts different lines, `_ng_rollout_index` the rollouts of one of them. Repeats stand together.
+`_ng_task_index` numbers the distinct lines, `_ng_rollout_index` the rollouts of one line. Repeats are adjacent.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import orjson
 
 from ludus.errors import UserError, did_you_mean
 from ludus.store.lines import Source
+from ludus_nemo_gym.agent_servers import agent_of
 from ludus_nemo_gym.names import AGENTS
-from ludus_nemo_gym.running import agent_of
 
 Row = dict[str, Any]
 TASK, ROLLOUT = "_ng_task_index", "_ng_rollout_index"
@@ -27,7 +27,7 @@ DEFAULT = "_default"
 
 @dataclass
 class Expansion:
-    """How rows are expanded. `repeats` is a number, or one for each agent with `_default` for the others."""
+    """How rows are expanded. `repeats` is a number, or a number for each agent, with `_default` for the others."""
 
     agent: str | None = None
     limit: int | None = None
@@ -36,27 +36,27 @@ class Expansion:
     params: Row = field(default_factory=dict)
 
     def times(self, agent: str) -> int:
-        """How often a row of an agent is played."""
+        """How many rollouts a row of an agent gets."""
         if isinstance(self.repeats, int):
             return self.repeats
         return self.repeats.get(agent, self.repeats.get(DEFAULT, 1))
 
 
-def materialized(source: Path, how: Expansion, agents: dict[str, str]) -> Iterator[Row]:
-    """Every rollout to be played, as the row that its agent gets. A bad row is told with its line."""
+def materialized(source: Path, expansion: Expansion, agents: dict[str, str]) -> Iterator[Row]:
+    """The row of every rollout, as its agent gets it. Raises with file and line for a bad row."""
     with Source(source) as opened:
-        yield from _expanded(opened.lines, source, how, agents)
+        yield from _expanded(opened.lines, source, expansion, agents)
 
 
 def _expanded(
-    lines: Iterator[tuple[int, bytes]], source: Path, how: Expansion, agents: dict[str, str]
+    lines: Iterator[tuple[int, bytes]], source: Path, expansion: Expansion, agents: dict[str, str]
 ) -> Iterator[Row]:
     tasks: dict[bytes, int] = {}
     counts: Counter[int] = Counter()
-    for number, line in itertools.islice(lines, how.limit):
+    for number, line in itertools.islice(lines, expansion.limit):
         where = f"{source}:{number}"
         row = _row(where, line)
-        name = agent_of(row) or how.agent
+        name = agent_of(row) or expansion.agent
         if not name:
             raise UserError(f"{where}: the row names no agent", "Name one for all: +agent_name=NAME")
         if name not in agents:
@@ -65,15 +65,15 @@ def _expanded(
         if not isinstance(task, int):
             task = tasks.setdefault(blake2b(line.strip(), digest_size=16).digest(), len(tasks))
         row = {**row, "agent_ref": {"type": AGENTS, "name": name}}
-        row["responses_create_params"] = {**row["responses_create_params"], **how.params}
-        for _ in range(how.times(name)):
+        row["responses_create_params"] = {**row["responses_create_params"], **expansion.params}
+        for _ in range(expansion.times(name)):
             repeat = counts[task]
             counts[task] += 1
-            yield {**(_seeded(row, repeat) if how.add_seed else row), TASK: task, ROLLOUT: repeat}
+            yield {**(_seeded(row, repeat) if expansion.add_seed else row), TASK: task, ROLLOUT: repeat}
 
 
 def _seeded(row: Row, seed: int) -> Row:
-    """The row with a seed of its own, where servers of this kind look for it: as JSON text in the metadata."""
+    """The row with a seed in `metadata.extra_body`, which holds JSON as text."""
     params = row["responses_create_params"]
     metadata = params.get("metadata") or {}
     extra = metadata.get("extra_body")
@@ -88,5 +88,5 @@ def _row(where: str, line: bytes) -> Row:
     except orjson.JSONDecodeError as error:
         raise UserError(f"{where}: not JSON: {error}", "Each line must hold one JSON object") from error
     if not isinstance(row, dict) or not isinstance(row.get("responses_create_params"), dict):
-        raise UserError(f"{where}: responses_create_params is missing", "Each row must say what the model is asked")
+        raise UserError(f"{where}: responses_create_params is missing", "Each row must hold the request to the model")
     return row

@@ -1,4 +1,4 @@
-"""Model servers of NeMo Gym as models of ours: which implementation is which, and what its fields are called here."""
+"""Translates NeMo Gym's model servers into Ludus's models: the implementations, and the names of their fields."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ludus.errors import UserError, did_you_mean
 from ludus.model import ModelConfig
 from ludus.models import KINDS
 from ludus_nemo_gym.launch import ModelPart
-from ludus_nemo_gym.names import ABOUT_THE_SERVER
+from ludus_nemo_gym.names import SERVER_FIELDS
 from ludus_nemo_gym.trees import Tree
 
 _POLICY = {"base_url": "${policy_base_url}", "api_key": "${policy_api_key}", "model": "${policy_model_name}"}
 _OPENAI_POLICY = {f"openai_{key}" if key != "model" else "openai_model": value for key, value in _POLICY.items()}
 
-#: What the configuration file of each implementation holds.
+#: The content of each implementation's configuration file.
 MODEL_CONFIGS: dict[str, Tree] = {
     "openai_model": _OPENAI_POLICY,
     "azure_openai_model": _OPENAI_POLICY | {"default_query": {"api-version": "2025-04-01-preview"}},
@@ -27,15 +27,15 @@ MODEL_CONFIGS: dict[str, Tree] = {
     "transformers": {"path": "${policy_model_name}"},
 }
 
-#: Implementations that start a server of their own, which is not ours to do.
+#: Implementations that start vLLM, which Ludus does not do.
 STARTS_VLLM = ("local_vllm_model", "local_vllm_model_proxy")
 
 
 def model_part(instance: str, implementation: str, block: Tree) -> ModelPart | None:
-    """What a model server's block means here; None where we do not know the implementation."""
-    given = {key: value for key, value in block.items() if key not in ABOUT_THE_SERVER and value is not None}
+    """A model server's block as a Ludus model; None for an unknown implementation."""
+    given = {key: value for key, value in block.items() if key not in SERVER_FIELDS and value is not None}
     if implementation in STARTS_VLLM:
-        hint = "Start it yourself, and name it with vllm_model and policy_base_url"
+        hint = "Start vLLM yourself, and name it with vllm_model and ++policy_base_url=URL"
         raise UserError(f"{instance}: {implementation} would start vLLM, which Ludus does not do", hint)
     if implementation in KINDS and implementation not in ("openai", "azure", "vllm", "sglang"):
         return ModelPart({"type": implementation, **given})
@@ -47,7 +47,7 @@ def model_part(instance: str, implementation: str, block: Tree) -> ModelPart | N
 def _endpoint(instance: str, implementation: str, given: Tree) -> ModelPart:
     """A model behind HTTP."""
     named = {
-        ours: _first(given, ours, f"openai_{ours}", f"{implementation}_{ours}") for ours in ("base_url", "api_key")
+        name: _first(given, name, f"openai_{name}", f"{implementation}_{name}") for name in ("base_url", "api_key")
     }
     name = _first(given, "model", "openai_model", "model_name")
     if not isinstance(name, str) or not name:
@@ -73,7 +73,7 @@ def _endpoint(instance: str, implementation: str, given: Tree) -> ModelPart:
 
 
 def _vllm(block: Tree, given: Tree, tokens: bool) -> None:
-    """Thoughts, sampling that nobody may change, and the ids of the rollout so far."""
+    """vLLM's own settings: reasoning, sampling that overrides the request, and token ids of earlier turns."""
     if "uses_reasoning_parser" in given:
         block["reasoning"] = "reasoning_content" if given.pop("uses_reasoning_parser") else "think"
     if overrides := given.pop("sampling_overrides", None):
@@ -83,13 +83,13 @@ def _vllm(block: Tree, given: Tree, tokens: bool) -> None:
 
 
 def _litellm(instance: str, block: Tree) -> None:
-    """Without an address the provider stands before the model's name; we know two of them."""
+    """Without a base_url the model's name starts with its provider. Ludus knows two providers: openai and azure."""
     provider, slash, name = block["model"].partition("/")
     if slash and provider in ("openai", "azure"):
         block |= {"type": provider, "model": name}
     elif block["base_url"] is None:
-        hint = "Name its OpenAI-compatible address: ++policy_base_url=URL"
-        raise UserError(f"{instance}: {block['model']} is a provider that Ludus does not know", hint)
+        hint = "Set the provider's OpenAI-compatible address: ++policy_base_url=URL"
+        raise UserError(f"{instance}: the provider of {block['model']} is unknown to Ludus", hint)
 
 
 def _kind(implementation: str) -> str:
@@ -108,18 +108,18 @@ def _config_of(kind: str) -> type[ModelConfig]:
 
 
 def _urls(instance: str, given: Any) -> str | list[str] | None:
-    """One address, or several that serve the same model."""
-    addresses = given if isinstance(given, list) else [given] if given else []
-    for each in addresses:
+    """One URL, or several that serve the same model."""
+    urls = given if isinstance(given, list) else [given] if given else []
+    for each in urls:
         if not isinstance(each, str) or not each.startswith(("http://", "https://")):
             raise UserError(
-                f"{instance}: base_url {each!r:.80} is no address", "Example: ++policy_base_url=http://HOST/v1"
+                f"{instance}: base_url {each!r:.80} is not a URL", "Example: ++policy_base_url=http://HOST/v1"
             )
-    return None if not addresses else addresses[0] if len(addresses) == 1 else addresses
+    return None if not urls else urls[0] if len(urls) == 1 else urls
 
 
 def _first(given: Tree, *names: str) -> Any:
-    """The field under the first of several names; all of them are taken out."""
+    """The field under the first of several names. Removes all of them."""
     found = [given.pop(name) for name in names if name in given]
     return found[0] if found else None
 
@@ -129,6 +129,6 @@ def _text(value: Any) -> str | None:
 
 
 def unknown_model(instance: str, implementation: str) -> UserError:
-    """The error for an implementation that is not among ours."""
+    """The error for an implementation that Ludus does not have."""
     hint = did_you_mean(implementation, MODEL_CONFIGS)
     return UserError(f"{instance}: there is no model server {implementation}", hint)

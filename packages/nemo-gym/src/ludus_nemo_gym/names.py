@@ -1,13 +1,13 @@
-"""What things are called in NeMo Gym and in Ludus."""
+"""NeMo Gym's names, and the names that Ludus has for the same things."""
 
 from __future__ import annotations
 
 RESOURCES, AGENTS, MODELS = KINDS = ("resources_servers", "responses_api_agents", "responses_api_models")
 
-#: How one instance of each kind is called in a sentence.
-A_SERVER = {RESOURCES: "resources server", AGENTS: "agent", MODELS: "model server"}
+#: Each kind's name in a sentence.
+KIND_NAMES = {RESOURCES: "resources server", AGENTS: "agent", MODELS: "model server"}
 
-#: Which agent of ours an implementation is. An agent of ours may be named as it is, too.
+#: Ludus's agent for each of NeMo Gym's implementations. A configuration may also name Ludus's agents directly.
 AGENT_TYPES = {
     "simple_agent": "simple",
     "tool_simulation_agent": "single_turn",
@@ -23,12 +23,12 @@ DOMAIN_OF = {"mathematics": "math"}
 LICENCE_OF = {"Apache-2.0": "Apache 2.0", "CC-BY-4.0": "Creative Commons Attribution 4.0 International"}
 DATASET_TYPES = ("train", "validation", "example", "benchmark")
 
-#: Fields of a server that are about the server and not about what it does.
-ABOUT_THE_SERVER = set(
+#: A server's fields that describe the server. All other fields are settings of its environment, agent or model.
+SERVER_FIELDS = set(
     "entrypoint host port url num_workers domain description value verified verified_url datasets".split()
 )
 
-#: Top-level keys that a configuration may hold beside its servers.
+#: Top-level keys of a configuration that are not servers.
 GLOBAL_KEYS = set(
     "config_paths policy_base_url policy_api_key policy_model_name default_host use_absolute_ip port_range_low "
     "port_range_high head_server ray_head_node_address skip_venv_if_present uv_cache_dir uv_venv_dir uv_pip_set_python "
@@ -38,4 +38,4 @@ GLOBAL_KEYS = set(
     "uvicorn_logging_show_200_ok global_aiohttp_connector_limit global_aiohttp_connector_limit_per_host "
     "global_aiohttp_client_request_debug hf_token".split()
 )
-EXPORTERS = ("wandb_", "mlflow_", "global_aiohttp_")
+GLOBAL_PREFIXES = ("wandb_", "mlflow_", "global_aiohttp_")

@@ -1,203 +1,106 @@
-"""Overrides as Hydra writes them on a command line: `+key=value`, `++key=value`, `key=value`, with dots in keys.
+"""Hydra's overrides on a command line: `+key=value`, `++key=value`, `key=value` and `~key`, with dots in keys.
 
-A value is null, a boolean, a number, a `[list]`, a `{mapping:1}`, a text in quotes, or else the text that it is. The
-three ways to begin mean the same here, because there is no base configuration that a key could be missing from.
+OmegaConf's grammar reads the values: null, a boolean, a number, a `[list]`, a `{mapping: 1}`, a text in quotes or a
+text without. The first three forms mean the same, because there is no base configuration that could lack the key.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any
+
+import orjson
+from omegaconf.errors import GrammarParseError
+from omegaconf.grammar_parser import parse
+from omegaconf.grammar_visitor import GrammarVisitor
 
 from ludus.errors import UserError
 from ludus_nemo_gym.masking import is_secret_key
-from ludus_nemo_gym.trees import Tree, merge, put
+from ludus_nemo_gym.trees import Tree, merge, plain
 
-_ASSIGNMENT = re.compile(r"(?P<how>\+{0,2})(?P<key>[^\s=+~\[\]{}-][^\s=+~\[\]{}]*)=(?P<value>.*)", re.DOTALL)
-_INT = re.compile(r"[+-]?(0|[1-9](_?[0-9])*)")
-_FLOAT = re.compile(
-    r"[+-]?([0-9](_?[0-9])*\.([0-9](_?[0-9])*)?|\.[0-9](_?[0-9])*|[0-9](_?[0-9])*(?=[eE]))([eE][+-]?[0-9](_?[0-9])*)?"
-)
-_NOT_FINITE = re.compile(r"([+-]?inf|nan)", re.IGNORECASE)
-_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
-#: What a backslash takes the meaning from, in a text without quotes.
-_SPECIAL = "\\()[]{}:=, \t"
-_DEEPEST = 50
-
-#: What opens and closes while the end of a `${...}` is looked for.
-BRACES = re.compile(r"[{}]")
+_KEY = r"(?P<key>[^\s=+~\[\]{}.-][^\s=+~\[\]{}.]*(\.[^\s=+~\[\]{}.]+)*)"
+_ASSIGNMENT = re.compile(rf"\+{{0,2}}{_KEY}=(?P<value>.*)", re.DOTALL)
+_DELETION = re.compile(rf"~{_KEY}")
 
 
 def parse_overrides(arguments: Iterable[str]) -> Tree:
-    """The tree that a command line describes. Of two values for the same key the later one stays."""
-    tree: Tree = {}
+    """The tree that the assignments of a command line describe. Of two values for a key the later one wins."""
+    trees: list[Tree] = []
     for argument in arguments:
-        key, value = parse_override(argument)
-        one: Tree = {}
-        put(one, key, value)
-        tree = merge(tree, one)
-    return tree
+        if _DELETION.fullmatch(argument):
+            continue
+        found = _ASSIGNMENT.fullmatch(argument)
+        if found is None:
+            raise UserError(f"{_shown(argument)} must look like +key=value", "Example: +limit=4")
+        try:
+            value = parse_value(found["value"])
+        except UserError as error:
+            raise UserError(f"+{found['key']}: {error}") from error
+        for step in reversed(found["key"].split(".")):
+            value = {step: value}
+        trees.append(value)
+    return merge(*trees)
 
 
-def parse_override(argument: str) -> tuple[list[str], Any]:
-    """The key, taken apart at its dots, and the value of one override."""
-    found = _ASSIGNMENT.fullmatch(argument)
-    parts = found["key"].split(".") if found else [""]
-    if found is None or not all(parts):
-        raise UserError(f"{_shown(argument)} must look like +key=value", "Example: +limit=4")
-    try:
-        return parts, parse_value(found["value"])
-    except UserError as error:
-        shown = f"+{found['key']}" if is_secret_key(parts[-1]) else _shown(argument)
-        raise UserError(f"{shown}: {error}") from error
+def deleted_keys(arguments: Iterable[str]) -> list[str]:
+    """The keys that `~key` takes out of the configuration."""
+    return [found["key"] for argument in arguments if (found := _DELETION.fullmatch(argument)) is not None]
 
 
 def parse_value(text: str) -> Any:
     """One value: `4`, `1e-3`, `true`, `null`, `[a, b]`, `{a: 1}`, `'a, b'`, or a text that needs no quotes."""
-    return _Reader(text).whole()
+    # In brackets, because the grammar drops spaces around the items of a list and keeps them elsewhere. A single
+    # backslash at the end is doubled: it would escape the bracket.
+    single = (len(text) - len(text.rstrip("\\"))) % 2
+    source = "[" + text + "\\" * single + "]"
+    try:
+        values = _Values(None, None, None).visit(parse(source, parser_rule="singleElement", lexer_mode="VALUE_MODE"))
+    except (GrammarParseError, RecursionError) as error:
+        return _other_value(text.strip(), error)
+    if len(values) > 1:
+        raise UserError("a list stands in brackets and a text with a comma in quotes", "Example: '+key=[a,b]'")
+    return plain(values[0]) if values else ""
 
 
-class _Reader:
-    """Reads one value from left to right."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
-        self.depth = 0
-
-    def whole(self) -> Any:
-        self.skip_spaces()
-        if self.at == len(self.text):
-            return ""
-        value = self.value("")
-        self.skip_spaces()
-        if self.peek() == ",":
-            raise UserError("a list stands in brackets and a text with a comma in quotes", "Example: '+key=[a,b]'")
-        if self.at < len(self.text):
-            raise UserError(f"cannot read {self.text[self.at :]!r:.40} after the value", "Put a text in quotes")
-        return value
-
-    def value(self, ends: str) -> Any:
-        """A value that ends where the text does or before one of `ends`."""
-        self.skip_spaces()
-        first = self.peek()
-        if first in ("[", "{"):
-            self.depth += 1
-            if self.depth > _DEEPEST:
-                raise UserError(f"brackets are nested deeper than {_DEEPEST}")
-            inner: Any = self.items() if first == "[" else self.pairs()
-            self.depth -= 1
-            return inner
-        if first in ("'", '"'):
-            return self.quoted()
-        return _meaning(self.plain(f"{ends},"))
-
-    def items(self) -> list[Any]:
-        self.at += 1
-        found: list[Any] = []
-        while not self.closes("]", empty=not found):
-            found.append(self.element("]"))
-        return found
-
-    def pairs(self) -> Tree:
-        self.at += 1
-        found: Tree = {}
-        while not self.closes("}", empty=not found):
-            self.skip_spaces()
-            key = self.quoted() if self.peek() in ("'", '"') else self.plain(":,}")
-            self.skip_spaces()
-            if self.peek() != ":" or not key:
-                raise UserError("a mapping is written {key: value}", "Example: '+key={a: 1, b: 2}'")
-            self.at += 1
-            found[key] = self.element("}")
-        return found
-
-    def element(self, end: str) -> Any:
-        """One entry of a list or of a mapping, which must be there."""
-        self.skip_spaces()
-        if self.peek() in ("", ",", end):
-            raise UserError("a value is missing", "Write an empty text as ''")
-        value = self.value(end)
-        self.skip_spaces()
-        if self.peek() not in (",", end):
-            raise UserError(f"a {end} is missing", "Put a text in quotes, and the whole override too")
-        return value
-
-    def closes(self, end: str, empty: bool) -> bool:
-        """Whether the brackets end here; otherwise the comma before the next entry is passed."""
-        self.skip_spaces()
-        if self.peek() == end:
-            self.at += 1
-            return True
-        if self.peek() == "":
-            raise UserError(f"a {end} is missing", "Put the whole override in quotes")
-        if not empty:
-            self.at += 1
-        return False
-
-    def quoted(self) -> str:
-        """A text in quotes. A backslash means something only where it, or several of them, stand before a quote."""
-        quote = self.peek()
-        self.at += 1
-        parts: list[str] = []
-        while True:
-            found = re.compile(rf"(\\*){quote}").search(self.text, self.at)
-            if found is None:
-                raise UserError(f"a closing {quote} is missing", "Put the whole override in the other kind of quotes")
-            slashes = len(found[1])
-            parts += [self.text[self.at : found.start()], "\\" * (slashes // 2)]
-            self.at = found.end()
-            if slashes % 2 == 0:
-                return "".join(parts)
-            parts.append(quote)
-
-    def plain(self, ends: str) -> str:
-        """A text without quotes up to one of `ends`."""
-        parts: list[str] = []
-        kept = 0  # spaces at the end go, unless a backslash holds them
-        while (sign := self.peek()) and sign not in ends:
-            if sign == "$" and self.text.startswith("${", self.at):
-                parts.append(self.interpolation())
-            elif sign == "\\" and self.text[self.at + 1 : self.at + 2] in tuple(_SPECIAL):
-                parts.append(self.text[self.at + 1])
-                kept, self.at = len(parts), self.at + 2
-            else:
-                parts.append(sign)
-                self.at += 1
-        return "".join(parts[:kept]) + "".join(parts[kept:]).rstrip()
-
-    def interpolation(self) -> str:
-        """`${...}` as it stands, whatever is inside: it is resolved when everything has been merged."""
-        start, depth = self.at, 0
-        for found in BRACES.finditer(self.text, start):
-            depth += -1 if found[0] == "}" else 1
-            if depth == 0:
-                self.at = found.end()
-                return self.text[start : self.at]
-        raise UserError("a } is missing after ${", "Put the whole override in single quotes")
-
-    def skip_spaces(self) -> None:
-        while self.peek() in (" ", "\t", "\n", "\r"):
-            self.at += 1
-
-    def peek(self) -> str:
-        return self.text[self.at : self.at + 1]
+def _other_value(text: str, error: Exception) -> Any:
+    """A value that OmegaConf's grammar refuses: JSON with its quoted keys, or a text with signs such as `=` or `é`."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return orjson.loads(text)
+    if "${" in text:
+        hint = "Write ${key}, and put single quotes around the whole override"
+        raise UserError("cannot read the ${...}", hint) from error
+    if text.startswith(("[", "{", "'", '"')) or "," in text:
+        hint = "Put a text in quotes, write an empty one as '', and put quotes around the whole override too"
+        raise UserError("cannot read the value", hint) from error
+    return text
 
 
-def _meaning(text: str) -> Any:
-    """What a text without quotes stands for."""
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    if _INT.fullmatch(text):
-        return int(text)
-    if _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text):
-        return float(text)
+class _Values(GrammarVisitor):
+    """Reads values as Hydra does: `${...}` stays as typed, because it is resolved after everything is merged."""
+
+    def visitInterpolation(self, ctx: Any) -> str:
+        return _typed(ctx)
+
+    def visitQuotedValue(self, ctx: Any) -> str:
+        text = _typed(ctx)
+        slashes = re.compile(rf"\\+(?={text[0]}|\Z)")  # elsewhere a backslash is itself
+        return slashes.sub(lambda found: "\\" * (len(found[0]) // 2), text[1:-1])
+
+    def visitSequence(self, ctx: Any) -> Generator[Any, None, None]:
+        if ctx.getChildCount() != 2 * len(ctx.element()) - 1:
+            raise UserError("a value is missing beside a comma", "Write an empty text as ''")
+        return super().visitSequence(ctx)
+
+
+def _typed(ctx: Any) -> str:
+    text: str = ctx.start.getInputStream().getText(ctx.start.start, ctx.stop.stop)
     return text
 
 
 def _shown(argument: str) -> str:
-    """An override for an error message: short, and not the value of a key that is secret."""
+    """An override for an error message: short, and without the value of a secret key."""
     key, equals, _ = argument.partition("=")
     if is_secret_key(key.lstrip("+~").rpartition(".")[2]):
         return f"{key}{equals}***"

@@ -1,6 +1,6 @@
-"""`ng_prepare_data`: check the datasets that agents name, describe them in numbers, and put them together for training.
+"""`ng_prepare_data`: checks the datasets of agents, writes their metrics, and collates their rows for training.
 
-Every row that is wrong is told, with its file and line; nothing is written before all of them are right.
+Bad rows are reported with file and line. Nothing is written until every row is valid.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ludus.errors import UserError, did_you_mean
 from ludus.store.journal import write_whole
 from ludus.store.lines import Source
 from ludus.task import Task
-from ludus_nemo_gym.config import Config
+from ludus_nemo_gym.config import GymConfig
 from ludus_nemo_gym.data_metrics import DataMetrics
 from ludus_nemo_gym.names import AGENTS, DATASET_TYPES
-from ludus_nemo_gym.places import find_data, find_file
+from ludus_nemo_gym.search_paths import find_data, find_file
 from ludus_nemo_gym.trees import Tree
 
 Row = dict[str, Any]
 MODES = {"train_preparation": ("train", "validation", "benchmark"), "example_validation": ("example",)}
 PROBLEMS_SHOWN = 5
 
-#: What the Responses API takes; a server of the reference refuses a request with anything else.
+#: The fields of a Responses API request. NeMo Gym's model servers refuse a request with any other field.
 PARAMS = set(
     "background include input instructions max_output_tokens max_tool_calls metadata model parallel_tool_calls "
     "previous_response_id prompt reasoning service_tier store stream temperature text tool_choice tools top_logprobs "
@@ -40,41 +40,41 @@ PARAMS = set(
 
 
 @dataclass
-class Data:
-    """One dataset of one agent: as the configuration has it, and where its file is. `ours` says not to write there."""
+class DatasetFile:
+    """One dataset of one agent: its configuration block and its file. Nothing is written beside a built-in file."""
 
     agent: str
     block: Tree
     path: Path
-    ours: bool = False
+    built_in: bool = False
     metrics: DataMetrics = field(default_factory=DataMetrics)
 
     @property
     def kind(self) -> str:
-        """What it is for."""
+        """The dataset's type: train, validation, example or benchmark."""
         return str(self.block["type"])
 
     @property
     def repeats(self) -> int:
-        """How often each row is used."""
+        """How often each row is written."""
         return int(self.block.get("num_repeats") or 1)
 
 
 def prepare_data(
-    config: Config, mode: str, output: Path, *, download: bool = False, overwrite: bool = False
+    config: GymConfig, mode: str, output: Path, *, download: bool = False, overwrite: bool = False
 ) -> list[tuple[Path, int]]:
-    """Check and put together the datasets of a configuration's agents: the files that were made, and their rows."""
+    """Check and collate the datasets of a configuration's agents. Returns the new files with their numbers of rows."""
     if mode not in MODES:
         raise UserError(f"unknown mode {mode}", did_you_mean(mode, MODES))
     datasets = _datasets(config, MODES[mode], download)
-    kinds = _describe(datasets)
+    kinds = _metrics(datasets)
     _write_metrics(datasets, kinds, output, overwrite)
     return [_collate([data for data in datasets if data.kind == kind], output / f"{kind}.jsonl") for kind in kinds]
 
 
-def _datasets(config: Config, kinds: tuple[str, ...], download: bool) -> list[Data]:
-    """The datasets in scope. All that are missing are told at once."""
-    found: list[Data] = []
+def _datasets(config: GymConfig, kinds: tuple[str, ...], download: bool) -> list[DatasetFile]:
+    """The datasets of these kinds. The error lists every missing file."""
+    found: list[DatasetFile] = []
     missing: list[str] = []
     agents = [server for server in config.servers if server.kind == AGENTS]
     for agent in agents:
@@ -89,25 +89,25 @@ def _datasets(config: Config, kinds: tuple[str, ...], download: bool) -> list[Da
             if path is None:
                 missing.append(f"{name} ({block['name']} of {agent.name}{why})")
             else:
-                found.append(Data(agent.name, block, path, find_file(name) is None))
+                found.append(DatasetFile(agent.name, block, path, find_file(name) is None))
     if missing:
-        raise UserError(f"there is no {', '.join(missing)}", "Put the files there")
+        raise UserError(f"there is no {', '.join(missing)}", "Create the files, or fix jsonl_fpath")
     if not found:
         scope = " or ".join(kinds)
-        hint = "Name an agent's config with +config_paths, or write its datasets into one of your own"
+        hint = "Name a config with datasets in +config_paths, or add datasets to the agent's config"
         raise UserError(f"no agent of the configuration has a dataset of type {scope}", hint)
     return found
 
 
 def _check(agent: str, block: Any) -> None:
-    """Whether an entry of `datasets` says what it must."""
+    """Raise if an entry of `datasets` lacks a field or has a wrong one."""
     where = f"{agent}: datasets"
     if not isinstance(block, dict):
         raise UserError(f"{where}: an entry must be a mapping", "Write {name: ..., type: ..., jsonl_fpath: ...}")
     for key in ("name", "type", "jsonl_fpath"):
         if not isinstance(block.get(key), str):
             raise UserError(
-                f"{where}: an entry has no {key}", f"Known entries have name, type and jsonl_fpath: {block!s:.80}"
+                f"{where}: an entry has no {key}", f"Each entry needs name, type and jsonl_fpath: {block!s:.80}"
             )
     if block["type"] not in DATASET_TYPES:
         raise UserError(
@@ -121,25 +121,27 @@ def _check(agent: str, block: Any) -> None:
 
 
 def _download(block: Tree, target: Path, token: Any) -> tuple[Path | None, str]:
-    """Fetch a dataset's file from the hub that it names, or say why that cannot be."""
+    """Download a dataset's file from its Hugging Face repository, or return why it cannot be downloaded."""
     source = block.get("source") or block.get("huggingface_identifier") or {}
     repository, artifact = source.get("repo_id"), source.get("artifact_fpath")
     if not repository or not artifact:
-        return None, "; it names no file on a Hugging Face hub"
+        return None, "; it has no repo_id and artifact_fpath to download from"
     if find_spec("huggingface_hub") is None:
-        return None, "; nothing is fetched, because huggingface_hub is not installed"
+        return None, "; not downloaded, because huggingface_hub is not installed"
     hub: Any = importlib.import_module("huggingface_hub")
     try:
-        fetched = hub.hf_hub_download(repo_id=repository, filename=artifact, repo_type="dataset", token=token)
+        downloaded = hub.hf_hub_download(repo_id=repository, filename=artifact, repo_type="dataset", token=token)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(fetched, target)
+        shutil.copyfile(downloaded, target)
     except Exception as error:
-        raise UserError(f"cannot fetch {artifact} of {repository}: {type(error).__name__}: {error!s:.200}") from error
+        raise UserError(
+            f"cannot download {artifact} of {repository}: {type(error).__name__}: {error!s:.200}"
+        ) from error
     return target, ""
 
 
-def _describe(datasets: list[Data]) -> dict[str, DataMetrics]:
-    """Take the metrics of every dataset and of every kind. Raises one line about the rows that are wrong."""
+def _metrics(datasets: list[DatasetFile]) -> dict[str, DataMetrics]:
+    """Compute the metrics of every dataset and of every kind. Raises one line that lists the bad rows."""
     kinds: dict[str, DataMetrics] = {data.kind: DataMetrics() for data in datasets}
     problems: list[str] = []
     for data in datasets:
@@ -159,7 +161,7 @@ def _describe(datasets: list[Data]) -> dict[str, DataMetrics]:
 
 
 def _checked(where: str, line: bytes) -> Row | str:
-    """A row, or what is wrong with it."""
+    """A row, or a sentence that says why it is bad."""
     try:
         row = orjson.loads(line)
         Task.model_validate(row)
@@ -174,21 +176,21 @@ def _checked(where: str, line: bytes) -> Row | str:
     return found
 
 
-def _write_metrics(datasets: list[Data], kinds: dict[str, DataMetrics], output: Path, overwrite: bool) -> None:
+def _write_metrics(datasets: list[DatasetFile], kinds: dict[str, DataMetrics], output: Path, overwrite: bool) -> None:
     conflicts = []
     for data in datasets:
-        if not data.ours:
+        if not data.built_in:
             path = data.path.with_name(f"{data.path.stem}_metrics.json")
             conflicts += _write(path, {**data.block, **data.metrics.summary()}, overwrite)
     for kind, metrics in kinds.items():
         conflicts += _write(output / f"{kind}_metrics.json", {"type": kind, **metrics.summary()}, overwrite)
     if conflicts:
-        hint = "Compare them with the files of the same name and _conflict, or add +overwrite_metrics_conflicts=true"
-        raise UserError(f"the data is not what {', '.join(conflicts)} says", hint)
+        hint = "Compare with the *_conflict.json beside each file, or add +overwrite_metrics_conflicts=true"
+        raise UserError(f"the metrics of the data differ from {', '.join(conflicts)}", hint)
 
 
 def _write(path: Path, content: Tree, overwrite: bool) -> list[str]:
-    """Write metrics, unless others are there: then beside them, and the name of the file is returned."""
+    """Write metrics. If the file holds different ones, write a `_conflict.json` instead and return the file's name."""
     new = orjson.dumps(content, option=orjson.OPT_INDENT_2, default=str) + b"\n"
     try:
         old = orjson.loads(path.read_bytes())
@@ -201,22 +203,22 @@ def _write(path: Path, content: Tree, overwrite: bool) -> list[str]:
     return [str(path)]
 
 
-def _collate(datasets: list[Data], target: Path) -> tuple[Path, int]:
-    """All rows of one kind in one file, repeated, each with the agent that is to play it."""
+def _collate(datasets: list[DatasetFile], target: Path) -> tuple[Path, int]:
+    """Write all rows of one kind into one file, repeated and stamped with their agent."""
     count = 0
-    with _drafted(target) as whole:
+    with _draft(target) as collated:
         for data in datasets:
-            own = data.path.with_name(f"{data.path.stem}_prepare.jsonl")
-            with contextlib.nullcontext() if data.ours else _drafted(own) as beside:
+            prepared = data.path.with_name(f"{data.path.stem}_prepare.jsonl")
+            with contextlib.nullcontext() if data.built_in else _draft(prepared) as copy:
                 for row in _stamped(data):
-                    whole.write(row * data.repeats)
-                    if beside is not None:
-                        beside.write(row * data.repeats)
+                    collated.write(row * data.repeats)
+                    if copy is not None:
+                        copy.write(row * data.repeats)
                     count += data.repeats
     return target, count
 
 
-def _stamped(data: Data) -> Iterator[bytes]:
+def _stamped(data: DatasetFile) -> Iterator[bytes]:
     reference = {"type": AGENTS, "name": data.agent}
     with Source(data.path) as source:
         for _, line in source.lines:
@@ -224,8 +226,8 @@ def _stamped(data: Data) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _drafted(path: Path) -> Iterator[BinaryIO]:
-    """A file to write into that takes its place when it is whole."""
+def _draft(path: Path) -> Iterator[BinaryIO]:
+    """A draft file that replaces `path` once it is complete."""
     draft = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

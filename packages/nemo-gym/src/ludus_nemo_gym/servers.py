@@ -1,10 +1,10 @@
-"""Servers inside a merged configuration: a top-level key with exactly one kind, which has exactly one implementation.
+"""Servers in a merged configuration: top-level keys that hold exactly one kind with exactly one implementation.
 
     mcqa:
       resources_servers:
         mcqa: {entrypoint: app.py, domain: knowledge}
 
-What nearly has that shape is a mistake and told as one. So is a reference to a server that does not exist.
+An entry that nearly has this shape is reported as a mistake. So is a reference to a server that does not exist.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ludus.errors import did_you_mean
-from ludus_nemo_gym.names import A_SERVER, DOMAINS, KINDS, MODELS, RESOURCES
+from ludus_nemo_gym.names import DOMAINS, KIND_NAMES, KINDS, MODELS, RESOURCES
 from ludus_nemo_gym.trees import MISSING, Tree
 
 
 @dataclass(frozen=True)
-class Server:
-    """One server as the configuration has it."""
+class ServerEntry:
+    """One server of the configuration. `block` holds its fields."""
 
     name: str
     kind: str
@@ -29,21 +29,21 @@ class Server:
     block: Tree
 
 
-def find_servers(tree: Tree) -> tuple[list[Server], list[str]]:
-    """The servers of a configuration, and what is wrong with those that only look like one."""
-    servers: list[Server] = []
+def find_servers(tree: Tree) -> tuple[list[ServerEntry], list[str]]:
+    """The servers of a configuration, and one sentence about each malformed one."""
+    servers: list[ServerEntry] = []
     problems: list[str] = []
     for name, value in tree.items():
-        found = _server(name, value)
-        if isinstance(found, Server):
+        found = _entry(name, value)
+        if isinstance(found, ServerEntry):
             servers.append(found)
         elif found is not None:
             problems.append(found)
     return servers, problems
 
 
-def _server(name: str, value: Any) -> Server | str | None:
-    """A server, a sentence about what keeps it from being one, or None for anything else."""
+def _entry(name: str, value: Any) -> ServerEntry | str | None:
+    """A server, a sentence that says why it is malformed, or None for a key that is no server."""
     if not isinstance(value, dict):
         return None
     kinds = [kind for kind in KINDS if kind in value]
@@ -64,24 +64,24 @@ def _server(name: str, value: Any) -> Server | str | None:
     domain = block.get("domain")
     if kind == RESOURCES and domain not in (None, MISSING) and domain not in DOMAINS:
         return f"{name}: there is no domain {domain}. {did_you_mean(str(domain), DOMAINS)}"
-    return _addressed(Server(name, kind, implementation, block))
+    return _checked_address(ServerEntry(name, kind, implementation, block))
 
 
-def _addressed(server: Server) -> Server | str:
+def _checked_address(server: ServerEntry) -> ServerEntry | str:
     port, workers = server.block.get("port"), server.block.get("num_workers")
-    if port is not None and port != MISSING and not (_whole(port) and 0 < port < 65536):
-        return f"{server.name}: port {port!r:.40} is no port"
-    if workers is not None and workers != MISSING and not (_whole(workers) and workers > 0):
-        return f"{server.name}: num_workers {workers!r:.40} is no number of workers"
+    if port is not None and port != MISSING and not (_is_int(port) and 0 < port < 65536):
+        return f"{server.name}: port {port!r:.40} is not a port from 1 to 65535"
+    if workers is not None and workers != MISSING and not (_is_int(workers) and workers > 0):
+        return f"{server.name}: num_workers {workers!r:.40} is not a number from 1 on"
     return server
 
 
-def _whole(value: Any) -> bool:
+def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def references(node: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Every `{type: ..., name: ...}` that names a server: where it stands, the kind and the name."""
+    """Every `{type: ..., name: ...}` that names a server: its path, the kind and the name."""
     if isinstance(node, dict):
         if node.get("type") in KINDS and isinstance(node.get("name"), str):
             yield path, node["type"], node["name"]
@@ -92,8 +92,8 @@ def references(node: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
             yield from references(value, f"{path}[{index}]")
 
 
-def broken_references(servers: list[Server], moved: dict[str, str]) -> list[str]:
-    """What is wrong with the references of servers to each other."""
+def broken_references(servers: list[ServerEntry], moved: dict[str, str]) -> list[str]:
+    """One sentence about each reference to a server that does not exist."""
     kinds = {server.name: server.kind for server in servers}
     problems = []
     for server in servers:
@@ -106,8 +106,8 @@ def broken_references(servers: list[Server], moved: dict[str, str]) -> list[str]
             elif name in moved:
                 problems.append(f"{where}: {name} was moved to {moved[name]}; use _copy there to keep both")
             else:
-                known = [each for each, its in kinds.items() if its == kind]
-                problems.append(f"{where}: there is no {A_SERVER[kind]} {name}. {_advice(kind, name, known)}")
+                known = [each for each, other in kinds.items() if other == kind]
+                problems.append(f"{where}: there is no {KIND_NAMES[kind]} {name}. {_advice(kind, name, known)}")
     return problems
 
 

@@ -1,4 +1,4 @@
-"""From a launch to servers of ours: what `ludus.serve` is asked to do."""
+"""Starts a launch: translates it into the plan that `ludus.serve` runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def start(launch: Launch) -> None:
 
 
 def plan_of(launch: Launch) -> Plan:
-    """The plan of a launch. Keys are named in it by their variables, which `start` sets."""
+    """The plan of a launch. It names the environment variables of API keys, which `start` sets."""
     planning = _Planning(launch)
     return Plan(
         servers=[server for each in launch.servers if (server := planning.server(each)) is not None],
@@ -43,50 +43,53 @@ class _Planning:
         self._taken: set[int] = set()
 
     def server(self, instance: Instance) -> Server | None:
-        """The server of an instance; None for one that runs elsewhere and that nobody needs through us."""
+        """The server of an instance; None for resources and agents that already run elsewhere."""
         part = instance.part
         if isinstance(part, ModelPart):
-            return self._made(instance, spec=part.block)
+            return self._server(instance, spec=part.block)
         if isinstance(part, ResourcesPart):
-            return self._made(instance, environment=part.environment, settings=_settings(part))
+            return self._server(instance, environment=part.environment, settings=_settings(part))
         if isinstance(part, AgentPart):
             return self._agent(instance, part, self.instances[part.resources])
         if instance.kind == "responses_api_models":
-            return self._made(instance, spec={"type": "openai", "base_url": f"{part.url}/v1", "model": instance.name})
+            return self._server(instance, spec={"type": "openai", "base_url": f"{part.url}/v1", "model": instance.name})
         self.launch.notes.append(
-            f"{instance.name} runs at {part.url}: it is not started, and the head does not list it"
+            f"{instance.name} already runs at {part.url}: it is not started, and the head does not list it"
         )
         return None
 
     def _agent(self, instance: Instance, part: AgentPart, resources: Instance) -> Server:
-        """An agent plays the environment of its resources, with that environment's kind of agent."""
-        behind = resources.part
-        remote = behind.url if isinstance(behind, RemotePart) else None
-        environment = getattr(behind, "environment", None) or str(FOREIGN)
-        settings = _settings(behind) if isinstance(behind, ResourcesPart) else {}
-        own = read_file(locate(environment)[0]).agent.get("type", "simple")
-        if own == part.type:
+        """An agent server plays the environment of its resources, with the agent that the environment declares."""
+        played = resources.part
+        remote = played.url if isinstance(played, RemotePart) else None
+        environment = getattr(played, "environment", None) or str(FOREIGN)
+        settings = _settings(played) if isinstance(played, ResourcesPart) else {}
+        declared = read_file(locate(environment)[0]).agent.get("type", "simple")
+        if declared == part.type:
             settings |= {f"agent.{key}": value for key, value in part.settings.items()}
         else:
-            note = f"{instance.name}: {resources.name} is played by its own agent, {own}, not by {part.type}"
+            note = f"{instance.name}: {resources.name} is played by its own agent, {declared}, not by {part.type}"
             self.launch.notes.append(note)
         fields = {"environment": environment, "settings": settings, "resources": remote, "model": part.model}
-        return self._made(instance, **fields)
+        return self._server(instance, **fields)
 
-    def _made(self, instance: Instance, **fields: Any) -> Server:
+    def _server(self, instance: Instance, **fields: Any) -> Server:
         names = {"name": instance.name, "kind": instance.kind, "implementation": instance.implementation}
         port = instance.port if instance.port is not None else self._free_port(instance.host)
         return Server.model_validate({**names, "host": instance.host, "port": port, **fields})
 
     def _free_port(self, host: str) -> int:
-        """A port of the range that was asked for; 0, which is any, where none was."""
+        """A free port of the configured range; 0, which means any port, if there is no range."""
         ports = self.launch.ports
         for port in range(ports[0], ports[1] + 1) if ports is not None else ():
             if port not in self._taken and _is_free(host, port):
                 self._taken.add(port)
                 return port
         if ports is not None:
-            raise UserError(f"no port from {ports[0]} to {ports[1]} is free", "Choose others: ++port_range_low=PORT")
+            raise UserError(
+                f"no port from {ports[0]} to {ports[1]} is free",
+                "Choose another range: ++port_range_low=PORT ++port_range_high=PORT",
+            )
         return 0
 
 

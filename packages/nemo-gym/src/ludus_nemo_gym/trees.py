@@ -1,49 +1,63 @@
-"""Nested mappings: read from YAML, merged, and reached by dotted paths."""
+"""Nested mappings: read from YAML, merged by OmegaConf, and reached by dotted paths."""
 
 from __future__ import annotations
 
-import copy
-import importlib
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 
 from ludus.errors import UserError
 
 Tree = dict[str, Any]
 
-#: How a configuration says that a value must be given and was not.
+#: Marks a value that the user must set.
 MISSING = "???"
 
 
-def read_yaml(path: Path) -> Tree:
-    """The mapping that a YAML file holds. An error names the line and never quotes it: there may be a key on it."""
+@contextmanager
+def user_errors(what: str = "") -> Iterator[None]:
+    """Turn OmegaConf's errors into one line. Their own text is left out: it may quote a secret."""
     try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        yield
+    except RecursionError as error:
+        raise UserError(f"{what or 'the configuration'} is nested too deeply") from error
+    except OmegaConfBaseException as error:
+        where = ": ".join(filter(None, (what, error.full_key))) or "the configuration"
+        if isinstance(error, GrammarParseError):
+            hint = "Write ${key}, ${a.b} or ${oc.env:VARIABLE}, and \\${ for the two characters themselves"
+            raise UserError(f"{where}: cannot read the ${{...}}", hint) from error
+        raise UserError(f"{where}: cannot hold this kind of key or value") from error
+
+
+def read_yaml(path: Path) -> Tree:
+    """The mapping that a YAML file holds. An error names the line and never quotes it, because it may hold a secret."""
+    try:
+        with user_errors(str(path)):
+            config = OmegaConf.load(path)
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or 'it must hold a mapping'}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
-        problem = getattr(error, "problem", None) or "it cannot be read"
-        raise UserError(f"{where}: not valid YAML: {problem}") from error
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict):
-        raise UserError(f"{path} must hold a mapping", "Write it as key: value, one a line")
-    read: Tree = plain(tree)
-    return read
+        raise UserError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or 'unreadable'}") from error
+    if not isinstance(config, DictConfig):
+        raise UserError(f"{path} must hold a mapping", "Write one key: value a line")
+    tree: Tree = plain(config)
+    return tree
 
 
 def plain(value: Any) -> Any:
-    """Mappings, lists and values of any library (OmegaConf's too) as Python's own, with texts for keys."""
-    if type(value).__module__.startswith("omegaconf."):
-        value = importlib.import_module("omegaconf").OmegaConf.to_container(value, resolve=False)
+    """Any library's mappings and lists, OmegaConf's too, as Python's dictionaries and lists. Keys become texts."""
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value, resolve=False)
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
@@ -51,17 +65,26 @@ def plain(value: Any) -> Any:
     return value
 
 
-def merge(under: Any, over: Any) -> Any:
-    """Mappings are merged key by key, everything else is replaced; a `???` replaces nothing."""
-    if not isinstance(under, dict) or not isinstance(over, dict):
-        return copy.deepcopy(over)
-    merged = dict(under)
-    for key, value in over.items():
-        if key not in under:
-            merged[key] = copy.deepcopy(value)
-        elif value != MISSING:
-            merged[key] = merge(under[key], value)
+def merge(*trees: Tree) -> Tree:
+    """The trees merged as OmegaConf does it: later values win, lists are replaced, and a `???` replaces nothing."""
+    merged: Tree = {}
+    for tree in trees:
+        try:
+            with user_errors():
+                merged = plain(OmegaConf.merge(merged, tree))
+        except TypeError as error:
+            path = next(_clashes(merged, tree), "a key of the configuration")
+            raise UserError(f"{path} is a list in one place and a mapping in another", "Keep one of them") from error
     return merged
+
+
+def _clashes(under: Any, over: Any, path: str = "") -> Iterator[str]:
+    """The paths that hold a list in one tree and a mapping in the other."""
+    if isinstance(under, dict) and isinstance(over, dict):
+        for key in under.keys() & over.keys():
+            yield from _clashes(under[key], over[key], f"{path}.{key}".lstrip("."))
+    elif {type(under), type(over)} == {dict, list}:
+        yield path
 
 
 def steps_of(path: str) -> list[str]:
@@ -78,15 +101,8 @@ def step_into(node: Any, step: str) -> Any:
     raise KeyError(step)
 
 
-def put(tree: Tree, path: list[str], value: Any) -> None:
-    """Set a value by its path, making mappings on the way."""
-    for step in path[:-1]:
-        tree = tree.setdefault(step, {})
-    tree[path[-1]] = value
-
-
 def remove(tree: Tree, path: list[str]) -> bool:
-    """Take out what a path leads to; whether it was there."""
+    """Delete the key at a path. Returns whether it existed."""
     node: Any = tree
     try:
         for step in path[:-1]:
@@ -97,27 +113,3 @@ def remove(tree: Tree, path: list[str]) -> bool:
         return False
     del node[path[-1]]
     return True
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as OmegaConf reads it: `1e-3` is a number, a date is a text, and a key may stand there only once."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key_node.tag == "tag:yaml.org,2002:merge" or not isinstance(key, Hashable):
-                continue
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, "this key stands here already", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)

@@ -1,4 +1,4 @@
-"""From a merged configuration to what is to be started: each of its servers in Ludus's words."""
+"""Translates the servers of a merged configuration into a `Launch`: Ludus's environments, agents and models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ludus.environment import Environment, agent_types
 from ludus.errors import UserError, did_you_mean
 from ludus.folder import folders, read_file
 from ludus.runtime.imports import load_object
-from ludus_nemo_gym.config import Config
+from ludus_nemo_gym.config import GymConfig
 from ludus_nemo_gym.launch import (
     DEFAULT_HOST,
     HEAD_PORT,
@@ -26,19 +26,19 @@ from ludus_nemo_gym.launch import (
 )
 from ludus_nemo_gym.masking import is_secret_key
 from ludus_nemo_gym.models import model_part, unknown_model
-from ludus_nemo_gym.names import A_SERVER, ABOUT_THE_SERVER, AGENT_TYPES, AGENTS, MODELS, RESOURCES
-from ludus_nemo_gym.places import environment_folder, environment_names, foreign_code
-from ludus_nemo_gym.servers import Server
+from ludus_nemo_gym.names import AGENT_TYPES, AGENTS, KIND_NAMES, MODELS, RESOURCES, SERVER_FIELDS
+from ludus_nemo_gym.search_paths import environment_folder, environment_names, foreign_code
+from ludus_nemo_gym.servers import ServerEntry
 from ludus_nemo_gym.trees import Tree
 
 
-def wire(config: Config) -> Launch:
-    """What a configuration asks to be started. Raises one line about what Ludus does not have."""
+def wire(config: GymConfig) -> Launch:
+    """What a configuration starts. Raises if it names a part that Ludus does not have."""
     return _Wiring(config).launch()
 
 
 class _Wiring:
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: GymConfig) -> None:
         self.config = config
         self.notes = list(config.notes)
         self.secrets: dict[str, str] = {}
@@ -47,7 +47,7 @@ class _Wiring:
         self.host = _default_host(config.tree)
 
     def launch(self) -> Launch:
-        """Models first, because resources may ask one; agents last, because they name both."""
+        """Models come first, because resources may call one. Agents come last, because they name both."""
         servers = self.config.servers
         if not servers:
             hint = "Example: '+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]'"
@@ -71,16 +71,16 @@ class _Wiring:
             self.secrets,
         )
 
-    def _instance(self, server: Server, part: Any) -> Instance:
+    def _instance(self, server: ServerEntry, part: Any) -> Instance:
         block = server.block
         host, workers = str(block.get("host") or self.host), int(block.get("num_workers") or 1)
         return Instance(server.name, server.kind, server.implementation, host, block.get("port"), workers, part)
 
-    def _model(self, server: Server) -> ModelPart | RemotePart:
-        found = self._at_a_url(server) or model_part(server.name, server.implementation, server.block)
-        found = found or self._elsewhere(server)
+    def _model(self, server: ServerEntry) -> ModelPart | RemotePart:
+        found = self._by_url(server) or model_part(server.name, server.implementation, server.block)
+        found = found or self._by_host_and_port(server)
         if found is None:
-            raise self._unknown(server) or unknown_model(server.name, server.implementation)
+            raise self._not_ours(server) or unknown_model(server.name, server.implementation)
         if isinstance(found, ModelPart):
             if found.key is not None:
                 variable = f"LUDUS_KEY_{re.sub(r'[^A-Z0-9]', '_', server.name.upper())}"
@@ -92,17 +92,17 @@ class _Wiring:
         self.models[server.name] = found
         return found
 
-    def _resources(self, server: Server) -> ResourcesPart | RemotePart:
+    def _resources(self, server: ServerEntry) -> ResourcesPart | RemotePart:
         folder = environment_folder(server.implementation)
-        found: ResourcesPart | RemotePart | None = self._at_a_url(server)
+        found: ResourcesPart | RemotePart | None = self._by_url(server)
         if isinstance(found, RemotePart) and folder is not None:
-            found.environment = _spec(server.implementation, folder)
+            found.environment = _environment_spec(server.implementation, folder)
         elif found is None and folder is None:
-            found = self._elsewhere(server)
+            found = self._by_host_and_port(server)
             if found is None:
                 what = f"{server.name}: there is no resources server {server.implementation}"
                 hint = did_you_mean(server.implementation, environment_names())
-                raise self._unknown(server) or UserError(what, hint)
+                raise self._not_ours(server) or UserError(what, hint)
         elif found is None and folder is not None:
             if (code := foreign_code(RESOURCES, server.implementation)) is not None:
                 self.notes.append(f"{server.name} is Ludus's environment {server.implementation}, not {code}")
@@ -111,15 +111,15 @@ class _Wiring:
         self.resources[server.name] = found
         return found
 
-    def _environment(self, server: Server, folder: Path) -> ResourcesPart:
+    def _environment(self, server: ServerEntry, folder: Path) -> ResourcesPart:
         known = Environment.load(str(folder)).resources.Config.model_fields
-        part, unknown = ResourcesPart(_spec(server.implementation, folder)), []
+        part, unknown = ResourcesPart(_environment_spec(server.implementation, folder)), []
         for key, value in server.block.items():
-            if key in ABOUT_THE_SERVER:
+            if key in SERVER_FIELDS:
                 continue
             word = key.removesuffix("_model_server")
             if word != key and word in known and isinstance(value, dict):
-                part.settings |= self._asked(server, key, word)
+                part.settings |= self._model_settings(server, key, word)
             elif is_secret_key(key) and key in known:
                 part.secret_settings[key] = value
             elif is_secret_key(key):
@@ -133,44 +133,44 @@ class _Wiring:
         self._note_unknown(server, unknown, list(known))
         return part
 
-    def _asked(self, server: Server, field: str, word: str) -> Tree:
-        """The settings that make an environment ask one of the models: `judge` and `judge_settings`."""
-        name = self._referred(server, field, self.models)
+    def _model_settings(self, server: ServerEntry, field: str, word: str) -> Tree:
+        """The settings that name one of the models to an environment: `judge` and `judge_settings`."""
+        name = self._reference(server, field, self.models)
         model = self.models[name]
         if isinstance(model, RemotePart):
             return {word: f"{model.url}/v1#{name}"}
         rest = {key: value for key, value in model.block.items() if key != "type"}
         return {word: model.block["type"], f"{word}_settings": rest}
 
-    def _agent(self, server: Server) -> AgentPart | RemotePart:
+    def _agent(self, server: ServerEntry) -> AgentPart | RemotePart:
         kind = AGENT_TYPES.get(server.implementation, server.implementation)
         reference = server.block.get("resources_server")
-        behind = self.resources.get(str(reference.get("name"))) if isinstance(reference, dict) else None
-        folder = _folder_of(behind)
-        usual = dict(read_file(folder).agent) if folder is not None else {}
-        own = str(usual.pop("type", "simple")) if folder is not None else ""
-        found = self._at_a_url(server)
-        if found is None and kind not in agent_types() and kind != own:
-            found = self._elsewhere(server)
+        played = self.resources.get(str(reference.get("name"))) if isinstance(reference, dict) else None
+        folder = _folder_of(played)
+        defaults = dict(read_file(folder).agent) if folder is not None else {}
+        default_kind = str(defaults.pop("type", "simple")) if folder is not None else ""
+        found = self._by_url(server)
+        if found is None and kind not in agent_types() and kind != default_kind:
+            found = self._by_host_and_port(server)
             if found is None:
                 what = f"{server.name}: there is no agent {server.implementation}"
-                raise self._unknown(server) or UserError(what, did_you_mean(server.implementation, AGENT_TYPES))
+                raise self._not_ours(server) or UserError(what, did_you_mean(server.implementation, AGENT_TYPES))
         if found is not None:
             return found
         settings = self._agent_settings(server, load_object(agent_types().get(kind, kind), folder).Config.model_fields)
-        resources = self._referred(server, "resources_server", self.resources)
-        model = self._referred(server, "model_server", self.models)
-        return AgentPart(kind, {**usual, **settings} if kind == own else settings, resources, model)
+        resources = self._reference(server, "resources_server", self.resources)
+        model = self._reference(server, "model_server", self.models)
+        return AgentPart(kind, {**defaults, **settings} if kind == default_kind else settings, resources, model)
 
-    def _agent_settings(self, server: Server, known: Iterable[str]) -> Tree:
+    def _agent_settings(self, server: ServerEntry, known: Iterable[str]) -> Tree:
         if server.block.get("skip_verification") or self.config.tree.get("skip_verification"):
-            raise UserError(f"{server.name}: skip_verification would make up rewards", "Leave it out")
-        extra = ABOUT_THE_SERVER | {*known, "resources_server", "model_server", "skip_verification"}
+            raise UserError(f"{server.name}: skip_verification would invent rewards", "Leave it out")
+        extra = SERVER_FIELDS | {*known, "resources_server", "model_server", "skip_verification"}
         self._note_unknown(server, [key for key in server.block if key not in extra], list(known))
         return {key: value for key, value in server.block.items() if key in known and value is not None}
 
-    def _referred(self, server: Server, field: str, known: Iterable[str]) -> str:
-        """The name of the instance that a field of a server refers to, which must be there."""
+    def _reference(self, server: ServerEntry, field: str, known: Iterable[str]) -> str:
+        """The name of the instance that a field of a server refers to. Raises if there is none."""
         reference = server.block.get(field)
         name = reference.get("name") if isinstance(reference, dict) else None
         if name is None:
@@ -180,39 +180,39 @@ class _Wiring:
             raise UserError(f"{server.name}: {field}: there is no {name}", did_you_mean(str(name), known))
         return str(name)
 
-    def _at_a_url(self, server: Server) -> RemotePart | None:
-        """A server that runs elsewhere already, because the configuration says at which address."""
+    def _by_url(self, server: ServerEntry) -> RemotePart | None:
+        """A server that already runs: the configuration has its `url`."""
         url = server.block.get("url")
         return RemotePart(str(url).rstrip("/")) if url else None
 
-    def _elsewhere(self, server: Server) -> RemotePart | None:
-        """A server that is not ours, where the configuration has its host and port."""
+    def _by_host_and_port(self, server: ServerEntry) -> RemotePart | None:
+        """A server that already runs and is not Ludus's code: the configuration has its `host` and `port`."""
         host, port = server.block.get("host"), server.block.get("port")
         return RemotePart(f"http://{host}:{port}") if host and port else None
 
-    def _unknown(self, server: Server) -> UserError | None:
-        """The error for a server that is somebody else's code, which we do not run."""
+    def _not_ours(self, server: ServerEntry) -> UserError | None:
+        """The error for a server whose `app.py` is on disk: Ludus does not run it."""
         code = foreign_code(server.kind, server.implementation)
         if code is None:
             return None
         what = f"{server.name}: {code} is not Ludus's code, and Ludus does not start it"
         path = f"{server.name}.{server.kind}.{server.implementation}"
-        return UserError(what, f"Start it yourself, then say where it is: '++{path}.url=http://HOST:PORT'")
+        return UserError(what, f"Start it yourself, then name its address: '++{path}.url=http://HOST:PORT'")
 
-    def _note_unknown(self, server: Server, keys: list[str], known: list[str]) -> None:
+    def _note_unknown(self, server: ServerEntry, keys: list[str], known: list[str]) -> None:
         for key in keys:
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.85)
             hint = f". Did you mean {near[0]}?" if near else ""
-            self.notes.append(f"{server.name}: {A_SERVER[server.kind]} setting {key} means nothing here{hint}")
+            self.notes.append(f"{server.name}: {KIND_NAMES[server.kind]} setting {key} has no effect here{hint}")
 
 
-def _spec(name: str, folder: Path) -> str:
-    """How an environment is called: by its name where it is installed, by its folder otherwise."""
+def _environment_spec(name: str, folder: Path) -> str:
+    """The name of an installed environment; the folder of any other."""
     return name if folders().get(name) == folder else str(folder.resolve())
 
 
 def _folder_of(part: ResourcesPart | RemotePart | None) -> Path | None:
-    """The folder of an environment of ours that an agent plays."""
+    """The folder of the Ludus environment that an agent plays."""
     if part is None or part.environment is None:
         return None
     return Path(part.environment) if "/" in part.environment else environment_folder(part.environment)
@@ -226,11 +226,11 @@ def _default_host(tree: Tree) -> str:
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError as error:
-        raise UserError("this machine does not know its own address", "Say it: ++default_host=ADDRESS") from error
+        raise UserError("cannot find this machine's address", "Set it with: ++default_host=ADDRESS") from error
 
 
 def _port_range(tree: Tree) -> tuple[int, int] | None:
-    """The ports that servers may take, where the configuration says so."""
+    """The ports that servers may use, if the configuration limits them."""
     low, high = (_port(tree, f"port_range_{end}", f"port_range_{end}") for end in ("low", "high"))
     if low is None and high is None:
         return None
@@ -241,4 +241,4 @@ def _port(tree: Tree, key: str, name: str, least: int = 1) -> int | None:
     value = tree.get(key)
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and least <= value < 65536):
         return value
-    raise UserError(f"{name} {value!r:.40} is no port", f"Example: ++{name}=11000")
+    raise UserError(f"{name} {value!r:.40} is not a port from {least} to 65535", f"Example: ++{name}=11000")

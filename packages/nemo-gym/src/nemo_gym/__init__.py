@@ -1,1 +1,1 @@
-"""The part of `nemo_gym` that trainers import, played by Ludus: see the README beside this package."""
+"""The names of NeMo Gym that trainers import, implemented by Ludus. The README lists them."""

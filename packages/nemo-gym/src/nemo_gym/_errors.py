@@ -1,4 +1,4 @@
-"""What a trainer is told of a rollout that gave no reward."""
+"""The error that a trainer gets for a rollout without a reward."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from ludus.runtime.encoding import encode
 
 
 class RolloutError(Exception):
-    """A rollout that failed. From 500 on, and at 408 and 429, the world is to blame; any other status is the row's.
+    """A failed rollout. Status 408, 429 and from 500 on: infrastructure. Any other 4xx: the row.
 
     `response_content` is the body of the reply: JSON with the failure's stage, kind and cause.
     """
 
     def __init__(self, status: int, response_content: bytes) -> None:
-        super().__init__(status, response_content)  # both, so that it can be pickled out of an actor
+        super().__init__(status, response_content)  # both, so that the error can be pickled out of a Ray actor
         self.status = status
         self.response_content = response_content
 
     def __str__(self) -> str:
-        return f"{self.status}: {_told(self.response_content)}"
+        return f"{self.status}: {_cause(self.response_content)}"
 
     @classmethod
-    def saying(cls, status: int, detail: str) -> RolloutError:
-        """An error that no server told."""
+    def with_detail(cls, status: int, detail: str) -> RolloutError:
+        """An error with a cause of our own, where no server replied."""
         return cls(status, encode({"detail": detail}))
 
     @classmethod
-    def of(cls, failure: Failure) -> RolloutError:
-        """The error for a failure that happened on this side."""
+    def from_failure(cls, failure: Failure) -> RolloutError:
+        """The error for a failure in this process."""
         return cls(status_of(failure), encode({"detail": failure.cause, "stage": failure.stage, "kind": failure.kind}))
 
 
-def _told(content: bytes) -> str:
-    """The cause in a reply, with stage and kind where it has them."""
+def _cause(content: bytes) -> str:
+    """The cause in a reply, with stage and kind if the reply has them."""
     try:
-        told: Any = orjson.loads(content)
+        body: Any = orjson.loads(content)
     except orjson.JSONDecodeError:
         return content[:500].decode("utf-8", "replace")
-    if not isinstance(told, dict):
-        return str(told)[:500]
-    parts = [told.get("stage"), told.get("kind"), told.get("detail")]
+    if not isinstance(body, dict):
+        return str(body)[:500]
+    parts = [body.get("stage"), body.get("kind"), body.get("detail")]
     return ": ".join(str(part)[:500] for part in parts if part)

@@ -1,7 +1,7 @@
-"""What a trainer reads of a rollout, and asserts about it.
+"""The result of a rollout in the shape that NeMo RL reads and checks.
 
-A trainer walks through the items of a response. Those with generated ids become turns to train on, and each prompt must
-go on where the turn before it ended. Every number at the top of a result becomes a metric.
+NeMo RL trains on every item of the response that has generated token ids, and asserts that each prompt starts with all
+tokens before it. Every number at the top level of a result becomes a metric.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ Row = dict[str, Any]
 TOKENS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 BROKEN = "the prompt of a later model call does not continue the calls before it"
 
-#: What a record of ours says about itself: bookkeeping that would turn up as metrics.
-_OURS = frozenset(
+#: Fields of a Ludus record that would otherwise become metrics.
+_LUDUS_FIELDS = frozenset(
     "rollout_id repeat attempt outcome rollout_seed timings usage model_calls verdict_fields task_fields".split()
 )
 
 
-def result_of(told: Row) -> Row:
-    """The result that a trainer gets, out of what an agent answered."""
-    hidden = told.get("task_fields")
-    result = {key: value for key, value in told.items() if key not in _OURS}
+def result_of(reply: Row) -> Row:
+    """A trainer's result, made from an agent's reply."""
+    hidden = reply.get("task_fields")
+    result = {key: value for key, value in reply.items() if key not in _LUDUS_FIELDS}
     result |= hidden if isinstance(hidden, dict) else {}
     response = result.get("response")
     output = response.get("output") if isinstance(response, dict) else None
-    if isinstance(output, list) and not keep_one_chain(output):
+    if isinstance(output, list) and not drop_broken_ids(output):
         result.setdefault("mask", BROKEN)
         result["mask_sample"] = True
     result["mask_sample"] = _is_masked(result)
@@ -39,24 +39,24 @@ def result_of(told: Row) -> Row:
     return result
 
 
-def keep_one_chain(output: list[Row]) -> bool:
-    """Leave token ids only where they continue all that came before; whether they did so everywhere.
+def drop_broken_ids(output: list[Row]) -> bool:
+    """Remove token ids that do not continue all ids before them. Returns whether every prompt did.
 
-    Ids that break the chain are not repaired: the caller masks the rollout.
+    The ids are not repaired: the caller masks the rollout.
     """
     seen: list[int] = []
-    whole = True
+    unbroken = True
     for item in output:
         if "generation_token_ids" not in item:
             continue
-        prompt, written = item.get("prompt_token_ids") or [], item["generation_token_ids"]
-        if written and prompt[: len(seen)] == seen:
-            seen = prompt + written
+        prompt, generated = item.get("prompt_token_ids") or [], item["generation_token_ids"]
+        if generated and prompt[: len(seen)] == seen:
+            seen = prompt + generated
             continue
-        whole = whole and not written
+        unbroken = unbroken and not generated
         for key in TOKENS:
             item.pop(key, None)
-    return whole
+    return unbroken
 
 
 def _is_masked(result: Row) -> bool:
@@ -65,7 +65,7 @@ def _is_masked(result: Row) -> bool:
 
 
 def _adds_up(parts: Any, reward: Any) -> bool:
-    """Whether components are parts of the reward, which is what a trainer takes them for."""
+    """Whether the components sum to the reward, as NeMo RL asserts."""
     if not isinstance(parts, dict) or not all(isinstance(part, (int, float)) for part in parts.values()):
         return False
     return math.isclose(math.fsum(parts.values()), reward, rel_tol=1e-5)

@@ -1,7 +1,7 @@
-"""Servers of ours on a thread of their own, and rollouts played there without a detour over HTTP.
+"""Ludus's servers on a thread of this process, and rollouts that are played there without HTTP.
 
-A trainer starts the servers in one place and asks for rollouts in another, and all that it passes on is the port of the
-head. So the servers of this process are known by that port.
+A trainer starts the servers in one place and asks for rollouts in another, and passes only the head's port between
+them. The servers of this process are therefore registered by that port.
 """
 
 from __future__ import annotations
@@ -29,64 +29,64 @@ from nemo_gym._results import Row, result_of
 TOKEN = "LUDUS_TOKEN"
 Played = tuple[Row, Row]
 
-#: A rollout here ends within its environment's limits. One that is played elsewhere is given up after this long.
-LONGEST_ELSEWHERE = 4 * 3600.0
+#: The timeout of a rollout on another server. A rollout in this process ends by its environment's limits.
+REMOTE_TIMEOUT = 4 * 3600.0
 
-#: How many rollouts are played at the same time; it is what one of our servers answers at once.
-AT_ONCE = 16384
+#: Rollouts in flight: as many requests as one of Ludus's servers handles concurrently.
+CONCURRENCY = 16384
 
-_open: dict[int, Servers] = {}
+_started: dict[int, ServersOnThread] = {}
 
 
-def servers_at(port: int | None) -> Servers | None:
-    """The servers of this process whose head has that port; without a port, the only ones there are."""
+def servers_at(port: int | None) -> ServersOnThread | None:
+    """The servers of this process whose head has that port. Without a port: the only servers, if there is one set."""
     if port is None:
-        return next(iter(_open.values())) if len(_open) == 1 else None
-    return _open.get(port)
+        return next(iter(_started.values())) if len(_started) == 1 else None
+    return _started.get(port)
 
 
-class Servers:
-    """Everything that a plan names, served and played on a thread. `elsewhere` are agents that others run."""
+class ServersOnThread:
+    """Serves a plan and plays rollouts on one thread. `remote_agents` maps agents of other processes to their URLs."""
 
-    def __init__(self, plan: Plan, elsewhere: Mapping[str, str]) -> None:
+    def __init__(self, plan: Plan, remote_agents: Mapping[str, str]) -> None:
         self._serving = Serving(plan)
-        self._elsewhere = dict(elsewhere)
+        self._remote_agents = dict(remote_agents)
         self._token = plan.token()
         self._ready: Future[asyncio.AbstractEventLoop] = Future()
         self._ended: BaseException | None = None
         self._rollouts: set[asyncio.Task[Any]] = set()
         self._numbers = itertools.count()
-        self._thread = threading.Thread(target=self._body, name="ludus-servers", daemon=True)
-        self._over: asyncio.Event
-        self._places: asyncio.Semaphore
+        self._thread = threading.Thread(target=self._run_thread, name="ludus-servers", daemon=True)
+        self._stopping: asyncio.Event
+        self._slots: asyncio.Semaphore
 
     def start(self) -> None:
-        """Start, and return when every server answers. Raises what kept one from starting."""
+        """Start, and return when every server answers. Raises the error of a server that cannot start."""
         self._thread.start()
         self._ready.result()
         port = self._serving.plan.head_port
         assert port is not None
-        _open[port] = self
+        _started[port] = self
 
     def poll(self) -> None:
-        """Raise if the servers are not all there any more."""
+        """Raise if the servers have stopped."""
         if not self._thread.is_alive():
-            raise RuntimeError("the servers have ended") from self._ended
+            raise RuntimeError("the servers have stopped") from self._ended
 
     def stop(self) -> None:
-        """End every rollout and every server."""
+        """Cancel every rollout and stop every server."""
         if self._thread.is_alive():
-            self._ready.result().call_soon_threadsafe(self._over.set)
+            self._ready.result().call_soon_threadsafe(self._stopping.set)
             self._thread.join()
-        for port in [port for port, each in _open.items() if each is self]:
-            del _open[port]
+        for port in [port for port, each in _started.items() if each is self]:
+            del _started[port]
 
     def play(self, row: Row) -> Future[Played]:
-        """Have the agent that a row names play it."""
+        """Start the rollout of a row with the agent that the row names."""
         self.poll()
         return asyncio.run_coroutine_threadsafe(self._play(row), self._ready.result())
 
-    def _body(self) -> None:
+    def _run_thread(self) -> None:
         try:
             run(self._serve())
         except BaseException as error:
@@ -95,10 +95,10 @@ class Servers:
                 self._ready.set_exception(error)
 
     async def _serve(self) -> None:
-        self._over, self._places = asyncio.Event(), asyncio.Semaphore(AT_ONCE)
+        self._stopping, self._slots = asyncio.Event(), asyncio.Semaphore(CONCURRENCY)
         async with self._serving as serving:
             self._ready.set_result(asyncio.get_running_loop())
-            failing, stopping = (asyncio.create_task(each) for each in (serving.until_failed(), self._over.wait()))
+            failing, stopping = (asyncio.create_task(each) for each in (serving.until_failed(), self._stopping.wait()))
             try:
                 await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if failing.done():
@@ -113,25 +113,25 @@ class Servers:
         assert task is not None
         self._rollouts.add(task)
         try:
-            async with self._places:
+            async with self._slots:
                 return row, await play(row, self._agents(), self._token, f"{next(self._numbers)}")
         except asyncio.CancelledError:
-            raise RolloutError.saying(503, "the servers were shut down during this rollout") from None
+            raise RolloutError.with_detail(503, "the servers were shut down during this rollout") from None
         finally:
             self._rollouts.discard(task)
 
     def _agents(self) -> dict[str, App | str]:
         serving = self._serving
         agents = [server for server in serving.plan.servers if server.kind == "responses_api_agents"]
-        return {**{each.name: serving.apps.get(each.name) or each.url for each in agents}, **self._elsewhere}
+        return {**{each.name: serving.apps.get(each.name) or each.url for each in agents}, **self._remote_agents}
 
 
 async def play(row: Row, agents: Mapping[str, App | str], token: str | None, name: str) -> Row:
-    """Have one row played by the agent that it names, here or at an address, and give back the trainer's result."""
+    """Play a row with the agent that it names, in this process or at a URL, and return the trainer's result."""
     agent = _agent_in(row)
     if agent not in agents:
         known = ", ".join(sorted(agents)) or "none"
-        raise RolloutError.saying(404, f"agent_ref names {agent[:80]!r}, and the agents are: {known}")
+        raise RolloutError.with_detail(404, f"agent_ref names {agent[:80]!r}, but the agents are: {known}")
     where, body = agents[agent], encode(row)
     if isinstance(where, App):
         status, content = await ask(where, f"/ng-rollout/{name}/run", body, token=token)
@@ -140,28 +140,28 @@ async def play(row: Row, agents: Mapping[str, App | str], token: str | None, nam
     if status != 200:
         raise RolloutError(status, content)
     try:
-        told = orjson.loads(content)
+        reply = orjson.loads(content)
     except orjson.JSONDecodeError:
-        told = None
-    if not isinstance(told, dict) or "reward" not in told:
+        reply = None
+    if not isinstance(reply, dict) or "reward" not in reply:
         raise RolloutError(502, content)
-    return result_of(told)
+    return result_of(reply)
 
 
 async def _post(url: str, body: bytes) -> tuple[int, bytes]:
     try:
-        async with asyncio.timeout(LONGEST_ELSEWHERE), connect(url, TOKEN) as client:
+        async with asyncio.timeout(REMOTE_TIMEOUT), connect(url, TOKEN) as client:
             reply = await client.post("/run", body)
             return reply.status, reply.body
     except TimeoutError:
-        raise RolloutError.saying(504, f"{url} did not answer within {LONGEST_ELSEWHERE:g} s") from None
+        raise RolloutError.with_detail(504, f"{url} did not answer within {REMOTE_TIMEOUT:g} s") from None
     except Failure as failure:
-        raise RolloutError.of(failure) from failure
+        raise RolloutError.from_failure(failure) from failure
 
 
 def _agent_in(row: Row) -> str:
     reference = row.get("agent_ref")
     name = reference.get("name") if isinstance(reference, dict) else None
     if not isinstance(name, str):
-        raise RolloutError.saying(422, "the row names no agent: agent_ref.name is missing")
+        raise RolloutError.with_detail(422, "the row names no agent: agent_ref.name is missing")
     return name

@@ -1,4 +1,4 @@
-"""Starting and stopping the servers of a configuration, as trainers do it."""
+"""Starts and stops the servers of a configuration, with the names that trainers call."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ludus.runtime.keys import secret
 from ludus.runtime.running import make_room_for
 from ludus.serve.plan import LOOPBACK, Plan
 from ludus.serve.site import check
-from nemo_gym._servers import AT_ONCE, Servers
+from nemo_gym._servers import CONCURRENCY, ServersOnThread
 
 log = logging.getLogger("nemo_gym")
 
 
 @dataclass
 class GlobalConfigDictParserConfig:
-    """Where the configuration comes from: a dictionary (OmegaConf's or a plain one), a file of one's own, and, unless
-    it is skipped, the command line.
+    """The sources of the configuration: a dictionary (OmegaConf's or a plain one), a file in place of `env.yaml`, and
+    the command line unless it is skipped.
     """
 
     dotenv_path: Path | str | None = None
@@ -42,16 +42,16 @@ class GlobalConfigDictParserConfig:
 class RunHelper:
     """The servers of one configuration, in this process.
 
-    Beyond loopback our servers demand a token. Where `LUDUS_TOKEN` holds none, one is made up for the time of the run:
-    rollouts of this process need no more, and nobody else can start any.
+    Ludus's servers demand a token from clients beyond loopback. If `LUDUS_TOKEN` is empty, `start` generates a token
+    for this run. Rollouts of this process use it; no other process knows it.
     """
 
     def __init__(self) -> None:
-        self._servers: Servers | None = None
-        self._before: dict[str, str | None] = {}
+        self._servers: ServersOnThread | None = None
+        self._variables_before: dict[str, str | None] = {}
 
     def start(self, global_config_dict_parser_config: GlobalConfigDictParserConfig) -> None:
-        """Start everything and return when it is ready. With `dry_run` the configuration is only checked."""
+        """Start all servers and return when they are ready. With `dry_run`, only check the configuration."""
         given = global_config_dict_parser_config
         launch = wire(
             read_config(
@@ -64,56 +64,56 @@ class RunHelper:
         for note in launch.notes:
             log.warning("%s", note)
         try:
-            self._put(launch.secrets)
+            self._set_variables(launch.secrets)
             if launch.dry_run:
                 check(plan)
-                self._put_back()
+                self._restore_variables()
             else:
-                self._begin(plan, launch)
+                self._start_servers(plan, launch)
         except BaseException:
-            self._put_back()
+            self._restore_variables()
             raise
 
     def poll(self) -> None:
-        """Raise if anything has died."""
+        """Raise if the servers have stopped."""
         if self._servers is not None:
             self._servers.poll()
 
     def shutdown(self) -> None:
-        """End every rollout and every server. A second time it does nothing."""
+        """Cancel every rollout and stop every server. A second call does nothing."""
         servers, self._servers = self._servers, None
         if servers is not None:
             servers.stop()
-        self._put_back()
+        self._restore_variables()
 
-    def _begin(self, plan: Plan, launch: Launch) -> None:
-        if _is_open_to_others(plan) and not secret(plan.token_env):
-            self._put({plan.token_env: secrets.token_urlsafe(32)})
-        with contextlib.suppress(UserError):  # fewer open files will do for fewer rollouts
-            make_room_for(AT_ONCE)
-        elsewhere = {
+    def _start_servers(self, plan: Plan, launch: Launch) -> None:
+        if _listens_beyond_loopback(plan) and not secret(plan.token_env):
+            self._set_variables({plan.token_env: secrets.token_urlsafe(32)})
+        with contextlib.suppress(UserError):  # a lower limit of open files is enough for fewer rollouts
+            make_room_for(CONCURRENCY)
+        remote_agents = {
             each.name: each.part.url
             for each in launch.servers
             if each.kind == AGENTS and isinstance(each.part, RemotePart)
         }
-        servers = Servers(plan, elsewhere)
+        servers = ServersOnThread(plan, remote_agents)
         servers.start()
         self._servers = servers
 
-    def _put(self, variables: Mapping[str, str]) -> None:
-        """Set variables of the environment for as long as the servers run."""
+    def _set_variables(self, variables: Mapping[str, str]) -> None:
+        """Set environment variables until the servers stop."""
         for name, value in variables.items():
-            self._before.setdefault(name, os.environ.get(name))
+            self._variables_before.setdefault(name, os.environ.get(name))
             os.environ[name] = value
 
-    def _put_back(self) -> None:
-        for name, value in self._before.items():
+    def _restore_variables(self) -> None:
+        for name, value in self._variables_before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        self._before.clear()
+        self._variables_before.clear()
 
 
-def _is_open_to_others(plan: Plan) -> bool:
+def _listens_beyond_loopback(plan: Plan) -> bool:
     return not {plan.host, *(server.host for server in plan.servers)} <= set(LOOPBACK)

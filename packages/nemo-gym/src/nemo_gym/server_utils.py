@@ -1,15 +1,15 @@
-"""How trainers name the head server, and say where it is."""
+"""The head server's key in the configuration, and its address."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel
 
-#: The key of the head server in the configuration that a trainer hands over.
+#: The head server's key in the configuration that a trainer passes.
 HEAD_SERVER_KEY_NAME = "head_server"
 
 
 class BaseServerConfig(BaseModel):
-    """Where a server listens."""
+    """The address of a server."""
 
     host: str
     port: int

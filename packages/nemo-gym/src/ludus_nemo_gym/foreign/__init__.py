@@ -1,1 +1,1 @@
-"""The environment that stands for a resources server that is not ours."""
+"""The environment for a resources server that is not Ludus's code."""

@@ -1,4 +1,4 @@
-"""What is known of a resources server that somebody else wrote: nothing but its address."""
+"""The resources of a server that is not Ludus's code: only its address is known here."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from ludus.resources import Resources
 
 
 class Foreign(Resources):
-    """Takes any row; tools and verifier are on the server."""
+    """Accepts any row. The tools and the verifier are on the server."""

@@ -1,6 +1,6 @@
-"""What all `ng_*` commands have in common.
+"""The `ng_*` commands' shared parts: the entry point around each command, and helpers for options and output.
 
-Every command takes overrides in Hydra's style. `+help=true`, `-h` and `--help` explain it. A mistake is one line on
+Every command takes overrides in Hydra's style. `+help=true`, `-h` and `--help` print its help. A mistake is one line on
 stderr and exit code 2.
 """
 
@@ -13,7 +13,7 @@ from functools import wraps
 
 from ludus.errors import UserError, did_you_mean
 from ludus_nemo_gym.config import read_config
-from ludus_nemo_gym.names import EXPORTERS, GLOBAL_KEYS
+from ludus_nemo_gym.names import GLOBAL_KEYS, GLOBAL_PREFIXES
 from ludus_nemo_gym.overrides import parse_overrides
 from ludus_nemo_gym.trees import Tree
 
@@ -22,8 +22,8 @@ _HELP = {"-h", "--help", "+h=true", "+help=true"}
 Arguments = list[str]
 
 
-def door(command: Callable[[Arguments], int]) -> Callable[..., None]:
-    """Make an entry point of a function from arguments to an exit code."""
+def entry_point(command: Callable[[Arguments], int]) -> Callable[..., None]:
+    """Turn a function from arguments to an exit code into a command's entry point."""
 
     @wraps(command)
     def entry(arguments: Arguments | None = None) -> None:
@@ -36,7 +36,7 @@ def door(command: Callable[[Arguments], int]) -> Callable[..., None]:
                 code = 0
             else:
                 code = command(given)
-            sys.stdout.flush()  # here, where what goes wrong can still be told
+            sys.stdout.flush()  # inside the try, so that a failed write is reported
         except KeyboardInterrupt:
             code = INTERRUPTED
         except Exception as error:
@@ -51,36 +51,36 @@ def door(command: Callable[[Arguments], int]) -> Callable[..., None]:
 
 
 def options(arguments: Arguments, known: set[str]) -> Tree:
-    """The options of a command. One that nobody knows is a mistake, and not something to be left unread."""
+    """The options of a command. An unknown option is an error."""
     for key in parse_overrides(arguments):
-        if key not in known and key not in GLOBAL_KEYS and not key.startswith(EXPORTERS):
+        if key not in known and key not in GLOBAL_KEYS and not key.startswith(GLOBAL_PREFIXES):
             raise UserError(f"there is no option {key}", did_you_mean(key, known))
     return read_config(arguments, check=False).tree
 
 
-def columns(rows: list[tuple[str, ...]]) -> None:
-    """Columns as wide as they must be."""
+def print_columns(rows: list[tuple[str, ...]]) -> None:
+    """Print rows as columns, each as wide as its longest cell."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def note(notes: list[str]) -> None:
-    """What the user should know, on stderr."""
+def print_notes(notes: list[str]) -> None:
+    """Print notes for the user on stderr."""
     for each in notes:
         print(f"note: {each}", file=sys.stderr)
 
 
-def a_text(tree: Tree, key: str) -> str:
-    """An option that must be there."""
+def required_text(tree: Tree, key: str) -> str:
+    """An option that must be given."""
     found = tree.get(key)
     if found in (None, ""):
         raise UserError(f"{key} is missing", f"Add +{key}=VALUE")
     return str(found)
 
 
-def a_number(tree: Tree, key: str) -> int | None:
-    """An option that is a number from 1 on, or not there."""
+def optional_number(tree: Tree, key: str) -> int | None:
+    """An option that is a number from 1 on; None if it is not given."""
     found = tree.get(key)
     if found is None or (isinstance(found, int) and not isinstance(found, bool) and found > 0):
         return found

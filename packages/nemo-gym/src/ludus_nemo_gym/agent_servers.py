@@ -1,0 +1,180 @@
+"""Running agent servers: found through the head, and sent rows to play.
+
+Each row goes unchanged to the agent that it names. The reply is a verified rollout, or a failure with its stage and
+kind. Any server that has the routes of NeMo Gym's agents works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from ludus.agent import Agent
+from ludus.environment import Environment
+from ludus.episode import Episode
+from ludus.errors import Failure, UserError
+from ludus.model import Model
+from ludus.outcome import RECORD, Verdict
+from ludus.record import is_record
+from ludus.remote.http import SEED, Client, connect
+from ludus.remote.resources import verdict_in
+from ludus.resources import Resources, ResourcesConfig
+from ludus.response import Response
+from ludus.runtime.encoding import encode
+from ludus_nemo_gym.names import AGENTS
+from ludus_nemo_gym.servers import find_servers
+from ludus_nemo_gym.trees import Tree, plain
+
+TOKEN = "LUDUS_TOKEN"
+Row = dict[str, Any]
+
+#: The fields of a Ludus record that NeMo Gym's rows do not have.
+_LUDUS_FIELDS = RECORD - {"reward", "response", "reward_components", "receipt"}
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+
+
+@dataclass
+class RunningServers:
+    """The servers that a head lists: for each kind, the URL of every instance."""
+
+    head: str
+    addresses: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def agents(self) -> dict[str, str]:
+        """The agents' URLs."""
+        return self.addresses.get(AGENTS, {})
+
+
+def head_url(tree: Tree) -> str:
+    """The head's URL according to a configuration."""
+    head = tree.get("head_server")
+    head = head if isinstance(head, dict) else {}
+    host = str(head.get("host") or tree.get("default_host") or "127.0.0.1")
+    return f"http://{_ANY_ADDRESS.get(host, host)}:{head.get('port') or 11000}"
+
+
+async def find_running(head: str) -> RunningServers:
+    """Ask the head which servers run."""
+    async with connect(head, TOKEN) as client:
+        try:
+            reply = await client.get("/global_config_dict_yaml")
+            if reply.status != 200:
+                raise client.failure(reply)
+        except Failure as error:
+            hint = f"Set {TOKEN}" if error.kind == "http_401" else "Start servers with: ng_run '+config_paths=[...]'"
+            raise UserError(error.cause, f"{hint}, or set the port of their head: ++head_server.port=PORT") from error
+    servers, _ = find_servers(_configuration(head, reply.body))
+    running = RunningServers(head)
+    for server in servers:
+        host, port = str(server.block.get("host")), server.block.get("port")
+        host = _ANY_ADDRESS.get(host, host)
+        running.addresses.setdefault(server.kind, {})[server.name] = f"http://{host}:{port}"
+    return running
+
+
+def _configuration(head: str, body: bytes) -> Tree:
+    """The tree in the head's reply: YAML in a JSON string, or plain YAML."""
+    try:
+        content = yaml.safe_load(body)
+        content = yaml.safe_load(content) if isinstance(content, str) else content
+    except yaml.YAMLError as error:
+        raise UserError(f"{head} did not reply with a configuration") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{head} did not reply with a configuration")
+    tree: Tree = plain(content)
+    return tree
+
+
+class AgentServerResources(Resources):
+    """The local resources of a rollout that an agent server plays. They hold only the server's verdict."""
+
+    class Config(ResourcesConfig):
+        """The agents and their URLs."""
+
+        agents: dict[str, str] = {}
+
+    shared: dict[str, Client]
+    verdict: Verdict | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: Any) -> AsyncIterator[dict[str, Client]]:
+        """Open a client for every agent."""
+        async with AsyncExitStack() as stack:
+            yield {name: await stack.enter_async_context(connect(url, TOKEN)) for name, url in config.agents.items()}
+
+    async def verify(self, task: Any, response: Response) -> Verdict:
+        """The server's verdict."""
+        if self.verdict is None:
+            raise Failure("bad_verdict", "the server gave no verdict")
+        return self.verdict
+
+
+class RunningAgents(Agent):
+    """Sends each row to the agent that it names. `results` holds each reply until `take` removes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: dict[str, Row] = {}
+
+    async def act(self, episode: Episode) -> str:
+        """Send the row and adopt the rollout in the reply."""
+        resources, job = episode.resources, episode.job
+        assert isinstance(resources, AgentServerResources)
+        client = resources.shared[agent_of(job.row)]
+        work = client.post("/run", encode(job.row), {SEED: str(job.seed)})
+        result = client.checked(await episode.step("agent", episode.limits.rollout, work))
+        if not isinstance(result, dict):
+            raise Failure("bad_response", f"the agent's reply is not a JSON object: {str(result)[:200]}")
+        self.results[job.rollout_id] = result
+        if kind := result.get("_ng_failure_class"):
+            causes = (result[key] for key in result if key.startswith("_ng_failure_") and key != "_ng_failure_class")
+            raise Failure(str(kind), next((str(cause) for cause in causes), "the agent gave no cause"), stage="verify")
+        response = Response.checked(result.get("response"))
+        episode.adopt(response, [{"items": len(response.output)}], response.usage)
+        resources.verdict = verdict_in(_masked(result), job.row)
+        return str(result.get("stop_reason") or "completed")
+
+    def take(self, rollout_id: str) -> Row | None:
+        """Remove and return the reply for a rollout, with NeMo Gym's fields only; None if there was none."""
+        result = self.results.pop(rollout_id, None)
+        if result is None or not is_record(result):
+            return result
+        hidden = result.get("task_fields")
+        row = {key: value for key, value in result.items() if key not in _LUDUS_FIELDS and key != "task_id"}
+        return row | (hidden if isinstance(hidden, dict) else {})
+
+
+class PlaceholderModel(Model):
+    """Fills a collection's place for a model. It is never called: the agent servers have their models."""
+
+    connects = True
+
+    def __init__(self, head: str) -> None:
+        self.name = f"the servers of {head}"
+
+
+def running_environment(agents: dict[str, str]) -> tuple[Environment, RunningAgents]:
+    """An environment whose rollouts running agents play, and the agent object that holds their replies."""
+    agent = RunningAgents()
+    name = ", ".join(agents)
+    return Environment(name, AgentServerResources, agent, AgentServerResources.Config(agents=agents)), agent
+
+
+def agent_of(row: Row) -> str:
+    """The name of the agent that a row is for; empty if the row names none."""
+    reference = row.get("agent_ref")
+    name = reference.get("name") if isinstance(reference, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _masked(result: Row) -> Row:
+    """Copies `instance_config.mask_sample`, which NeMo RL reads, to `mask_sample`, which Ludus reads."""
+    config = result.get("instance_config")
+    masked = isinstance(config, dict) and config.get("mask_sample")
+    return {**result, "mask_sample": True} if masked else result
