@@ -216,11 +216,6 @@ class Episode:
         """The tokens of the last model call, where the model told them."""
         return self._tokens.last if self._tokens is not None else None
 
-    @property
-    def must_close(self) -> bool:
-        """Whether the session has something to close."""
-        return type(self.resources).close is not Resources.close
-
     def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str = "") -> Awaitable[T]:
         """Await one step under its deadline, keep its time, and attribute what it raises. See `boundary.step`."""
         self.stage, self.since = stage, perf_counter()
@@ -258,7 +253,7 @@ async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollo
     finally:
         deadline.stop()
         episode.model.forget(episode.job.rollout_id)
-        if episode.must_close:
+        if type(episode.resources).close is not Resources.close:
             await _close(episode, rollout)
         rollout.response = rollout.response or episode.response
         episode.timings["total"] = perf_counter() - began

@@ -21,16 +21,21 @@ from ludus.episode import Episode, Limits, play
 from ludus.errors import Failure
 from ludus.game import Game, GameRecord
 from ludus.model import Model
+from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Item, Response, is_message
 from ludus.rollout import Job
-from ludus.runtime.boundary import Deadline
+from ludus.runtime.boundary import Deadline, step
 from ludus.runtime.encoding import encode
+from ludus.runtime.threads import awaited
 from ludus.tools import not_found
 
 #: How much of the drift a row keeps: the first calls, and the beginning of what they returned.
 CALLS_KEPT = 5
 TEXT_KEPT = 500
+
+#: How many calls of a record returned something else than recorded (`count`), and the first of them (`calls`).
+Drift = dict[str, Any]
 
 #: The model of an episode in which no model is asked.
 NO_MODEL = Model()
@@ -48,6 +53,33 @@ def recorded_agent(
     if turns is not None:
         response = until(response, begins(response.output, model_calls, turns))
     return RecordedAgent(response, runs=kind.has_session)
+
+
+async def judge_again(
+    job: Job,
+    session: Resources,
+    response: Response,
+    limits: Limits,
+    model_calls: Any = None,
+    deadline: Deadline | None = None,
+) -> tuple[Verdict, Drift | None]:
+    """The verdict on a recorded response, and how the session answered differently this time; or the failure.
+
+    Where a rollout is no more than its text, only the verdict is left of the five steps.
+    """
+    if session.has_session:
+        agent = recorded_agent(type(session), response, model_calls)
+        rollout = await play(Episode(job, session, NO_MODEL, limits, deadline), agent)
+        if rollout.verdict is None:
+            raise rollout.error or Failure("crash", "no verdict", stage="verify")
+        return rollout.verdict, agent.drift
+    deadline = deadline or limits.deadline()
+    deadline.start()
+    try:
+        judging = awaited(session.verify, job.task, response)
+        return Verdict.of(await step("verify", limits.verify, judging, "", deadline)), None
+    finally:
+        deadline.stop()
 
 
 async def reach(episode: Episode, response: Response, model_calls: Any, turn: int) -> tuple[Resources, Response]:
@@ -102,47 +134,22 @@ def answered_calls(output: list[Item], by_user: Iterable[UserCall] = ()) -> Iter
     yield from ((call, call.output) for call in private)
 
 
-class Replay(Episode):
-    """An episode in which a record is played. Resources whose rollout is no more than its text are not opened."""
-
-    __slots__ = ()
-
-    def __init__(self, job: Job, session: Resources, limits: Limits, deadline: Deadline | None = None) -> None:
-        if session.has_session:
-            super().__init__(job, session, NO_MODEL, limits, deadline)
-            return
-        # Most stored rollouts are no more than their text: what only tools and models use is left out.
-        self.job, self.task, self.resources, self.model, self.limits = job, job.task, session, NO_MODEL, limits
-        self.deadline = deadline or limits.deadline()
-        self.stage, self.since, self.mask, self.opening = "open", 0.0, None, None
-        self.timings, self.calls, self.usage = {}, [], {}
-
-    async def open(self) -> None:
-        """Open the session where there is one."""
-        if self.resources.has_session:
-            await super().open()
-
-    @property
-    def must_close(self) -> bool:
-        """Whether there is a session, and something to close."""
-        return super().must_close and self.resources.has_session
-
-
 class RecordedAgent(Agent):
-    """Does again what a response says was done, and asks no model. Without `runs` no tool is called again.
-
-    `drift` says afterwards how the session answered differently, or is None.
-    """
+    """Does again what a response says was done, and asks no model. Without `runs` no tool is called again."""
 
     def __init__(self, response: Response, *, runs: bool = True) -> None:
         self._response, self._runs = response, runs
-        self.end = len(response.output)  #: where in the trajectory the record was played to
-        self._differing = 0
         self._first: list[dict[str, Any]] = []
+        self._differing = 0
 
     @property
-    def drift(self) -> dict[str, Any] | None:
-        """How many calls returned something else than recorded, and the first of them."""
+    def end(self) -> int:
+        """Where in the trajectory the record was played to."""
+        return len(self._response.output)
+
+    @property
+    def drift(self) -> Drift | None:
+        """How the session answered differently from the record."""
         return {"count": self._differing, "calls": self._first} if self._differing else None
 
     async def act(self, episode: Episode) -> str:
@@ -202,12 +209,18 @@ class _GameAgent(RecordedAgent):
         self._most = len(response.output if sizes is None else sizes)
         self._record = GameRecord(response, sizes, turns)
 
+    @property
+    def end(self) -> int:
+        """Where in the trajectory the game was played to."""
+        return self._record.at
+
     async def act(self, episode: Episode) -> str:
+        """Play the recorded turns, then take over the recorded trajectory."""
         game = episode.resources
         assert isinstance(game, Game)
         work = game.follow_record(episode.task, self._record)
         drift = await episode.step("tool", episode.limits.tool * max(1, self._most), work, "the recorded game")
-        self.end, self._differing = self._record.at, len(drift)
+        self._differing = len(drift)
         for turn, said, says in drift[:CALLS_KEPT]:
             self._first.append({"turn": turn, "recorded": said[:TEXT_KEPT], "replayed": says[:TEXT_KEPT]})
         episode.conclude(self._response)

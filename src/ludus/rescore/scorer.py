@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from ludus.agents.recorded import Replay, recorded_agent
+from ludus.agents.recorded import judge_again
 from ludus.collection.player import Player
-from ludus.episode import play
 from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.record import Row
@@ -43,12 +42,8 @@ class Scorer:
             deadline = deadlines[environment.name] = environment.limits.deadline()
         task = self.task(private(stored.task) if self.has_session else stored.task)  # a session may change its task
         job = stored.job(task, environment.name)
-        session = environment.session(self.player.shared, job.seed)
-        agent = recorded_agent(environment.resources, response, stored.row.get("model_calls"))
-        rollout = await play(Replay(job, session, environment.limits, deadline), agent)
-        if rollout.verdict is None:
-            raise rollout.error or Failure("crash", "no verdict", stage="verify")
-        return rollout.verdict, agent.drift
+        session, calls = environment.session(self.player.shared, job.seed), stored.row.get("model_calls")
+        return await judge_again(job, session, response, environment.limits, calls, deadline)
 
     def same_task(self, row: Row) -> Row:
         """The row of the last task if this is an equal one: repeats share their task, unless they have sessions.

@@ -12,9 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ludus.agents.recorded import Replay, recorded_agent
+from ludus.agents.recorded import judge_again
 from ludus.environment import Environment
-from ludus.episode import play
 from ludus.errors import Failure
 from ludus.game import Game
 from ludus.http.app import App, Guard
@@ -215,11 +214,8 @@ class ResourcesApp(App):
         task, seed, environment = self._task(row), self._seed_of(incoming, row), self.environment
         name = digest(row)
         job = Job(name, name, 0, task, row, seed=seed, environment=environment.name)
-        agent = recorded_agent(environment.resources, response)
-        rollout = await play(Replay(job, self.sessions.fresh(seed), environment.limits), agent)
-        if rollout.verdict is None:
-            raise rollout.error or Failure("crash", "no verdict", stage="verify")
-        return rollout.verdict
+        verdict, _ = await judge_again(job, self.sessions.fresh(seed), response, environment.limits)
+        return verdict
 
     async def _verify(self, resources: Resources, task: Task, response: Response) -> Verdict:
         work = awaited(resources.verify, task, response)

@@ -106,8 +106,7 @@ class Stored:
 
     def job(self, task: Task, environment: str) -> Job:
         """The attempt to judge this row again."""
-        head = self.head
-        name, task_id, repeat, attempt = head["rollout_id"], head["task_id"], head["repeat"], head["attempt"]
+        name, task_id, repeat, attempt = self.head.values()
         return Job(name, task_id, repeat, task, self.task, attempt, self.seed, environment)
 
     def response(self) -> Response:
@@ -123,10 +122,12 @@ class Stored:
             raise bad_row(f"response: {error.cause}", "verify") from None
 
     def line(self, line: bytes, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
-        """The line to write for a verdict: `line`, which held the row, if that says the same already."""
-        if self._says(verdict, drift) and self.row["receipt"] == receipt:
+        """The line to write for a verdict: `line`, which held the row, if it says the same already."""
+        if not self._says(verdict, drift):
+            return self.exact(line).scored(environment, verdict, receipt, drift)
+        if self.row["receipt"] == receipt:
             return line
-        return self.exact(line).scored(environment, verdict, receipt, drift)
+        return encode({**self.exact(line).row, "receipt": receipt}) + b"\n"
 
     def exact(self, line: bytes) -> Stored:
         """This row as it is to be written again: orjson reads integers of more than 64 bits as something near them."""
