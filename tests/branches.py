@@ -1,4 +1,4 @@
-"""What the tests of branches share: an environment that counts its sessions, records of it, and their continuations."""
+"""Helpers of the branching tests: an environment that counts its events, recorded rollouts, and their branches."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ ASK = {"responses_create_params": {"input": "go"}}
 
 
 class Tally(Resources):
-    """Adds up, draws lots, and counts what happens to its sessions."""
+    """A running total and random draws. The class counts sessions and calls of `add`."""
 
-    seen: ClassVar[Counter[str]] = Counter()
+    events: ClassVar[Counter[str]] = Counter()
 
     async def open(self, task: Any) -> None:
-        self.seen["opened"] += 1
-        self.total, self.lots = 0, random.Random(self.seed)
+        self.events["opened"] += 1
+        self.total, self.generator = 0, random.Random(self.seed)
 
     @tool
     async def add(self, number: int) -> int:
         """Add a number."""
-        self.seen["added"] += 1
+        self.events["added"] += 1
         self.total += number
         return self.total
 
     @tool
     async def draw(self) -> int:
-        """Draw a lot."""
-        return self.lots.randrange(1000)
+        """Draw a random number."""
+        return self.generator.randrange(1000)
 
     async def verify(self, task: Any, response: Response) -> float:
         return float(self.total)
 
 
-class Held(Tally):
-    """The same with something to close, so that it cannot be copied."""
+class ClosingTally(Tally):
+    """A `Tally` with `close`, so that the default `fork` refuses to copy it."""
 
     async def close(self) -> None:
-        self.seen["closed"] += 1
+        self.events["closed"] += 1
 
 
 class Guessing(Game):
-    """A number from the seed; sometimes the game says nothing."""
+    """Guess a number that comes from the seed. Some turns have no observation."""
 
     async def reset(self, task: Any) -> str | None:
         self.number, self.tries = random.Random(self.seed).randrange(4), 0
@@ -70,8 +70,8 @@ TWO_AT_ONCE = {"calls": [{"name": "add", "arguments": {"number": 2}}, {"name": "
 SCRIPT: list[Any] = [add(1), TWO_AT_ONCE, add(4), "Done."]
 
 
-def played(environment: Any, script: Any, **options: Any) -> list[Rollout]:
-    """All rollouts of a collection, failed ones included."""
+def collected(environment: Any, script: Any, **options: Any) -> list[Rollout]:
+    """Collect with a scripted model, and return all rollouts, failed ones included."""
     model = script if isinstance(script, ScriptedModel) else ScriptedModel(script if callable(script) else [*script])
     collection = Collection(environment, Options(model=model, **options))
     asyncio.run(collection.prepare(sink=collection.keep).run())
@@ -79,18 +79,18 @@ def played(environment: Any, script: Any, **options: Any) -> list[Rollout]:
 
 
 def recorded(folder: Path, environment: Any = Tally, script: Any = SCRIPT, **options: Any) -> Path:
-    """The file of a collection in which the script was played."""
-    rollouts = played(environment, script, **{"input": [ASK], **options})
+    """Collect with the script, and return the path of the rollouts."""
+    rollouts = collected(environment, script, **{"input": [ASK], **options})
     folder.mkdir(exist_ok=True)
     path = folder / "rollouts.jsonl"
     path.write_bytes(b"".join(rollout.encode() + b"\n" for rollout in rollouts))
-    Tally.seen.clear()
+    Tally.events.clear()
     return path
 
 
 def branched(path: Path, turn: int, script: Any = SCRIPT, environment: Any = Tally, **options: Any) -> list[Rollout]:
-    """The continuations of the rollouts in a file."""
-    return played(environment, script, branch=path, turn=turn, **options)
+    """Branch each rollout of a file after `turn` model calls, and return the branches."""
+    return collected(environment, script, branch=path, turn=turn, **options)
 
 
 def lines(path: Path) -> list[Row]:
@@ -103,6 +103,7 @@ def outputs(rollout: Rollout) -> list[Row]:
 
 
 def gist(row: Row) -> Row:
+    """The part of a row that a reproduced rollout must repeat exactly."""
     return {
         "output": row["response"]["output"],
         "metadata": row["response"].get("metadata"),

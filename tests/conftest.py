@@ -1,4 +1,4 @@
-"""What tests share."""
+"""Fixtures that all tests share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from servers import Server, running
 import ludus
 from ludus import Resources, Response, tool
 
-os.environ.pop("COLUMNS", None)  # whose terminal this is must not matter
+os.environ.pop("COLUMNS", None)  # tests must not depend on the terminal's width
 
 
 class Counter(Resources):
-    """The counter of the documentation."""
+    """The counter from the documentation."""
 
     class Task(ludus.Task):
         expected_count: int = 1

@@ -1,4 +1,4 @@
-"""Helpers of the server tests: a plan served on a loop of its own, and a model that needs no weights."""
+"""Helpers of the server tests: servers on a thread, a scripted model, and a small HTTP client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTER_ROW: dict[str, Any] = {
 
 
 def count_to_three(request: Request) -> Response:
-    """Adds 3, then says what it was seeded with: a rollout that differs with its seed."""
+    """Add 3 to the counter, then answer with the request's seed, so that rollouts with different seeds differ."""
     if request.turn == 0:
         return Response.of(function_call("increment_counter", {"count": 3}, call_id="call_1"), model="counting")
     return Response.of(message(f"The counter is up by 3, says {request.seed}."), model="counting")
@@ -34,7 +34,7 @@ def count_to_three(request: Request) -> Response:
 
 @contextmanager
 def served(*environments: str, model: str = "scripted:serving:count_to_three", **options: Any) -> Iterator[Serving]:
-    """Servers on another thread, so that plain code can be their client."""
+    """Run servers on another thread, so that a test without an event loop can call them."""
     plan = Plan.of(list(environments), model, head_port=0, **options)
     serving, loop = Serving(plan), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -50,13 +50,13 @@ def served(*environments: str, model: str = "scripted:serving:count_to_three", *
 
 
 def url_of(serving: Serving, name: str) -> str:
-    """Where a server of a plan listens."""
+    """The URL of the plan's server with this name."""
     return next(server.url for server in serving.plan.servers if server.name == name)
 
 
 @dataclass
-class Told:
-    """What a server answered."""
+class WebReply:
+    """A server's status, body and headers."""
 
     status: int
     body: bytes
@@ -71,22 +71,22 @@ class Told:
 
 
 class Web:
-    """A plain client that keeps cookies unless told not to."""
+    """A blocking HTTP client. It keeps cookies unless `cookies` is False."""
 
     def __init__(self, url: str, cookies: bool = True, token: str = "") -> None:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port
-        self._keeps = cookies
+        self._keeps_cookies = cookies
         self._token = token
         self.cookies: dict[str, str] = {}
 
-    def get(self, path: str) -> Told:
+    def get(self, path: str) -> WebReply:
         return self._send("GET", path, b"", {})
 
-    def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Told:
+    def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> WebReply:
         return self._send("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers or {})
 
-    def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Told:
+    def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> WebReply:
         connection = HTTPConnection(self._host, self._port, timeout=60)
         if self.cookies:
             headers = {**headers, "Cookie": "; ".join(f"{key}={value}" for key, value in self.cookies.items())}
@@ -95,10 +95,10 @@ class Web:
         try:
             connection.request(method, path, body, {"Content-Type": "application/json", **headers})
             reply = connection.getresponse()
-            told = Told(reply.status, reply.read(), {key.lower(): value for key, value in reply.getheaders()})
+            answer = WebReply(reply.status, reply.read(), {key.lower(): value for key, value in reply.getheaders()})
         finally:
             connection.close()
-        if self._keeps and (cookie := told.headers.get("set-cookie")):
+        if self._keeps_cookies and (cookie := answer.headers.get("set-cookie")):
             name, _, value = cookie.partition(";")[0].partition("=")
             self.cookies[name] = value
-        return told
+        return answer

@@ -1,4 +1,4 @@
-"""Finding the right concurrency: against simulated servers, and under any sequence of events."""
+"""Adaptive concurrency: against a simulated server, and under any sequence of events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ludus.collection.adaptive import Adaptive, Gate
 
 
 def play(adaptive: Adaptive, capacity: int, latency: float, seconds: float) -> list[int]:
-    """A server that answers `capacity` at once in `latency` seconds and says 429 to the rest; the limits over time."""
+    """The limits over time with a server that answers `capacity` requests at once and says 429 to the others."""
     events: list[tuple[float, int, bool]] = []
     limits, now, number = [], 0.0, 0
     busy = 0
@@ -33,18 +33,18 @@ def play(adaptive: Adaptive, capacity: int, latency: float, seconds: float) -> l
     return limits
 
 
-def test_it_finds_the_capacity_of_a_server_and_stays_near_it():
+def test_the_limit_finds_the_capacity_of_a_server_and_stays_near_it():
     late = play(Adaptive(start=4), capacity=50, latency=0.2, seconds=120)[-2000:]
     assert min(late) >= 25
     assert max(late) <= 60
 
 
-def test_it_comes_down_quickly_when_it_started_too_high():
+def test_a_limit_that_starts_too_high_falls_within_20_seconds():
     limits = play(Adaptive(start=1000), capacity=20, latency=0.2, seconds=20)
     assert limits[-1] <= 30
 
 
-def test_answers_that_take_ever_longer_count_as_pressure():
+def test_slower_answers_lower_the_limit():
     adaptive = Adaptive(start=100)
     for step in range(200):
         adaptive.answered(0.1, 100, step * 0.1)
@@ -79,7 +79,7 @@ def test_the_limit_stays_within_its_bounds(start, events):
 
 
 @given(st.lists(st.sampled_from(["enter", "leave", "cancel", "press", "let_in"]), max_size=60))
-def test_a_gate_never_lets_in_more_than_the_limit_and_loses_nobody(steps):
+def test_a_gate_never_admits_more_than_the_limit_and_keeps_its_count(steps):
     async def main() -> None:
         adaptive = Adaptive(start=3, least=1, most=10)
         gate = Gate(adaptive)

@@ -1,4 +1,4 @@
-"""Branches: continuations of recorded rollouts, from after any of their model calls."""
+"""Branches: recorded rollouts that are continued after any of their model calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from branches import ASK, SCRIPT, Guessing, Held, Row, Tally, add, branched, gist, lines, outputs, recorded
+from branches import ASK, SCRIPT, ClosingTally, Guessing, Row, Tally, add, branched, gist, lines, outputs, recorded
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import HERE, ready, records
@@ -25,22 +25,22 @@ from ludus.tokens import Tokens
 
 
 @pytest.fixture(autouse=True)
-def _nothing_seen_yet() -> None:
-    Tally.seen.clear()
+def _reset_events() -> None:
+    Tally.events.clear()
 
 
-def test_a_continuation_goes_on_where_the_record_stood(tmp_path):
+def test_a_branch_repeats_the_record_up_to_its_turn_and_goes_on_from_there(tmp_path):
     path = recorded(tmp_path)
     (parent,) = lines(path)
     (rollout,) = branched(path, 2, lambda request: add(10) if request.turn == 2 else "Done.")
     output = outputs(rollout)
-    assert output[:6] == parent["response"]["output"][:6]  # one call and what it returned, then two
+    assert output[:6] == parent["response"]["output"][:6]  # one call with its output, then two calls
     assert [item["type"] for item in output[6:]] == ["function_call", "function_call_output", "message"]
     assert output[7]["output"] == "13"
     assert rollout.reward == 13.0
 
 
-def test_its_record_tells_where_it_comes_from(tmp_path):
+def test_the_record_of_a_branch_names_its_parent_turn_and_session_seed(tmp_path):
     path = recorded(tmp_path / "first", input=[{**ASK, "number": 8}])
     (parent,) = lines(path)
     options = {"branch": path, "turn": 2, "repeats": 2, "seed": 5, "output": tmp_path / "second"}
@@ -58,7 +58,7 @@ def test_its_record_tells_where_it_comes_from(tmp_path):
     assert len({row["rollout_seed"] for row in rows} | {parent["rollout_seed"]}) == 3
 
 
-def test_continuations_of_one_record_are_a_group_of_their_own(tmp_path):
+def test_the_branches_of_one_record_count_as_one_task(tmp_path):
     path = recorded(tmp_path, input=[{**ASK, "number": number} for number in range(2)])
 
     def sometimes(request: Request) -> Any:
@@ -71,7 +71,7 @@ def test_continuations_of_one_record_are_a_group_of_their_own(tmp_path):
     assert set(found["pass@k"]) == {str(k) for k in range(1, 7)}
 
 
-def test_the_model_is_told_its_turn_and_everything_before(tmp_path):
+def test_the_model_gets_its_turn_number_and_all_earlier_items(tmp_path):
     asked: list[tuple[int, list[str]]] = []
 
     def keep(request: Request) -> str:
@@ -92,7 +92,7 @@ def test_the_model_is_told_its_turn_and_everything_before(tmp_path):
     ]
 
 
-def test_only_new_calls_have_tokens_and_are_trained_on(tmp_path):
+def test_only_calls_after_the_branch_point_have_tokens_and_are_trained_on(tmp_path):
     def speak(request: Request) -> Response:
         turn = request.turn
         prompt = list(range(10 * turn + 1))
@@ -114,11 +114,11 @@ def test_only_new_calls_have_tokens_and_are_trained_on(tmp_path):
     assert rollout.verdict.mask == "no token ids for model call 3, 4"
 
 
-# The property: from anywhere in its own record, a deterministic model ends where it ended
+# A deterministic model that branches its own record at any turn repeats the record
 
 
-async def continuations(environment: Environment, path: Path, turn: int, answer: Any) -> list[Row]:
-    """What comes of a branch on this loop, as records."""
+async def branch_rows(environment: Environment, path: Path, turn: int, answer: Any) -> list[Row]:
+    """The rows of a branch, collected on the running event loop."""
     options = Options(branch=path, turn=turn, repeats=2, model=ScriptedModel(answer), concurrency=4)
     collection = Collection(environment, options)
     await collection.run(collection.prepare(sink=collection.keep))
@@ -126,7 +126,7 @@ async def continuations(environment: Environment, path: Path, turn: int, answer:
 
 
 @pytest.mark.parametrize("name", HERE)
-async def test_every_environment_comes_to_the_same_end_from_any_turn(name, tmp_path):
+async def test_every_environment_repeats_its_record_from_any_turn(name, tmp_path):
     environment, oracle = ready(name)
     path = tmp_path / "rollouts.jsonl"
     async with shared_pool():
@@ -138,7 +138,7 @@ async def test_every_environment_comes_to_the_same_end_from_any_turn(name, tmp_p
             return found[str(request.session).rpartition(".t")[0]][0].turn(request)
 
         for turn in sorted({0, 1, longest // 2, longest - 1} & set(range(longest))):
-            rows = await continuations(environment, path, turn, say)
+            rows = await branch_rows(environment, path, turn, say)
             assert rows
             for row in rows:
                 assert row["outcome"] == "completed", row.get("cause")
@@ -195,7 +195,7 @@ def test_any_game_is_reproduced_from_any_turn(tmp_path_factory, guesses, turn, s
             assert gist(json.loads(rollout.encode())) == gist(parent)
 
 
-def test_an_agent_has_the_steps_that_are_left(tmp_path):
+def test_recorded_model_calls_count_against_max_steps(tmp_path):
     path = recorded(tmp_path, script=[add(1)], settings={"agent.max_steps": 4})
     (rollout,) = branched(path, 3, [add(1)], settings={"agent.max_steps": 6})
     assert (rollout.stop_reason, rollout.reward, len(rollout.calls)) == ("max_steps", 6.0, 6)
@@ -204,14 +204,14 @@ def test_an_agent_has_the_steps_that_are_left(tmp_path):
 # Sessions
 
 
-def test_the_record_is_replayed_once_however_many_go_on(tmp_path):
+def test_a_record_is_replayed_once_for_all_its_branches(tmp_path):
     path = recorded(tmp_path)
     rollouts = branched(path, 3, ["Done."], repeats=5)
     assert [rollout.reward for rollout in rollouts] == [7.0] * 5
-    assert Tally.seen == {"opened": 1, "added": 3}
+    assert Tally.events == {"opened": 1, "added": 3}
 
 
-def test_continuations_know_nothing_of_each_other(tmp_path):
+def test_branches_of_one_record_do_not_share_state(tmp_path):
     def by_seed(request: Request) -> Any:
         return add(request.seed % 1000) if request.turn in (1, 2) else "Done."
 
@@ -219,7 +219,7 @@ def test_continuations_know_nothing_of_each_other(tmp_path):
         assert rollout.reward == 1 + 2 * (rollout.job.seed % 1000)
 
 
-def test_chance_goes_on_where_it_was(tmp_path):
+def test_a_branch_continues_the_random_numbers_of_its_session(tmp_path):
     script = [{"call": "draw"}, {"call": "draw"}, {"call": "draw"}, "Done."]
     path = recorded(tmp_path, script=script)
     (parent,) = lines(path)
@@ -228,36 +228,36 @@ def test_chance_goes_on_where_it_was(tmp_path):
         assert [item["output"] for item in outputs(rollout) if "output" in item] == drawn
 
 
-def test_a_session_that_cannot_be_copied_is_brought_there_for_each(tmp_path, monkeypatch):
-    path = recorded(tmp_path, Held)
-    at_once = Held.open
+def test_a_session_that_cannot_be_copied_is_replayed_for_each_branch(tmp_path, monkeypatch):
+    path = recorded(tmp_path, ClosingTally)
+    at_once = ClosingTally.open
 
     async def slowly(self: Any, task: Any) -> None:
         await asyncio.sleep(0.01)
         await at_once(self, task)
 
-    monkeypatch.setattr(Held, "open", slowly)
-    rollouts = branched(path, 2, [add(0), add(0), add(0), "Done."], Held, repeats=3)
+    monkeypatch.setattr(ClosingTally, "open", slowly)
+    rollouts = branched(path, 2, [add(0), add(0), add(0), "Done."], ClosingTally, repeats=3)
     assert [rollout.reward for rollout in rollouts] == [3.0] * 3
-    assert Tally.seen["opened"] == Tally.seen["closed"] == 3
+    assert Tally.events["opened"] == Tally.events["closed"] == 3
 
 
-def test_a_fork_of_ones_own_may_be_async_and_is_closed_like_any_other(tmp_path):
-    class Own(Held):
+def test_an_overridden_fork_may_be_async_and_every_fork_is_closed(tmp_path):
+    class Own(ClosingTally):
         async def fork(self) -> Own:  # type: ignore[override]
             await asyncio.sleep(0)
             twin = type(self)(self.config, self.shared)
-            twin.total, twin.lots = self.total, random.Random()
-            self.seen["forked"] += 1
+            twin.total, twin.generator = self.total, random.Random()
+            self.events["forked"] += 1
             return twin
 
     path = recorded(tmp_path, Own)
     assert [each.reward for each in branched(path, 3, ["Done."], Own, repeats=4)] == [7.0] * 4
-    assert Tally.seen == {"opened": 1, "added": 3, "forked": 3, "closed": 4}
+    assert Tally.events == {"opened": 1, "added": 3, "forked": 3, "closed": 4}
 
 
 @pytest.mark.parametrize("returned", [None, "the session itself"])
-def test_a_fork_that_is_none_fails_what_wanted_it(tmp_path, returned):
+def test_a_fork_that_returns_no_new_session_fails_its_branch(tmp_path, returned):
     class Wrong(Tally):
         def fork(self) -> Any:
             return self if returned else None
@@ -268,11 +268,11 @@ def test_a_fork_that_is_none_fails_what_wanted_it(tmp_path, returned):
     assert second.reward == 1.0
 
 
-async def test_a_run_that_is_stopped_closes_the_sessions_that_nobody_took(tmp_path):
-    class Slow(Held):
+async def test_a_cancelled_run_closes_the_forks_that_no_rollout_used(tmp_path):
+    class Slow(ClosingTally):
         async def fork(self) -> Slow:  # type: ignore[override]
             twin = self.copied()
-            self.seen["opened"] += 1
+            self.events["opened"] += 1
             return twin
 
     path = await asyncio.to_thread(recorded, tmp_path, Slow)
@@ -290,7 +290,7 @@ async def test_a_run_that_is_stopped_closes_the_sessions_that_nobody_took(tmp_pa
     await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert Tally.seen["opened"] == Tally.seen["closed"] == 4
+    assert Tally.events["opened"] == Tally.events["closed"] == 4
 
 
 def test_sessions_on_a_server_can_be_branched(tmp_path):

@@ -1,4 +1,4 @@
-"""Branches where something is wrong: with the record, the session, the agent or the options."""
+"""Branches that fail or are refused, because of the record, the session, the agent or the options."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from ludus.rescore.rescoring import rescore
 
 
 @pytest.fixture(autouse=True)
-def _nothing_seen_yet() -> None:
-    Tally.seen.clear()
+def _reset_events() -> None:
+    Tally.events.clear()
 
 
-class Moody(Tally):
-    """Answers differently once its mood has changed."""
+class Drifting(Tally):
+    """`add(2)` returns another number once `offset` has changed."""
 
-    mood: ClassVar[int] = 0
+    offset: ClassVar[int] = 0
 
     @tool
     async def add(self, number: int) -> int:
         """Add a number."""
         self.total += number
-        return self.total + (self.mood if number == 2 else 0)
+        return self.total + (self.offset if number == 2 else 0)
 
 
-def test_drift_fails_the_continuations_of_its_point_and_no_others(tmp_path, monkeypatch):
+def test_drift_fails_the_branches_of_its_record_and_no_others(tmp_path, monkeypatch):
     def play(request: Request) -> Any:
         odd = "1" in str(request.input[0]["content"])
         return [add(2 if odd else 1), add(1), "Done."][request.turn]
 
     rows = [{"responses_create_params": {"input": f"task {number}"}} for number in range(2)]
-    path = recorded(tmp_path, Moody, ScriptedModel(play), input=rows)
-    monkeypatch.setattr(Moody, "mood", 5)
-    rollouts = branched(path, 1, ScriptedModel(play), Moody, repeats=3)
+    path = recorded(tmp_path, Drifting, ScriptedModel(play), input=rows)
+    monkeypatch.setattr(Drifting, "offset", 5)
+    rollouts = branched(path, 1, ScriptedModel(play), Drifting, repeats=3)
     failed = [rollout for rollout in rollouts if rollout.error is not None]
     assert [rollout.reward for rollout in failed] == [None] * 3
     assert len({rollout.job.task_id for rollout in failed}) == 1
@@ -57,14 +57,14 @@ def test_drift_fails_the_continuations_of_its_point_and_no_others(tmp_path, monk
     assert failed[0].to_row()["parent"] == failed[0].job.task_id.removesuffix(".t1")
 
 
-def test_drift_behind_the_point_does_not_matter(tmp_path, monkeypatch):
-    path = recorded(tmp_path, Moody, [add(1), add(2), "Done."])
-    monkeypatch.setattr(Moody, "mood", 5)
-    (rollout,) = branched(path, 1, [add(1), add(2), "Done."], Moody)
+def test_drift_after_the_branch_point_is_ignored(tmp_path, monkeypatch):
+    path = recorded(tmp_path, Drifting, [add(1), add(2), "Done."])
+    monkeypatch.setattr(Drifting, "offset", 5)
+    (rollout,) = branched(path, 1, [add(1), add(2), "Done."], Drifting)
     assert rollout.reward == 3.0
 
 
-def test_a_game_that_has_changed_has_drifted(tmp_path, monkeypatch):
+def test_a_changed_observation_of_a_game_is_drift(tmp_path, monkeypatch):
     path = recorded(tmp_path, Guessing, ["9", "9", "9", "9"], settings={"agent.max_steps": 4})
     (parent,) = lines(path)
     changed = parent | {
@@ -82,17 +82,17 @@ def test_a_game_that_has_changed_has_drifted(tmp_path, monkeypatch):
     assert rollout.error.kind == "drift"
 
 
-def test_a_session_that_cannot_be_opened_fails_them_all(tmp_path, monkeypatch):
+def test_a_session_that_cannot_be_opened_fails_all_branches_of_its_record(tmp_path, monkeypatch):
     path = recorded(tmp_path)
 
     async def refuse(self: Any, task: Any) -> None:
-        self.seen["opened"] += 1
+        self.events["opened"] += 1
         raise Failure("no_room", "all taken")
 
     monkeypatch.setattr(Tally, "open", refuse)
     errors = [rollout.error for rollout in branched(path, 1, repeats=3)]
     assert [(error.stage, error.kind) for error in errors if error is not None] == [("open", "no_room")] * 3
-    assert Tally.seen["opened"] == 1
+    assert Tally.events["opened"] == 1
 
 
 def test_a_replay_that_takes_too_long_is_a_timeout(tmp_path, monkeypatch):
@@ -129,18 +129,18 @@ def test_short_and_failed_records_are_left_out_and_a_limit_counts_the_others(tmp
     assert [rollout.reward for rollout in branched(path, 2, ScriptedModel(play), limit=2)] == [3.0, 5.0]
 
 
-def test_a_folder_stands_for_its_rollouts(tmp_path):
+def test_a_folder_is_read_as_its_rollouts_file(tmp_path):
     recorded(tmp_path)
     assert branched(tmp_path, 1)[0].reward == 7.0
 
 
-def test_records_of_the_same_name_are_told_apart(tmp_path):
+def test_branches_of_records_with_the_same_id_get_different_ids(tmp_path):
     path = recorded(tmp_path)
     path.write_bytes(path.read_bytes() * 2)
     assert len({rollout.rollout_id for rollout in branched(path, 1, repeats=2)}) == 4
 
 
-def test_a_branch_can_be_branched_and_scored_again(tmp_path):
+def test_a_branch_can_be_branched_and_rescored(tmp_path):
     path = recorded(tmp_path / "first", Guessing, list("9990123"))
     again = tmp_path / "again.jsonl"
     rollouts = branched(path, 2, list("9990123"), Guessing, repeats=2, seed=3)
@@ -173,7 +173,7 @@ NINE_CALLS = {"rollout_id": "a", "task_id": "b", "outcome": "completed", "model_
         ({**NINE_CALLS, "response": {"output": [7]}}, "response: an output item is not an object"),
     ],
 )
-def test_a_line_that_is_no_record_is_named(tmp_path, line, complaint):
+def test_a_line_that_is_not_a_recorded_rollout_is_reported_with_file_and_line(tmp_path, line, complaint):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(ASK | line) + "\n")
     with pytest.raises(UserError, match=rf"rows\.jsonl:1: {complaint}"):
@@ -188,7 +188,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path, line, complaint):
         ({"branch": "x", "turn": 1, "input": [ASK]}, "the rows of a branch are its recorded rollouts"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options, complaint):
+def test_incomplete_or_contradictory_branch_options_are_refused(options, complaint):
     with pytest.raises(UserError, match=complaint):
         ludus.collect(Tally, model=ScriptedModel(["x"]), **options)
 
@@ -205,13 +205,13 @@ class Altered(SimpleAgent):
 
 
 @pytest.mark.parametrize("agent", [Bespoke, Altered])
-def test_an_agent_that_does_not_say_that_it_can_go_on_is_refused_before_anything_runs(tmp_path, agent):
+def test_an_agent_that_cannot_continue_a_record_is_refused_before_any_session_opens(tmp_path, agent):
     path = recorded(tmp_path)
     environment = Environment.load(Tally)
     environment.agent = agent()
     with pytest.raises(UserError, match=f"its agent, {agent.__name__}, cannot go on from the middle"):
         branched(path, 1, environment=environment)
-    assert not Tally.seen
+    assert not Tally.events
 
 
 def test_an_agent_on_a_server_is_refused(tmp_path):
@@ -219,7 +219,7 @@ def test_an_agent_on_a_server_is_refused(tmp_path):
         branched(recorded(tmp_path), 1, agent="http://127.0.0.1:1")
 
 
-def test_rows_may_name_their_environment(tmp_path):
+def test_a_branch_runs_in_the_environment_that_its_record_names(tmp_path):
     script = [{"call": "increment_counter", "arguments": {"count": 3}}, "Done."]
     path = recorded(tmp_path, COUNTER, script, input=[{**ASK, "initial_count": 1, "expected_count": 4}])
     (rollout,) = branched(path, 1, script, None)
@@ -234,7 +234,7 @@ class Longest(Resources):
         return [float(len(response.output_text) == most) for response in responses]
 
 
-def test_continuations_are_judged_together_where_answers_are(tmp_path):
+def test_the_branches_of_one_record_are_judged_together_by_verify_group(tmp_path):
     path = recorded(tmp_path, Longest, ["short"], repeats=2)
     rollouts = branched(path, -1, lambda request: "x" * (request.seed % 50), Longest, repeats=4)
     groups: dict[str, list[float | None]] = {}
@@ -272,7 +272,7 @@ class Door(Resources):
         return float(self.opened)
 
 
-def test_a_conversation_goes_on_with_a_user_who_remembers(tmp_path):
+def test_the_user_of_a_branched_conversation_gets_the_whole_history(tmp_path):
     policy = [{"call": "open_door"}, "Unlock it, please.", {"call": "open_door"}, "It is open.", "Anything else?"]
     user = ["Open the door.", {"call": "unlock"}, "I have.", "Thanks.", STOP]
     sides = [ScriptedModel(side)._answer for side in (policy, user)]
@@ -280,7 +280,7 @@ def test_a_conversation_goes_on_with_a_user_who_remembers(tmp_path):
 
     def speak(request: Request) -> Any:
         if is_users(request):
-            heard.append((request.turn, [_unnamed(item) for item in request.input]))
+            heard.append((request.turn, [_without_ids(item) for item in request.input]))
         return sides[is_users(request)](request)
 
     environment = Environment.load(Door)
@@ -302,6 +302,6 @@ def test_a_conversation_goes_on_with_a_user_who_remembers(tmp_path):
         assert [(call.name, call.after) for call in ending.user_calls] == [("unlock", 4)]
 
 
-def _unnamed(item: Row) -> Row:
-    """An item without the id that a call goes by."""
+def _without_ids(item: Row) -> Row:
+    """An item without its ids and its status."""
     return {key: value for key, value in item.items() if key not in ("id", "call_id", "status")}

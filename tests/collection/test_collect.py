@@ -30,7 +30,7 @@ COMMAND = [sys.executable, "-m", "ludus", "collect", "example_session_state_mgmt
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with rows and a model of its own, to run commands in."""
+    """A folder with rows and a scripted model, to run commands in."""
     (tmp_path / "player.py").write_text(PLAYER)
     rows = (
         {"responses_create_params": {"input": "go"}, "initial_count": 0, "expected_count": n % 3, "n": n}
@@ -46,7 +46,7 @@ def command(output: str, *more: str) -> list[str]:
 
 
 def content(path: Path) -> dict[str, object]:
-    """What a collection amounts to: for each rollout its reward and what was said."""
+    """The reward and the output items of each rollout, by its id."""
     rows = [orjson.loads(line) for line in (path / "rollouts.jsonl").read_bytes().splitlines()]
     ids = [row["rollout_id"] for row in rows]
     assert len(ids) == len(set(ids)), "no rollout is there twice"
@@ -54,7 +54,7 @@ def content(path: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_killed_at_thirty_random_moments_and_resumed_it_equals_an_uninterrupted_run(folder):
+def test_a_collection_killed_30_times_and_resumed_equals_an_uninterrupted_one(folder):
     subprocess.run(command("whole"), cwd=folder, check=True, capture_output=True)
     expected = content(folder / "whole")
     assert len(expected) == 240
@@ -86,7 +86,7 @@ def test_killed_at_thirty_random_moments_and_resumed_it_equals_an_uninterrupted_
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_or_sigterm_leaves_valid_files_and_says_how_to_go_on(folder, how):
+def test_ctrl_c_or_sigterm_leaves_valid_files_and_prints_the_command_to_resume(folder, how):
     process = subprocess.Popen(command("out"), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     journal = folder / "out" / "rollouts.jsonl"
     while not (journal.exists() and journal.stat().st_size):
@@ -108,7 +108,7 @@ def test_ctrl_c_or_sigterm_leaves_valid_files_and_says_how_to_go_on(folder, how)
     assert len(content(folder / "out")) == 240
 
 
-def test_resume_refuses_a_different_run_unless_told(counter, rows, tmp_path):
+def test_resume_refuses_a_different_run_unless_forced(counter, rows, tmp_path):
     def again(**changes):
         base = {"model": ScriptedModel(["done"]), "input": rows(3), "output": tmp_path}
         return ludus.collect(counter, **{**base, **changes})
@@ -134,7 +134,7 @@ def test_a_run_may_be_extended_with_more_repeats(counter, rows, tmp_path):
     assert sorted(more.metrics["pass@k"]) == ["1", "2", "3", "4"]
 
 
-def test_failed_rollouts_are_retried_on_resume_within_the_budget(counter, rows, tmp_path):
+def test_resume_retries_failed_rollouts_up_to_max_attempts(counter, rows, tmp_path):
     down = ScriptedModel([{"error": {"kind": "http_500", "cause": "down"}}])
     for attempt in (1, 2, 3, 4):
         result = ludus.collect(counter, model=down, input=rows(2), output=tmp_path, resume=attempt > 1)
@@ -151,7 +151,7 @@ def test_a_file_name_as_output_names_the_other_files_after_it(counter, rows, tmp
     assert sorted(p.name for p in tmp_path.iterdir()) == ["X.failures.jsonl", "X.jsonl", "X.metrics.json", "X.run.json"]
 
 
-def test_a_row_of_the_output_has_every_field_that_was_promised(counter, rows, tmp_path):
+def test_an_output_row_has_every_documented_field(counter, rows, tmp_path):
     ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(1, expected_count=0), output=tmp_path, repeats=2)
     row = orjson.loads((tmp_path / "rollouts.jsonl").read_bytes().splitlines()[1])
     promised = "rollout_id task_id repeat outcome reward stop_reason responses_create_params response usage timings"
@@ -163,7 +163,7 @@ def test_a_row_of_the_output_has_every_field_that_was_promised(counter, rows, tm
     assert set(identity["environments"]["Counter"]) == {"resources", "settings", "agent", "agent_settings", "limits"}
 
 
-def test_a_field_of_the_task_cannot_hide_a_field_of_the_rollout(counter, rows):
+def test_a_task_field_cannot_replace_a_rollout_field(counter, rows):
     row = {**rows(1)[0], "reward": 99, "outcome": "completed", "response": "x", "usage": 5, "rollout_id": "mine"}
     result = ludus.collect(counter, model=ScriptedModel(["done"]), input=[row])
     written = orjson.loads(result.rollouts[0].encode())
@@ -172,13 +172,13 @@ def test_a_field_of_the_task_cannot_hide_a_field_of_the_rollout(counter, rows):
     assert isinstance(written["response"], dict)
 
 
-def test_a_stored_rollout_reads_back_as_it_was(counter, rows):
+def test_a_rollout_is_unchanged_after_writing_and_reading(counter, rows):
     rollout = ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(1)).rollouts[0]
     row = orjson.loads(rollout.encode())
     assert orjson.loads(ludus.Rollout.from_row(row).encode()) == row
 
 
-async def test_a_stream_yields_failures_too_and_may_be_left_early(counter, rows):
+async def test_a_stream_yields_failures_and_closes_its_sessions_when_left_early(counter, rows):
     script = [{"error": {"kind": "http_500", "cause": "down"}}]
     seen = [r.error.kind async for r in ludus.stream(counter, model=ScriptedModel(script), input=rows(5))]
     assert seen == ["http_500"] * 5
@@ -196,7 +196,7 @@ async def test_a_stream_yields_failures_too_and_may_be_left_early(counter, rows)
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_collect_works_where_a_loop_is_already_running_as_in_a_notebook(counter, rows):
+async def test_collect_works_inside_a_running_event_loop_as_in_a_notebook(counter, rows):
     assert ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3)).metrics["counts"]["completed"] == 3
 
 
@@ -213,7 +213,7 @@ def test_rows_may_name_their_environments(tmp_path):
         ludus.collect(model=ScriptedModel(["done"]), input=[{"responses_create_params": {"input": "hi"}}])
 
 
-def test_what_rollouts_share_is_opened_once_and_closed_at_the_end(rows):
+def test_share_is_opened_once_and_closed_at_the_end_of_the_collection(rows):
     from contextlib import asynccontextmanager
 
     log = []
@@ -243,7 +243,7 @@ def test_seeds_differ_between_repeats_and_are_the_same_in_every_run(counter, row
     assert len(set(seeds(0))) == 6
 
 
-def test_an_unwritable_output_is_one_line(counter, rows, tmp_path):
+def test_an_unwritable_output_is_refused_with_a_hint(counter, rows, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write .*Choose another --output"):
         ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(1), output=tmp_path / "file" / "out")
@@ -251,7 +251,7 @@ def test_an_unwritable_output_is_one_line(counter, rows, tmp_path):
 
 @pytest.mark.slow
 def test_a_full_disk_stops_the_run_and_the_rest_can_be_resumed(folder):
-    """A real full disk: a file size limit set by the system makes the write fail in the middle."""
+    """A limit on the file size stands in for a full disk: a write fails in the middle of the run."""
     code = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
     code += "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)); sys.argv[0] = 'ludus';"
     code += "from ludus.cli import main; main()"
@@ -265,7 +265,7 @@ def test_a_full_disk_stops_the_run_and_the_rest_can_be_resumed(folder):
     assert len(content(folder / "out")) == 240
 
 
-def test_the_stall_watchdog_names_the_stage_everything_waits_for(counter, rows, monkeypatch, capsys):
+def test_the_stall_warning_names_the_stage_that_rollouts_wait_in(counter, rows, monkeypatch, capsys):
     from ludus.cli import progress
 
     monkeypatch.setattr(progress, "STALL", 0.3)
@@ -276,8 +276,8 @@ def test_the_stall_watchdog_names_the_stage_everything_waits_for(counter, rows, 
     assert "no progress for 0 s: 4 in model" in capsys.readouterr().err
 
 
-def test_a_model_that_answers_at_once_does_not_starve_the_loop(counter, rows):
-    """Ctrl-C, progress and the watchdog all need their turn."""
+def test_a_model_that_answers_at_once_does_not_block_the_event_loop(counter, rows):
+    """Ctrl-C, the progress display and the stall warning run on the same loop."""
     ticks = 0
 
     async def watch(collector):
@@ -290,13 +290,13 @@ def test_a_model_that_answers_at_once_does_not_starve_the_loop(counter, rows):
     assert ticks > 100
 
 
-def test_which_model_answers_is_not_for_a_row_to_say(counter, rows):
+def test_the_model_that_a_row_names_is_ignored(counter, rows):
     class Noting(ScriptedModel):
         async def respond(self, request):
             assert "model" not in request.params
             return await super().respond(request)
 
     (row,) = rows(1)
-    row["responses_create_params"] |= {"model": "gpt-of-somebody-else", "temperature": 0.5}
+    row["responses_create_params"] |= {"model": "another-model", "temperature": 0.5}
     (rollout,) = ludus.collect(counter, model=Noting(["done"]), input=[row]).rollouts
     assert rollout.error is None

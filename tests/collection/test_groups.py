@@ -1,4 +1,4 @@
-"""Rollouts that are judged together: they wait in nobody's way, each gets one end, and none is lost or judged twice."""
+"""Rollouts that are judged together: waiting costs no concurrency, and each rollout is recorded exactly once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ludus.testing import disagreement, judge, judge_group, replay
 
 
 class Longest(Resources):
-    """The longer an answer is than the others, the better it is."""
+    """The reward is an answer's length minus the mean length of its group."""
 
     async def verify_group(self, task: Any, responses: list[Response]) -> list[float | Verdict]:
         lengths = [len(response.output_text) for response in responses]
@@ -43,7 +43,7 @@ class Longest(Resources):
 
 
 def saying(*lengths: int | str | None, name: str = "scripted") -> ScriptedModel:
-    """A model whose n-th repeat says a text of the n-th length, or a text, or fails where that is None."""
+    """A model whose n-th repeat answers with a text of the n-th length, with the n-th text, or fails for None."""
 
     def answer(request: Request) -> Any:
         said = lengths[int(str(request.session).rpartition("-")[2])]
@@ -55,12 +55,12 @@ def saying(*lengths: int | str | None, name: str = "scripted") -> ScriptedModel:
 
 
 def ends(rollouts: list[Rollout]) -> list[Any]:
-    """What became of each repeat: its reward, or the kind of its failure."""
+    """The reward of each repeat, or the kind of its failure."""
     ordered = sorted(rollouts, key=lambda rollout: rollout.rollout_id)
     return [rollout.reward if rollout.error is None else rollout.error.kind for rollout in ordered]
 
 
-def test_repeats_are_judged_once_together_and_in_their_order(rows):
+def test_verify_group_gets_all_repeats_of_a_task_once_and_in_order(rows):
     calls: list[list[str]] = []
 
     class Watched(Longest):
@@ -70,7 +70,7 @@ def test_repeats_are_judged_once_together_and_in_their_order(rows):
             self.opened = True
 
         async def verify(self, task: Any, response: Response) -> float:
-            raise AssertionError("nobody judges one alone")
+            raise AssertionError("verify must not be called")
 
         async def verify_group(self, task: Any, responses: list[Response]) -> list[float | Verdict]:
             assert not self.opened
@@ -86,12 +86,12 @@ def test_repeats_are_judged_once_together_and_in_their_order(rows):
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 3, 64, "auto"])
-def test_those_who_wait_take_nobodys_place(rows, concurrency):
+def test_waiting_group_members_do_not_count_against_concurrency(rows, concurrency):
     result = ludus.collect(Longest, model=saying(1, 2, 3, 4), input=rows(5), repeats=4, concurrency=concurrency)
     assert ends(result.rollouts) == [-1.5, -0.5, 0.5, 1.5] * 5
 
 
-def test_a_plain_function_may_judge_too(rows):
+def test_verify_group_may_be_a_plain_function(rows):
     class Plain(Resources):
         def verify_group(self, task: Any, responses: list[Response]) -> list[float]:
             return [1.0] * len(responses)
@@ -105,13 +105,13 @@ def test_a_failed_repeat_is_counted_and_the_others_are_judged_without_it(rows):
     assert result.metrics["counts"] == {"dispatched": 3, "completed": 2, "failed": 1, "masked": 0}
 
 
-def test_one_that_is_left_alone_has_no_reward(rows):
+def test_the_only_repeat_that_did_not_fail_has_no_reward(rows):
     result = ludus.collect(Longest, model=saying(None, 2, None), input=rows(1), repeats=3)
     assert ends(result.rollouts) == ["http_500", "group_incomplete", "http_500"]
     assert result.metrics["failures"] == {"model/http_500": 2, "verify/group_incomplete": 1}
 
 
-def test_one_is_judged_alone_where_no_more_were_wanted(rows):
+def test_a_task_with_one_repeat_is_judged_as_a_group_of_one(rows):
     assert ends(ludus.collect(Longest, model=saying(7), input=rows(2)).rollouts) == [0.0, 0.0]
 
 
@@ -126,7 +126,7 @@ def test_one_is_judged_alone_where_no_more_were_wanted(rows):
         (None, "bad_verdict"),
     ],
 )
-def test_what_goes_wrong_with_a_verdict_is_the_failure_of_all(rows, found, kind):
+def test_a_failing_verify_group_fails_every_member(rows, found, kind):
     class Broken(Resources):
         async def verify_group(self, task: Any, responses: list[Response]) -> Any:
             if isinstance(found, Exception):
@@ -149,7 +149,7 @@ def test_what_goes_wrong_with_a_verdict_is_the_failure_of_all(rows, found, kind)
         ({0}, ["group_incomplete", "group_late", "group_late"]),
     ],
 )
-async def test_who_comes_after_the_groups_deadline_is_too_late(rows, early, found):
+async def test_a_repeat_that_ends_after_the_group_deadline_fails_as_group_late(rows, early, found):
     over = asyncio.Event()
 
     async def answer(request: Request) -> str:
@@ -166,7 +166,7 @@ async def test_who_comes_after_the_groups_deadline_is_too_late(rows, early, foun
     assert ends(seen) == found
 
 
-def test_masks_of_the_agent_and_of_missing_tokens_hold_in_a_group(rows):
+def test_masks_by_the_agent_and_for_missing_tokens_apply_to_group_members(rows):
     class Doubtful(Agent):
         async def act(self, episode: Episode) -> str:
             await episode.ask()
@@ -181,7 +181,7 @@ def test_masks_of_the_agent_and_of_missing_tokens_hold_in_a_group(rows):
     assert result.metrics["counts"]["masked"] == 2
 
 
-def test_a_verdict_that_two_share_is_masked_apart(rows):
+def test_masking_one_of_two_members_with_the_same_verdict_object_leaves_the_other(rows):
     class Shared(Resources):
         async def verify_group(self, task: Any, responses: list[Response]) -> list[Verdict]:
             return [Verdict(1.0)] * len(responses)
@@ -203,7 +203,7 @@ async def test_a_stream_yields_every_member_once(rows):
     assert len({rollout.rollout_id for rollout in seen}) == 9
 
 
-async def test_a_stream_that_is_left_early_leaves_nothing_behind(rows):
+async def test_a_stream_that_is_left_early_leaves_no_task_behind(rows):
     stream = ludus.stream(Longest, model=saying(1, 2), input=rows(50), repeats=2, concurrency=4)
     async for _ in stream:
         break
@@ -211,7 +211,7 @@ async def test_a_stream_that_is_left_early_leaves_nothing_behind(rows):
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_groups_and_others_may_be_mixed(rows, counter):
+def test_one_collection_may_mix_group_verdicts_and_single_verdicts(rows, counter):
     environments = [Environment.load(Longest), Environment.load(counter)]
     given, kept = rows(4, expected_count=0), list[Rollout]()
 
@@ -260,7 +260,7 @@ def collected(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_repeat_that_is_tried_again_is_judged_with_the_recorded_ones(rows, tmp_path):
+def test_a_retried_repeat_is_judged_together_with_the_recorded_ones(rows, tmp_path):
     options: dict[str, Any] = {"input": rows(1), "output": tmp_path, "repeats": 3}
     ludus.collect(Longest, model=saying(1, None, 3), **options)
     before = collected(tmp_path)
@@ -272,7 +272,7 @@ def test_a_repeat_that_is_tried_again_is_judged_with_the_recorded_ones(rows, tmp
     assert result.metrics["counts"] == {"dispatched": 3, "completed": 3, "failed": 0, "masked": 0}
 
 
-def test_more_repeats_join_the_recorded_ones(rows, tmp_path):
+def test_added_repeats_are_judged_together_with_the_recorded_ones(rows, tmp_path):
     options: dict[str, Any] = {"model": saying(1, 3, 8), "input": rows(1), "output": tmp_path}
     ludus.collect(Longest, repeats=2, **options)
     ludus.collect(Longest, repeats=3, resume=True, **options)
@@ -281,7 +281,7 @@ def test_more_repeats_join_the_recorded_ones(rows, tmp_path):
     assert [found[name]["together"] for name in sorted(found)] == [2, 2, 3]
 
 
-def test_receipts_tell_who_was_judged_together(rows, tmp_path):
+def test_receipts_show_which_rollouts_were_judged_together(rows, tmp_path):
     options: dict[str, Any] = {"model": saying(1, 3, 8), "input": rows(1), "output": tmp_path}
     ludus.collect(Longest, repeats=2, **options)
     ludus.collect(Longest, repeats=3, resume=True, **options)
@@ -291,7 +291,7 @@ def test_receipts_tell_who_was_judged_together(rows, tmp_path):
     assert [receipts[0][3] == receipt[3] for receipt in receipts] == [True, True, False]
 
 
-def test_stored_groups_are_judged_again_together(rows, tmp_path):
+def test_rescoring_judges_stored_groups_together(rows, tmp_path):
     ludus.collect(Longest, model=saying(1, 3, 8), input=rows(3), output=tmp_path, repeats=3)
     path, out = tmp_path / "rollouts.jsonl", tmp_path / "out.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -314,7 +314,7 @@ def test_a_changed_response_makes_its_whole_group_stale(rows, tmp_path):
     assert rescore(path, Longest, stale=True).counts == {"fresh": 6}
 
 
-def test_a_group_that_grew_is_judged_as_one_when_it_is_stale(rows, tmp_path):
+def test_rescoring_a_group_that_grew_judges_all_members_together(rows, tmp_path):
     options: dict[str, Any] = {"model": saying(1, 3, 8), "input": rows(1), "output": tmp_path}
     ludus.collect(Longest, repeats=2, **options)
     ludus.collect(Longest, repeats=3, resume=True, **options)
@@ -327,7 +327,7 @@ def stored(text: Any, **fields: Any) -> dict[str, Any]:
     return {"responses_create_params": {"input": "?"}, "response": text, **fields}
 
 
-def test_rows_that_nobody_named_are_grouped_by_what_they_ask(tmp_path):
+def test_rows_without_a_task_id_are_grouped_by_their_content(tmp_path):
     path = tmp_path / "rows.jsonl"
     given = [stored("x"), stored("x", task_id="b"), stored("xxx"), "nonsense", stored(None), stored("xx", task_id="b")]
     given += [stored("x", task_id="c"), stored("xx", task_id="c", other=1), stored("x", task_id="d")]
@@ -340,7 +340,7 @@ def test_rows_that_nobody_named_are_grouped_by_what_they_ask(tmp_path):
     assert changes.counts == {"new": 5, "failed": 4}
 
 
-def test_a_verdict_on_stored_groups_that_fails_is_the_failure_of_each_row(tmp_path):
+def test_a_failing_verify_group_fails_every_stored_row_of_the_group(tmp_path):
     class Broken(Resources):
         async def verify_group(self, task: Any, responses: list[Response]) -> list[float]:
             if len(responses) == 3:
@@ -354,7 +354,7 @@ def test_a_verdict_on_stored_groups_that_fails_is_the_failure_of_each_row(tmp_pa
     assert changes.failures == {"verify/judge": 2, "verify/timeout": 3}
 
 
-async def test_a_helper_who_sees_only_a_block_of_the_file_refuses_to_judge_groups(longest):
+async def test_a_helper_process_with_one_block_of_the_file_refuses_to_judge_groups(longest):
     path = longest.parent / "rows.jsonl"
     path.write_bytes(orjson.dumps(stored("x")) + b"\n")
     order = pickle.dumps(Order(str(longest), {}, sign=True, stale=False))
@@ -363,7 +363,7 @@ async def test_a_helper_who_sees_only_a_block_of_the_file_refuses_to_judge_group
             await pool.run(answer_block, order, path, Block(0, path.stat().st_size, 1))
 
 
-def test_playing_by_hand_says_that_it_is_a_group_of_one(longest):
+def test_ludus_chat_says_that_the_answer_is_a_group_of_one(longest):
     rows = longest.parent / "rows.jsonl"
     rows.write_bytes(orjson.dumps({"responses_create_params": {"input": "?"}}) + b"\n")
     command = [sys.executable, "-m", "ludus", "chat", str(longest), "--input", str(rows)]
@@ -373,7 +373,7 @@ def test_playing_by_hand_says_that_it_is_a_group_of_one(longest):
     assert "completed, reward 0" in done.stdout
 
 
-async def test_the_helpers_for_tests_judge_groups_too():
+async def test_judge_and_judge_group_of_ludus_testing_judge_groups():
     found = await judge_group(Longest, {"responses_create_params": {"input": "?"}}, ["x", "xxx"])
     assert isinstance(found, list)
     assert [verdict.reward for verdict in found] == [-1.0, 1.0]
@@ -395,13 +395,13 @@ async def test_the_helpers_for_tests_judge_groups_too():
         ({"reference_rewards": None, "reference_error": "HTTP 500"}, False),
     ],
 )
-async def test_recorded_groups_agree_by_their_rewards(fields, agrees):
+async def test_disagreement_compares_a_recorded_group_by_its_rewards(fields, agrees):
     said = [Response.of({"role": "assistant", "content": text}).data for text in ("x", "xxx")]
     line = {"row": {"responses_create_params": {"input": "?"}}, "responses": said, "class": "well_formed", **fields}
     assert (disagreement(line, await replay(Longest, line)) is None) is agrees
 
 
-def test_qualification_judges_each_answer_among_its_rivals(longest):
+def test_qualify_judges_each_answer_together_with_its_rivals(longest):
     rows = [{"responses_create_params": {"input": "Say something."}, "expected_answer": "a long answer"}]
     checks = {check.name: check for check in qualify(longest, input=rows).checks}
     assert (checks["rivals"].status, checks["deterministic"].status) == ("skipped", "ok")
@@ -409,7 +409,7 @@ def test_qualification_judges_each_answer_among_its_rivals(longest):
     card = qualify(longest, input=rows)
     assert {check.name: check.status for check in card.checks}["rivals"] == "ok"
     assert card.oracle == (13 - 4) / 2
-    assert not card.passed  # the longer the better is no way to judge
+    assert not card.passed  # a verifier that only rewards length does not qualify
 
 
 PLAYER = """
@@ -440,7 +440,7 @@ def longest(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_and_resumed_it_equals_an_uninterrupted_run(longest):
+def test_a_collection_of_groups_killed_8_times_and_resumed_equals_an_uninterrupted_one(longest):
     tmp_path = longest.parent
     (tmp_path / "player.py").write_text(PLAYER)
     lines = (orjson.dumps({"responses_create_params": {"input": f"row {n}"}}) + b"\n" for n in range(40))
@@ -469,7 +469,7 @@ def test_killed_at_random_moments_and_resumed_it_equals_an_uninterrupted_run(lon
 
 
 class Clock:
-    """Time at a standstill: timers fire when the test says so."""
+    """A clock that stands still: the test fires the timers."""
 
     def __init__(self) -> None:
         self.timers: list[Any] = []
@@ -497,8 +497,8 @@ def played(task_id: str, repeat: int, fails: bool) -> Rollout:
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_in_whatever_order_they_come_everybody_gets_one_end(data: st.DataObject):
-    """Every arrival is recorded at once as failed, or in exactly one group; nobody waits when all have come."""
+def test_every_rollout_is_recorded_once_in_any_order_of_arrival(data: st.DataObject):
+    """Each arrival fails at once or is in exactly one group, and no group stays open after the last arrival."""
     sizes = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
     arrivals = data.draw(st.permutations([(f"t{n}", repeat) for n, size in enumerate(sizes) for repeat in range(size)]))
     environment = Environment("longest", Longest, Agent(), Longest.Config())
@@ -526,8 +526,8 @@ def test_in_whatever_order_they_come_everybody_gets_one_end(data: st.DataObject)
     assert all(timer.callback is None for timer in clock.timers)
     members = [member.rollout for group in [*judged, *expired] for member in group.members]
     assert all(member.error is None for member in members)
-    everybody = [*names, *(member.rollout_id for member in members)]
-    assert sorted(everybody) == sorted(f"{task_id}-{repeat}" for task_id, repeat in arrivals)
+    recorded = [*names, *(member.rollout_id for member in members)]
+    assert sorted(recorded) == sorted(f"{task_id}-{repeat}" for task_id, repeat in arrivals)
     tasks = Counter(group.task_id for group in [*judged, *expired])
     assert not tasks or max(tasks.values()) == 1
 
@@ -541,7 +541,7 @@ def test_in_whatever_order_they_come_everybody_gets_one_end(data: st.DataObject)
     breaks=st.booleans(),
     concurrency=st.integers(1, 12),
 )
-def test_counts_add_up_and_nothing_hangs_whatever_happens(
+def test_every_rollout_ends_once_under_any_delays_failures_and_deadlines(
     delays: list[list[float]],
     failing: set[tuple[int, int]],
     group: float,

@@ -1,4 +1,4 @@
-"""What a collection writes over, and what it refuses to touch."""
+"""Which files a collection overwrites, and which it refuses to touch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ludus import ScriptedModel, UserError
 
 
 def lines(rows: list[dict[str, object]]) -> bytes:
-    """Rows as a file that an editor left without a final line end."""
+    """Rows as JSON lines without a final newline, as an editor may leave them."""
     return b"\n".join(orjson.dumps(row) for row in rows)
 
 
 @pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}, {"resume": True, "force": True}])
 @pytest.mark.parametrize("count", [1, 3])
-def test_the_input_is_never_the_output(counter, rows, tmp_path, options, count):
+def test_an_output_that_is_the_input_is_refused(counter, rows, tmp_path, options, count):
     mine = tmp_path / "mine.jsonl"
     mine.write_bytes(lines(rows(count)))
     with pytest.raises(UserError, match="is the input and would be written over. Choose another --output"):
@@ -33,7 +33,7 @@ def test_the_input_is_never_the_output(counter, rows, tmp_path, options, count):
 
 
 @pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}, {"resume": True, "overwrite": True}])
-def test_a_file_that_is_no_collection_stays_as_it_is(counter, rows, tmp_path, options):
+def test_a_file_that_is_not_a_collection_is_never_overwritten(counter, rows, tmp_path, options):
     mine = tmp_path / "mine.jsonl"
     mine.write_bytes(lines(rows(3)))
     with pytest.raises(UserError, match=r"mine\.run\.json|Leave one of them out"):
@@ -42,8 +42,8 @@ def test_a_file_that_is_no_collection_stays_as_it_is(counter, rows, tmp_path, op
     assert list(tmp_path.iterdir()) == [mine]
 
 
-def test_a_collection_that_is_refused_keeps_its_torn_line(counter, rows, tmp_path):
-    """It may be another's, and is repaired when it is resumed."""
+def test_a_refused_run_leaves_the_torn_line_and_a_resume_repairs_it(counter, rows, tmp_path):
+    """The files may belong to another run, so only a resume repairs them."""
     ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3), output=tmp_path)
     journal = tmp_path / "rollouts.jsonl"
     torn = journal.read_bytes()[:-10]
@@ -57,8 +57,8 @@ def test_a_collection_that_is_refused_keeps_its_torn_line(counter, rows, tmp_pat
     assert len(journal.read_bytes().splitlines()) == 3
 
 
-def test_a_full_disk_is_told_in_the_words_of_the_journal_and_not_of_the_metrics(tmp_path: Path):
-    """The system's limit on file sizes stops the journal, and a folder in its place the file of the metrics."""
+def test_the_error_on_a_full_disk_names_the_journal_and_not_the_metrics(tmp_path: Path):
+    """A limit on file sizes stops the journal, and a folder called metrics.json stops the metrics."""
     (tmp_path / "out" / "metrics.json").mkdir(parents=True)
     (tmp_path / "script.yaml").write_text("- done\n")
     code = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
@@ -72,7 +72,7 @@ def test_a_full_disk_is_told_in_the_words_of_the_journal_and_not_of_the_metrics(
     assert last.endswith("--resume")
 
 
-def test_metrics_that_cannot_be_written_are_told_where_all_else_went_well(counter, rows, tmp_path):
+def test_metrics_that_cannot_be_written_are_reported_and_the_rollouts_are_kept(counter, rows, tmp_path):
     (tmp_path / "metrics.json").mkdir()
     with pytest.raises(UserError, match=r"cannot write .*metrics\.json"):
         ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(2), output=tmp_path)

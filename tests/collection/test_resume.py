@@ -1,4 +1,4 @@
-"""Resuming: what is taken over, what is tried again, and what is refused in one line."""
+"""Resuming: which rollouts are kept, which are retried, and which resumes are refused."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_dead_server_costs_no_attempt(counter, rows, tmp_path):
-    for sitting in range(5):
+def test_an_unreachable_server_uses_up_no_attempts(counter, rows, tmp_path):
+    for run in range(5):
         with pytest.raises(UserError, match="cannot reach"):
-            ludus.collect(counter, model=DEAD, input=rows(3), output=tmp_path, resume=sitting > 0)
+            ludus.collect(counter, model=DEAD, input=rows(3), output=tmp_path, resume=run > 0)
     result = ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, resume=True)
     assert result.metrics["counts"] == {"dispatched": 3, "completed": 3, "failed": 0, "masked": 0}
     attempts = [orjson.loads(line)["attempt"] for line in (tmp_path / "rollouts.jsonl").read_bytes().splitlines()]
     assert attempts == [6, 6, 6]
 
 
-def test_a_dead_server_between_real_failures_does_not_use_up_the_budget(counter, rows, tmp_path):
+def test_an_unreachable_server_between_other_failures_uses_up_no_attempt(counter, rows, tmp_path):
     ludus.collect(counter, model=FLAKY, input=rows(2), output=tmp_path)
     with pytest.raises(UserError, match="cannot reach"):
         ludus.collect(counter, model=DEAD, input=rows(2), output=tmp_path, resume=True)
@@ -48,7 +48,7 @@ def test_a_dead_server_between_real_failures_does_not_use_up_the_budget(counter,
     assert spent.metrics["counts"] == {"dispatched": 2, "completed": 0, "failed": 2, "masked": 0}
 
 
-def test_a_resume_says_what_it_does_not_try_again(tmp_path):
+def test_resume_reports_the_failed_rollouts_that_it_does_not_retry(tmp_path):
     (tmp_path / "script.yaml").write_text("- error: {kind: http_500, cause: down}\n")
     command(tmp_path, "-o", "out", "--max-attempts", "1")
     (tmp_path / "script.yaml").write_text("- done\n")
@@ -60,7 +60,7 @@ def test_a_resume_says_what_it_does_not_try_again(tmp_path):
     assert "not retried" not in mended.stderr
 
 
-def test_fewer_repeats_than_there_are_is_refused(counter, rows, tmp_path):
+def test_resume_with_fewer_repeats_than_recorded_is_refused(counter, rows, tmp_path):
     ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, repeats=4)
     with pytest.raises(UserError, match=r"holds 4 repeats of a task, more than the 1 asked for. Add --repeats 4"):
         ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, resume=True)
@@ -86,7 +86,7 @@ FAILED = {**RECORD, "outcome": "failed", "stage": "model", "kind": "http_500", "
         ("failures", {**FAILED, "attempt": None}, "attempt is None"),
     ],
 )
-def test_a_line_that_is_no_rollout_is_named(counter, rows, tmp_path, file, line, why):
+def test_a_journal_line_that_is_not_a_rollout_is_reported_with_file_and_line(counter, rows, tmp_path, file, line, why):
     ludus.collect(counter, model=GOOD, input=rows(1), output=tmp_path)
     journal = tmp_path / f"{file}.jsonl"
     number = len(journal.read_bytes().splitlines()) + 1
@@ -96,7 +96,7 @@ def test_a_line_that_is_no_rollout_is_named(counter, rows, tmp_path, file, line,
         ludus.collect(counter, model=GOOD, input=rows(1), output=tmp_path, resume=True)
 
 
-def test_a_resume_needs_the_name_of_a_collection(counter, rows, tmp_path):
+def test_resume_without_an_output_is_refused(counter, rows, tmp_path):
     with pytest.raises(UserError, match="which collection to resume. Name it: --output DIR"):
         ludus.collect(counter, model=GOOD, input=rows(1), resume=True)
     (tmp_path / "script.yaml").write_text("- done\n")
@@ -107,21 +107,21 @@ def test_a_resume_needs_the_name_of_a_collection(counter, rows, tmp_path):
 
 
 @pytest.mark.parametrize("option", [{"repeats": 0}, {"repeats": -1}, {"limit": -1}, {"limit": 0}, {"concurrency": 0}])
-def test_less_than_one_of_anything_is_refused(counter, rows, option):
+def test_repeats_limit_and_concurrency_below_one_are_refused(counter, rows, option):
     with pytest.raises(UserError, match=f"{next(iter(option))} must be at least 1, not "):
         ludus.collect(counter, model=GOOD, input=rows(1), **option)
 
 
 @pytest.mark.parametrize("reference", [None, "mcqa", 3, [1]])
-def test_a_row_may_have_anything_as_its_agent_ref(counter, rows, tmp_path, reference):
+def test_rows_with_any_agent_ref_are_collected_and_resumed(counter, rows, tmp_path, reference):
     given = rows(2, agent_ref=reference)
     ludus.collect(counter, model=GOOD, input=given, output=tmp_path)
     again = ludus.collect(counter, model=GOOD, input=given, output=tmp_path, resume=True)
     assert again.metrics["counts"]["completed"] == len(list(again)) == 2
 
 
-def test_a_field_of_the_task_is_never_taken_for_one_of_the_record(rows, tmp_path):
-    """Not even where the record has no such field this time."""
+def test_a_task_field_is_never_read_back_as_a_record_field(rows, tmp_path):
+    """Also when the record does not use the field."""
 
     class Reading(Resources):
         async def verify(self, task: Any, response: Any) -> float:
@@ -142,7 +142,7 @@ def test_a_field_of_the_task_is_never_taken_for_one_of_the_record(rows, tmp_path
         assert rollout.job.row.items() >= theirs.items()
 
 
-def test_standard_input_and_pipes_can_be_collected_from(tmp_path):
+def test_rows_can_be_read_from_standard_input(tmp_path):
     (tmp_path / "script.yaml").write_text("- done\n")
     row = {"responses_create_params": {"input": "go"}, "initial_count": 0, "expected_count": 0}
     lines = b"".join(orjson.dumps({**row, "n": n}) + b"\n" for n in range(5))
@@ -168,7 +168,7 @@ class Words(ludus.Resources):
 """
 
 
-def test_settings_that_are_sets_are_the_same_in_every_process(tmp_path):
+def test_settings_that_are_sets_have_the_same_identity_in_every_process(tmp_path):
     (tmp_path / "resources.py").write_text(WITH_SETS)
     (tmp_path / "environment.yaml").write_text("name: words\nresources: resources.py:Words\n")
     (tmp_path / "script.yaml").write_text("- done\n")
@@ -194,7 +194,7 @@ def test_settings_that_are_sets_are_the_same_in_every_process(tmp_path):
     assert wiring["settings"]["order"] == ["b", "a"]
 
 
-def test_to_resume_and_to_overwrite_is_refused_and_deletes_nothing(counter, rows, tmp_path):
+def test_resume_together_with_overwrite_is_refused_and_deletes_nothing(counter, rows, tmp_path):
     ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path)
     before = (tmp_path / "rollouts.jsonl").read_bytes()
     with pytest.raises(UserError, match="--overwrite deletes it. Leave one of them out"):
@@ -202,7 +202,7 @@ def test_to_resume_and_to_overwrite_is_refused_and_deletes_nothing(counter, rows
     assert (tmp_path / "rollouts.jsonl").read_bytes() == before
 
 
-def test_a_forced_resume_with_other_rows_plays_as_many_at_once_as_ever(counter, rows, tmp_path):
+def test_a_forced_resume_with_other_rows_runs_at_full_concurrency(counter, rows, tmp_path):
     ludus.collect(counter, model=GOOD, input=rows(20), output=tmp_path)
     together, waiting = asyncio.Event(), []
 
@@ -218,7 +218,7 @@ def test_a_forced_resume_with_other_rows_plays_as_many_at_once_as_ever(counter, 
     assert result.metrics["counts"] == {"dispatched": 24, "completed": 24, "failed": 0, "masked": 0}
 
 
-def test_a_forced_resume_with_other_rows_does_not_give_up_at_the_first_failure(counter, rows, tmp_path):
+def test_a_forced_resume_with_other_rows_does_not_stop_at_the_first_failure(counter, rows, tmp_path):
     ludus.collect(counter, model=GOOD, input=rows(20), output=tmp_path)
     answers = iter([{"error": {"kind": "refused", "cause": "cannot reach http://127.0.0.1:9"}}])
     once = ScriptedModel(lambda request: next(answers, "done"), name="m")
@@ -227,7 +227,7 @@ def test_a_forced_resume_with_other_rows_does_not_give_up_at_the_first_failure(c
     assert result.metrics["counts"] == {"dispatched": 24, "completed": 23, "failed": 1, "masked": 0}
 
 
-def test_a_resume_with_more_repeats_says_so_in_run_json(counter, rows, tmp_path):
+def test_resume_with_more_repeats_updates_run_json(counter, rows, tmp_path):
     ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, repeats=2)
     first = orjson.loads((tmp_path / "run.json").read_bytes())
     ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, repeats=4, resume=True)
@@ -235,10 +235,10 @@ def test_a_resume_with_more_repeats_says_so_in_run_json(counter, rows, tmp_path)
     assert second == {**first, "options": {**first["options"], "repeats": 4}}
     with pytest.raises(UserError, match="holds 4 repeats"):
         ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, repeats=1, resume=True)
-    assert orjson.loads((tmp_path / "run.json").read_bytes()) == second, "a run that was refused leaves no trace"
+    assert orjson.loads((tmp_path / "run.json").read_bytes()) == second, "a refused run must not change run.json"
 
 
-def test_what_json_has_no_room_for_can_be_recorded_and_resumed(rows, tmp_path):
+def test_settings_and_paths_that_json_cannot_hold_are_recorded_and_resumed(rows, tmp_path):
     class Big(Resources):
         class Config(ludus.ResourcesConfig):
             big: int = 0

@@ -1,4 +1,4 @@
-"""Rows: bad ones are found before anything runs, ids are stable, duplicates are told apart."""
+"""Rows: bad rows are reported before the run, ids are stable, and duplicates get different ids."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ GOOD = {"responses_create_params": {"input": "hi"}, "expected_answer": "A"}
         ({**GOOD, "responses_create_params": {"input": "x", "tools": "all"}}, r"rows\.jsonl:3: .*tools must be"),
     ],
 )
-def test_a_bad_row_is_named_with_file_line_and_field(tmp_path, bad, says):
+def test_a_bad_row_is_reported_with_file_line_and_field(tmp_path, bad, says):
     path = write(tmp_path / "rows.jsonl", GOOD, b"", bad, GOOD)
     with pytest.raises(UserError, match=says):
         rows(path).survey()
 
 
-def test_a_missing_or_empty_file_is_named(tmp_path):
+def test_a_missing_or_empty_file_is_refused(tmp_path):
     with pytest.raises(UserError, match="cannot read .*nowhere.jsonl: No such file"):
         rows(tmp_path / "nowhere.jsonl").survey()
     with pytest.raises(UserError, match="holds no rows"):
         rows(write(tmp_path / "empty.jsonl", b"")).survey()
 
 
-def test_ids_depend_on_content_and_tell_duplicates_apart(tmp_path):
+def test_ids_depend_on_the_content_and_duplicates_get_a_suffix(tmp_path):
     same = dict(reversed(GOOD.items()))
     path = write(
         tmp_path / "rows.jsonl", GOOD, same, {**GOOD, "expected_answer": "B"}, GOOD, {**GOOD, "task_id": "mine"}
@@ -73,7 +73,7 @@ def test_ids_depend_on_content_and_tell_duplicates_apart(tmp_path):
     assert ids == [task_id for task_id, _, _ in rows([orjson.loads(line) for line in path.read_bytes().splitlines()])]
 
 
-def test_a_limit_reads_no_further_than_it_must(tmp_path):
+def test_rows_after_the_limit_are_not_read(tmp_path):
     path = write(tmp_path / "rows.jsonl", GOOD, GOOD, b"{ broken")
     assert rows(path, limit=2).survey().rows == 2
     assert len(list(rows(path, limit=2))) == 2
@@ -86,16 +86,16 @@ def test_the_digest_depends_on_the_rows_and_not_on_blank_lines(tmp_path):
     assert one.digest == two.digest != other.digest
 
 
-def named(*names):
+def ids_of(*names):
     return [task_id for task_id, _, _ in rows([{**GOOD, "task_id": name, "n": n} for n, name in enumerate(names)])]
 
 
-def test_a_suffix_is_never_a_name_that_another_row_has():
-    assert named("a.2", "a", "a", "a") == ["a.2", "a", "a.3", "a.4"]
-    assert named("a", "a", "a.2", "a") == ["a", "a.2", "a.2.2", "a.3"]
+def test_a_duplicate_never_gets_the_id_of_another_row():
+    assert ids_of("a.2", "a", "a", "a") == ["a.2", "a", "a.3", "a.4"]
+    assert ids_of("a", "a", "a.2", "a") == ["a", "a.2", "a.2.2", "a.3"]
 
 
-def test_rows_that_come_through_a_pipe_are_kept_for_the_run(tmp_path):
+def test_rows_from_a_pipe_can_be_read_again(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     lines = b"".join(orjson.dumps({**GOOD, "n": n}) + b"\n" for n in range(4)) + orjson.dumps({**GOOD, "n": 4})
@@ -120,13 +120,13 @@ def test_rows_may_be_any_iterable_of_objects():
 
 
 @pytest.mark.parametrize("bad", [5, GOOD])
-def test_what_holds_no_rows_is_refused(bad):
+def test_a_number_or_a_single_row_is_refused_as_rows(bad):
     with pytest.raises(UserError, match="rows must be a file or a list of objects, not "):
         rows(bad)
 
 
 @pytest.mark.parametrize(("bad", "says"), [("text", "row 1: not a JSON object"), ({"x": {1}}, "row 1: .*set")])
-def test_a_bad_row_of_a_list_is_named(bad, says):
+def test_a_bad_row_of_a_list_is_reported_with_its_number(bad, says):
     with pytest.raises(UserError, match=says):
         rows([GOOD, bad]).survey()
 
@@ -135,14 +135,14 @@ def deep(levels):
     return orjson.dumps(GOOD)[:-1] + b',"x":' + b"[" * levels + b"]" * levels + b"}"
 
 
-def test_a_row_that_is_nested_too_deep_is_named_before_the_run(tmp_path):
+def test_a_row_nested_too_deep_is_reported_before_the_run(tmp_path):
     with pytest.raises(UserError, match=r"rows\.jsonl:2: nested too deep: .*Fix the row or leave it out"):
         rows(write(tmp_path / "rows.jsonl", GOOD, deep(400))).survey()
     fine = rows(write(tmp_path / "rows.jsonl", GOOD, deep(250), {**GOOD, "x": [[1]] * 400}))
     assert fine.survey().rows == len(list(fine)) == 3
 
 
-def test_no_room_for_the_rows_of_a_pipe_names_the_folder_and_what_to_set(tmp_path):
+def test_a_full_disk_while_rows_are_buffered_names_the_folder_and_tmpdir(tmp_path):
     many = Generated("many", lambda seed: ({**GOOD, "seed": seed, "n": n} for n in range(100_000)))
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -152,11 +152,11 @@ def test_no_room_for_the_rows_of_a_pipe_names_the_folder_and_what_to_set(tmp_pat
             Rows(many, Answer.model_validate, 100_000).survey()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    told = f"cannot keep the rows in {tempfile.gettempdir()}: File too large. Set TMPDIR to a folder with more room"
-    assert str(caught.value) == told
+    expected = f"cannot keep the rows in {tempfile.gettempdir()}: File too large. Set TMPDIR to a folder with more room"
+    assert str(caught.value) == expected
 
 
-def test_a_row_that_is_nested_too_deep_is_told_by_whoever_reads_it(tmp_path):
+def test_survey_and_iteration_both_report_a_row_nested_too_deep(tmp_path):
     path = tmp_path / "deep.jsonl"
     path.write_text('{"responses_create_params": {"input": "hi"}, "d": ' + "[" * 400 + "]" * 400 + "}\n")
     for read in (Rows(path, Task.model_validate).survey, lambda: list(Rows(path, Task.model_validate))):

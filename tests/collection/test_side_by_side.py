@@ -1,4 +1,4 @@
-"""Collections at the same time, or one after the other, in one process: none disturbs the next."""
+"""Several collections in one process, at once or one after the other, do not affect each other."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ async def test_two_collections_may_share_a_model(counter, rows, server):
     )
     assert [rollout.error for rollout in short + long] == [None] * 42
     again = await all_of(counter, model=model, input=rows(2))
-    assert [rollout.error for rollout in again] == [None] * 2, "it starts again after the last has left"
+    assert [rollout.error for rollout in again] == [None] * 2, "the model starts again after its last user has left"
 
 
-class Weights(ScriptedModel):
-    """Says when it is loaded and let go."""
+class LoggingModel(ScriptedModel):
+    """Logs its starts and stops. The first `problems` starts fail."""
 
     def __init__(self, problems: int = 0) -> None:
         super().__init__(["done"], name="m")
@@ -49,8 +49,8 @@ class Weights(ScriptedModel):
         self.log.append("stop")
 
 
-async def test_a_model_is_started_by_the_first_who_uses_it_and_stopped_by_the_last():
-    model, leave = Weights(), asyncio.Event()
+async def test_a_model_starts_with_its_first_user_and_stops_with_its_last():
+    model, leave = LoggingModel(), asyncio.Event()
 
     async def use() -> None:
         async with model:
@@ -68,8 +68,8 @@ async def test_a_model_is_started_by_the_first_who_uses_it_and_stopped_by_the_la
     assert model.log == ["start", "stop"]
 
 
-async def test_a_model_that_cannot_start_may_be_started_by_the_next():
-    model = Weights(problems=1)
+async def test_after_a_failed_start_the_next_user_starts_the_model():
+    model = LoggingModel(problems=1)
 
     async def use() -> None:
         async with model:
@@ -81,8 +81,8 @@ async def test_a_model_that_cannot_start_may_be_started_by_the_next():
     assert model.log == ["start", "stop"]
 
 
-def test_a_model_that_was_left_open_on_a_loop_that_is_gone_is_started_on_the_next():
-    model = Weights()
+def test_a_model_left_open_on_a_closed_loop_starts_again_on_the_next_loop():
+    model = LoggingModel()
     loop = asyncio.new_event_loop()
     loop.run_until_complete(model.__aenter__())
     loop.close()
@@ -95,13 +95,13 @@ def test_a_model_that_was_left_open_on_a_loop_that_is_gone_is_started_on_the_nex
     assert model.log == ["start", "start", "stop"]
 
 
-def test_overlapping_collections_leave_the_garbage_collector_as_it_was():
+def test_overlapping_collections_restore_the_garbage_collector_at_the_end():
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     first, second = rare_collections(), rare_collections()
     with first:
         second.__enter__()
         assert gc.get_threshold() != before
-    assert gc.get_threshold() != before, "the second still runs"
+    assert gc.get_threshold() != before, "the second collection still runs"
     thread = threading.Thread(target=second.__exit__, args=(None, None, None))
     thread.start()
     thread.join()
@@ -110,7 +110,7 @@ def test_overlapping_collections_leave_the_garbage_collector_as_it_was():
 
 
 @pytest.mark.parametrize("settings", [{"agent.max_steps": 1}, {"limits.rollout": 7}, {"resources.compat": True}])
-def test_settings_are_for_one_collection_and_not_for_the_environment_that_was_passed(counter, rows, settings):
+def test_settings_of_a_collection_do_not_change_the_environment_that_was_passed(counter, rows, settings):
     environment = Environment.load(counter)
     before = environment.agent.config, environment.limits, environment.config
     ludus.collect(environment, model=ScriptedModel(["done"]), input=rows(1), settings=settings)

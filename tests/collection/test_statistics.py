@@ -26,7 +26,7 @@ def test_pass_at_k_and_pass_hat_k_are_averages_over_all_choices_of_k(results, da
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=40))
-def test_without_repeats_the_interval_is_the_ordinary_one(values):
+def test_without_repeats_the_interval_is_at_least_the_normal_one(values):
     mean = ClusteredMean()
     for value in values:
         mean.add(1, value)
@@ -36,7 +36,7 @@ def test_without_repeats_the_interval_is_the_ordinary_one(values):
     assert high - low >= 2 * 1.95 * error - 1e-6
 
 
-def test_repeats_that_always_agree_add_no_certainty():
+def test_repeats_that_always_agree_do_not_narrow_the_interval():
     once, often = ClusteredMean(), ClusteredMean()
     for value in (0.0, 1.0, 1.0, 0.0, 1.0):
         once.add(1, value)
@@ -44,7 +44,7 @@ def test_repeats_that_always_agree_add_no_certainty():
     assert often.interval() == pytest.approx(once.interval())
 
 
-def test_one_task_gives_no_interval():
+def test_a_single_task_has_no_interval():
     mean = ClusteredMean()
     mean.add(4, 2.0)
     assert mean.interval() is None
@@ -76,7 +76,7 @@ ENDS = st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0]), st.just("masked"))
 
 
 @given(st.lists(st.lists(ENDS, min_size=4, max_size=4), min_size=1, max_size=12), st.randoms())
-def test_counts_always_add_up_and_only_completed_rollouts_have_a_say_in_rewards(tasks, random):
+def test_counts_add_up_and_only_completed_rollouts_enter_the_mean_reward(tasks, random):
     metrics = Metrics(repeats=4)
     ends = [(f"t{t}", r, end) for t, repeats in enumerate(tasks) for r, end in enumerate(repeats)]
     random.shuffle(ends)
@@ -96,7 +96,7 @@ def test_counts_always_add_up_and_only_completed_rollouts_have_a_say_in_rewards(
         assert summary["values"]["extracted"] == pytest.approx(sum(r > 0 for r in rewards) / len(rewards))
 
 
-def test_metrics_forget_a_task_once_its_repeats_are_in():
+def test_metrics_drop_the_state_of_a_task_after_its_last_repeat():
     metrics = Metrics(repeats=2)
     for task in range(100):
         metrics.add(rollout(f"t{task}", 0, 1.0))
@@ -112,7 +112,7 @@ def test_no_rollout_is_left_out_of_turns_times_and_tokens(count):
         made.usage, made.timings = {"output_tokens": number, "details": {"cached": 1}}, {"model": 1.0}
         made.calls = [{"items": 1}] * 2
         metrics.add(made)
-    for _ in range(2):  # asking twice changes nothing
+    for _ in range(2):  # summary() may be called twice
         summary = metrics.summary()
         assert summary["usage"] == {"output_tokens": count * (count - 1) // 2, "details": {"cached": count}}
         assert (summary["turns"]["count"], summary["turns"]["mean"]) == (count, 2)
@@ -128,15 +128,15 @@ _USAGE = st.dictionaries(
 
 
 @given(st.lists(_USAGE, max_size=20))
-def test_the_tokens_of_a_run_are_those_of_its_rollouts(usages):
+def test_the_usage_of_a_run_is_the_sum_over_its_rollouts(usages):
     metrics = Metrics()
     for number, usage in enumerate(usages):
         made = rollout(f"t{number}", 0, 1.0)
         made.usage = usage
         metrics.add(made)
-    told = metrics.summary()["usage"]
+    total = metrics.summary()["usage"]
     for key in ("input_tokens", "output_tokens", "total_tokens"):
-        assert told.get(key, 0) == sum(usage[key] for usage in usages if isinstance(usage.get(key), int))
+        assert total.get(key, 0) == sum(usage[key] for usage in usages if isinstance(usage.get(key), int))
     for name in "abc":
         counts = [(usage.get("details") or {}).get(name) or 0 for usage in usages]
-        assert told.get("details", {}).get(name, 0) == sum(counts)
+        assert total.get("details", {}).get(name, 0) == sum(counts)

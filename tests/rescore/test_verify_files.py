@@ -1,4 +1,4 @@
-"""What `ludus verify` makes of odd files: nothing that was in one is lost."""
+"""`ludus verify` on unusual files: no row and no field is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ludus.rescore.rescoring import rescore
 
 
 class Anything(Resources):
-    """Takes any answer."""
+    """Gives every answer the reward 1, except `crash`."""
 
     async def verify(self, task: object, response: Response) -> float:
         if response.output_text == "crash":
@@ -37,17 +37,17 @@ def scored(path: Path, text: str, encoding: str = "utf-8") -> dict[str, object]:
 
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 123456789012345678901234567890])
-def test_integers_of_any_size_come_out_as_they_went_in(tmp_path: Path, number: int):
+def test_integers_of_any_size_are_written_unchanged(tmp_path: Path, number: int):
     found = scored(tmp_path / "rows.jsonl", ROW % f'{{"deep":[{number}]}}')
     assert (found["reward"], found["kept"]) == (1.0, {"deep": [number]})
 
 
-def test_so_they_do_from_a_row_that_cannot_be_judged(tmp_path: Path):
+def test_a_row_whose_verifier_raises_keeps_its_large_integers(tmp_path: Path):
     found = scored(tmp_path / "rows.jsonl", (ROW % 2**70).replace("yes", "crash"))
     assert (found["kind"], found["kept"]) == ("crash", 2**70)
 
 
-def test_a_disk_that_is_full_leaves_the_input_as_it_was_and_says_what_to_do(tmp_path: Path):
+def test_a_full_disk_leaves_the_input_unchanged_and_the_error_says_to_make_room(tmp_path: Path):
     text = (ROW % 1 + "\n") * 2000
     (tmp_path / "rows.jsonl").write_text(text)
     words = [sys.executable, "-m", "ludus", "verify", "rows.jsonl", "--env", "string_match", "-o", "rows.jsonl"]
@@ -59,22 +59,22 @@ def test_a_disk_that_is_full_leaves_the_input_as_it_was_and_says_what_to_do(tmp_
     assert (tmp_path / "rows.jsonl").read_text() == text
 
 
-def test_a_mark_at_the_beginning_of_a_file_is_not_part_of_its_first_row(tmp_path: Path):
+def test_a_byte_order_mark_is_not_part_of_the_first_row(tmp_path: Path):
     assert scored(tmp_path / "rows.jsonl", ROW % 1, "utf-8-sig")["reward"] == 1.0
 
 
 @pytest.mark.parametrize("value", ["NaN", '"\\ud800"', "1e999"])
-def test_what_only_python_calls_json_is_scored_too(tmp_path: Path, value: str):
+def test_a_row_with_json_that_only_python_accepts_is_scored(tmp_path: Path, value: str):
     assert scored(tmp_path / "rows.jsonl", ROW % value)["reward"] == 1.0
 
 
-def test_a_line_that_is_no_json_at_all_is_kept_with_its_failure(tmp_path: Path):
+def test_a_line_that_is_not_json_is_kept_with_its_failure(tmp_path: Path):
     found = scored(tmp_path / "rows.jsonl", '{"half": ')
     assert (found["kind"], found["text"]) == ("bad_row", '{"half": ')
     assert "reward" not in found
 
 
-def test_a_link_stays_one_and_a_file_keeps_its_mode(tmp_path: Path):
+def test_rewriting_a_file_keeps_its_symbolic_link_and_its_mode(tmp_path: Path):
     real, link = tmp_path / "real.jsonl", tmp_path / "link.jsonl"
     real.write_text(ROW % 1 + "\n")
     real.chmod(0o600)
@@ -86,7 +86,7 @@ def test_a_link_stays_one_and_a_file_keeps_its_mode(tmp_path: Path):
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_file_without_rows_leaves_the_output_as_it_was(tmp_path: Path, there: bool):
+def test_a_file_without_rows_leaves_the_output_unchanged(tmp_path: Path, there: bool):
     (tmp_path / "empty.jsonl").write_text("\n")
     output = tmp_path / "out.jsonl"
     if there:

@@ -1,4 +1,4 @@
-"""JSON out of the process: whatever a tool or a verifier returned, and nothing that could not be read back."""
+"""JSON encoding: any value that a tool or a verifier returns is encoded, and the JSON can be read back."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_anything_is_written_and_can_be_read_back(value: Any) -> None:
+def test_any_value_is_encoded_as_json_that_can_be_read_back(value: Any) -> None:
     read = orjson.loads(encode(value))
     assert orjson.loads(encode(read)) == read
 
 
 @given(st.recursive(st.integers() | st.text() | st.none(), lambda inner: st.lists(inner) | st.tuples(inner)))
-def test_what_json_knows_comes_back_as_it_was(value: Any) -> None:
+def test_json_values_are_encoded_without_change(value: Any) -> None:
     text = json.dumps(value) if not _has_surrogates(value) else None
     if text is not None:
         assert json.loads(encode(value)) == json.loads(text)
 
 
 @pytest.mark.parametrize("exponent", [30, 300, 400, 5000])
-def test_an_integer_of_any_length_is_written(exponent: int) -> None:
+def test_an_integer_of_any_length_is_encoded_without_loss(exponent: int) -> None:
     found = json.loads(encode({"n": 10**exponent, "s": {1}}))["n"]
     assert (int(found, 16) if isinstance(found, str) else found) == 10**exponent
     orjson.loads(encode({"n": 10**exponent}))
 
 
-def test_a_copy_for_keeping_is_a_copy_of_the_right_size() -> None:
+def test_compact_returns_an_equal_copy() -> None:
     data = orjson.dumps({"a": 1})
     assert compact(data) == data
     assert compact(data) is not data
 
 
-def test_a_private_copy_is_made_of_what_json_cannot_hold_too() -> None:
+def test_private_also_copies_a_row_that_orjson_cannot_encode() -> None:
     row = {"note": "a\ud800b", "n": [10**30]}
     copy = private(row)
     assert copy == row

@@ -1,4 +1,4 @@
-"""Work in child processes: what comes back, what is stopped, and what is left behind, which is nothing."""
+"""Work in child processes: results come back, hanging calls are stopped, and no child is left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pytest
 from ludus import Failure
 from ludus.runtime.processes import OutOfTime, ProcessPool, in_process, shared_pool
 
-#: Backtracks for years, inside C code that neither a thread nor a signal handler gets a word into.
+#: Backtracks for years inside C code, which neither a thread nor a signal handler can interrupt.
 ENDLESS = ("(a+)+$", "a" * 60 + "b")
 
 
@@ -39,7 +39,7 @@ def gone(pids: set[int], seconds: float = 5.0) -> bool:
 
 
 def author_module(folder: Path, source: str) -> Any:
-    """A module that only its own process knows, as the file of an environment is one."""
+    """A module loaded from a file, like an environment's, which a child cannot import by name."""
     path = folder / "checks.py"
     path.write_text(source)
     spec = importlib.util.spec_from_file_location("checks_of_an_author", path)
@@ -50,7 +50,7 @@ def author_module(folder: Path, source: str) -> Any:
     return module
 
 
-async def test_results_and_exceptions_come_back() -> None:
+async def test_results_and_exceptions_come_back_from_the_child() -> None:
     async with ProcessPool(1) as pool:
         assert await pool.run(operator.add, [1], ["\ud800"]) == [1, "\ud800"]
         assert len(await pool.run(operator.mul, "x", 5_000_000)) == 5_000_000
@@ -63,7 +63,7 @@ async def test_results_and_exceptions_come_back() -> None:
         assert os.getpid() not in pids
 
 
-async def test_functions_of_an_authors_own_file_run_too(tmp_path: Path) -> None:
+async def test_functions_of_a_module_loaded_from_a_file_run_in_a_child(tmp_path: Path) -> None:
     module = author_module(
         tmp_path,
         "class Odd(Exception):\n    def __init__(self, a, b): super().__init__(a)\n"
@@ -84,7 +84,7 @@ async def test_functions_of_an_authors_own_file_run_too(tmp_path: Path) -> None:
         assert await pool.run(module.double, 5) == 10
 
 
-async def test_what_no_child_could_find_is_refused_with_a_reason() -> None:
+async def test_a_lambda_is_refused_with_a_hint_and_starts_no_child() -> None:
     async with ProcessPool(1) as pool:
         with pytest.raises(TypeError, match="define it at the top of an importable module"):
             await pool.run(lambda: 1)
@@ -101,7 +101,7 @@ async def test_a_call_that_hangs_is_stopped_and_its_child_replaced() -> None:
         assert await pool.run(os.getpid) != before
 
 
-async def test_a_call_that_burns_its_processor_time_is_told_from_one_that_waits() -> None:
+async def test_the_cpu_limit_stops_a_busy_call_and_not_a_sleeping_one() -> None:
     async with ProcessPool(1) as pool:
         with pytest.raises(OutOfTime, match="match was stopped after 0.2 s of processor time"):
             await pool.run(re.match, *ENDLESS, cpu_seconds=0.2)
@@ -137,7 +137,7 @@ async def test_a_child_that_dies_fails_its_own_call_only(function: Any, args: An
         assert await pool.run(operator.add, 1, 2) == 3
 
 
-async def test_a_child_that_died_while_it_was_idle_is_not_asked() -> None:
+async def test_a_child_that_died_while_idle_is_replaced() -> None:
     async with ProcessPool(1) as pool:
         os.kill(await pool.run(os.getpid), signal.SIGKILL)
         await asyncio.sleep(0.1)
@@ -145,14 +145,14 @@ async def test_a_child_that_died_while_it_was_idle_is_not_asked() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a process allocates")
-async def test_a_child_cannot_take_all_memory() -> None:
+async def test_a_child_has_a_memory_limit() -> None:
     async with ProcessPool(1, memory=256 << 20) as pool:
         with pytest.raises(MemoryError):
             await pool.run(operator.mul, "x", 1 << 30)
         assert await pool.run(operator.add, 1, 2) == 3
 
 
-async def test_waiting_for_a_child_is_first_come_first_served_and_costs_no_time_of_the_call() -> None:
+async def test_queued_calls_run_in_order_and_waiting_does_not_count_against_their_timeout() -> None:
     done: list[int] = []
 
     async def call(number: int) -> None:
@@ -164,7 +164,7 @@ async def test_waiting_for_a_child_is_first_come_first_served_and_costs_no_time_
     assert done == list(range(20))
 
 
-async def test_the_loop_keeps_turning_while_64_hostile_calls_run() -> None:
+async def test_the_event_loop_stays_responsive_while_64_calls_hang() -> None:
     turns = 0
     async with ProcessPool() as pool:
         calls = [asyncio.create_task(pool.run(re.match, *ENDLESS, timeout=5.0)) for _ in range(64)]
@@ -181,7 +181,7 @@ async def test_the_loop_keeps_turning_while_64_hostile_calls_run() -> None:
     assert gone(busy)
 
 
-async def test_closing_ends_what_still_runs() -> None:
+async def test_closing_the_pool_ends_running_calls_and_children() -> None:
     pool = ProcessPool(2)
     call = asyncio.create_task(pool.run(time.sleep, 60))
     await asyncio.sleep(0.2)
@@ -195,7 +195,7 @@ async def test_closing_ends_what_still_runs() -> None:
 
 
 @pytest.mark.parametrize("work", ["time.sleep, 600", f"re.match, *{ENDLESS}", "os.getpid"])
-def test_a_parent_killed_with_9_leaves_nothing_behind(work: str) -> None:
+def test_children_exit_when_their_parent_is_killed(work: str) -> None:
     program = (
         "import asyncio, os, re, time\nfrom ludus.runtime.processes import ProcessPool\n"
         "async def main():\n    async with ProcessPool(2) as pool:\n"
@@ -214,7 +214,7 @@ def test_a_parent_killed_with_9_leaves_nothing_behind(work: str) -> None:
     assert gone(pids)
 
 
-async def test_the_shared_pool_is_one_and_closes_with_its_last_user() -> None:
+async def test_there_is_one_shared_pool_and_it_closes_with_its_last_user() -> None:
     async with shared_pool() as pool:
         pid = await in_process(os.getpid)
         assert await pool.run(os.getpid) == pid

@@ -1,4 +1,4 @@
-"""Journals: whatever happens to the process or the disk, whole lines are kept and a torn one is cut off."""
+"""Journals: after a kill or a full disk, whole lines are kept and a torn last line is cut off."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(lines=LINES, cut=st.integers(0, 10_000))
-def test_a_journal_cut_anywhere_keeps_every_whole_line_and_no_part(tmp_path_factory, lines, cut):
+def test_a_journal_truncated_at_any_byte_keeps_its_whole_lines_only(tmp_path_factory, lines, cut):
     path = tmp_path_factory.mktemp("journal") / "rollouts.jsonl"
     with Journal(path) as journal:
         for line in lines:
@@ -44,7 +44,7 @@ def test_a_torn_line_longer_than_a_block_is_cut_off(tmp_path):
     assert path.read_bytes() == b'{"a":1}\n'
 
 
-def test_a_full_disk_leaves_a_valid_file_and_says_what_to_do(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_a_valid_file_and_the_error_says_to_resume(tmp_path, monkeypatch):
     path = tmp_path / "j.jsonl"
     with Journal(path) as journal:
         journal.append(b'{"a":1}')
@@ -62,7 +62,7 @@ def test_a_full_disk_leaves_a_valid_file_and_says_what_to_do(tmp_path, monkeypat
     assert path.read_bytes() == b'{"a":1}\n'
 
 
-def test_a_real_full_device_is_reported_in_one_line():
+def test_the_error_for_an_unwritable_path_names_the_path():
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     with pytest.raises(UserError, match="cannot write /dev/full"):
@@ -74,7 +74,7 @@ def test_two_collections_cannot_write_the_same_journal(tmp_path):
         Journal(tmp_path / "j.jsonl")
 
 
-def test_a_damaged_line_in_the_middle_is_named(tmp_path):
+def test_a_damaged_line_in_the_middle_is_reported_with_file_and_line(tmp_path):
     path = tmp_path / "j.jsonl"
     path.write_bytes(b'{"a":1}\nnonsense\n{"b":2}\n')
     with Journal(path) as journal, pytest.raises(UserError, match=r"j\.jsonl:2: not JSON"):

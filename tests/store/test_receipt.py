@@ -1,4 +1,4 @@
-"""A receipt tells what a reward was given for: it changes with the verifier, the task and the response only."""
+"""A receipt identifies the verifier, the task and the response of a reward, and changes only with them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def signed(folder: Path, row: dict[str, Any] = ROW, text: str = "yes", **setting
     return Signer(environment).sign(row, [message(text)]).split(".")
 
 
-def test_it_has_a_part_for_the_verifier_the_task_and_the_response(folder: Path):
+def test_a_receipt_has_a_part_for_the_verifier_the_task_and_the_response(folder: Path):
     verifier, task, response = signed(folder)
     assert signed(folder, {**ROW, "wanted": "no"}) == [verifier, signed(folder, {**ROW, "wanted": "no"})[1], response]
     assert signed(folder, {**ROW, "wanted": "no"})[1] != task
@@ -58,12 +58,12 @@ def test_it_has_a_part_for_the_verifier_the_task_and_the_response(folder: Path):
 
 
 @pytest.mark.parametrize("settings", [{"compat": True}, {"judge": "openai:gpt"}])
-def test_settings_and_the_judge_are_part_of_the_verifier(folder: Path, settings: dict[str, Any]):
+def test_settings_and_the_judge_change_the_verifier_part(folder: Path, settings: dict[str, Any]):
     assert signed(folder, **settings)[0] != signed(folder)[0]
     assert signed(folder, **settings)[1:] == signed(folder)[1:]
 
 
-def test_the_source_of_the_folder_counts_and_its_tests_and_data_do_not(folder: Path):
+def test_source_files_change_the_verifier_part_and_tests_and_notes_do_not(folder: Path):
     before = signed(folder)
     for name in ("test_echo.py", "conftest.py", "README.md", ".hidden.py", "notes.txt"):
         (folder / name).write_text("anything = 1\n")
@@ -75,14 +75,14 @@ def test_the_source_of_the_folder_counts_and_its_tests_and_data_do_not(folder: P
     assert signed(folder)[0] != before[0]
 
 
-def test_verifiers_of_ours_that_the_source_names_count(folder: Path):
+def test_importing_another_ludus_grader_changes_the_verifier_part(folder: Path):
     before = signed(folder)
     (folder / "resources.py").write_text(SOURCE.replace("answers import last_boxed", "units import nothing"))
     other = signed(folder)
     assert other[0] != before[0]
 
 
-def test_where_the_folder_lies_does_not_matter(folder: Path, tmp_path: Path):
+def test_moving_the_folder_does_not_change_a_receipt(folder: Path, tmp_path: Path):
     elsewhere = tmp_path / "deep" / "down"
     elsewhere.parent.mkdir()
     before = signed(folder)
@@ -90,12 +90,12 @@ def test_where_the_folder_lies_does_not_matter(folder: Path, tmp_path: Path):
     assert signed(elsewhere) == before
 
 
-def test_the_order_of_keys_and_the_names_of_a_task_do_not_matter(folder: Path):
+def test_key_order_task_id_and_agent_ref_do_not_change_a_receipt(folder: Path):
     row = {"agent_ref": {"name": "echo"}, **dict(reversed(ROW.items())), "task_id": 7}
     assert signed(folder, row) == signed(folder)
 
 
-def test_a_class_without_a_folder_or_a_file_has_one_too():
+def test_the_code_of_a_class_without_a_source_file_changes_the_verifier_part():
     bodies = ("return 1.0", "return 0.0")
     made = []
     for body in bodies:
@@ -105,7 +105,7 @@ def test_a_class_without_a_folder_or_a_file_has_one_too():
     assert made[0] != made[1]
 
 
-def test_inherited_verifiers_count():
+def test_a_subclass_has_another_verifier_part_than_its_parent():
     class Child(Polite):
         """Judges as its parent does."""
 
@@ -114,7 +114,7 @@ def test_inherited_verifiers_count():
 
 
 class Polite(Resources):
-    """Says what it was told in its own way."""
+    """Returns the wanted and the given answer as verdict values."""
 
     class Task(ludus.Task):
         wanted: str
@@ -125,7 +125,7 @@ class Polite(Resources):
         return Verdict(float(answer == task.wanted), wanted=task.wanted.upper(), heard=answer)
 
 
-def test_every_collected_reward_carries_one_that_can_be_made_again_from_its_row(tmp_path: Path):
+def test_the_receipt_of_a_collected_row_can_be_computed_again_from_the_row(tmp_path: Path):
     rows = [{**ROW, "usage": "daily", "task_id": 5}, {**ROW, "wanted": "no"}]
     ludus.collect(Polite, model=ScriptedModel(["yes"]), input=rows, output=tmp_path / "run")
     signer = Signer(Environment.load(Polite))
@@ -140,7 +140,7 @@ def test_every_collected_reward_carries_one_that_can_be_made_again_from_its_row(
     assert [row["task_fields"] for row in again] == [row["task_fields"] for row in stored]
 
 
-def test_a_rollout_that_failed_carries_none():
+def test_a_failed_rollout_has_no_receipt():
     rollout = ludus.collect(Resources, model=ScriptedModel(["yes"]), input=[ROW]).rollouts[0]
     assert rollout.error is not None
     assert rollout.receipt is None
@@ -159,7 +159,7 @@ _json = st.recursive(
 
 
 @given(row=st.dictionaries(st.text(), _json), item=st.dictionaries(st.text(), _json))
-def test_writing_and_reading_a_row_leaves_its_receipt(row: dict[str, Any], item: dict[str, Any]):
+def test_writing_and_reading_a_row_keeps_its_receipt(row: dict[str, Any], item: dict[str, Any]):
     signer = Signer(Environment.load(Polite))
     items = Items([item])
     items.encoded()
@@ -167,6 +167,6 @@ def test_writing_and_reading_a_row_leaves_its_receipt(row: dict[str, Any], item:
     assert signer.sign(row, items) == signer.sign(stored["row"], stored["output"])
 
 
-def test_what_is_no_json_is_signed_as_it_would_be_written():
+def test_values_that_are_not_json_can_be_signed():
     signer = Signer(Environment.load(Polite))
     assert signer.sign({"wanted": {1}, 2: "x"}, [message("\ud800")])  # type: ignore[dict-item]

@@ -1,4 +1,4 @@
-"""Common mistakes in the classes of an environment: one line with the file, the class and what to write."""
+"""Common mistakes in an environment's classes: the error is one line with the file, the class and what to write."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def complaint(action):
         ),
     ],
 )
-def test_a_task_or_config_that_cannot_be_used_is_named_with_its_line(tmp_path, body, says):
+def test_the_error_for_an_unusable_task_or_config_class_names_file_line_and_class(tmp_path, body, says):
     code = f"from __future__ import annotations\n{HEAD}    {body}\n"
-    told = complaint(lambda: Environment.load(make(tmp_path, code)))
-    assert told.startswith(f"{tmp_path / 'resources.py'}:6: {says}")
+    error = complaint(lambda: Environment.load(make(tmp_path, code)))
+    assert error.startswith(f"{tmp_path / 'resources.py'}:6: {says}")
 
 
 @pytest.mark.parametrize(
@@ -57,39 +57,39 @@ def test_a_task_or_config_that_cannot_be_used_is_named_with_its_line(tmp_path, b
         ("def __init__(self, config):\n        {}['x']", "8: KeyError: 'x'"),
     ],
 )
-def test_an_agent_that_cannot_be_made_is_named_with_its_line(tmp_path, body, says):
-    told = complaint(lambda: Environment.load(make(tmp_path, f"{AGENT}    {body}\n", "{type: 'resources.py:Plays'}")))
-    assert told.startswith(f"{tmp_path / 'resources.py'}:{says}")
+def test_the_error_for_an_agent_that_cannot_be_constructed_names_file_and_line(tmp_path, body, says):
+    error = complaint(lambda: Environment.load(make(tmp_path, f"{AGENT}    {body}\n", "{type: 'resources.py:Plays'}")))
+    assert error.startswith(f"{tmp_path / 'resources.py'}:{says}")
 
 
-def test_a_class_that_is_given_in_python_is_checked_like_one_from_a_file():
+def test_a_resources_class_passed_as_an_object_is_checked_like_one_from_a_file():
     class Bare(Resources):
         class Task:
             x: int
 
-    told = complaint(lambda: ludus.collect(Bare, model=ScriptedModel(["x"]), input=[ROW]))
-    assert "test_authors_mistakes.py:" in told
-    assert "Bare.Task is not a subclass of Task. Write class Task(ludus.Task)" in told
+    error = complaint(lambda: ludus.collect(Bare, model=ScriptedModel(["x"]), input=[ROW]))
+    assert "test_authors_mistakes.py:" in error
+    assert "Bare.Task is not a subclass of Task. Write class Task(ludus.Task)" in error
     made_by_a_call = type("Made", (Resources,), {"Config": {}})
     assert "Made.Config is not a subclass" in complaint(lambda: Environment.load(made_by_a_call))
     assert "int is not a subclass of Resources" in complaint(lambda: Environment.load(int))
 
 
 @pytest.mark.parametrize("raised", ["KeyError('x')", "SystemExit('x')"])
-def test_a_task_that_raises_names_the_row(tmp_path, raised):
+def test_a_task_class_that_raises_is_reported_with_the_row(tmp_path, raised):
     body = f"    class Task(ludus.Task):\n        def model_post_init(self, context):\n            raise {raised}\n"
     (tmp_path / "rows.jsonl").write_text('{"responses_create_params": {"input": "hi"}}\n')
     folder, name = make(tmp_path, HEAD + body), raised.partition("(")[0]
-    told = complaint(lambda: ludus.collect(folder, model=ScriptedModel(["x"]), input=tmp_path / "rows.jsonl"))
-    assert told.startswith(f"{tmp_path / 'rows.jsonl'}:1: {name}: ")
+    error = complaint(lambda: ludus.collect(folder, model=ScriptedModel(["x"]), input=tmp_path / "rows.jsonl"))
+    assert error.startswith(f"{tmp_path / 'rows.jsonl'}:1: {name}: ")
 
 
-def test_a_config_that_raises_names_its_part(tmp_path):
+def test_a_config_class_that_raises_is_reported_as_the_settings_of_environment_yaml(tmp_path):
     body = (
         "    class Config(ludus.ResourcesConfig):\n        def model_post_init(self, context):\n            {}['x']\n"
     )
-    told = complaint(lambda: Environment.load(make(tmp_path, HEAD + body)))
-    assert told == f"{tmp_path / 'environment.yaml'}: settings: KeyError: 'x'. Add --debug to see more"
+    error = complaint(lambda: Environment.load(make(tmp_path, HEAD + body)))
+    assert error == f"{tmp_path / 'environment.yaml'}: settings: KeyError: 'x'. Add --debug to see more"
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_a_config_that_raises_names_its_part(tmp_path):
         ),
     ],
 )
-def test_a_tool_that_cannot_work_is_refused_where_it_is_defined(tmp_path, method, says):
-    told = complaint(lambda: Environment.load(make(tmp_path, f"{HEAD}    {method}\n")))
-    assert f"{tmp_path / 'resources.py'}:" in told
-    assert f"TypeError: {says}" in told
+def test_a_bad_tool_definition_is_refused_with_the_file_that_defines_it(tmp_path, method, says):
+    error = complaint(lambda: Environment.load(make(tmp_path, f"{HEAD}    {method}\n")))
+    assert f"{tmp_path / 'resources.py'}:" in error
+    assert f"TypeError: {says}" in error
 
 
-def test_a_tool_may_be_overridden_wrapped_and_have_two_names_in_the_class():
+def test_a_tool_that_is_overridden_wrapped_or_aliased_is_still_one_tool():
     def loud(method):
         @functools.wraps(method)
         def wrapper(*args, **kwargs):

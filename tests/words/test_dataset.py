@@ -1,4 +1,4 @@
-"""Generated datasets: as steady as a file, made once, and never without an end."""
+"""Generated datasets: the same rows for the same seed, generated once, and always with a limit."""
 
 from __future__ import annotations
 
@@ -74,31 +74,31 @@ def test_a_generated_dataset_needs_a_limit(folder):
 
 
 def test_rows_are_generated_once_and_are_the_same_for_the_same_seed():
-    begun = []
+    seeds = []
 
     def stream(seed):
-        begun.append(seed)
+        seeds.append(seed)
         return counting(seed)
 
     made = rows(stream, limit=3, seed=4)
     survey = made.survey()
     ids = [task_id for task_id, _, _ in made]
     assert ids == [task_id for task_id, _, _ in made]
-    assert begun == [4]
+    assert seeds == [4]
     assert survey == rows(limit=3, seed=4).survey() != rows(limit=3, seed=5).survey()
     assert [task_id for task_id, _, _ in rows(limit=5, seed=4)][:3] == ids
 
 
-def test_a_reader_that_stops_early_takes_no_more_than_it_reads():
+def test_the_first_generated_row_can_be_read_without_a_limit():
     assert next(iter(rows()))[1]["responses_create_params"]["input"] == "0: 0"
 
 
-def test_a_bad_row_is_named_by_its_number():
+def test_a_bad_generated_row_is_reported_with_its_number():
     with pytest.raises(UserError, match="numbers:2: responses_create_params: Field required"):
         rows(lambda seed: iter([next(counting(seed)), {}]), limit=3).survey()
 
 
-def test_settings_reach_the_function(folder):
+def test_data_settings_become_arguments_of_the_generating_function(folder):
     first = questions(collect(folder, limit=30))
     assert questions(collect(folder, limit=30)) == first != questions(collect(folder, limit=30, seed=1))
     even = questions(collect(folder, limit=30, settings={"data.step": 2}))
@@ -108,7 +108,7 @@ def test_settings_reach_the_function(folder):
         collect(folder, limit=30, settings={"data.stpe": 2})
 
 
-def test_a_collection_of_generated_rows_is_resumed_and_a_different_one_refused(folder, tmp_path):
+def test_resume_continues_the_same_generated_rows_and_refuses_different_ones(folder, tmp_path):
     output = tmp_path / "run"
     collect(folder, limit=8, output=output)
     kept = (output / "rollouts.jsonl").read_bytes().splitlines()
@@ -132,7 +132,7 @@ def test_a_dataset_is_chosen_by_name(folder):
 
 
 @pytest.mark.parametrize("entry", ["{name: x}", "{name: x, path: a, generate: b.py:c}"])
-def test_a_dataset_is_a_file_or_a_function(folder, entry):
+def test_a_dataset_has_exactly_one_of_path_and_generate(folder, entry):
     (folder / "environment.yaml").write_text(f"name: sums\nresources: code.py:Sums\ndatasets: [{entry}]\n")
     with pytest.raises(UserError, match="a dataset has either a path or a function"):
         Environment.load(folder)
@@ -159,7 +159,7 @@ def test_a_dataset_is_a_file_or_a_function(folder, entry):
         ("def stream(seed): raise ValueError('one\\ntwo')", "code.py:5: ValueError: one two"),
     ],
 )
-def test_a_function_that_makes_no_rows_is_one_line_with_its_place(folder, code, says):
+def test_a_broken_generating_function_is_reported_in_one_line_with_file_and_line(folder, code, says):
     yaml = "name: sums\nresources: code.py:Sums\ndatasets: [{name: endless, generate: 'code.py:stream'}]\n"
     (folder / "environment.yaml").write_text(yaml)
     head = (
@@ -172,17 +172,17 @@ def test_a_function_that_makes_no_rows_is_one_line_with_its_place(folder, code, 
     assert "\n" not in str(caught.value)
 
 
-def test_a_setting_that_breaks_the_function_is_told_with_its_place(folder):
+def test_a_setting_that_breaks_the_generating_function_is_reported_with_file_and_line(folder):
     with pytest.raises(UserError, match=r"dataset endless: .*code.py:12: ValueError: "):
         collect(folder, limit=3, settings={"data.most": "x"})
 
 
-def test_a_function_may_take_any_settings():
+def test_a_generating_function_may_take_any_keyword_settings():
     made = rows(lambda seed, **settings: iter([{"responses_create_params": {"input": str(settings)}}]), limit=1, n=3)
     assert next(iter(made))[1]["responses_create_params"]["input"] == "{'n': 3}"
 
 
-def test_what_the_function_says_to_its_user_is_left_as_it_is():
+def test_a_user_error_of_the_generating_function_is_passed_on_unchanged():
     def stream(seed):
         raise UserError("there is no such level")
 
@@ -191,7 +191,7 @@ def test_what_the_function_says_to_its_user_is_left_as_it_is():
 
 
 @pytest.mark.parametrize("bad", [object(), "\ud800", {1: 2}])
-def test_a_row_that_json_cannot_hold_is_named_by_its_number(bad):
+def test_a_generated_row_that_is_not_json_is_reported_with_its_number(bad):
     with pytest.raises(UserError, match=r"^numbers:2: .*Each row must be an object as JSON knows it$"):
         rows(lambda seed: iter([next(counting(seed)), {"x": bad}]), limit=3).survey()
 
@@ -204,7 +204,7 @@ def test_a_row_that_json_cannot_hold_is_named_by_its_number(bad):
         ("code.py:Sums", "got an unexpected keyword argument 'seed'"),
     ],
 )
-def test_what_does_not_generate_rows_is_named_with_its_key(folder, reference, says):
+def test_a_wrong_generate_reference_is_reported_with_its_key_in_environment_yaml(folder, reference, says):
     yaml = f"name: sums\nresources: code.py:Sums\ndatasets: [{{name: endless, generate: '{reference}'}}]\n"
     (folder / "environment.yaml").write_text(yaml)
     with pytest.raises(UserError, match=says) as caught:

@@ -22,7 +22,7 @@ def make(folder, yaml="name: mine\nresources: resources.py:Mine\n", code=None):
     return folder
 
 
-def test_every_built_in_environment_loads_and_has_rows_that_validate():
+def test_every_built_in_environment_loads_and_has_five_valid_rows():
     for name in folders():
         environment = Environment.load(name)
         assert environment.name == name
@@ -33,7 +33,7 @@ def test_every_built_in_environment_loads_and_has_rows_that_validate():
         assert Rows(environment.dataset(), environment.task).survey().rows >= 5
 
 
-def test_a_folder_of_ones_own_works_by_path(tmp_path):
+def test_an_environment_folder_loads_by_path(tmp_path):
     folder = make(tmp_path / "mine")
     assert Environment.load(folder).resources.__name__ == "Mine"
     assert Environment.load(str(folder / "environment.yaml")).name == "mine"
@@ -93,13 +93,13 @@ def test_a_folder_of_ones_own_works_by_path(tmp_path):
         ("name: x\nresources: resources.py:Mine", "class Mine: pass", "is not a subclass of Resources"),
     ],
 )
-def test_a_mistake_in_an_environment_is_one_line_that_names_it(tmp_path, yaml, code, says):
+def test_a_mistake_in_an_environment_folder_is_reported_in_one_line(tmp_path, yaml, code, says):
     with pytest.raises(UserError, match=says) as caught:
         Environment.load(make(tmp_path / "mine", yaml, code))
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_utf_8_says_so(tmp_path, monkeypatch):
+def test_a_file_that_is_not_utf_8_is_reported_with_the_bad_byte(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make(tmp_path / "mine")
     for name in ("mine/environment.yaml", "model.yaml", "script.yaml"):
@@ -129,12 +129,12 @@ def test_an_unknown_environment_gets_a_suggestion(tmp_path):
         ("x:" + "y" * 5000, r"unknown environment x\."),
     ],
 )
-def test_a_name_that_can_be_no_path_is_one_line(which, says):
+def test_a_name_that_cannot_be_a_path_is_a_user_error(which, says):
     with pytest.raises(UserError, match=f"^{says}"):
         Environment.load(which)
 
 
-def test_an_environment_may_lie_below_a_folder_whose_name_is_not_utf_8(tmp_path):
+def test_an_environment_loads_from_a_folder_whose_name_is_not_utf_8(tmp_path):
     place = tmp_path / os.fsdecode(b"caf\xe9")
     try:
         place.mkdir()
@@ -143,7 +143,7 @@ def test_an_environment_may_lie_below_a_folder_whose_name_is_not_utf_8(tmp_path)
     assert Environment.load(make(place / "mine")).resources.__name__ == "Mine"
 
 
-def test_a_copy_is_configured_without_touching_the_original():
+def test_configuring_a_copy_leaves_the_original_unchanged():
     original = Environment.load("mcqa")
     copy, steps = original.copy(), original.agent.config.max_steps
     copy.configure({"agent.max_steps": steps + 1, "resources.compat": True, "limits.tool": 1, "data.n": 3})
@@ -170,12 +170,12 @@ def test_a_copy_is_configured_without_touching_the_original():
         ("resources.grading_mode=x", "^resources.grading_mode='x': Input should be 'strict_single_letter_boxed', "),
     ],
 )
-def test_a_wrong_setting_is_one_line_with_a_suggestion(setting, says):
+def test_a_wrong_setting_is_reported_with_its_name_and_a_hint(setting, says):
     with pytest.raises(UserError, match=says):
         Environment.load("mcqa").configure(parse_assignments([setting]))
 
 
-def test_settings_are_read_as_they_look():
+def test_set_values_are_parsed_as_yaml_and_invalid_yaml_is_kept_as_text():
     found = parse_assignments(["a.b=4", "a.c=true", "a.d=[x, 2]", "a.e=plain text", "a.f=x: {", "a.g=2020-13-45"])
     assert found == {"a.b": 4, "a.c": True, "a.d": ["x", 2], "a.e": "plain text", "a.f": "x: {", "a.g": "2020-13-45"}
     with pytest.raises(UserError, match="must look like part.key=value"):
@@ -202,26 +202,26 @@ def test_settings_are_read_as_they_look():
         ("local:/nowhere.gguf", "/nowhere.gguf"),
     ],
 )
-def test_a_wrong_model_is_one_line(spec, says):
+def test_a_wrong_model_spec_is_reported_with_its_mistake(spec, says):
     with pytest.raises(UserError, match=says):
         open_model(spec)
 
 
-def test_openai_needs_a_key(monkeypatch):
+def test_openai_without_a_key_is_refused(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(UserError, match="needs a key. Set OPENAI_API_KEY"):
         open_model("openai:gpt-4.1-mini")
 
 
-def test_a_setting_that_takes_several_kinds_is_named_without_them():
+def test_the_error_in_a_setting_of_several_types_names_the_setting_only():
     with pytest.raises(UserError, match=r"^model.base_url=3: .*valid string or .*valid list$"):
         open_model({"type": "openai", "model": "m"}, {"base_url": 3})
     with pytest.raises(UserError, match=r"^model.retries.busy='x': "):
         open_model({"type": "openai", "model": "m"}, {"retries": {"busy": "x"}})
 
 
-def test_a_model_object_has_its_settings_already():
+def test_settings_for_a_model_passed_as_an_object_are_refused():
     with pytest.raises(UserError, match="model.temperature cannot be set on a model that is passed as an object"):
         open_model(ScriptedModel(["Yes."]), {"temperature": 3})
 
@@ -240,7 +240,7 @@ def test_a_model_object_has_its_settings_already():
         ("rule.yaml", "- turns: []", "rule.yaml", "turns must be a list of turns, not \\[\\]"),
     ],
 )
-def test_a_mistake_in_a_script_is_one_line(tmp_path, monkeypatch, file, content, spec, says):
+def test_a_mistake_in_a_model_script_is_reported_in_one_line(tmp_path, monkeypatch, file, content, spec, says):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, file.removesuffix(".py"), raising=False)
@@ -250,7 +250,7 @@ def test_a_mistake_in_a_script_is_one_line(tmp_path, monkeypatch, file, content,
     assert "\n" not in str(caught.value)
 
 
-def test_a_package_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch):
+def test_a_module_that_cannot_be_imported_is_reported_with_file_and_line(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "ludus_broken_package.py").write_text("x = 1\nfrom json import nothing\n")
     folder = make(tmp_path / "mine", "name: x\nresources: ludus_broken_package:Mine")

@@ -1,4 +1,4 @@
-"""`NAME:ARGUMENT`: one environment that stands for a family, and what a row may say of it."""
+"""`NAME:ARGUMENT`: one environment with many variants, and the arguments that a row may name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def family(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def registered(family: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The family under its name, as a package would register it."""
+    """The environment `family`, registered by name as a package would do."""
     from ludus import folder
 
     known = {**folder.folders(), "family": family}
@@ -56,37 +56,37 @@ def registered(family: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "family"
 
 
-def setting(environment: Environment) -> dict[str, Any]:
+def settings_of(environment: Environment) -> dict[str, Any]:
     return environment.config.model_dump(include={"member", "size"})
 
 
 def test_the_argument_becomes_a_setting_and_part_of_the_name(registered: str) -> None:
     environment = Environment.load("family:anna")
     assert environment.name == "family:anna"
-    assert setting(environment) == {"member": "anna", "size": 3}
-    assert setting(Environment.load("family")) == {"member": "nobody", "size": 3}
+    assert settings_of(environment) == {"member": "anna", "size": 3}
+    assert settings_of(Environment.load("family")) == {"member": "nobody", "size": 3}
 
 
-def test_only_the_first_colon_separates(registered: str) -> None:
+def test_only_the_first_colon_separates_name_and_argument(registered: str) -> None:
     assert Environment.load("family:package.module:Class").config.model_dump()["member"] == "package.module:Class"
 
 
-def test_a_folder_takes_an_argument_too(family: Path) -> None:
+def test_a_path_to_a_folder_takes_an_argument_too(family: Path) -> None:
     assert Environment.load(f"{family}:anna").name == "family:anna"
     assert Environment.load(f"{family}/environment.yaml").name == "family"
 
 
-def test_a_path_with_a_colon_is_a_path(family: Path) -> None:
+def test_a_colon_in_an_existing_path_is_part_of_the_path(family: Path) -> None:
     odd = family.rename(family.with_name("odd:name"))
     assert Environment.load(odd).name == "family"
     assert Environment.load(f"{odd}/environment.yaml").name == "family"
     assert locate(str(odd)) == (odd.resolve(), None)
 
 
-def test_settings_come_after_the_argument(registered: str) -> None:
+def test_an_explicit_setting_overrides_the_argument(registered: str) -> None:
     environment = Environment.load("family:anna")
     environment.configure({"resources.member": "ben"})
-    assert setting(environment)["member"] == "ben"
+    assert settings_of(environment)["member"] == "ben"
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_settings_come_after_the_argument(registered: str) -> None:
         ("./famly:anna", "./famly has no environment.yaml"),
     ],
 )
-def test_a_wrong_argument_is_one_line(registered: str, spec: str, says: str) -> None:
+def test_a_wrong_argument_is_reported_in_one_line(registered: str, spec: str, says: str) -> None:
     with pytest.raises(UserError) as caught:
         Environment.load(spec)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_what_was_collected_is_found_again_by_its_name(registered: str, tmp_path: Path) -> None:
+def test_rescore_and_resume_find_an_environment_with_its_argument(registered: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     ludus.collect("family:anna", model=ScriptedModel(["anna"]), output=run)
     row = json.loads((run / "rollouts.jsonl").read_text().splitlines()[0])
@@ -128,20 +128,20 @@ def test_rows_of_one_collection_may_have_different_arguments(registered: str) ->
 
 
 @pytest.mark.parametrize("argument", ["os:system", "../x", "a/b", "ANNA", "", "a b", "a\n"])
-def test_a_row_may_only_name_what_the_environment_allows(registered: str, argument: str) -> None:
+def test_a_row_may_only_name_an_argument_that_row_argument_matches(registered: str, argument: str) -> None:
     row = {"responses_create_params": {"input": "Who?"}, "agent_ref": {"name": f"family:{argument}"}}
     with pytest.raises(UserError, match="a row may not name"):
         ludus.collect(model=ScriptedModel(["anna"]), input=[row])
 
 
-def test_a_row_may_name_no_argument_where_none_is_allowed(registered: str, family: Path) -> None:
+def test_without_row_argument_a_row_may_not_name_an_argument(registered: str, family: Path) -> None:
     (family / "environment.yaml").write_text(YAML.replace("row_argument: '[a-z]+'\n", ""))
     with pytest.raises(UserError, match="a row may not name 'family:anna'"):
         Environment.named("family:anna")
     assert Environment.load("family:anna").name == "family:anna"
 
 
-def test_a_row_names_no_path(family: Path) -> None:
+def test_a_row_may_not_name_an_environment_by_path(family: Path) -> None:
     for name in (str(family), "./family", "../family:anna", "", "family/environment.yaml"):
         with pytest.raises(UserError, match="is not the name of an environment"):
             Environment.named(name)
@@ -159,5 +159,5 @@ def test_a_row_names_no_path(family: Path) -> None:
         ("example_multi_turn_gymnasium", "example_multi_turn_gymnasium"),
     ],
 )
-def test_public_rows_name_agents_by_their_environment(reference: str, name: str) -> None:
+def test_an_agent_name_from_public_rows_finds_its_environment(reference: str, name: str) -> None:
     assert Environment.named(reference).name == name

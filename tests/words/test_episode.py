@@ -1,4 +1,4 @@
-"""The lifecycle: every session that was opened is closed, every failure has a stage, every step a deadline."""
+"""The steps of a rollout: every opened session is closed, every failure has a stage, every step has a deadline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CALL = {"call": "work", "arguments": {}}
 
 
 class Recorder(Resources):
-    """Notes what happened to it, and waits where it is told to."""
+    """Logs each stage, and pauses or raises in the stages that a test chooses."""
 
     log: list[str] = []
     pause: dict[str, float] = {}
@@ -79,7 +79,7 @@ async def test_a_crash_is_attributed_to_its_stage_and_the_session_is_closed(stag
     assert resources.log[-1] == "close"
 
 
-async def test_a_tool_that_raises_is_shown_to_the_model_and_not_a_failure():
+async def test_the_model_reads_the_error_of_a_tool_and_the_rollout_completes():
     rollout = await episode(recorder(fault={"tool": ValueError("no luck")}))
     assert rollout.outcome is Outcome.COMPLETED
     assert rollout.response.output[1]["output"] == '{"error":"ValueError: no luck"}'
@@ -120,12 +120,12 @@ async def test_the_whole_rollout_has_a_deadline_in_any_stage():
     assert (rollout.error.stage, rollout.error.kind) == ("agent", "timeout")
 
 
-async def test_a_timeout_raised_by_the_code_itself_keeps_its_text():
+async def test_a_timeout_error_raised_by_environment_code_keeps_its_text():
     rollout = await episode(recorder(fault={"open": TimeoutError("the database did not answer")}))
     assert (rollout.error.kind, rollout.error.cause) == ("timeout", "the database did not answer")
 
 
-async def test_a_short_deadline_after_a_long_one_is_kept():
+async def test_a_short_deadline_after_a_long_one_is_enforced():
     resources = recorder(pause={"verify": 30})
     began = time.monotonic()
     rollout = await episode(resources, open=60, model=60, tool=60, verify=0.05)
@@ -180,7 +180,7 @@ async def test_plain_functions_run_off_the_event_loop():
     assert ticks > 10
 
 
-async def test_a_close_that_hangs_does_not_outlive_its_deadline_even_when_cancelled_twice():
+async def test_a_hanging_close_ends_at_its_deadline_even_when_cancelled_twice():
     resources = recorder(pause={"tool": 30, "close": 30})
     task = asyncio.create_task(episode(resources, close=0.1))
     await asyncio.sleep(0.05)
@@ -199,7 +199,7 @@ async def test_a_close_that_hangs_does_not_outlive_its_deadline_even_when_cancel
     broken=st.sampled_from([None, "open", "tool", "verify", "close"]),
     calls=st.integers(1, 3),
 )
-def test_cancelling_anywhere_closes_every_session_that_was_opened(steps, again, broken, calls):
+def test_a_rollout_cancelled_at_any_moment_closes_its_session(steps, again, broken, calls):
     class Stepping(Recorder):
         log: list[str] = []
 
@@ -231,7 +231,7 @@ def test_cancelling_anywhere_closes_every_session_that_was_opened(steps, again, 
     assert Stepping.log.count("open") == Stepping.log.count("close") == Stepping.log.count("close done") <= 1
 
 
-async def test_200_interleaved_sessions_equal_the_same_200_one_by_one():
+async def test_200_concurrent_rollouts_equal_the_same_200_one_by_one():
     rows = [
         {"responses_create_params": {"input": "count"}, "initial_count": n % 7, "expected_count": n % 7 + n % 3, "n": n}
         for n in range(200)
@@ -255,7 +255,7 @@ async def test_200_interleaved_sessions_equal_the_same_200_one_by_one():
     assert len({reward for _, reward, _ in alone}) == 2
 
 
-async def test_a_step_that_swallows_its_cancellation_is_too_late_and_does_not_hurt_the_next_rollouts():
+async def test_a_verify_that_swallows_its_cancel_is_a_timeout_in_every_rollout():
     class Stubborn(Recorder):
         async def verify(self, task: Any, response: Any) -> float:
             for _ in range(2 if task.n == 1 else 1):
@@ -273,8 +273,8 @@ async def test_a_step_that_swallows_its_cancellation_is_too_late_and_does_not_hu
     assert found == [(None, "verify", "timeout")] * 3
 
 
-async def test_a_failure_that_is_raised_again_is_not_its_own_cause():
-    """Looking for the first cause would never end."""
+async def test_a_failure_that_is_its_own_cause_is_still_reported():
+    """`raise failure from failure` makes the chain of causes a cycle."""
 
     class Judged(Recorder):
         log: list[str] = []

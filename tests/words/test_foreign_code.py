@@ -1,4 +1,4 @@
-"""Code of others, as it comes: whatever it does to its task, its threads or its exceptions stays in its own rollout."""
+"""Misbehaving environment code: what it does to its task, threads and exceptions affects only its own rollout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ludus.collection.api import Collection, Options
 
 
 class Plain(Resources):
-    """Is content with anything."""
+    """Gives every answer the reward 1."""
 
     async def verify(self, task: Any, response: Any) -> float:
         return 1.0
@@ -34,14 +34,14 @@ async def played(
 
 
 @pytest.mark.parametrize("declared", [True, False])
-async def test_what_a_session_does_to_its_task_reaches_no_other_session_and_no_record(tmp_path, declared):
+async def test_changes_to_a_task_reach_no_other_session_and_no_record(tmp_path, declared):
     class Eats(Resources):
         async def open(self, task: Any) -> None:
             self.todo = task.todo
 
         @ludus.tool
         async def eat(self) -> int:
-            """Take the last one."""
+            """Take the last number."""
             return self.todo.pop()
 
         async def verify(self, task: Any, response: Any) -> float:
@@ -57,7 +57,7 @@ async def test_what_a_session_does_to_its_task_reaches_no_other_session_and_no_r
     row = {"responses_create_params": {"input": "hello"}, "todo": [1, 2, 3]}
     given = copy.deepcopy(row)
     script = [{"call": "eat", "arguments": {}}, "done"]
-    for folder in ("one", "two"):  # the rows are still the same for the next collection
+    for folder in ("one", "two"):  # the first collection must not change the second one's rows
         ludus.collect(Eats, model=ScriptedModel(script), input=[row], repeats=3, output=tmp_path / folder)
         stored = [json.loads(line) for line in (tmp_path / folder / "rollouts.jsonl").read_text().splitlines()]
         assert [each["reward"] for each in stored] == [1.0] * 3
@@ -65,7 +65,7 @@ async def test_what_a_session_does_to_its_task_reaches_no_other_session_and_no_r
     assert row == given
 
 
-async def test_a_group_is_judged_on_a_task_that_no_session_has_had():
+async def test_verify_group_gets_a_task_that_no_session_changed():
     class Together(Resources):
         async def open(self, task: Any) -> None:
             task.todo.clear()
@@ -79,7 +79,7 @@ async def test_a_group_is_judged_on_a_task_that_no_session_has_had():
 @pytest.mark.parametrize(
     ("close_seconds", "expected"), [(5.0, ["taken", "closed"]), (0.2, ["closed", "taken", "closed"])]
 )
-async def test_what_a_plain_open_takes_is_closed_after_it_was_taken_however_late(close_seconds, expected):
+async def test_a_plain_open_that_ends_after_its_timeout_is_followed_by_close(close_seconds, expected):
     log, closed, loop = list[str](), asyncio.Queue[None](), asyncio.get_running_loop()
 
     class Slow(Plain):
@@ -98,7 +98,7 @@ async def test_what_a_plain_open_takes_is_closed_after_it_was_taken_however_late
     assert log == expected
 
 
-async def test_a_session_whose_plain_open_never_ends_is_closed_to_the_end():
+async def test_a_session_whose_plain_open_hangs_is_closed_completely():
     log = list[str]()
 
     class Hung(Plain):
@@ -116,7 +116,7 @@ async def test_a_session_whose_plain_open_never_ends_is_closed_to_the_end():
 
 
 class Stubborn(Plain):
-    """Keeps cancellations to itself."""
+    """Swallows cancels."""
 
     swallowed = 0
 
@@ -130,7 +130,7 @@ class Stubborn(Plain):
 
 
 @pytest.mark.parametrize("calls", [1, 2])
-async def test_a_tool_that_keeps_its_cancellation_to_itself_is_cancelled_again(calls):
+async def test_a_tool_that_swallows_its_cancel_is_cancelled_again(calls):
     class Polls(Stubborn):
         @ludus.tool
         async def poll(self) -> str:
@@ -144,7 +144,7 @@ async def test_a_tool_that_keeps_its_cancellation_to_itself_is_cancelled_again(c
     assert Polls.swallowed == 2 * calls
 
 
-async def test_a_close_that_keeps_its_cancellation_to_itself_is_cancelled_again_and_late():
+async def test_a_close_that_swallows_two_cancels_is_a_timeout():
     class Closes(Stubborn):
         async def close(self) -> None:
             await self.swallow(2)
@@ -153,7 +153,7 @@ async def test_a_close_that_keeps_its_cancellation_to_itself_is_cancelled_again_
     assert (rollout.error.stage, rollout.error.kind) == ("close", "timeout")
 
 
-async def test_nothing_begins_after_a_run_was_cancelled_whatever_its_code_keeps_to_itself():
+async def test_a_cancelled_run_starts_no_rollout_even_if_open_swallows_the_cancel():
     opened = list[int]()
 
     class Opens(Stubborn):
@@ -171,7 +171,7 @@ async def test_nothing_begins_after_a_run_was_cancelled_whatever_its_code_keeps_
     assert opened == [0]
 
 
-async def test_the_record_of_a_failure_holds_what_was_asked_and_not_what_a_session_made_of_it():
+async def test_the_record_of_a_failure_holds_the_request_of_the_row_unchanged():
     class Changes(Plain):
         async def open(self, task: Any) -> None:
             task.responses_create_params["input"] = "the answer"
@@ -185,11 +185,11 @@ async def test_the_record_of_a_failure_holds_what_was_asked_and_not_what_a_sessi
 
 
 class Panic(BaseException):
-    """As an extension raises it that was not written in Python."""
+    """Not an `Exception`, like a panic in an extension module that is written in Rust."""
 
 
 @pytest.mark.parametrize("where", ["open", "verify", "close"])
-async def test_a_panic_ends_its_own_rollout(where):
+async def test_a_base_exception_is_a_crash_of_its_stage(where):
     class Panics(Resources):
         async def open(self, task: Any) -> None:
             self.reach("open")
@@ -209,7 +209,7 @@ async def test_a_panic_ends_its_own_rollout(where):
     assert (rollout.error.stage, rollout.error.kind, rollout.error.cause) == (where, "crash", "Panic: unwrap on None")
 
 
-async def test_a_tool_that_panics_or_returns_what_cannot_be_written_is_told_to_the_model():
+async def test_the_model_reads_the_error_of_a_tool_that_panics_or_returns_a_cycle():
     class Odd(Plain):
         @ludus.tool
         async def panic(self) -> int:
@@ -231,7 +231,7 @@ async def test_a_tool_that_panics_or_returns_what_cannot_be_written_is_told_to_t
 
 
 @pytest.mark.parametrize("step", ["open", "verify"])
-async def test_a_step_with_the_wrong_parameters_fails_as_that_step(step):
+async def test_a_method_with_the_wrong_parameters_is_a_crash_of_its_stage(step):
     async def wrong(self: Any) -> float:
         return 1.0
 
@@ -267,7 +267,7 @@ async def test_an_async_method_behind_an_ordinary_decorator_is_awaited():
     assert rollout.reward == 1.0
 
 
-async def test_a_failure_names_the_line_of_the_author_and_not_of_a_library():
+async def test_a_failure_names_the_authors_line_and_not_the_librarys():
     class Reads(Plain):
         async def verify(self, task: Any, response: Any) -> float:
             return float(json.loads("no JSON"))

@@ -1,4 +1,4 @@
-"""Code of an environment that calls `exit()`, or waits for what was cancelled: it ends its own rollout and no other."""
+"""Environment code that calls `exit()` or awaits a cancelled task fails its own rollout and no other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ludus.environment import Environment
 STAGES = ["open", "verify", "close"]
 
 
-async def leave() -> None:
+async def call_exit() -> None:
     sys.exit(0)
 
 
@@ -29,12 +29,12 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-WAYS = {"exit": leave, "cancelled": wait_for_a_cancelled_task}
+WAYS = {"exit": call_exit, "cancelled": wait_for_a_cancelled_task}
 SAYS = {"exit": "SystemExit: 0", "cancelled": "CancelledError: something that it waited for was cancelled"}
 
 
 def only_odd(stage: str, way: str) -> type[Resources]:
-    """Resources that go wrong in one stage of every odd row."""
+    """Resources that exit or await a cancelled task in one stage of every odd row."""
 
     class Odd(Resources):
         async def step(self, name: str) -> None:
@@ -57,37 +57,37 @@ def only_odd(stage: str, way: str) -> type[Resources]:
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("way", WAYS)
-def test_an_exit_or_a_stray_cancellation_fails_its_own_rollout_and_the_run_goes_on(rows, stage, way):
+def test_an_exit_or_an_awaited_cancelled_task_fails_only_its_own_rollout(rows, stage, way):
     result = ludus.collect(only_odd(stage, way), model=ScriptedModel(["done"]), input=rows(8), concurrency=2)
     assert result.metrics["counts"] == {"dispatched": 8, "completed": 4, "failed": 4, "masked": 0}
     errors = {(each.error.stage, each.error.kind, each.error.cause) for each in result.rollouts if each.error}
     assert errors == {(stage, "crash", SAYS[way])}
 
 
-class Hands(Resources):
-    """Tools that go wrong in every way, on the loop and on a thread."""
+class FaultyTools(Resources):
+    """Tools that exit, await a cancelled task or interrupt, on the loop and on a thread."""
 
     @tool
     async def exit_on_the_loop(self) -> str:
         """Exit."""
-        await leave()
+        await call_exit()
         return "never"
 
     @tool
-    async def wait_for_nothing(self) -> str:
+    async def await_a_cancelled_task(self) -> str:
         """Wait for a task that was cancelled."""
         await wait_for_a_cancelled_task()
         return "never"
 
     @tool
     def exit_on_a_thread(self) -> str:
-        """Run code as a model may write it."""
+        """Run code that exits, as a model may write it."""
         exec("exit(3)")
         return "never"
 
     @tool
     def interrupt_on_a_thread(self) -> str:
-        """No Ctrl-C ever arrives on a thread."""
+        """Raise KeyboardInterrupt. A real Ctrl-C never arrives on a thread."""
         return str(interrupt())
 
     @tool
@@ -102,7 +102,7 @@ class Hands(Resources):
 
 OUTPUTS = {
     "exit_on_the_loop": '{"error":"SystemExit: 0"}',
-    "wait_for_nothing": '{"error":"CancelledError: something that it waited for was cancelled"}',
+    "await_a_cancelled_task": '{"error":"CancelledError: something that it waited for was cancelled"}',
     "exit_on_a_thread": '{"error":"RuntimeError: SystemExit: 3"}',
     "interrupt_on_a_thread": '{"error":"RuntimeError: KeyboardInterrupt: "}',
     "work": "worked",
@@ -110,19 +110,19 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_a_tool_that_exits_is_told_to_the_model_like_any_other_error(rows, together):
+def test_the_model_reads_the_exit_of_a_tool_like_any_other_error(rows, together):
     calls = {"calls": [{"name": name} for name in OUTPUTS]}
     asked = {"responses_create_params": {"input": "go", "parallel_tool_calls": together}}
-    result = ludus.collect(Hands, model=ScriptedModel([calls, "done"]), input=[asked])
+    result = ludus.collect(FaultyTools, model=ScriptedModel([calls, "done"]), input=[asked])
     (rollout,) = result.rollouts
     outputs = [item["output"] for item in rollout.response.output if item["type"] == "function_call_output"]
     assert (rollout.reward, outputs) == (1.0, list(OUTPUTS.values()))
 
 
-def test_resources_with_a_call_of_their_own_may_exit_too(rows):
-    class Own(Hands):
+def test_an_exit_in_an_overridden_call_method_fails_the_rollout_at_the_tool_stage(rows):
+    class Own(FaultyTools):
         async def call(self, name: str, arguments: str) -> str:
-            await leave()
+            await call_exit()
             return "never"
 
     calls = {"calls": [{"name": "work"}, {"name": "work"}]}
@@ -131,13 +131,13 @@ def test_resources_with_a_call_of_their_own_may_exit_too(rows):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_agent_that_exits_fails_its_rollout(rows, way):
+def test_an_exit_in_an_agent_fails_the_rollout_at_the_agent_stage(rows, way):
     class Leaving(Agent):
         async def act(self, episode: Any) -> str:
             await WAYS[way]()
             return "never"
 
-    environment = Environment.load(Hands)
+    environment = Environment.load(FaultyTools)
     environment.agent = Leaving()
     result = ludus.collect(environment, model=ScriptedModel(["done"]), input=rows(2))
     errors = {(each.error.stage, each.error.kind, each.error.cause) for each in result.rollouts}
@@ -145,16 +145,16 @@ def test_an_agent_that_exits_fails_its_rollout(rows, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_model_that_exits_fails_its_rollout(rows, way):
+def test_an_exit_in_a_model_fails_the_rollout_at_the_model_stage(rows, way):
     async def answer(request: Any) -> Any:
         await WAYS[way]()
 
-    result = ludus.collect(Hands, model=ScriptedModel(answer), input=rows(2))
+    result = ludus.collect(FaultyTools, model=ScriptedModel(answer), input=rows(2))
     assert {(each.error.stage, each.error.cause) for each in result.rollouts} == {("model", SAYS[way])}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_verdict_on_a_group_that_exits_fails_the_group(rows, way):
+def test_an_exit_in_verify_group_fails_every_member_of_the_group(rows, way):
     class Together(Resources):
         async def verify_group(self, task: Any, responses: Any) -> Any:
             await WAYS[way]()
@@ -163,7 +163,7 @@ def test_a_verdict_on_a_group_that_exits_fails_the_group(rows, way):
     assert [(each.error.stage, each.error.cause) for each in result.rollouts] == [("verify", SAYS[way])] * 4
 
 
-async def test_a_real_cancellation_still_goes_through_a_tool_and_closes_the_session():
+async def test_cancelling_a_run_cancels_its_tools_and_closes_the_session():
     closed = []
 
     class Slow(Resources):

@@ -1,4 +1,4 @@
-"""Forks: a second session in the same state, of which the first one knows nothing."""
+"""Forks: a copy of a session in the same state. Neither sees later changes of the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class Notes(Resources):
-    """Keeps everything in attributes that nobody would call simple."""
+    """Holds an alias, a cycle and an object that lies in `shared`."""
 
     async def open(self, task: Any) -> None:
         self.pages: dict[str, list[str]] = {"first": []}
@@ -58,14 +58,14 @@ async def test_a_fork_is_in_the_same_state_and_independent_from_then_on():
     assert twin.seed == 7
 
 
-async def test_what_belonged_together_still_does():
+async def test_a_fork_keeps_aliases_and_cycles():
     session = await notes()
     twin = session.fork()
     assert twin.current is twin.pages["first"]
     assert twin.owner["resources"] is twin
 
 
-async def test_config_and_shared_are_not_copied_nor_is_what_lies_in_shared():
+async def test_a_fork_shares_config_and_all_objects_in_shared():
     session = await notes()
     twin = session.fork()
     assert twin.config is session.config
@@ -81,14 +81,14 @@ async def test_a_fork_can_be_forked():
 
 
 class Held(Resources):
-    """Has something to close."""
+    """Defines `close`."""
 
     async def close(self) -> None:
         pass
 
 
 class Holding(Resources):
-    """Holds what cannot be copied."""
+    """Gets an attribute `line` that cannot be copied."""
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
@@ -99,14 +99,14 @@ UNCOPYABLE = [threading.Lock(), (number for number in range(3)), open(__file__),
 UNCOPYABLE[2].close()
 
 
-def test_a_session_with_something_to_close_must_say_how_it_is_copied():
+def test_a_class_with_close_must_define_fork():
     with pytest.raises(Failure, match=r"Held has something to close.*define fork\(\)") as refused:
         Held().fork()
     assert refused.value.kind == "cannot_fork"
 
 
 @pytest.mark.parametrize("thing", UNCOPYABLE, ids=lambda thing: type(thing).__name__)
-def test_what_cannot_be_copied_is_named(thing):
+def test_the_error_names_the_attribute_that_cannot_be_copied(thing):
     session = Holding()
     session.line = thing
     with pytest.raises(Failure, match=r"Holding\.line cannot be copied .*: define fork\(\)") as refused:
@@ -114,7 +114,7 @@ def test_what_cannot_be_copied_is_named(thing):
     assert refused.value.kind == "cannot_fork"
 
 
-def test_a_database_cannot_be_copied_by_default():
+def test_a_database_connection_cannot_be_copied_by_default():
     session = Holding()
     session.line = sqlite3.connect(":memory:")
     with pytest.raises(Failure, match="Connection"):
@@ -133,7 +133,7 @@ def test_a_tool_may_not_be_called_fork():
 
 
 class Ledger(Resources):
-    """Accounts, for the property below."""
+    """Accounts, for the property test below."""
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
@@ -152,7 +152,7 @@ ENTRIES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-3, 3)), max_si
 
 
 @given(ENTRIES, ENTRIES, ENTRIES)
-def test_both_sides_end_as_if_the_other_had_never_been(before, mine, theirs):
+def test_a_session_and_its_fork_end_as_if_the_other_did_not_exist(before, mine, theirs):
     session = Ledger()
     for entry in before:
         session.book(entry)
@@ -168,15 +168,15 @@ def test_both_sides_end_as_if_the_other_had_never_been(before, mine, theirs):
         assert side.accounts == alone.accounts
 
 
-class Played:
-    """A session that is given what a record holds, one turn at a time."""
+class ReplayedSession:
+    """A session in which a recorded rollout is replayed turn by turn."""
 
     def __init__(self, row: Row, task: Any, session: Resources) -> None:
         self.row, self.task, self.session = row, task, session
         self.turns: list[Any] = answers(row) if isinstance(session, Game) else answered_calls(Response(row["response"]))
 
     async def play(self, turns: list[Any]) -> list[Any]:
-        """Take turns, and say what each led to."""
+        """Play turns, and return the result of each."""
         session = self.session
         if isinstance(session, Game):
             steps = [await session.advance(self.task, Response.of(*items)) for items in turns]
@@ -184,32 +184,32 @@ class Played:
         return [await session.call(call["name"], call["arguments"]) for call in turns]
 
     async def verdict(self) -> tuple[float, dict[str, float], list[float]]:
-        """What it is worth."""
+        """The reward, its components and the turn rewards."""
         verdict = Verdict.of(await awaited(self.session.verify, self.task, Response(self.row["response"])))
         return verdict.reward, verdict.components, verdict.turn_rewards
 
-    async def fork(self) -> Played:
-        """The same with a fork of the session."""
-        return Played(self.row, self.task, await awaited(self.session.fork))
+    async def fork(self) -> ReplayedSession:
+        """The same rollout in a fork of the session."""
+        return ReplayedSession(self.row, self.task, await awaited(self.session.fork))
 
 
 @asynccontextmanager
 async def opened(environment: Environment, row: Row, shared: Any) -> Any:
-    """A session that a record can be played in."""
+    """An open session in which to replay the record."""
     session = environment.session(shared)
     session.seed = row["rollout_seed"]
     task = environment.task(row)
     await awaited(session.open, task)
     if isinstance(session, Game):
         await session.begin(task)
-    yield Played(row, task, session)
+    yield ReplayedSession(row, task, session)
     await awaited(session.close)
 
 
 @pytest.mark.parametrize("name", HERE)
-async def test_forks_of_every_environment_go_on_alike_and_apart(name):
-    """A fork is played to its end, then the session, then another fork of it: all of them must see and earn what a
-    session does that was never forked."""
+async def test_in_every_environment_a_fork_plays_on_like_a_session_that_was_never_forked(name):
+    """Play a fork to its end, then the session, then a second fork. Each must get the results and the verdict of a
+    session that was never forked."""
     environment, oracle = ready(name)
     async with shared_pool(), environment.share() as shared:
         played_before = await records(environment, oracle)
@@ -231,7 +231,7 @@ async def test_forks_of_every_environment_go_on_alike_and_apart(name):
 
 
 @pytest.mark.parametrize("compat", [False, True])
-async def test_changes_in_one_office_are_not_seen_in_the_other(compat):
+async def test_an_email_sent_in_a_forked_office_is_not_seen_in_the_original(compat):
     environment = configured("workplace_assistant", {"compat": compat})
     async with environment.share() as shared:
         session = environment.session(shared)
@@ -243,7 +243,7 @@ async def test_changes_in_one_office_are_not_seen_in_the_other(compat):
         assert twin.office.tables is session.office.tables
 
 
-async def test_calls_in_one_conversation_are_not_remembered_in_the_other():
+async def test_a_conversation_does_not_remember_the_calls_of_its_fork():
     environment, oracle = ready("conversational_tool_use_simulation")
     (_, row), *_ = await records(environment, oracle)
     task = environment.task(row)
@@ -258,7 +258,7 @@ async def test_calls_in_one_conversation_are_not_remembered_in_the_other():
         assert await session.follow([*task.input, call]) is None
 
 
-async def test_a_gymnasium_environment_that_cannot_be_copied_says_so():
+async def test_forking_a_gymnasium_environment_that_cannot_be_copied_is_refused():
     environment = configured("gymnasium", {"id": "oracles:Clockwork"})
     async with environment.share() as shared:
         session = environment.session(shared)

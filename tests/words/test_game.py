@@ -1,4 +1,4 @@
-"""Games: turns of a model and an environment, whose steps are the verdict, and which can be played again."""
+"""Games: model and game take turns, the steps give the verdict, and a record can be replayed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROW: dict[str, Any] = {"responses_create_params": {"input": "Play."}}
 
 
 class Countdown(Game):
-    """Counts answers; says so, pays a tenth for each, and ends after three."""
+    """Ends after three answers. Pays 0.1 for the first two and 0.5 for the last."""
 
     async def reset(self, task: Any) -> str:
         self.left = 3
@@ -41,7 +41,7 @@ class Countdown(Game):
 
 
 class Silent(Game):
-    """Never says anything and never ends."""
+    """Gives no observations and never ends."""
 
     async def step(self, task: Any, response: Response) -> Step:
         return Step(reward=1.0, info={"said": response.output_text})
@@ -73,7 +73,7 @@ def test_model_and_game_take_turns_until_the_game_ends() -> None:
     assert len(rollout.calls) == len(verdict.turn_rewards)
 
 
-def test_a_step_sees_the_latest_answer_only() -> None:
+def test_a_step_gets_only_the_latest_answer() -> None:
     assert verdict_of(play(Countdown, "one", "two", "three")).values["info"] == {"last": "three"}
 
 
@@ -94,7 +94,7 @@ def test_a_game_may_truncate_itself() -> None:
     assert verdict_of(rollout).values == {"terminated": False, "truncated": True, "info": {}}
 
 
-def test_a_silent_game_goes_on_and_ends_at_the_step_limit() -> None:
+def test_a_game_without_observations_goes_on_until_the_step_limit() -> None:
     rollout = play(Silent, "a", "b", settings={"agent.max_steps": 4})
     assert (rollout.stop_reason, rollout.reward) == ("max_steps", 4.0)
     assert said(rollout) == ["a", "b", "b", "b"]
@@ -105,7 +105,7 @@ def test_an_incomplete_answer_is_a_step_too() -> None:
     assert verdict_of(rollout).turn_rewards == [0.1, 0.1, 0.5]
 
 
-def test_a_plain_function_may_play() -> None:
+def test_reset_and_step_may_be_plain_functions() -> None:
     class Plain(Game):
         def reset(self, task: Any) -> str:  # type: ignore[override]
             return "Hello."
@@ -116,7 +116,7 @@ def test_a_plain_function_may_play() -> None:
     assert play(Plain, "hi").reward == 1.0
 
 
-def test_function_calls_are_answered_by_the_game_and_unknown_ones_as_such() -> None:
+def test_function_calls_that_the_game_leaves_unanswered_get_not_found() -> None:
     class Calls(Game):
         @tool
         async def ring(self, times: int) -> str:
@@ -163,7 +163,7 @@ async def test_a_game_without_a_step_has_no_reward() -> None:
     assert caught.value.kind == "not_played"
 
 
-async def test_steps_out_of_turn_are_refused() -> None:
+async def test_a_step_before_the_start_or_after_the_end_of_a_game_is_refused() -> None:
     game = Countdown()
     with pytest.raises(Failure, match="has not begun"):
         await game.advance(None, Response.of())
@@ -176,7 +176,7 @@ async def test_steps_out_of_turn_are_refused() -> None:
     assert not game.over
 
 
-def test_the_agent_of_games_plays_nothing_else(counter: Any, rows: Any) -> None:
+def test_the_gymnasium_agent_refuses_resources_that_are_not_a_game(counter: Any, rows: Any) -> None:
     environment = Environment.load(counter)
     environment.agent = GymnasiumAgent()
     rollout = ludus.collect(environment, model=ScriptedModel(["hi"]), input=rows(1)).rollouts[0]
@@ -184,7 +184,7 @@ def test_the_agent_of_games_plays_nothing_else(counter: Any, rows: Any) -> None:
     assert "plays a Game, and Counter is none" in rollout.error.cause
 
 
-async def test_a_trajectory_that_was_never_played_here_is_judged_by_playing_it() -> None:
+async def test_a_recorded_trajectory_is_verified_by_replaying_it() -> None:
     record = Response.of(
         message("one"),
         {"role": "user", "content": "2 to go."},
@@ -199,7 +199,7 @@ async def test_a_trajectory_that_was_never_played_here_is_judged_by_playing_it()
     assert again.values["truncated"] is True
 
 
-async def test_playing_again_tells_where_the_game_says_something_else() -> None:
+async def test_a_replay_lists_the_turns_where_the_game_differs_from_the_record() -> None:
     record = Response.of(
         {"role": "user", "content": "3 to go."},
         message("one"),
@@ -221,7 +221,7 @@ async def test_playing_again_tells_where_the_game_says_something_else() -> None:
 
 
 class Talker(Game):
-    """Says what the row's script says, silence and tool outputs included, and remembers what it heard."""
+    """Gives the observations of the row's script, and remembers the answers that it got."""
 
     class Task(ludus.Task):
         script: list[Any] = []
@@ -247,7 +247,7 @@ _ANSWERS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(_ANSWERS, st.lists(st.none() | st.sampled_from(["", "go on", "and now?"]), max_size=6))
-def test_a_recorded_game_is_the_same_when_it_is_played_again(answers: list[Any], script: list[Any]) -> None:
+def test_a_replayed_game_repeats_its_record(answers: list[Any], script: list[Any]) -> None:
     row = {**ROW, "script": script}
     task, game = Talker.Task.model_validate(row), Talker()
     model = ScriptedModel([{"items": items} for items in answers])
@@ -285,14 +285,14 @@ SAYS = "It was {}."
 
 @pytest.fixture
 def dice(tmp_path: Path) -> Path:
-    """A folder with a game of chance."""
+    """The folder of an environment with a game of dice."""
     (tmp_path / "environment.yaml").write_text(YAML + "datasets: [{name: example, path: rows.jsonl}]\n")
     (tmp_path / "resources.py").write_text(CODE)
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({**ROW, "n": n}) + "\n" for n in range(6)))
     return tmp_path
 
 
-def test_stored_games_are_scored_again_from_their_answers_and_seeds(dice: Path) -> None:
+def test_rescoring_replays_stored_games_from_their_answers_and_seeds(dice: Path) -> None:
     result = ludus.collect(dice, model=ScriptedModel(["1 or 2", "3"]), output=dice / "run", repeats=4)
     assert {rollout.reward for rollout in result} == {0.0, 1.0}
     changes = rescore(dice / "run", dice, output=dice / "again.jsonl")
@@ -316,7 +316,7 @@ def test_a_game_that_has_changed_is_reported_as_drift(dice: Path) -> None:
     assert drifted[0]["replayed"].startswith("There came")
 
 
-def test_rewards_of_turns_reach_the_metrics() -> None:
+def test_metrics_hold_the_mean_reward_of_each_turn() -> None:
     metrics = ludus.collect(Countdown, model=ScriptedModel(["x"]), input=[ROW], repeats=3).metrics
     assert metrics["reward"]["by_turn"] == [
         {"mean": pytest.approx(0.1), "count": 3},
@@ -327,7 +327,7 @@ def test_rewards_of_turns_reach_the_metrics() -> None:
     assert metrics["stop_reasons"] == {"terminated": 3}
 
 
-def test_games_of_different_length_have_a_count_for_every_turn(dice: Path) -> None:
+def test_metrics_count_the_games_that_reached_each_turn(dice: Path) -> None:
     result = ludus.collect(dice, model=ScriptedModel(["1 2 3"]), repeats=20)
     turns = [len(verdict_of(rollout).turn_rewards) for rollout in result.rollouts]
     counts = [turn["count"] for turn in result.metrics["reward"]["by_turn"]]
@@ -335,7 +335,7 @@ def test_games_of_different_length_have_a_count_for_every_turn(dice: Path) -> No
     assert len(set(turns)) > 1
 
 
-def test_very_long_games_are_listed_up_to_a_hundred_turns() -> None:
+def test_metrics_list_at_most_100_turns() -> None:
     rollout = ludus.collect(Silent, model=ScriptedModel(["x"]), input=[ROW], settings={"agent.max_steps": 150})
     assert len(rollout.metrics["reward"]["by_turn"]) == 100
     assert rollout.metrics["reward"]["mean"] == 150.0
@@ -348,7 +348,7 @@ def cli(*words: str, typed: str = "", cwd: Path) -> str:
     return done.stdout
 
 
-def test_a_rollout_is_shown_with_the_reward_of_every_turn(dice: Path) -> None:
+def test_ludus_show_prints_the_reward_of_every_turn(dice: Path) -> None:
     ludus.collect(dice, model=ScriptedModel(["7", "1 2 3 4 5 6"]), output=dice / "run", limit=1)
     lines = cli("show", "run", "1", cwd=dice).splitlines()
     rewards = [line for line in lines if line.startswith("reward ")]
@@ -357,7 +357,7 @@ def test_a_rollout_is_shown_with_the_reward_of_every_turn(dice: Path) -> None:
     assert "  turn_rewards: [0.0, 1.0]" in lines
 
 
-def test_a_person_plays_a_game(dice: Path) -> None:
+def test_ludus_chat_lets_a_person_play_a_game(dice: Path) -> None:
     lines = cli("chat", ".", typed="/help\nseven\n1 2 3 4 5 6\n", cwd=dice).splitlines()
     assert "You play the model: type your move. /help lists more." in lines
     assert any(line.startswith("any text") for line in lines)
@@ -367,13 +367,13 @@ def test_a_person_plays_a_game(dice: Path) -> None:
     assert "  stopped: terminated" in lines
 
 
-def test_a_person_may_leave_a_game_and_see_what_it_earned(dice: Path) -> None:
+def test_ludus_chat_verifies_an_unfinished_game_on_request(dice: Path) -> None:
     lines = cli("chat", ".", typed="seven\n/verify\n", cwd=dice).splitlines()
     assert "completed, reward 0" in lines
     assert "  truncated: true" in lines
 
 
-def test_a_person_watches_a_model_play(dice: Path) -> None:
+def test_ludus_chat_shows_a_model_playing_a_game(dice: Path) -> None:
     (dice / "script.yaml").write_text('["7", "1 2 3 4 5 6"]')
     lines = cli("chat", ".", "--model", "scripted:script.yaml", cwd=dice).splitlines()
     assert [line for line in lines if line.startswith("reward ")] == ["reward 0", "reward 1"]

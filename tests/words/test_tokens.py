@@ -1,4 +1,4 @@
-"""Tokens: whatever a chat template does to the past, every generated id is trained on exactly once."""
+"""Tokens: every generated id is trained on exactly once, even if the chat template rewrites earlier turns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEMPLATES = {"chatml": (CHATML, "<|im_end|>"), "llama": (LLAMA, "<|eot|>"), "thi
 
 
 def tokenise(text: str) -> list[int]:
-    """A toy tokenizer: a letter an id, pairs of vowels merged, so that joining texts may change ids."""
+    """A toy tokenizer: one id per letter, but one id for two vowels, so that joining texts may change ids."""
     ids, at = [], 0
     while at < len(text):
         pair = text[at : at + 2]
@@ -43,7 +43,7 @@ TURNS = st.lists(st.tuples(WORDS, st.one_of(st.none(), WORDS), WORDS), min_size=
 
 
 def play(template: str, end: str, turns: list[tuple[str, str | None, str]]) -> list[Tokens]:
-    """What an exact server would report over a conversation: prompts rendered anew each time, ids as generated."""
+    """The token ids of each call in a conversation, as a server reports them. Each prompt is rendered anew."""
     render = jinja2.Template(template).render
     messages, calls = [], []
     for number, (asked, thought, said) in enumerate(turns):
@@ -58,7 +58,7 @@ def play(template: str, end: str, turns: list[tuple[str, str | None, str]]) -> l
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(TEMPLATES)), TURNS)
-def test_every_generated_id_is_trained_on_once_and_every_sequence_is_what_a_call_saw(name, turns):
+def test_every_generated_id_is_trained_on_once_and_every_sequence_is_one_calls_prompt_and_output(name, turns):
     calls = play(*TEMPLATES[name], turns)
     log = TokenLog()
     stored = [log.add(call) for call in calls]
@@ -67,11 +67,11 @@ def test_every_generated_id_is_trained_on_once_and_every_sequence_is_what_a_call
     generated = [(i, p) for call in calls for i, p in zip(call.generated_ids, call.logprobs, strict=True)]
     assert trained == generated
     whole = [call.prompt_ids + call.generated_ids for call in calls]
-    assert all(seq.ids in whole for seq in found), "a sequence is the whole of what some call saw and wrote"
+    assert all(seq.ids in whole for seq in found), "a sequence is the prompt and the output of one call"
     assert [version for seq in found for version in seq.policy_versions] == [call.policy_version for call in calls]
 
 
-def test_a_template_that_keeps_the_past_gives_one_sequence():
+def test_a_template_that_keeps_earlier_turns_gives_one_sequence():
     log = TokenLog()
     calls = play(*TEMPLATES["chatml"], [("b c", None, "d b"), ("c c", None, "b d"), ("d", None, "c")])
     assert len(list(sequences(log.add(call) for call in calls))) == 1
@@ -86,7 +86,7 @@ def test_a_template_that_drops_old_thinking_starts_a_new_sequence_and_keeps_the_
     assert sum(second.mask) == len(calls[1].generated_ids)
 
 
-def test_what_is_stored_grows_linearly_with_the_tokens():
+def test_stored_token_ids_grow_linearly_with_the_turns():
     def stored(turns: int) -> int:
         log = TokenLog()
         calls = play(*TEMPLATES["chatml"], [("b" * 50, None, "c" * 50)] * turns)
@@ -95,16 +95,16 @@ def test_what_is_stored_grows_linearly_with_the_tokens():
     assert stored(40) <= 2.05 * stored(20)
 
 
-def test_a_call_that_wrote_nothing_has_no_tokens_to_miss():
+def test_a_call_without_output_needs_no_token_ids_if_another_call_has_them():
     from ludus.outcome import Outcome, Verdict
     from ludus.rollout import Job, Rollout
     from ludus.task import Task
 
     job = Job("t-0", "t", 0, Task(responses_create_params={"input": "x"}), {})
-    told = {"items": 1, "prefix": 0, "prompt_ids": [1], "generated_ids": [2], "logprobs": [-0.1]}
+    with_tokens = {"items": 1, "prefix": 0, "prompt_ids": [1], "generated_ids": [2], "logprobs": [-0.1]}
     for calls, outcome in (
-        ([told, {"items": 0}], Outcome.COMPLETED),
-        ([told, {"items": 1}], Outcome.MASKED),
+        ([with_tokens, {"items": 0}], Outcome.COMPLETED),
+        ([with_tokens, {"items": 1}], Outcome.MASKED),
         ([{"items": 0}], Outcome.MASKED),
         ([], Outcome.MASKED),
     ):

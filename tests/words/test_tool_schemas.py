@@ -1,4 +1,4 @@
-"""What a tool's signature becomes for the model, and what providers may take at its word."""
+"""The JSON schema that a tool's signature becomes, and which tools are marked as strict."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ludus import Resources, tool
 
 
 class Node(BaseModel):
-    """May have children."""
+    """An object with children that allows extra fields."""
 
     value: int
     children: list[Node] = []
 
 
 class Point(BaseModel):
-    """Is closed."""
+    """An object that forbids extra fields."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -35,12 +35,12 @@ class Tools(Resources):
 
     @tool
     async def plain(self, city: str, unit: Literal["c", "f"], at: int | None) -> str:
-        """Take what is typed."""
+        """Take typed arguments."""
         return ""
 
     @tool
     async def closed(self, points: list[Point]) -> str:
-        """Take closed objects."""
+        """Take objects that forbid extra fields."""
         return ""
 
     @tool
@@ -50,7 +50,7 @@ class Tools(Resources):
 
     @tool
     async def nested(self, node: Node) -> str:
-        """Take an object that is not closed."""
+        """Take an object that allows extra fields."""
         return ""
 
     @tool
@@ -76,7 +76,7 @@ class Tools(Resources):
         ("untyped", False),
     ],
 )
-def test_a_tool_is_strict_only_where_its_whole_schema_is(name: str, strict: bool) -> None:
+def test_a_tool_is_strict_only_if_its_whole_schema_is(name: str, strict: bool) -> None:
     assert Tools.toolbox[name].schema()["strict"] is strict
 
 
@@ -95,7 +95,7 @@ class Wrapped:
 
 
 @pytest.mark.parametrize("wrap", [functools.lru_cache(maxsize=None), Wrapped], ids=["lru_cache", "class"])
-async def test_a_tool_may_be_wrapped_in_anything_that_can_be_called(wrap: Any) -> None:
+async def test_a_tool_may_be_wrapped_in_any_callable(wrap: Any) -> None:
     class Wraps(Resources):
         @tool
         @wrap
@@ -106,7 +106,7 @@ async def test_a_tool_may_be_wrapped_in_anything_that_can_be_called(wrap: Any) -
     assert await Wraps().call("look", '{"city": "Oslo"}') == "seen Oslo"
 
 
-async def test_a_subclass_may_give_a_tool_another_method() -> None:
+async def test_a_subclass_may_override_a_tool_with_a_method_of_another_name() -> None:
     class Base(Resources):
         @tool
         async def look(self) -> str:

@@ -1,4 +1,4 @@
-"""Verdicts: which numbers are rewards, which values have a mean, and which names are taken."""
+"""Verdicts: which numbers are rewards, which values have a mean, and which names are reserved."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def giving_groups(verdict: Any) -> type[Resources]:
 
 
 @pytest.mark.parametrize("number", [np.float32(0.5), np.float64(0.5), np.array(0.5)])
-def test_a_number_of_numpy_is_a_reward(number):
+def test_a_numpy_number_is_a_reward(number):
     assert Verdict(number).reward == 0.5
     assert type(Verdict(number, components={"a": number}, turn_rewards=[number]).turn_rewards[0]) is float
 
 
 @pytest.mark.parametrize("number", [np.int64(1), np.bool_(True), True, 1])
-def test_whole_numbers_and_truth_are_rewards(number):
+def test_integers_and_booleans_become_float_rewards(number):
     assert repr(Verdict(number).reward) == "1.0"
 
 
@@ -53,7 +53,7 @@ def test_whole_numbers_and_truth_are_rewards(number):
         1j,
     ],
 )
-def test_what_is_no_finite_number_is_no_reward(bad):
+def test_a_reward_that_is_not_a_finite_number_is_refused(bad):
     with pytest.raises(Failure, match="a reward must be a finite number") as raised:
         Verdict(bad)
     assert raised.value.kind == "bad_verdict"
@@ -66,14 +66,14 @@ def test_a_bad_reward_fails_its_rollouts_and_not_the_run(make, rows):
 
 
 @pytest.mark.parametrize("name", ["outcome", "attempt", "usage", "repeat", "response", "task_id", "model_calls"])
-def test_a_value_that_is_called_like_a_field_of_the_record_is_refused(name, rows):
+def test_a_verdict_value_named_like_a_record_field_is_refused(name, rows):
     result = ludus.collect(giving(lambda: Verdict(1.0, fine=1, **{name: 7})), model=GOOD, input=rows(1))
     error = result.rollouts[0].error
     assert (error.stage, error.kind) == ("verify", "bad_verdict")
     assert f"a field {name} of its own" in error.cause
 
 
-def test_a_row_that_was_written_with_such_a_value_can_still_be_read(rows, tmp_path):
+def test_a_stored_row_with_a_verdict_value_named_like_a_record_field_is_still_read(rows, tmp_path):
     environment = giving(lambda: Verdict(1.0, fine=1))
     ludus.collect(environment, model=GOOD, input=rows(1), output=tmp_path)
     path = tmp_path / "rollouts.jsonl"
@@ -98,7 +98,7 @@ VALUES = {
 }
 
 
-def test_the_means_of_values_are_the_same_in_a_first_run_and_a_resumed_one(rows, tmp_path):
+def test_a_resumed_run_reports_the_same_means_of_verdict_values(rows, tmp_path):
     environment = giving(lambda: Verdict(1.0, **VALUES))
     first = ludus.collect(environment, model=GOOD, input=rows(2), output=tmp_path)
     again = ludus.collect(environment, model=GOOD, input=rows(2), output=tmp_path, resume=True)
@@ -106,6 +106,6 @@ def test_the_means_of_values_are_the_same_in_a_first_run_and_a_resumed_one(rows,
     assert again.metrics["values"] == first.metrics["values"]
 
 
-def test_a_value_that_no_float_can_hold_has_no_mean(rows):
+def test_a_verdict_value_too_large_for_a_float_has_no_mean(rows):
     result = ludus.collect(giving(lambda: Verdict(1.0, v=10**400, w=1)), model=GOOD, input=rows(1))
     assert result.metrics["values"] == {"w": 1.0}
