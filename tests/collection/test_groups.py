@@ -369,7 +369,7 @@ def test_ludus_chat_says_that_the_answer_is_a_group_of_one(longest):
     command = [sys.executable, "-m", "ludus", "chat", str(longest), "--input", str(rows)]
     done = subprocess.run(command, input="A long answer.\n", capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert "yours will be a group of one" in done.stdout
+    assert "your answer is a group of one" in done.stdout
     assert "completed, reward 0" in done.stdout
 
 

@@ -181,7 +181,7 @@ def test_the_gymnasium_agent_refuses_resources_that_are_not_a_game(counter: Any,
     environment.agent = GymnasiumAgent()
     rollout = ludus.collect(environment, model=ScriptedModel(["hi"]), input=rows(1)).rollouts[0]
     assert rollout.error is not None
-    assert "plays a Game, and Counter is none" in rollout.error.cause
+    assert "the gymnasium agent needs a Game as resources, and Counter is none" in rollout.error.cause
 
 
 async def test_a_recorded_trajectory_is_verified_by_replaying_it() -> None:
@@ -359,7 +359,7 @@ def test_ludus_show_prints_the_reward_of_every_turn(dice: Path) -> None:
 
 def test_ludus_chat_lets_a_person_play_a_game(dice: Path) -> None:
     lines = cli("chat", ".", typed="/help\nseven\n1 2 3 4 5 6\n", cwd=dice).splitlines()
-    assert "You play the model: type your move. /help lists more." in lines
+    assert "You play the model: type your move. /help lists commands." in lines
     assert any(line.startswith("any text") for line in lines)
     assert [line for line in lines if line.startswith("reward ")] == ["reward 0", "reward 1"]
     assert sum(line.startswith("  It was ") for line in lines) == 2
