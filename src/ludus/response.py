@@ -19,6 +19,9 @@ from ludus.tokens import Tokens
 
 Item = dict[str, Any]
 
+#: The types of a message's parts that hold text.
+_TEXTS = ("output_text", "input_text", "text")
+
 
 class Message(TypedDict):
     """Text that somebody said. `content` is a string, or parts such as `input_text` and `output_text`."""
@@ -237,7 +240,7 @@ def _odd_content(item: Item) -> Failure:
 
 def is_message(item: Item) -> bool:
     """Whether an item is a message of the assistant (a provider may leave the type out, or null)."""
-    return bool(item.get("type") in ("message", None) and item.get("role", "assistant") == "assistant")
+    return item.get("type") in ("message", None) and item.get("role", "assistant") == "assistant"
 
 
 def texts_of(item: Item) -> str:
@@ -249,8 +252,7 @@ def texts_of(item: Item) -> str:
 
 
 def _is_text(part: Any) -> bool:
-    kinds = ("output_text", "input_text", "text")
-    return isinstance(part, dict) and part.get("type") in kinds and isinstance(part.get("text"), str)
+    return isinstance(part, dict) and part.get("type") in _TEXTS and isinstance(part.get("text"), str)
 
 
 def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ from ludus.rollout import Job
 from ludus.runtime.boundary import Deadline, step
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
+from ludus.task import Task
 from ludus.tools import not_found
 
 #: How much of the drift a row keeps: the first calls, and the beginning of what they returned.
@@ -55,31 +56,27 @@ def recorded_agent(
     return RecordedAgent(response, runs=kind.has_session)
 
 
-async def judge_again(
-    job: Job,
-    session: Resources,
-    response: Response,
-    limits: Limits,
-    model_calls: Any = None,
-    deadline: Deadline | None = None,
-) -> tuple[Verdict, Drift | None]:
-    """The verdict on a recorded response, and how the session answered differently this time; or the failure.
-
-    Where a rollout is no more than its text, only the verdict is left of the five steps.
-    """
-    if session.has_session:
-        agent = recorded_agent(type(session), response, model_calls)
-        rollout = await play(Episode(job, session, NO_MODEL, limits, deadline), agent)
-        if rollout.verdict is None:
-            raise rollout.error or Failure("crash", "no verdict", stage="verify")
-        return rollout.verdict, agent.drift
+async def judge_text(
+    session: Resources, task: Task, response: Response, limits: Limits, deadline: Deadline | None = None
+) -> Verdict:
+    """The verdict on a response where a rollout is no more than its text: of the five steps only this one is left."""
     deadline = deadline or limits.deadline()
     deadline.start()
     try:
-        judging = awaited(session.verify, job.task, response)
-        return Verdict.of(await step("verify", limits.verify, judging, "", deadline)), None
+        return Verdict.of(await step("verify", limits.verify, awaited(session.verify, task, response), "", deadline))
     finally:
         deadline.stop()
+
+
+async def judge_again(
+    job: Job, session: Resources, response: Response, limits: Limits, model_calls: Any = None
+) -> tuple[Verdict, Drift | None]:
+    """The verdict on a recorded response after its session was played again, and how the session drifted."""
+    agent = recorded_agent(type(session), response, model_calls)
+    rollout = await play(Episode(job, session, NO_MODEL, limits), agent)
+    if rollout.verdict is None:
+        raise rollout.error or Failure("crash", "no verdict", stage="verify")
+    return rollout.verdict, agent.drift
 
 
 async def reach(episode: Episode, response: Response, model_calls: Any, turn: int) -> tuple[Resources, Response]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from ludus.agents.recorded import judge_again
+from ludus.agents.recorded import judge_again, judge_text
 from ludus.collection.player import Player
 from ludus.errors import Failure
 from ludus.outcome import Verdict
@@ -36,14 +36,15 @@ class Scorer:
 
     async def score(self, stored: Stored, response: Response, deadlines: Deadlines) -> tuple[Verdict, Row | None]:
         """The verdict on a response, and how its session differed from the recorded one; or the failure."""
-        environment = self.environment
-        deadline = deadlines.get(environment.name)
-        if deadline is None:
-            deadline = deadlines[environment.name] = environment.limits.deadline()
-        task = self.task(private(stored.task) if self.has_session else stored.task)  # a session may change its task
-        job = stored.job(task, environment.name)
-        session, calls = environment.session(self.player.shared, job.seed), stored.row.get("model_calls")
-        return await judge_again(job, session, response, environment.limits, calls, deadline)
+        environment, limits = self.environment, self.environment.limits
+        session = environment.session(self.player.shared, stored.seed)
+        if not self.has_session:
+            deadline = deadlines.get(environment.name)
+            if deadline is None:
+                deadline = deadlines[environment.name] = limits.deadline()
+            return await judge_text(session, self.task(stored.task), response, limits, deadline), None
+        job = stored.job(self.task(private(stored.task)), environment.name)  # a session may change its task
+        return await judge_again(job, session, response, limits, stored.row.get("model_calls"))
 
     def same_task(self, row: Row) -> Row:
         """The row of the last task if this is an equal one: repeats share their task, unless they have sessions.

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ludus.agents.recorded import judge_again
+from ludus.agents.recorded import judge_again, judge_text
 from ludus.environment import Environment
 from ludus.errors import Failure
 from ludus.game import Game
@@ -212,9 +212,12 @@ class ResourcesApp(App):
 
     async def _verify_alone(self, incoming: Incoming, row: dict[str, Any], response: Response) -> Verdict:
         task, seed, environment = self._task(row), self._seed_of(incoming, row), self.environment
+        session = self.sessions.fresh(seed)
+        if not session.has_session:
+            return await judge_text(session, task, response, environment.limits)
         name = digest(row)
         job = Job(name, name, 0, task, row, seed=seed, environment=environment.name)
-        verdict, _ = await judge_again(job, self.sessions.fresh(seed), response, environment.limits)
+        verdict, _ = await judge_again(job, session, response, environment.limits)
         return verdict
 
     async def _verify(self, resources: Resources, task: Task, response: Response) -> Verdict:
