@@ -1,13 +1,18 @@
-"""Imports point one way: cli -> collection -> agents, models, verifiers -> the words."""
+"""The shape of the code: imports point one way and never in a circle, and no two classes share a name."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import ludus
 
 ROOT = Path(ludus.__file__).parent
+
 #: Each room may import from rooms of its own line and of the lines below it.
 ROOMS = """
     cli testing
@@ -21,38 +26,118 @@ ROOMS = """
 """
 LAYERS = {room: -depth for depth, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}
 
+#: The words: one file each at the top, which say what the architecture is.
+WORDS = """
+    agent dataset environment episode folder game model outcome record resources response rollout task tokens tools
+""".split()
 
-def layer(parts: tuple[str, ...]) -> int:
-    return LAYERS.get(parts[0].removesuffix(".py"), LAYERS["words"])
+#: A text that names a module, as in `python -m ludus.serve.worker` or `ludus.agents.simple:SimpleAgent`.
+_MODULE = re.compile(r"(ludus(?:\.\w+){2,}|ludus(?:\.\w+)+(?=:))(?::\w+)?")
 
 
-def imports(path: Path) -> set[tuple[int, str]]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ludus":
-            found.add((node.lineno, node.module))
-    return found
+def sources() -> Iterator[tuple[str, ast.Module]]:
+    """Every module with its syntax tree. Left out are tests, and the package's `__init__`, which names all rooms."""
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts in (("__init__",), ("__main__",)) or path.name.startswith("test_"):
+            continue
+        yield ".".join(("ludus", *parts)).removesuffix(".__init__"), ast.parse(path.read_text(encoding="utf-8"))
+
+
+TREES = dict(sources())
+
+
+def modules_named(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The modules of ours that a module names: in imports, wherever these stand, and in texts."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = [found[1]] if (found := _MODULE.fullmatch(node.value)) else []
+        for name in names:
+            while name.count(".") and name not in TREES:
+                name = name.rpartition(".")[0]
+            if name in TREES:
+                yield node.lineno, name
+
+
+EDGES = {name: {other for _, other in modules_named(tree) if other != name} for name, tree in TREES.items()}
+
+
+def layer(module: str) -> int:
+    return LAYERS.get(module.split(".")[1], LAYERS["words"])
 
 
 def test_nothing_imports_from_a_layer_above_its_own():
-    wrong = []
-    for path in ROOT.rglob("*.py"):
-        here = path.relative_to(ROOT).parts
-        if here[0] in ("__init__.py", "__main__.py") or path.name.startswith("test_"):
-            continue
-        for line, module in imports(path):
-            there = tuple(module.split(".")[1:])
-            if there and layer(there) > layer(here):
-                wrong.append(f"{'/'.join(here)}:{line} imports {module}")
+    wrong = [
+        f"{name}:{line} imports {other}"
+        for name, tree in TREES.items()
+        for line, other in modules_named(tree)
+        if layer(other) > layer(name)
+    ]
     assert not wrong
 
 
+def test_no_modules_import_each_other_in_a_circle():
+    assert circles({name: edges for name, edges in EDGES.items() if ".environments" not in name}) == []
+
+
+@pytest.mark.parametrize(
+    ("edges", "found"),
+    [({"a": {"b"}, "b": {"c"}, "c": set()}, []), ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, [["b", "c"]])],
+)
+def test_a_circle_would_be_found(edges: dict[str, set[str]], found: list[list[str]]):
+    assert circles(edges) == found
+
+
+def circles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules of which each reaches the others."""
+    reached = {name: reachable(name, edges) for name in edges}
+    groups = {tuple(sorted({name} | {other for other in reached[name] if name in reached[other]})) for name in edges}
+    return sorted(list(group) for group in groups if len(group) > 1)
+
+
+def reachable(start: str, edges: dict[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = edges.get(waiting.pop(), set()) & edges.keys() - seen
+        seen |= new
+        waiting += new
+    return seen
+
+
+def test_the_files_at_the_top_are_the_words():
+    files = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__", "errors", "testing"}
+    assert files == set(WORDS)
+
+
 def test_environments_do_not_import_each_other():
-    for path in (ROOT / "environments").rglob("*.py"):
-        own = path.relative_to(ROOT / "environments").parts[0]
-        for line, module in imports(path):
-            other = module.removeprefix("ludus.environments.")
-            assert other == module or other.split(".")[0] == own, f"{path}:{line} imports {module}"
+    for name, tree in TREES.items():
+        if name.startswith("ludus.environments."):
+            own = name.split(".")[2]
+            for line, other in modules_named(tree):
+                assert not other.startswith("ludus.environments.") or other.split(".")[2] == own, f"{name}:{line}"
+
+
+def test_no_two_public_classes_share_a_name():
+    found: dict[str, list[str]] = {}
+    packages = Path(__file__).parents[1] / "packages"
+    others = {str(path): ast.parse(path.read_text()) for path in sorted(packages.glob("*/src/**/*.py"))}
+    for name, tree in {**TREES, **others}.items():
+        if ".environments" not in name:
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found.setdefault(node.name, []).append(name)
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def test_the_core_knows_nothing_of_nemo_gyms_package():
+    named = [name for name, tree in TREES.items() if re.search(r"(import|from) (ludus_)?nemo_gym", ast.unparse(tree))]
+    assert named == []
 
 
 def test_every_public_name_has_a_docstring():

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import ludus
 from ludus import Agent, Environment, Episode, Failure, Request, Resources, Response, Rollout, ScriptedModel, Verdict
-from ludus.collection.collector import Collector, Plan
+from ludus.collection.collector import CollectionPlan, Collector
 from ludus.collection.groups import Group, Groups
 from ludus.collection.rows import Rows
 from ludus.qualify.run import qualify
@@ -221,7 +221,9 @@ def test_one_collection_may_mix_group_verdicts_and_single_verdicts(rows, counter
     def environment_of(row: dict[str, Any]) -> Environment:
         return environments[row["number"] % 2]
 
-    plan = Plan(Rows(given, lambda row: environment_of(row).task(row)), environment_of, saying(1, 3), repeats=2)
+    plan = CollectionPlan(
+        Rows(given, lambda row: environment_of(row).task(row)), environment_of, saying(1, 3), repeats=2
+    )
     collector = Collector(plan, sink=keep)
     collector.progress.total = 8
     asyncio.run(collector.run())

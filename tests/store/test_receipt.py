@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import ludus
 from ludus import Environment, Resources, Response, ScriptedModel, Task, Verdict
 from ludus.record import task_row
 from ludus.response import Items, message
+from ludus.store import receipts
 from ludus.store.receipts import Signer
 
 ROW: dict[str, Any] = {"responses_create_params": {"input": "Say it."}, "wanted": "yes"}
@@ -75,11 +77,16 @@ def test_source_files_change_the_verifier_part_and_tests_and_notes_do_not(folder
     assert signed(folder)[0] != before[0]
 
 
-def test_importing_another_ludus_grader_changes_the_verifier_part(folder: Path):
+def test_a_change_in_an_imported_grader_changes_the_verifier_part(folder: Path, tmp_path: Path, monkeypatch):
+    package = tmp_path / "installed" / "ludus"
+    shutil.copytree(receipts._GRADERS, package / "graders")
+    monkeypatch.setattr(receipts, "_ROOT", package)
+    monkeypatch.setattr(receipts, "_GRADERS", package / "graders")
     before = signed(folder)
-    (folder / "resources.py").write_text(SOURCE.replace("answers import last_boxed", "units import nothing"))
-    other = signed(folder)
-    assert other[0] != before[0]
+    (package / "graders" / "units.py").write_text("# this grader is not imported by the environment")
+    assert signed(folder) == before
+    (package / "graders" / "answers.py").write_text("# another way to find a box")
+    assert signed(folder)[0] != before[0]
 
 
 def test_moving_the_folder_does_not_change_a_receipt(folder: Path, tmp_path: Path):

@@ -111,7 +111,7 @@ def _play(environment: Environment, row: Row, model: Model | None, seed: int, ke
 
 async def _one_rollout(environment: Environment, row: Row, model: Model, seed: int) -> Rollout:
     """Collect one task with one repeat: the collector opens and closes the session as always."""
-    from ludus.collection.collector import Collector, Plan
+    from ludus.collection.collector import CollectionPlan, Collector
     from ludus.collection.rows import Rows
 
     played: list[Rollout] = []
@@ -120,7 +120,7 @@ async def _one_rollout(environment: Environment, row: Row, model: Model, seed: i
         played.append(rollout)
 
     rows = Rows([row], environment.task)
-    collector = Collector(Plan(rows, lambda _: environment, model, concurrency=1, seed=seed), sink=keep)
+    collector = Collector(CollectionPlan(rows, lambda _: environment, model, concurrency=1, seed=seed), sink=keep)
     collector.progress.total = 1
     await collector.run()
     return played[0]

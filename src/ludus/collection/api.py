@@ -14,25 +14,22 @@ from typing import Any, Literal, TypeVar
 import orjson
 
 from ludus.collection.branching import Branches, check_agents
-from ludus.collection.collector import Collector, Plan, Sink
+from ludus.collection.collector import CollectionPlan, Collector, Sink
+from ludus.collection.row_environments import RowEnvironments, Which
 from ludus.collection.rows import Rows
-from ludus.dataset import Generated
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Model
 from ludus.models import open_model
-from ludus.resources import Resources
 from ludus.rollout import Rollout
 from ludus.runtime.running import make_room_for, rare_collections, run_to_end
 from ludus.store.journal import Journal, write_whole
 from ludus.store.run import Files, check_same, continued, describe, identity, readable, write_run
-from ludus.task import Task
 
 T = TypeVar("T")
 
 #: How far `--concurrency auto` may go.
 MOST_AT_ONCE = 4096
-Which = str | Path | type[Resources] | Environment
 Watcher = Callable[[Collector], Coroutine[Any, Any, None]]
 
 
@@ -85,8 +82,8 @@ class Collection:
         self.files = Files(options.output) if options.output is not None else None
         settings = dict(options.settings or {})
         model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
-        self._environments = _Environments(environment, settings, options)
-        self.model = open_model(options.model, model_settings) if options.agent is None else _Elsewhere(options.agent)
+        self._environments = RowEnvironments(environment, settings, resources=options.resources, agent=options.agent)
+        self.model = open_model(options.model, model_settings) if options.agent is None else _ServerModel(options.agent)
         self.rows = self._rows()
         self._stack = contextlib.ExitStack()
         self._journals: list[Journal] = []
@@ -113,7 +110,7 @@ class Collection:
         if isinstance(self.rows, Branches):
             check_agents(self._environments.all())
         adaptive = options.concurrency == "auto"
-        plan = Plan(
+        plan = CollectionPlan(
             self.rows,
             self._environments.of_row,
             self.model,
@@ -210,58 +207,13 @@ class Collection:
                 journal.clear()
         return used
 
-    def _write_run(self, files: Files, known: dict[str, Any], plan: Plan, *, goes_on: bool) -> None:
+    def _write_run(self, files: Files, known: dict[str, Any], plan: CollectionPlan, *, goes_on: bool) -> None:
         how: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency, "limit": self.options.limit}
         how |= {"max_attempts": plan.max_attempts, "input": self.rows.name}
         write_run(files.run, continued(files.run, how) if goes_on else describe(known, how))
 
 
-class _Environments:
-    """Which environment a row is for: the one that was named, or the one that the row names itself."""
-
-    def __init__(self, named: Which | None, settings: dict[str, Any], options: Options) -> None:
-        self._settings = settings
-        self._options = options
-        self._loaded: dict[str, Environment] = {}
-        self._named = self._prepared(Environment.load(named)) if named is not None else None
-
-    def all(self) -> list[Environment]:
-        return [self._named] if self._named is not None else list(self._loaded.values())
-
-    def rows(self, dataset: str | None) -> Path | Generated:
-        if self._named is None:
-            raise UserError("neither an environment nor rows were named", "Name an environment, or --input FILE")
-        return self._named.rows(dataset)
-
-    def task(self, row: dict[str, Any]) -> Task:
-        return self.of_row(row).task(row)
-
-    def of_row(self, row: dict[str, Any]) -> Environment:
-        if self._named is not None:
-            return self._named
-        reference = row.get("agent_ref")
-        name = reference.get("name") if isinstance(reference, dict) else None
-        if not isinstance(name, str):
-            raise UserError("agent_ref: the row names no environment", "Name one: ludus collect ENV --input FILE")
-        if name not in self._loaded:
-            self._loaded[name] = self._prepared(Environment.named(name))
-        return self._loaded[name]
-
-    def _prepared(self, environment: Environment) -> Environment:
-        environment = environment.copy()  # one that was passed as an object is not ours to configure
-        environment.configure(self._settings)
-        if self._options.agent is not None:
-            from ludus.remote.agent import remote_agent  # imported where used: HTTP costs a third of a second
-
-            return remote_agent(environment, self._options.agent)
-        if self._options.resources is not None:
-            from ludus.remote.resources import remote_resources
-
-            return remote_resources(environment, self._options.resources)
-        return environment
-
-
-class _Elsewhere(Model):
+class _ServerModel(Model):
     """The model of rollouts that an agent server plays: it is asked there."""
 
     connects = True

@@ -44,7 +44,7 @@ Sink = Callable[[Rollout], Awaitable[None]]
 
 
 @dataclass
-class Plan:
+class CollectionPlan:
     """What is to be collected, and how.
 
     With `adaptive`, `concurrency` is the most that may be tried; with `tokens`, a rollout without token ids is masked.
@@ -97,7 +97,7 @@ class Collector:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: CollectionPlan,
         rollouts: Journal | None = None,
         failures: Journal | None = None,
         *,

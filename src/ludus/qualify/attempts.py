@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ludus.collection.collector import Collector, Plan
+from ludus.collection.collector import CollectionPlan, Collector
 from ludus.collection.rows import Rows
 from ludus.environment import Environment
 from ludus.model import Request
@@ -83,7 +83,9 @@ async def play(environment: Environment, attempts: list[Attempt], *, concurrency
         played[rollout.job.task_id] = rollout
 
     model = ScriptedModel(answer, "qualify")
-    plan = Plan(_Rows(attempts, environment), lambda _: environment, model, concurrency=concurrency, seed=seed)
+    plan = CollectionPlan(
+        _Rows(attempts, environment), lambda _: environment, model, concurrency=concurrency, seed=seed
+    )
     collector = Collector(plan, sink=keep)
     collector.progress.total = len(attempts)
     await collector.run()

@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.api import Which
+from ludus.collection.row_environments import Which
 from ludus.collection.rows import Rows
 from ludus.environment import Environment
 from ludus.graders.judge import JudgeModelConfig

@@ -15,7 +15,7 @@ from ludus.http.app import App, Guard
 from ludus.http.listening import Listening
 from ludus.model import Model
 from ludus.models import open_model
-from ludus.remote.resources import remote_resources
+from ludus.remote.wiring import on_servers
 from ludus.runtime.processes import shared_pool
 from ludus.runtime.running import rare_collections
 from ludus.serve.agents import AgentApp
@@ -136,9 +136,7 @@ def environment_of(server: Server, plan: Plan) -> Environment:
         raise UserError(f"server {server.name} names no environment")
     environment = Environment.load(server.environment)
     environment.configure(dict(server.settings))
-    if server.resources is not None:
-        environment = remote_resources(environment, server.resources, plan.token_env)
-    return environment
+    return on_servers(environment, resources=server.resources, token_env=plan.token_env)
 
 
 def model_of(server: Server) -> Model:

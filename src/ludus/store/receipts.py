@@ -2,27 +2,25 @@
 
 A reward means something only together with the verifier that gave it. A receipt is `VERIFIER.TASK.RESPONSE`, three
 short digests: of the verifier's source and settings (the judge is one of them), of the task's fields, and of what the
-model wrote. It can be made again from a stored row, so that a reward whose verifier, task or response has changed
-since is known to be stale without asking anybody. A fourth digest, of all answers, follows where they were judged
-together.
+model wrote. It can be made again from a stored row, so a reward whose verifier, task or response has changed since is
+known to be stale. A fourth digest, of all answers, follows where the answers were judged together.
 
-The source is what the environment's folder holds, the classes that its resources inherit from, and the files of
-`ludus.graders` that these name. Other packages, data files and a judge's weights are not looked into.
+A verifier's source is the Python files of the environment's folder, the files of the classes that its resources inherit
+from, and the files of `ludus.graders` that these import. Other packages, data files and a judge's weights do not count.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import ast
 import inspect
 import marshal
-import re
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import orjson
 
+from ludus.environment import Environment
 from ludus.outcome import NAMES
 from ludus.record import Row
 from ludus.resources import Resources
@@ -31,10 +29,10 @@ from ludus.runtime.encoding import encode
 from ludus.runtime.redaction import plain
 from ludus.task import digest
 
-if TYPE_CHECKING:
-    from ludus.environment import Environment
+#: Our package, and the room whose functions judge: a verifier may call them.
+_ROOT = Path(__file__).parents[1]
+_GRADERS = _ROOT / "graders"
 
-_USES = re.compile(r"^\s*(?:from|import)\s+(ludus\.verifiers[\w.]*)(?:\s+import\s+(\([^)]*\)|[^#\n]*))?", re.MULTILINE)
 _DIGEST_SIZE = 6
 
 
@@ -106,7 +104,7 @@ def _sources(kind: type[Resources], folder: Path | None) -> Iterator[bytes]:
     while waiting:
         source = waiting.pop(0).read_bytes()
         yield source
-        for path in _helpers(source.decode("utf-8", "replace")):
+        for path in _graders_in(source):
             if path not in seen:
                 seen.add(path)
                 waiting.append(path)
@@ -132,22 +130,23 @@ def _compiled(kind: type) -> bytes:
     return b"".join(marshal.dumps(each.__code__) for each in functions if inspect.isfunction(each))
 
 
-def _helpers(source: str) -> list[Path]:
-    """The files of our verifiers that a source imports."""
-    names = []
-    for module, imported in _USES.findall(source):
-        names.append(module)
-        if module == "ludus.graders":
-            names += [f"{module}.{name}" for name in re.findall(r"\w+", imported)]
-    found = []
-    for name in names:
-        try:
-            spec = importlib.util.find_spec(name)
-        except ImportError:
-            continue
-        if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
-            found.append(Path(spec.origin).resolve())
-    return found
+def _graders_in(source: bytes) -> Iterator[Path]:
+    """The files of our graders that a source imports."""
+    for name in _imports(source):
+        package, *parts = name.split(".")
+        path = _ROOT.joinpath(*parts).with_suffix(".py")
+        if package == _ROOT.name and _GRADERS in path.parents and path.is_file():
+            yield path
+
+
+def _imports(source: bytes) -> Iterator[str]:
+    """The names of everything that a source imports, anywhere in it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _task_digest(row: Row) -> str:
