@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ludus.errors import UserError, did_you_mean
 from ludus.runtime.boundary import is_interrupt
-from ludus.runtime.imports import blame, place_of
+from ludus.runtime.imports import author_error, place_of
 
 
 class Dataset(BaseModel):
@@ -61,7 +61,7 @@ class Generated:
         except BaseException as error:
             if is_interrupt(error):
                 raise
-            raise UserError(f"dataset {self.name}: {blame(error, self.function)}") from error
+            raise UserError(f"dataset {self.name}: {author_error(error, self.function)}") from error
 
     def _check(self, given: dict[str, Any]) -> None:
         """Find out what can be known to go wrong before the function is called."""

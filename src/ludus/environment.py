@@ -27,7 +27,7 @@ from ludus.folder import FILE, find_named, locate, read_file, with_argument
 from ludus.game import Game
 from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.boundary import attribute
-from ludus.runtime.imports import blame, declared, load_object, place_of
+from ludus.runtime.imports import author_error, declared_class, load_object, place_of
 from ludus.runtime.settings import checked
 from ludus.task import Task
 
@@ -207,8 +207,8 @@ def _reader(kind: type[Task]) -> Callable[..., Task]:
 
 def _config_of(resources: type[Resources]) -> type[ResourcesConfig]:
     """The class of its settings. That rows can be checked with its `Task` is found out here too, before any is read."""
-    declared(resources, "Task", Task)
-    config: type[ResourcesConfig] = declared(resources, "Config", ResourcesConfig)
+    declared_class(resources, "Task", Task)
+    config: type[ResourcesConfig] = declared_class(resources, "Config", ResourcesConfig)
     return config
 
 
@@ -220,7 +220,7 @@ def _agent(block: dict[str, Any], folder: Path | None) -> Agent:
     if reference is None and ":" not in kind:
         raise UserError(f"{part}: unknown agent {kind}", did_you_mean(kind, known))
     agent: type[Agent] = _load(reference or kind, folder, part, Agent)
-    config = checked(declared(agent, "Config", AgentConfig, BaseModel), settings, part)
+    config = checked(declared_class(agent, "Config", AgentConfig, BaseModel), settings, part)
     try:
         inspect.signature(agent).bind(config)
     except TypeError as error:
@@ -231,7 +231,7 @@ def _agent(block: dict[str, Any], folder: Path | None) -> Agent:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        raise blame(error, agent) from error
+        raise author_error(error, agent) from error
 
 
 def _names(datasets: list[Dataset]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, Self
 from pydantic import BaseModel, ConfigDict
 
 from ludus.response import Item, Items, Response
-from ludus.runtime.redaction import plain
+from ludus.runtime.redaction import redacted_settings
 from ludus.tokens import Tokens
 
 
@@ -103,7 +103,7 @@ class Model:
 
     def settings(self) -> dict[str, Any]:
         """The settings that `run.json` records. Keys are read from the environment, so none can be among them."""
-        return plain(self.config) if isinstance(self.config, BaseModel) else {}
+        return redacted_settings(self.config) if isinstance(self.config, BaseModel) else {}
 
     async def respond(self, request: Request) -> Response:
         """Answer one request."""

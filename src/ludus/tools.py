@@ -21,7 +21,7 @@ from typing_extensions import TypedDict  # pydantic reads the standard library's
 from ludus.errors import STRAY_CANCEL, Failure
 from ludus.runtime.boundary import is_interrupt
 from ludus.runtime.encoding import encode
-from ludus.runtime.keys import public
+from ludus.runtime.keys import without_keys_and_paths
 from ludus.runtime.threads import awaited
 
 _TYPING = frozenset({"type", "anyOf", "allOf", "oneOf", "$ref", "enum", "const"})
@@ -73,7 +73,7 @@ class Tool:
             if is_interrupt(error):
                 raise
             stray = isinstance(error, CancelledError)
-            return error_text(STRAY_CANCEL if stray else public(f"{type(error).__name__}: {error}"))
+            return error_text(STRAY_CANCEL if stray else without_keys_and_paths(f"{type(error).__name__}: {error}"))
 
     def _check(self, arguments: str, lenient: bool) -> dict[str, Any]:
         text = arguments or "{}"  # models leave it empty for a tool without parameters

@@ -12,7 +12,7 @@ import pytest
 import ludus
 from ludus import Environment, Rollout, ScriptedModel
 from ludus.models import open_model
-from ludus.runtime.running import rare_collections
+from ludus.runtime.running import fewer_garbage_collections
 
 
 async def all_of(environment: Any, **options: Any) -> list[Rollout]:
@@ -97,7 +97,7 @@ def test_a_model_left_open_on_a_closed_loop_starts_again_on_the_next_loop():
 
 def test_overlapping_collections_restore_the_garbage_collector_at_the_end():
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    first, second = rare_collections(), rare_collections()
+    first, second = fewer_garbage_collections(), fewer_garbage_collections()
     with first:
         second.__enter__()
         assert gc.get_threshold() != before

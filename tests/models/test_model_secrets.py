@@ -8,7 +8,7 @@ import servers
 import ludus
 from ludus import UserError
 from ludus.models import open_model
-from ludus.runtime.redaction import masked, plain
+from ludus.runtime.redaction import masked, redacted_settings
 from ludus.runtime.urls import shown_url
 
 KEY = "sk-proj-PASTED-123"
@@ -65,7 +65,7 @@ def test_a_password_in_a_url_is_refused_and_not_quoted(spec):
 )
 def test_a_key_instead_of_the_name_of_its_variable_is_refused_and_not_quoted(spec, setting, monkeypatch):
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "http://HOST")
-    with pytest.raises(UserError, match="by the name of its variable") as caught:
+    with pytest.raises(UserError, match="is not the name of an environment variable") as caught:
         open_model(spec, {setting: KEY})
     assert KEY not in str(caught.value)
 
@@ -107,7 +107,7 @@ def test_recorded_settings_mask_keys_at_any_depth_and_keep_other_values():
         prompt: str = "Is it right? See http://h/?a=b & say so."
         words: set[str] = {"gamma", "alpha", "beta"}
 
-    shown = plain(Config())
+    shown = redacted_settings(Config())
     assert shown["judge"] == {"headers": {"x-api-key": "***"}, "base_url": ["http://h/v1?code=***&v=***"]}
     assert shown["prompt"] == Config().prompt
     assert shown["words"] == ["alpha", "beta", "gamma"]

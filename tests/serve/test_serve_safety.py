@@ -30,14 +30,14 @@ def leaky(tmp_path: Path) -> Path:
         "import os\n"
         "from pathlib import Path\n"
         "from ludus import Resources, tool\n"
-        "from ludus.runtime.keys import secret\n"
+        "from ludus.runtime.keys import look_up_key\n"
         "class Leaky(Resources):\n"
         "    @tool\n"
         "    async def read(self) -> str:\n"
         '        """Read a file."""\n'
-        "        return (Path.home() / 'nothing' / secret('LEAKY_KEY')).read_text()\n"
+        "        return (Path.home() / 'nothing' / look_up_key('LEAKY_KEY')).read_text()\n"
         "    async def verify(self, task, response):\n"
-        "        raise RuntimeError(f'no {Path.home()}/judge.txt with {secret(\"LEAKY_KEY\")}')\n"
+        "        raise RuntimeError(f'no {Path.home()}/judge.txt with {look_up_key(\"LEAKY_KEY\")}')\n"
     )
     return tmp_path
 

@@ -31,7 +31,7 @@ from ludus.agents.command_proxy import Proxy, Seat
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.runtime.encoding import encode
-from ludus.runtime.keys import public
+from ludus.runtime.keys import without_keys_and_paths
 
 KEPT_OUTPUT = 64 << 10
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ")
@@ -124,7 +124,7 @@ def _last_words(path: Path) -> str:
     with path.open("rb") as complaints:
         complaints.seek(max(0, path.stat().st_size - KEPT_OUTPUT))
         text = complaints.read().decode("utf-8", "replace")
-    return public(" ".join(text.split())[-500:])
+    return without_keys_and_paths(" ".join(text.split())[-500:])
 
 
 def _kill(process: Process) -> None:

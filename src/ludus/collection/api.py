@@ -22,7 +22,7 @@ from ludus.errors import UserError
 from ludus.model import Model
 from ludus.models import open_model
 from ludus.rollout import Rollout
-from ludus.runtime.running import make_room_for, rare_collections, run_to_end
+from ludus.runtime.running import allow_open_files, fewer_garbage_collections, run_to_end
 from ludus.store.journal import Journal, write_whole
 from ludus.store.run import Files, check_same, continued, describe, identity, readable, write_run
 
@@ -123,7 +123,7 @@ class Collection:
             any(environment.resources.by_group for environment in self._environments.all()),
         )
         if self.model.connects:
-            make_room_for(min(plan.concurrency, survey.rows * options.repeats))
+            allow_open_files(min(plan.concurrency, survey.rows * options.repeats))
         dataset: dict[str, Any] = {"name": Path(self.rows.name).name, "rows": survey.rows, "digest": survey.digest}
         if isinstance(self.rows, Branches):
             dataset["turn"] = self.rows.turn
@@ -145,7 +145,7 @@ class Collection:
         began = time.perf_counter()
         watching = asyncio.create_task(watch(collector)) if watch is not None else None
         try:
-            with rare_collections():
+            with fewer_garbage_collections():
                 await collector.run()
         except BaseException:
             # A disk that is full is full for these files too: what stopped the run is what there is to say.

@@ -21,7 +21,7 @@ from ludus.errors import Failure, UserError
 from ludus.http.messages import Incoming, Receive, Refusal, Reply, Scope, Send
 from ludus.runtime.boundary import in_time, is_cancelled
 from ludus.runtime.encoding import encode
-from ludus.runtime.keys import public, without_keys
+from ludus.runtime.keys import without_keys, without_keys_and_paths
 
 log = logging.getLogger("ludus.serve")
 
@@ -129,7 +129,7 @@ class App:
             told = without_keys("".join(traceback.format_exception(error)))
             log.error("%s %s failed\n%s", incoming.method, incoming.path, told)
         detail = str(error) if isinstance(error, UserError) else failure.cause
-        content = {"detail": public(detail), "stage": failure.stage, "kind": failure.kind}
+        content = {"detail": without_keys_and_paths(detail), "stage": failure.stage, "kind": failure.kind}
         return Reply(encode(content), status)
 
     async def health(self, incoming: Incoming) -> Reply:

@@ -19,7 +19,7 @@ import orjson
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from ludus.errors import Failure, UserError
-from ludus.runtime.keys import public
+from ludus.runtime.keys import without_keys_and_paths
 from ludus.runtime.urls import checked_url
 
 CONNECT_SECONDS = 30.0
@@ -55,7 +55,7 @@ class HttpReply:
 
     def start(self) -> str:
         """The first 300 bytes of the body as one line of text, for messages."""
-        return public(" ".join(self.body[:300].decode("utf-8", "replace").split()))
+        return without_keys_and_paths(" ".join(self.body[:300].decode("utf-8", "replace").split()))
 
 
 class Connections:

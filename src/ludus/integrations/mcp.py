@@ -29,7 +29,7 @@ from ludus.integrations.mcp_servers import HttpServer, McpServer, StdioServer
 from ludus.integrations.mcp_session import McpSession
 from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.encoding import encode
-from ludus.runtime.keys import redacted, secret
+from ludus.runtime.keys import look_up_key, redacted
 from ludus.tools import error_text, not_found
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _filled_in(text: str, keys: list[str]) -> str:
     """The text with each ${NAME} replaced by its key. The keys are added to `keys`, to be redacted later."""
 
     def key(named: re.Match[str]) -> str:
-        found = secret(named[1])
+        found = look_up_key(named[1])
         if not found:
             hint = f"Set the environment variable {named[1]}, or {named[1]} in env.yaml"
             raise UserError(f"the settings of the MCP server use the key {named[1]}, which is not set", hint)

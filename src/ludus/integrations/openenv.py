@@ -18,7 +18,7 @@ import orjson
 
 from ludus.errors import Failure, UserError
 from ludus.runtime.encoding import encode
-from ludus.runtime.keys import public, secret
+from ludus.runtime.keys import look_up_key, without_keys_and_paths
 
 _CONNECT_SECONDS = 30.0
 _CLOSE_SECONDS = 5.0
@@ -135,7 +135,7 @@ class Connection:
         return reply["data"]
 
     def _error(self, error: dict[str, Any]) -> Exception:
-        code, message = str(error.get("code", "UNKNOWN")), public(str(error.get("message", "")))
+        code, message = str(error.get("code", "UNKNOWN")), without_keys_and_paths(str(error.get("message", "")))
         if code == "CAPACITY_REACHED":
             most = error.get("max_sessions", "fewer")
             return Failure("at_capacity", f"{self._url} takes {most} sessions at once: lower --concurrency")
@@ -160,7 +160,7 @@ async def openenv_server(url: str, token_env: str) -> AsyncIterator[OpenEnvServe
     if not url.startswith(("http://", "https://")):
         hint = "Write openenv:URL, such as openenv:http://127.0.0.1:8000"
         raise UserError(f"an OpenEnv server is named by its URL, not by {url!r:.80}", hint)
-    token = secret(token_env)
+    token = look_up_key(token_env)
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
@@ -187,4 +187,4 @@ def _close_reason(received: aiohttp.WSMessage) -> str:
 
 
 def _start(body: bytes) -> str:
-    return public(" ".join(body[:_SHOWN_CHARACTERS].decode("utf-8", "replace").split()))
+    return without_keys_and_paths(" ".join(body[:_SHOWN_CHARACTERS].decode("utf-8", "replace").split()))

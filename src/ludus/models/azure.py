@@ -5,7 +5,7 @@ from __future__ import annotations
 from ludus.errors import UserError
 from ludus.models.openai import OpenAIModel
 from ludus.models.transport import Transport
-from ludus.runtime.keys import one_line, redacted, secret
+from ludus.runtime.keys import header_value, look_up_key, redacted
 
 
 class AzureModel(OpenAIModel):
@@ -24,7 +24,7 @@ class AzureModel(OpenAIModel):
     config: Config
 
     def __init__(self, config: Config) -> None:
-        self._token = one_line(secret(config.token_env), f"the token in {config.token_env}")
+        self._token = header_value(look_up_key(config.token_env), f"the token in {config.token_env}")
         super().__init__(config)
         if not self._key and not self._token:
             raise UserError(
@@ -34,7 +34,7 @@ class AzureModel(OpenAIModel):
         self._transport = _AzureTransport(self.name, self._urls(), self._transport.headers, config)
 
     def _urls(self) -> list[str]:
-        given = self.config.base_url or secret("AZURE_OPENAI_ENDPOINT")
+        given = self.config.base_url or look_up_key("AZURE_OPENAI_ENDPOINT")
         if not given:
             raise UserError(f"model azure:{self.config.model} has no endpoint URL", "Set AZURE_OPENAI_ENDPOINT")
         urls = [given] if isinstance(given, str) else given

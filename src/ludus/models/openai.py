@@ -27,7 +27,7 @@ from ludus.models.retry import Retries
 from ludus.models.transport import ProviderReply, Transport
 from ludus.response import Response
 from ludus.runtime.encoding import compact
-from ludus.runtime.keys import SHORTEST, one_line, redacted, secret, without_half, without_keys
+from ludus.runtime.keys import SHORTEST_KEY, header_value, look_up_key, redacted, without_keys, without_partial_key
 from ludus.runtime.urls import shown_url
 
 DEFAULT_URL = "https://api.openai.com/v1"
@@ -84,9 +84,9 @@ class OpenAIModel(Model):
         self.config = config
         urls = self._urls()
         self.name = f"{shown_url(urls[0])}#{config.model}" if urls[0] != DEFAULT_URL else f"openai:{config.model}"
-        self._key = one_line(secret(config.api_key_env), f"the key in {config.api_key_env}")
+        self._key = header_value(look_up_key(config.api_key_env), f"the key in {config.api_key_env}")
         for header, value in config.headers.items():
-            one_line(header + value, f"the header {header!r}")
+            header_value(header + value, f"the header {header!r}")
         if urls[0] == DEFAULT_URL and not self._key:
             raise UserError(f"model openai:{config.model} needs a key", f"Set {config.api_key_env}")
         self._chat = config.api == "chat"
@@ -100,7 +100,7 @@ class OpenAIModel(Model):
         self._transport = Transport(self.name, urls, headers, config.retries)
         query_values = [value for url in urls for _, value in parse_qsl(urlsplit(url).query)]
         sent = [*config.headers.values(), *query_values, *map(quote, query_values)]  # an error may quote these
-        self._sent = [value for value in sent if len(value) >= SHORTEST]
+        self._sent = [value for value in sent if len(value) >= SHORTEST_KEY]
 
     async def start(self) -> None:
         """Open the connections."""
@@ -129,7 +129,7 @@ class OpenAIModel(Model):
         return self._read(reply, self._from_chat, ChatStream)
 
     def _urls(self) -> list[str]:
-        given = self.config.base_url or secret("OPENAI_BASE_URL") or DEFAULT_URL
+        given = self.config.base_url or look_up_key("OPENAI_BASE_URL") or DEFAULT_URL
         return [given] if isinstance(given, str) else list(given)
 
     def _authorisation(self) -> dict[str, str]:
@@ -179,7 +179,7 @@ class OpenAIModel(Model):
         except orjson.JSONDecodeError as error:
             raise Failure("bad_response", f"{self.name} did not send JSON: {self._message(reply.content)}") from error
         except Failure as error:  # its cause may quote a truncated key
-            raise Failure(error.kind, self._clean(without_half(error.cause, self._key))) from None
+            raise Failure(error.kind, self._clean(without_partial_key(error.cause, self._key))) from None
         status = response.data.get("status")
         if status not in _ANSWERED or (not response.output and response.data.get("error")):
             fault = response.data.get("error")

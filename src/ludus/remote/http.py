@@ -10,7 +10,7 @@ import orjson
 
 from ludus.errors import Failure, UserError
 from ludus.http.client import Connections, HttpReply
-from ludus.runtime.keys import public, secret
+from ludus.runtime.keys import look_up_key, without_keys_and_paths
 
 SESSION = "x-ludus-session"
 SEED = "x-ludus-seed"
@@ -48,14 +48,14 @@ class Client:
         if isinstance(told, dict) and isinstance(told.get("kind"), str):
             stage = told.get("stage")
             known = stage if stage in ("open", "model", "tool", "verify", "close", "agent") else None
-            return Failure(told["kind"], public(str(told.get("detail"))), stage=known)
+            return Failure(told["kind"], without_keys_and_paths(str(told.get("detail"))), stage=known)
         return Failure(f"http_{reply.status}", f"{self.url} answered {reply.status}: {reply.start()}")
 
 
 @asynccontextmanager
 async def connect(url: str, token_env: str) -> AsyncIterator[Client]:
     """A client for a server while it is entered. The token comes from the environment, where there is one."""
-    token = secret(token_env)
+    token = look_up_key(token_env)
     if not token.isprintable():
         raise UserError(f"{token_env} holds a line break or the like", "Set it to the token alone")
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}

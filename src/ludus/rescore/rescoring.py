@@ -21,7 +21,7 @@ from ludus.rescore.child import Order, answer_block, close, prepare
 from ludus.rescore.ordered import Lineup, Part, answer_all
 from ludus.rescore.scoring import Answer, Scorers, Which
 from ludus.runtime.processes import ProcessPool
-from ludus.runtime.running import rare_collections, run_to_end
+from ludus.runtime.running import fewer_garbage_collections, run_to_end
 from ludus.store.journal import Journal
 from ludus.store.lines import Source
 from ludus.store.run import Files
@@ -75,7 +75,7 @@ class Rescoring:
             if self.output is not None:
                 self.writer = stack.enter_context(Output(self.output))
             self.lineup = Lineup(self.source, scorers, self._record)
-            with rare_collections():
+            with fewer_garbage_collections():
                 await self._answer(self.lineup, scorers)
             if not self.changes.rows:
                 raise UserError(f"{self.path} holds no rows")

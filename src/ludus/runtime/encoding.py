@@ -1,4 +1,4 @@
-"""JSON out of the process: fast where it can be, and never an exception for what a tool or a verifier returned."""
+"""JSON encoding: fast for ordinary values, and never an exception for a value that a tool or a verifier returned."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pydantic import BaseModel
 
 
 def encode(value: Any) -> bytes:
-    """Compact JSON. What JSON cannot hold (a set, a lone surrogate) is written as near to it as JSON allows."""
+    """Compact JSON. Values that JSON lacks are approximated: a set becomes a list, a lone surrogate a `?`."""
     try:
         return dumps(value, _default, OPT_SERIALIZE_NUMPY)
     except (TypeError, ValueError):
-        return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        return json.dumps(_simplified(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def compact(data: bytes) -> bytes:
-    """A copy for keeping: what orjson returns stays as large as the buffer it was written in, 4 KB at least."""
-    return b"".join((data, b""))  # the cheapest copy of bytes there is: slices and sums with nothing are no copies
+    """A copy without spare memory: bytes from orjson keep the buffer they were written in, at least 4 KB."""
+    return b"".join((data, b""))  # the cheapest copy of bytes: `data[:]` and `data + b""` do not copy
 
 
 def _default(value: Any) -> Any:
@@ -31,18 +31,18 @@ def _default(value: Any) -> Any:
     return str(value)
 
 
-def _plain(value: Any) -> Any:
-    """The slow road: rebuild a value out of what the standard library's encoder takes."""
+def _simplified(value: Any) -> Any:
+    """The value rebuilt from types that the standard library can encode: slow, for values that orjson refuses."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _simplified(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item) for item in value]
+        return [_simplified(item) for item in value]
     if isinstance(value, orjson.Fragment):
         return orjson.loads(orjson.dumps(value))
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     if isinstance(value, int) and value.bit_length() > 1023:
-        return hex(value)  # no parser would read it as a number, and Python refuses to write it as one
+        return hex(value)  # too large for JSON parsers, and beyond 4,300 digits Python refuses to print it
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    return _plain(_default(value))
+    return _simplified(_default(value))

@@ -1,7 +1,7 @@
-"""Code that an author wrote: loaded by the name it has in a file of settings, and told in one line where it is wrong.
+"""Importing code that an author wrote, by the name that `environment.yaml` or another settings file gives it.
 
-What such code raises is its author's to fix, and no fault of ours: the line says the file, the place in it and the
-error, and `--debug` shows the rest.
+If such code raises, its author must fix it. The author gets a `UserError` of one line with the file, the line number
+and the error; `--debug` shows the traceback.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BUILT_IN = Path(__file__).parents[1] / "environments"
 
 
 def load_object(reference: str, folder: Path | None, base: type | None = None) -> Any:
-    """A class or a function named as `file.py:NAME` (beside `environment.yaml`) or `package.module:NAME`."""
+    """The class or function `file.py:NAME` (a file in `folder`) or `package.module:NAME`."""
     module_name, _, name = reference.partition(":")
     if not name:
         raise UserError(f"{reference} must look like resources.py:Class or package.module:Class")
@@ -48,17 +48,17 @@ def load_object(reference: str, folder: Path | None, base: type | None = None) -
 
 
 def import_named(name: str) -> ModuleType:
-    """Import a module. What its code raises is told in one line; that there is none is a ModuleNotFoundError."""
+    """Import a module. Raises ModuleNotFoundError if it does not exist, and a UserError if its code raises."""
     try:
         return importlib.import_module(name)
     except (ModuleNotFoundError, UserError):
         raise
     except (Exception, SystemExit) as error:
-        raise _broken(error, name) from error
+        raise _import_error(error, name) from error
 
 
 def load_file(path: Path) -> ModuleType:
-    """Import a file as a module: by its package name where it is one of ours, under a name of its own elsewhere."""
+    """Import a file: a built-in environment's file as part of `ludus`, any other under a name made from its path."""
     path = path.resolve()
     if path.parent.parent == BUILT_IN:
         return importlib.import_module(f"ludus.environments.{path.parent.name}.{path.stem}")
@@ -74,21 +74,21 @@ def load_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise _broken(error, str(path)) from error
+        raise _import_error(error, str(path)) from error
     return module
 
 
-def declared(owner: type, name: str, usual: type[BaseModel], least: type[BaseModel] | None = None) -> Any:
-    """The `Task` or the `Config` of a class, once it is known to be one that rows or settings can be checked with.
+def declared_class(owner: type, name: str, usual: type[BaseModel], required: type[BaseModel] | None = None) -> Any:
+    """The `Task` or `Config` class of `owner`, checked to be a pydantic model that can validate rows or settings.
 
-    Where the `usual` base is not needed, `least` is what will do.
+    It must be a subclass of `required`, by default of `usual`. Errors recommend `usual`.
     """
     found = getattr(owner, name)
-    if not (isinstance(found, type) and issubclass(found, least or usual)):
+    if not (isinstance(found, type) and issubclass(found, required or usual)):
         hint, wanted = f"Write class {name}(ludus.{usual.__name__})", usual.__name__
         raise UserError(f"{place_of(found, owner)}: {owner.__name__}.{name} is not a subclass of {wanted}", hint)
     try:
-        found.model_rebuild()  # does nothing, unless an annotation could not be read where the class was defined
+        found.model_rebuild()  # does nothing unless pydantic could not resolve an annotation when it made the class
     except (NameError, PydanticUserError) as error:
         what, hint = str(error).splitlines()[0].rstrip("."), "Import it" if isinstance(error, NameError) else ""
         raise UserError(f"{place_of(found, owner)}: {owner.__name__}.{name}: {what}", hint) from error
@@ -96,7 +96,7 @@ def declared(owner: type, name: str, usual: type[BaseModel], least: type[BaseMod
 
 
 def place_of(*things: Any) -> str:
-    """Where the first of these that has a place in a file is defined."""
+    """`FILE:LINE` of the first thing that has source code in a file."""
     for thing in things:
         try:
             return f"{inspect.getsourcefile(thing)}:{inspect.getsourcelines(thing)[1]}"
@@ -105,11 +105,11 @@ def place_of(*things: Any) -> str:
     return str(getattr(things[-1], "__module__", ""))
 
 
-def blame(error: BaseException, code: Callable[..., Any]) -> UserError:
-    """The error for a function or a class whose code raised, with the line of it that this came from."""
+def author_error(error: BaseException, code: Callable[..., Any]) -> UserError:
+    """The UserError for a function or class whose code raised, with the deepest line of its file in the traceback."""
     file = _file_of(code)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return _line(error, f"{file}:{lines[-1]}" if lines else place_of(code))
+    return _error_at(f"{file}:{lines[-1]}" if lines else place_of(code), error)
 
 
 def describe(error: BaseException) -> str:
@@ -117,17 +117,17 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _broken(error: BaseException, module: str) -> UserError:
-    """The error for a module whose code cannot be run, with the line of it that this came from."""
+def _import_error(error: BaseException, module: str) -> UserError:
+    """The UserError for a module whose code raised, with the deepest line of its file in the traceback."""
     frames, place = traceback.extract_tb(error.__traceback__), module
     if isinstance(error, SyntaxError):
         place = f"{error.filename}:{error.lineno}"
     elif file := next((frame.filename for frame in frames if frame.name == "<module>"), None):
         place = f"{file}:{[frame.lineno for frame in frames if frame.filename == file][-1]}"
-    return _line(error, place)
+    return _error_at(place, error)
 
 
-def _line(error: BaseException, place: str) -> UserError:
+def _error_at(place: str, error: BaseException) -> UserError:
     return UserError(f"{place}: {describe(error)}", "Add --debug to see more")
 
 

@@ -1,8 +1,8 @@
-"""Keys: from the environment, or from an `env.yaml` beside you that stays out of version control.
+"""API keys and tokens: from environment variables, or from an `env.yaml` in the working directory.
 
-A key is looked up by the name of its variable, is never part of settings (which are recorded), and is cut out of
-every text that a provider sends back. Texts that leave the process are cleaned by value: of every key that was looked
-up or came with a request, and of the folders of this machine.
+Settings are recorded, so they hold the name of a key's variable and never the key. Texts that leave the process have
+every key masked that was looked up or came with a request. Texts for models and clients also have this machine's
+folders removed.
 """
 
 from __future__ import annotations
@@ -19,75 +19,75 @@ import yaml
 
 from ludus.errors import UserError
 
-FILE = "env.yaml"
-SHORTEST = 6  # what is shorter is no key, and would be cut out of ordinary words
-_REMEMBERED = 1024  # of the keys that requests brought along
+ENV_FILE = "env.yaml"
+SHORTEST_KEY = 6  # a shorter value is not masked: it would be cut out of ordinary words
+_MAX_REQUEST_KEYS = 1024
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _looked_up: set[str] = set()
-_brought: OrderedDict[str, None] = OrderedDict()
+_from_requests: OrderedDict[str, None] = OrderedDict()
 
 
-def secret(name: str) -> str:
-    """The value of a key; empty when nobody set it. The environment goes before the file.
+def look_up_key(name: str) -> str:
+    """The value of an environment variable, or else of that name in `env.yaml`; empty if neither sets it.
 
-    secret("OPENAI_API_KEY")
+    look_up_key("OPENAI_API_KEY")
     """
     if not name:
         return ""
     found = os.environ.get(name)
     if found is None:
         found = _file().get(name, "")
-    if not found and not _NAME.fullmatch(name):  # which is not quoted: it may well be the key itself
+    if not found and not _NAME.fullmatch(name):  # the message does not quote it: it may be the key itself
         raise UserError(
-            "a key is looked up by the name of its variable, and what was given is no such name",
+            "api_key_env (or token_env) is not the name of an environment variable",
             "Put the key into a variable, and set api_key_env (or token_env) to its name, such as OPENAI_API_KEY",
         )
     found = found.strip()
-    if len(found) >= SHORTEST:
+    if len(found) >= SHORTEST_KEY:
         _looked_up.add(found)
     return found
 
 
-def one_line(value: str, what: str) -> str:
-    """A value that can be sent in a header. One that cannot is refused by what it is, and not quoted."""
+def header_value(value: str, what: str) -> str:
+    """The value, if it can be sent in a header. The error names it by `what` and does not quote it."""
     if _CONTROL.search(value):
         raise UserError(f"{what} holds a line break or another control character", "Set it again, as one line")
     return value
 
 
-def hide(key: str) -> None:
-    """Treat a key that a request brought along like one that was looked up. The last thousand are remembered."""
-    if len(key) >= SHORTEST:
-        _brought[key] = None
-        _brought.move_to_end(key)
-        while len(_brought) > _REMEMBERED:
-            _brought.popitem(last=False)
+def remember_key(key: str) -> None:
+    """Mask this key of a request in texts from now on. Only the latest thousand such keys are remembered."""
+    if len(key) >= SHORTEST_KEY:
+        _from_requests[key] = None
+        _from_requests.move_to_end(key)
+        while len(_from_requests) > _MAX_REQUEST_KEYS:
+            _from_requests.popitem(last=False)
 
 
 def redacted(text: str, *secrets: str) -> str:
-    """A text without the given secrets in it, by value."""
+    """The text with each of the secrets replaced by `***`."""
     for each in secrets:
         if each:
             text = text.replace(each, "***")
     return text
 
 
-def without_half(text: str, key: str) -> str:
-    """A text that was cut short, without the beginning of a key at its end."""
-    for length in range(min(len(key), len(text)), SHORTEST - 1, -1):
+def without_partial_key(text: str, key: str) -> str:
+    """A truncated text whose end, if it is the beginning of the key, is replaced by `***`."""
+    for length in range(min(len(key), len(text)), SHORTEST_KEY - 1, -1):
         if text.endswith(key[:length]):
             return text[:-length] + "***"
     return text
 
 
 def without_keys(text: str) -> str:
-    """A text fit for a log: without any key that was looked up or brought along."""
-    return redacted(text, *_looked_up, *_brought)
+    """A text for a log: every key that was looked up or came with a request is masked."""
+    return redacted(text, *_looked_up, *_from_requests)
 
 
-def public(text: str) -> str:
-    """A text fit for a model or a client: without any key that was looked up, and without where things are here."""
+def without_keys_and_paths(text: str) -> str:
+    """A text for a model or a client: keys are masked, and this machine's folders are replaced by `...`."""
     text = without_keys(text)
     for folder in _folders():
         text = text.replace(folder, "...")
@@ -96,19 +96,19 @@ def public(text: str) -> str:
 
 @cache
 def _folders() -> list[str]:
-    """Folders whose names say something about this machine, the longest first."""
+    """The folders whose paths would reveal something about this machine, longest first."""
     places = [Path(__file__).parents[1], Path(sys.prefix), Path(sys.base_prefix), Path(tempfile.gettempdir())]
     for find in (Path.cwd, Path.home):
         try:
             places.append(find())
-        except (OSError, RuntimeError):  # a folder that is gone, a user without a home
+        except (OSError, RuntimeError):  # the working directory was deleted, or the user has no home
             continue
     names = {str(form) for place in places for form in (place, place.resolve()) if len(form.parts) > 1}
     return sorted(names - {"/usr", "/tmp", "/home"}, key=len, reverse=True)
 
 
 def _file() -> dict[str, str]:
-    path = Path(FILE)
+    path = Path(ENV_FILE)
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -117,8 +117,8 @@ def _file() -> dict[str, str]:
         raise UserError(f"{path} is not UTF-8", "Save it as UTF-8") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:  # its text may quote the line, and with it a key
-        raise UserError(f"{path} is not valid YAML", "Write it as NAME: VALUE, one a line") from error
+    except yaml.YAMLError as error:  # the message leaves out the error's text, which may quote a key
+        raise UserError(f"{path} is not valid YAML", "Write one NAME: VALUE per line") from error
     if data is not None and not isinstance(data, dict):
-        raise UserError(f"{path} must hold NAME: VALUE pairs")
+        raise UserError(f"{path} is not a YAML mapping", "Write one NAME: VALUE per line")
     return {str(key): str(value) for key, value in (data or {}).items() if value is not None}

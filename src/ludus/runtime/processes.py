@@ -1,9 +1,9 @@
-"""Work that must not run on the event loop, and must be possible to stop: calls in warm child processes.
+"""Calls in warm child processes, for work that would block the event loop and must be killable.
 
-A thread cannot be killed, and C code (a regular expression, a power of large numbers) can hold the interpreter's lock
-for hours. So work on what a model wrote runs in a child process: it is killed and replaced when it takes too long or
-when nobody waits for it any more, and when it dies it takes only its own call with it. Children are started when they
-are first needed, import what a function needs once, and end with the pool, or with this process, however that ends.
+A thread cannot be killed, and C code (a regular expression, a power of large numbers) can hold the GIL for hours. So
+work on text that a model wrote runs in a child process. A child is killed and replaced when its call times out or is
+cancelled. A child that crashes fails only its own call. Children start on first use, import a function's module once,
+and end with the pool or with this process, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _GIGABYTE = 1 << 30
 
 
 class OutOfTime(TimeoutError):
-    """A call spent the processor time that it was given. Unlike other timeouts this does not depend on the load."""
+    """A call used up its `cpu_seconds`. Unlike a timeout, this does not depend on the load of the machine."""
 
 
 class ProcessPool:
-    """A fixed number of child processes that run functions, one call each at a time, first come first served.
+    """Up to `workers` child processes. Each runs one call at a time; further calls queue.
 
     async with ProcessPool() as pool:
         found = await pool.run(count_primes, 10_000, timeout=5.0)
 
-    `workers` is the number of processors unless given. A child that asks for more than `memory` bytes gets a
-    `MemoryError`, where the system can tell.
+    `workers` is by default the number of processors. A child that needs more than `memory` bytes gets a `MemoryError`
+    on systems that enforce the limit.
     """
 
     def __init__(self, workers: int | None = None, *, memory: int | None = 4 * _GIGABYTE) -> None:
@@ -63,11 +63,11 @@ class ProcessPool:
         timeout: float = 60.0,  # noqa: ASYNC109
         cpu_seconds: float | None = None,
     ) -> T:
-        """Call a function of a module in a child, and return what it returns or raise what it raises.
+        """Call a module's top-level function in a child, and return its result or raise its exception.
 
-        Waiting for a free child and importing the module do not count; after `timeout` seconds of the call itself the
-        child is killed and a `TimeoutError` raised, after `cpu_seconds` of processor time an `OutOfTime`. A child that
-        dies is a `Failure` of kind `crash`.
+        After `timeout` seconds the child is killed and `TimeoutError` raised, after `cpu_seconds` of processor time
+        `OutOfTime`. Waiting for a free child and importing the module do not count. If the child dies, a `Failure` of
+        kind `crash` is raised.
         """
         target = _target(function)
         async with self._slots:
@@ -78,7 +78,7 @@ class ProcessPool:
             try:
                 if target not in child.loaded:
                     what = f"the import of {target[0]}"
-                    _opened(await child.ask(what, (target, None, 0.0), _IMPORT_SECONDS))
+                    _unpickled(await child.ask(what, (target, None, 0.0), _IMPORT_SECONDS))
                     child.loaded.add(target)
                 request = (target, pickle.dumps(args, pickle.HIGHEST_PROTOCOL), cpu_seconds or 0.0)
                 reply = await child.ask(target[2], request, timeout)
@@ -90,10 +90,10 @@ class ProcessPool:
                     self._idle.append(child)
                 else:
                     self._end(child)
-        return _opened(reply)  # type: ignore[no-any-return]
+        return _unpickled(reply)  # type: ignore[no-any-return]
 
     async def close(self) -> None:
-        """End all children. Calls that still run fail."""
+        """Kill all children. Calls that still run fail."""
         self._closed = True
         for child in [*self._idle, *self._busy]:
             self._end(child)
@@ -108,7 +108,7 @@ class ProcessPool:
         await self.close()
 
     def _ready(self) -> _Child:
-        """An idle child that has not died meanwhile, or a new one."""
+        """A living idle child, or a new child."""
         while self._idle:
             child = self._idle.pop()
             if not child.gone:
@@ -135,7 +135,7 @@ class ProcessPool:
 
 
 class _Child:
-    """One child process and this end of the socket to it. `reply` is there while an answer is awaited."""
+    """One child process and the parent's end of the socket to it. `reply` is set while a call waits for its reply."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -162,7 +162,7 @@ class _Child:
         self._received = bytearray()
 
     async def ask(self, what: str, request: Any, seconds: float) -> bytearray:
-        """Send a request and wait for the answer, which is left pickled. Raises `EOFError` when the child is gone."""
+        """Send a request and return the reply, still pickled. Raises `EOFError` if the child ends."""
         reply: asyncio.Future[bytearray] = self.loop.create_future()
         self.reply = reply
         self.send(request)
@@ -175,18 +175,18 @@ class _Child:
         return answer
 
     def send(self, message: Any) -> None:
-        """Send a message as far as the socket takes it, and the rest when it takes more."""
+        """Send what the socket takes of a message now, and the rest when the socket is writable again."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         self._unsent += len(data).to_bytes(HEADER, "big") + data
         self._writable()
 
     def kill(self) -> None:
-        """End the process, with whatever it started, and forget the socket."""
+        """Kill the process and everything it started, and close the socket."""
         if self.socket.fileno() >= 0:
             self.loop.remove_reader(self.socket)
             self.loop.remove_writer(self.socket)
             self.socket.close()
-        if self.process.returncode is None:  # not buried yet, so the number is still its own
+        if self.process.returncode is None:  # not waited for yet, so no other process can have its pid
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         if self.reply is not None and not self.reply.done():
@@ -236,7 +236,7 @@ _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[ProcessPool, int]] = 
 
 @asynccontextmanager
 async def shared_pool() -> AsyncIterator[ProcessPool]:
-    """The one pool of this event loop: made by whoever comes first, closed when the last one leaves."""
+    """The one pool of this event loop: the first user makes the pool, the last user closes it."""
     loop = asyncio.get_running_loop()
     pool, users = _pools.get(loop) or (ProcessPool(), 0)
     _pools[loop] = (pool, users + 1)
@@ -257,7 +257,7 @@ async def in_process(
     timeout: float = 60.0,  # noqa: ASYNC109
     cpu_seconds: float | None = None,
 ) -> T:
-    """`ProcessPool.run` in the shared pool, which stays warm for as long as anybody holds it."""
+    """`ProcessPool.run` in the shared pool. Its children stay warm while another `shared_pool()` is entered."""
     async with shared_pool() as pool:
         return await pool.run(function, *args, timeout=timeout, cpu_seconds=cpu_seconds)
 
@@ -270,9 +270,9 @@ def _target(function: Callable[..., Any]) -> Target:
     return module, getattr(sys.modules.get(module), "__file__", None), name
 
 
-def _opened(reply: bytearray) -> Any:
-    worked, value = pickle.loads(reply)
-    if worked:
+def _unpickled(reply: bytearray) -> Any:
+    succeeded, value = pickle.loads(reply)
+    if succeeded:
         return value
     raise value
 

@@ -1,8 +1,8 @@
-"""The other end of `processes.py`: a program that runs functions for its parent, one at a time.
+"""The child process of `processes.py`: a program that runs functions for its parent, one at a time.
 
-It imports little, so that it starts in milliseconds, and it never sees the parent's `__main__`. Whatever a function
-prints goes nowhere. Two things end it from outside, even in the middle of C code that never looks up: the processor
-time that a call may spend, and the death of the parent, both as signals whose default is to terminate.
+It imports little, so that it starts in milliseconds, and never imports the parent's `__main__`. What a function prints
+is discarded. Two signals end the process, even inside C code that never returns to Python: SIGPROF when a call has
+used up its processor time, and SIGIO when the parent is gone. Both keep their default action, which is to terminate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEADER = 8
 
 
 class Channel:
-    """The socket to the parent: messages are pickles behind eight bytes of length."""
+    """The socket to the parent. A message is a pickle after its length in eight bytes."""
 
     def __init__(self) -> None:
         self.fd = os.dup(0)
@@ -37,7 +37,7 @@ class Channel:
             signal.signal(signal.SIGIO, lambda *_: os._exit(1))
 
     def read(self) -> Any:
-        """The next message. There is none after the parent has gone, so this ends the process then."""
+        """The next message. If the parent is gone, the process ends here."""
         length = int.from_bytes(self._exactly(HEADER), "big")
         return pickle.loads(self._exactly(length))
 
@@ -48,7 +48,7 @@ class Channel:
             rest = rest[os.write(self.fd, rest) :]
 
     def watch(self, on: bool) -> None:
-        """While a call runs nothing is sent to us, so anything that happens on the socket is the parent's end."""
+        """Ask for SIGIO on socket events. The parent sends nothing while a call runs, so an event means it is gone."""
         fcntl.fcntl(self.fd, fcntl.F_SETFL, self._flags | os.O_ASYNC if on else self._flags)
         if on and select.select([self.fd], [], [], 0)[0]:
             os._exit(1)
@@ -64,19 +64,19 @@ class Channel:
 
 
 def load(module: str, file: str | None, name: str) -> Callable[..., Any]:
-    """A function by its module and name; a module that no import finds (an author's own file) is run from its file."""
+    """A function by its module and name. A module that cannot be imported by name is loaded from its file."""
     if module not in sys.modules:
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
             if file is None or not f"{module}.".startswith(f"{error.name}."):
-                raise  # it was found, and something that it imports was not
+                raise  # the module exists; something that it imports does not
             spec = importlib.util.spec_from_file_location(module, file)
             if spec is None or spec.loader is None:
                 raise
-            made = sys.modules[module] = importlib.util.module_from_spec(spec)
+            loaded = sys.modules[module] = importlib.util.module_from_spec(spec)
             try:
-                spec.loader.exec_module(made)
+                spec.loader.exec_module(loaded)
             except BaseException:
                 del sys.modules[module]
                 raise
@@ -87,13 +87,13 @@ def load(module: str, file: str | None, name: str) -> Callable[..., Any]:
 
 
 def answer(channel: Channel, function: Callable[..., Any], args: bytes, seconds: float) -> bytes:
-    """Run one call under its limits, and return what came of it, pickled."""
+    """Run one call within `seconds` of processor time, and return its result or its exception, pickled."""
     try:
-        given = pickle.loads(args)
+        arguments = pickle.loads(args)
         channel.watch(True)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            result = function(*given)
+            result = function(*arguments)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             channel.watch(False)
@@ -103,7 +103,7 @@ def answer(channel: Channel, function: Callable[..., Any], args: bytes, seconds:
 
 
 def failed(error: BaseException) -> bytes:
-    """An exception, pickled; one that would not survive the journey travels as a text."""
+    """An exception, pickled. One that cannot be pickled and unpickled becomes a RuntimeError with its text."""
     try:
         if isinstance(error, Exception):
             error.add_note(f"In a child process:\n{''.join(traceback.format_tb(error.__traceback__))}")
@@ -116,14 +116,14 @@ def failed(error: BaseException) -> bytes:
 
 
 def main() -> None:
-    """Serve until the parent is gone. The first message sets the stage; the others are calls."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    """Serve until the parent is gone. The first message holds `sys.path` and the memory limit; the others are calls."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     channel = Channel()
     sys.path[:], memory = channel.read()
     if memory is not None:
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        limit = memory if most == resource.RLIM_INFINITY else min(memory, most)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     functions: dict[Any, Callable[..., Any]] = {}
     while True:
         target, args, seconds = channel.read()

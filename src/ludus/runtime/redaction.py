@@ -1,4 +1,4 @@
-"""Settings as plain JSON values, the same in every process and without keys: what a run is known by, and a verifier."""
+"""Settings as JSON values without keys, the same in every process: part of a run's identity and of a receipt."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from ludus.runtime.urls import shown_url
 
 _URL = re.compile(r"([a-z_]+:)?https?://\S+", re.IGNORECASE)
 _KEY = re.compile(r"api[-_]?key$|(^|[-_])(token|secret|password|authorization)$", re.IGNORECASE)
-_KEYS = ("headers", "env")  # of which any value may be one
+_MAPPINGS_WITH_KEYS = ("headers", "env")  # settings in which any value may be a key
 
 
-def plain(settings: BaseModel) -> dict[str, Any]:
-    """Settings as JSON has them, however deep, with two exceptions.
+def redacted_settings(settings: BaseModel) -> dict[str, Any]:
+    """Settings as JSON values. Values that may be keys are masked.
 
-    A set becomes a sorted list: the order in which Python lists it changes every time. What may be a key is masked.
+    A set becomes a sorted list, since Python iterates over a set in a different order in each process.
     """
-    dumped: dict[str, Any] = masked(_sorted(settings, settings.model_dump(mode="json")))
+    dumped: dict[str, Any] = masked(_with_sorted_sets(settings, settings.model_dump(mode="json")))
     return dumped
 
 
-def _sorted(value: Any, dumped: Any) -> Any:
-    """What a value was dumped as, with every list in it sorted that was a set."""
+def _with_sorted_sets(value: Any, dumped: Any) -> Any:
+    """`dumped`, the JSON form of `value`, with each list sorted that was a set in `value`."""
     if isinstance(dumped, dict):
-        if not isinstance(value, dict):  # a model or a dataclass; a field that is dumped under another name stays
+        if not isinstance(value, dict):  # a model or a dataclass; a set in a field with an alias stays unsorted
             value = {name: getattr(value, name, None) for name in dumped}
         if len(value) != len(dumped):
             return dumped
-        return {name: _sorted(part, dumped[name]) for name, part in zip(dumped, value.values(), strict=True)}
+        return {name: _with_sorted_sets(part, dumped[name]) for name, part in zip(dumped, value.values(), strict=True)}
     if isinstance(dumped, list) and isinstance(value, (list, tuple, set, frozenset)) and len(value) == len(dumped):
-        items = [_sorted(*pair) for pair in zip(value, dumped, strict=True)]
+        items = [_with_sorted_sets(*pair) for pair in zip(value, dumped, strict=True)]
         return sorted(items, key=encode) if isinstance(value, (set, frozenset)) else items
     return dumped
 
 
 def masked(value: Any) -> Any:
-    """A value without what may be a key: in `headers` and `env`, in the query of a URL, or by its name."""
+    """The value with possible keys masked: in `headers` and `env`, in URLs, and in fields such as `api_key`."""
     if isinstance(value, dict):
         return {name: _masked_field(str(name), part) for name, part in value.items()}
     if isinstance(value, list):
@@ -48,6 +48,6 @@ def masked(value: Any) -> Any:
 
 
 def _masked_field(name: str, value: Any) -> Any:
-    if name in _KEYS and isinstance(value, dict):
+    if name in _MAPPINGS_WITH_KEYS and isinstance(value, dict):
         return dict.fromkeys(value, "***")
     return "***" if isinstance(value, str) and value and _KEY.search(name) else masked(value)

@@ -1,4 +1,4 @@
-"""How a run uses its process: a loop wherever it is called from, fewer garbage collections, enough open files."""
+"""What a run changes in its process: an event loop, fewer garbage collections, a higher limit on open files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ludus.errors import UserError
 
 T = TypeVar("T")
 
-#: How many open files everything but connections may take.
+#: Open files that are left for everything but connections.
 FILES_IN_RESERVE = 128
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine from plain code, also where a notebook's loop is already running on this thread."""
+    """Run a coroutine from synchronous code, even if an event loop runs on this thread (as in a notebook)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -58,8 +58,8 @@ def _run_on_thread(work: Coroutine[Any, Any, T]) -> T:
     return value
 
 
-class _RareCollections:
-    """The one setting that all runs of a process share: the first changes it, the last sets it back."""
+class _GarbageCollection:
+    """Python's thresholds, which all runs of a process share: the first run raises them, the last restores them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,25 +82,25 @@ class _RareCollections:
                 gc.unfreeze()
 
 
-_rare = _RareCollections()
+_garbage_collection = _GarbageCollection()
 
 
 @contextlib.contextmanager
-def rare_collections() -> Iterator[None]:
+def fewer_garbage_collections() -> Iterator[None]:
     """Let Python look for reference cycles less often.
 
-    Thousands of rollouts in flight are hundreds of thousands of live objects, and the default is to walk through
-    many of them after every few hundred allocations: half of the time at 8,192 in flight. Rollouts make few cycles.
+    With thousands of rollouts in flight, hundreds of thousands of objects are alive. By default Python walks through
+    many of them after every few hundred allocations: at 8,192 in flight, half of the time. Rollouts make few cycles.
     """
-    _rare.begin()
+    _garbage_collection.begin()
     try:
         yield
     finally:
-        _rare.end()
+        _garbage_collection.end()
 
 
-def make_room_for(connections: int) -> None:
-    """Every call in flight holds a connection, which is an open file: raise the limit on those, or say it now."""
+def allow_open_files(connections: int) -> None:
+    """Raise the limit on open files, since each connection is one. Raises a UserError if the system forbids it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + FILES_IN_RESERVE
     if soft != resource.RLIM_INFINITY and soft < needed:

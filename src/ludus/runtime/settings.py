@@ -17,7 +17,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def checked(model: type[M], values: dict[str, Any], part: str) -> M:
-    """Build a settings object; a mistake is one line that names the key."""
+    """Validate the values with the model. A mistake is a UserError of one line that names the key."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -31,7 +31,7 @@ def checked(model: type[M], values: dict[str, Any], part: str) -> M:
         raise UserError(f"{part}.{key}={masked(first.get('input'))!r:.80}: {wanted}") from error
     except UserError:
         raise
-    except Exception as error:  # of a validator that an author wrote
+    except Exception as error:  # raised by an author's validator
         raise UserError(f"{part}: {describe(error)}", "Add --debug to see more") from error
 
 
@@ -44,7 +44,7 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
             raise UserError(f"--set {assignment} must look like part.key=value", "Example: --set agent.max_steps=4")
         try:
             settings[key.strip()] = yaml.safe_load(value)
-        except (ValueError, yaml.YAMLError):  # a ValueError is a date that no calendar has
+        except (ValueError, yaml.YAMLError):  # PyYAML raises ValueError for dates such as 2020-13-45
             settings[key.strip()] = value
         except RecursionError as error:
             raise UserError(f"--set {key.strip()}: {value[:20]}... is nested too deep") from error
@@ -52,7 +52,7 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
 
 
 def read_yaml(path: Path, what: str = "") -> Any:
-    """What a YAML file holds. `what` is how an error calls the file, before its path."""
+    """The content of a YAML file. Errors put `what` before its path."""
     name = f"{what} {path}".strip()
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -67,7 +67,7 @@ def read_yaml(path: Path, what: str = "") -> Any:
 
 
 def _key(error: ErrorDetails, values: Any) -> str:
-    """The key that an error is about. Its location may name branches of unions too, which the values do not have."""
+    """The key that an error is about: its location without the names of union branches, which are not in the values."""
     steps = []
     for step in error["loc"]:
         try:

@@ -1,8 +1,8 @@
-"""Plain functions off the event loop.
+"""Plain functions on daemon threads, off the event loop.
 
-The standard library's pool has few threads and joins them at exit, so one tool that sleeps delays the others and
-one that hangs keeps the process alive. These threads are daemons, made when no idle one is left: a hung call costs
-a thread, not the run.
+asyncio's default pool has few threads and joins them at exit, so a tool that sleeps delays other tools, and a tool
+that hangs keeps the process alive. Here a call that finds no idle thread gets a new daemon thread: a hung call costs
+one thread, and delays neither other calls nor the end of the process.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 
 _idle: list[queue.SimpleQueue[Callable[[], None]]] = []
 _IDLE_LIMIT = 64
-_late: set[asyncio.Future[Any]] = set()
+_late_calls: set[asyncio.Future[Any]] = set()
 
 
 async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run a blocking function on a daemon thread. Cancelling stops the wait, not the function."""
+    """Run a blocking function on a daemon thread. A cancel stops the wait, not the function."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
@@ -34,7 +34,7 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
             result, error = None, raised
         try:
             loop.call_soon_threadsafe(_settle, future, result, error)
-        except RuntimeError:  # the loop is gone: nobody waits for the answer any more
+        except RuntimeError:  # the loop is closed, so nothing waits for the result
             pass
 
     try:
@@ -44,11 +44,11 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         threading.Thread(target=_serve, args=(inbox,), name="ludus-worker", daemon=True).start()
     inbox.put(work)
     result = await future
-    return await result if inspect.isawaitable(result) else result  # a decorator may hide that it is `async def`
+    return await result if inspect.isawaitable(result) else result  # a decorated `async def` may look like a `def`
 
 
 def awaited(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaitable[Any]:
-    """Call a function that may be `async def` (on the loop) or a plain `def` (on a thread). Await what comes back."""
+    """Call an `async def` function on the loop, or a plain `def` on a thread. Returns an awaitable of the result."""
     if not is_async(function):
         return in_thread(function, *args, **kwargs)
     try:
@@ -62,44 +62,44 @@ async def _raising(error: Exception) -> Any:
 
 
 def start_call(function: Callable[..., Any], *args: Any) -> tuple[Awaitable[Any], asyncio.Future[Any] | None]:
-    """Like `awaited`, with what goes on by itself when nobody waits any more: a thread cannot be stopped."""
+    """Like `awaited`, and for a plain `def` also the future of its thread, which a cancel does not stop."""
     work = awaited(function, *args)
     if is_async(function):
         return work, None
-    going_on = asyncio.ensure_future(work)
-    return asyncio.shield(going_on), going_on
+    running = asyncio.ensure_future(work)
+    return asyncio.shield(running), running
 
 
-async def call_after(going_on: asyncio.Future[Any] | None, seconds: float, function: Callable[[], Any]) -> None:
-    """Call a function when something that goes on by itself has ended.
+async def call_after(running: asyncio.Future[Any] | None, seconds: float, function: Callable[[], Any]) -> None:
+    """Call a function when a thread has ended, or after `seconds` if the thread takes longer.
 
-    What takes longer than that is not waited for: the function is called then, and again when it has ended after all.
+    In the second case the function is called a second time when the thread ends: a late call.
     """
-    if going_on is not None and not going_on.done():
-        await asyncio.wait([going_on], timeout=seconds)
-        if not going_on.done():
-            going_on.add_done_callback(functools.partial(_call_soon, function))
+    if running is not None and not running.done():
+        await asyncio.wait([running], timeout=seconds)
+        if not running.done():
+            running.add_done_callback(functools.partial(_call_late, function))
     await awaited(function)
 
 
 async def late_calls(seconds: float) -> None:
-    """Wait for what is being called late, but no longer than that."""
-    if here := [calling for calling in _late if calling.get_loop() is asyncio.get_running_loop()]:
+    """Wait up to `seconds` for the late calls of this event loop that have begun."""
+    if here := [call for call in _late_calls if call.get_loop() is asyncio.get_running_loop()]:
         await asyncio.wait(here, timeout=seconds)
 
 
-def _call_soon(function: Callable[[], Any], ended: asyncio.Future[Any]) -> None:
-    if ended.cancelled():  # the loop is about to close, and it has not ended
+def _call_late(function: Callable[[], Any], thread: asyncio.Future[Any]) -> None:
+    if thread.cancelled():  # because the loop is closing, while the thread still runs
         return
-    calling = asyncio.ensure_future(awaited(function))
-    _late.add(calling)
-    calling.add_done_callback(_forget)
+    call = asyncio.ensure_future(awaited(function))
+    _late_calls.add(call)
+    call.add_done_callback(_forget)
 
 
-def _forget(calling: asyncio.Future[Any]) -> None:
-    _late.discard(calling)
-    if not calling.cancelled():
-        calling.exception()  # there is nobody left to tell it to
+def _forget(call: asyncio.Future[Any]) -> None:
+    _late_calls.discard(call)
+    if not call.cancelled():
+        call.exception()  # read, so that Python does not log it as never retrieved
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -127,5 +127,5 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_result(result)
     elif isinstance(error, Exception) and not isinstance(error, StopIteration):
         future.set_exception(error)
-    else:  # a future refuses to carry the one, and the others would end whoever waits here, with the whole run
+    else:  # a future refuses StopIteration; SystemExit and KeyboardInterrupt would end the whole run
         future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))

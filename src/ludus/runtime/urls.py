@@ -1,4 +1,4 @@
-"""URLs that people type: checked where they are read, and shown without the keys that some of them carry."""
+"""URLs that users type: checked when they are read, and shown without passwords and keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _USER = re.compile(r"(?<=://)[^/?#]*@")
 
 
 def checked_url(url: str, of: str = "a server", form: str = "http://HOST:PORT") -> SplitResult:
-    """The parts of a URL, if there can be an HTTP server behind it.
+    """The parts of an HTTP URL that names a host. Any other URL is a UserError that calls it the URL `of` something.
 
     checked_url("http://127.0.0.1:8000/v1", "a model").hostname   # '127.0.0.1'
     """
@@ -27,11 +27,11 @@ def checked_url(url: str, of: str = "a server", form: str = "http://HOST:PORT") 
 
 
 def shown_url(url: str) -> str:
-    """A URL as it may be recorded: a user and password, and whatever its query says, are masked.
+    """A URL that may be recorded: the user, the password and the values of its query are masked.
 
     shown_url("http://127.0.0.1:8000/v1?api-key=abc")   # 'http://127.0.0.1:8000/v1?api-key=***'
     """
-    url, hash_, name = _USER.sub("***@", url).partition("#")  # behind which a model is named
+    url, hash_, name = _USER.sub("***@", url).partition("#")  # the part after # is a model's name
     address, mark, query = url.partition("?")
     fields = [field.partition("=") for field in query.split("&")] if query else []
     masked = "&".join(f"{field}=***" if equals else "***" for field, equals, _ in fields)

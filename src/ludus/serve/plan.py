@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ludus.errors import UserError
 from ludus.http.listening import address
-from ludus.runtime.keys import secret
+from ludus.runtime.keys import look_up_key
 
 Kind = Literal["resources_servers", "responses_api_agents", "responses_api_models", "head"]
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -103,7 +103,7 @@ class Plan(BaseModel):
 
     def token(self) -> str | None:
         """The token that clients must show. Beyond loopback there must be one."""
-        found = secret(self.token_env) or None
+        found = look_up_key(self.token_env) or None
         hosts = {self.host, *(server.host for server in self.servers)}
         if found is None and not hosts <= set(LOOPBACK):
             raise UserError(

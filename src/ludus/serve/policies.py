@@ -18,7 +18,7 @@ from ludus.http.messages import Refusal
 from ludus.model import Model
 from ludus.models.openai import OpenAIModel
 from ludus.models.vllm import VllmModel
-from ludus.runtime.keys import hide
+from ludus.runtime.keys import remember_key
 
 KEPT = 64
 _NO_KEY = "LUDUS_POLICY_KEY_COMES_WITH_THE_REQUEST"
@@ -78,7 +78,7 @@ class Policies:
         except ValidationError as error:
             problem = error.errors()[0]
             raise Refusal.field(["policy", *map(str, problem["loc"])], problem["type"], problem["msg"]) from None
-        hide(policy.api_key)
+        remember_key(policy.api_key)
         url = _parsed(policy.base_url)
         if url is None or not any(_is_under(url, prefix) for prefix in self._allowed):
             raise Refusal(403, "this server does not allow that policy: its operator must name it with --allow-policy")

@@ -17,7 +17,7 @@ from ludus.model import Model
 from ludus.models import open_model
 from ludus.remote.wiring import on_servers
 from ludus.runtime.processes import shared_pool
-from ludus.runtime.running import rare_collections
+from ludus.runtime.running import fewer_garbage_collections
 from ludus.serve.agents import AgentApp
 from ludus.serve.forwarding import Forwarding
 from ludus.serve.mcp import McpDoor
@@ -62,7 +62,7 @@ class Site:
 
     async def _start(self, sockets: Sockets) -> None:
         stack, plan, servers = self._stack, self.plan, self.plan.servers
-        stack.enter_context(rare_collections())
+        stack.enter_context(fewer_garbage_collections())
         await stack.enter_async_context(shared_pool())
         for server in servers:
             if server.kind == "responses_api_models":

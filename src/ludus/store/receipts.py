@@ -26,7 +26,7 @@ from ludus.record import Row
 from ludus.resources import Resources
 from ludus.response import Item, Items
 from ludus.runtime.encoding import encode
-from ludus.runtime.redaction import plain
+from ludus.runtime.redaction import redacted_settings
 from ludus.task import digest
 
 #: Our package, and the room whose functions judge: a verifier may call them.
@@ -79,7 +79,7 @@ def verifier_digest(environment: Environment) -> str:
     for source in _sources(kind, environment.folder):
         content.update(len(source).to_bytes(8, "big"))
         content.update(source)
-    settings = plain(environment.config)
+    settings = redacted_settings(environment.config)
     try:
         content.update(orjson.dumps(settings, default=str, option=orjson.OPT_SORT_KEYS))
     except TypeError:  # a number that is too long for 64 bits, or a name that is not UTF-8

@@ -22,7 +22,7 @@ from ludus.environment import Environment
 from ludus.errors import DISTRIBUTION, UserError
 from ludus.model import Model
 from ludus.runtime.encoding import encode
-from ludus.runtime.redaction import plain
+from ludus.runtime.redaction import redacted_settings
 from ludus.store.journal import write_whole
 
 
@@ -118,9 +118,9 @@ def _wiring(environment: Environment) -> dict[str, Any]:
     agent = environment.agent
     return {
         "resources": f"{environment.resources.__qualname__}",
-        "settings": plain(environment.config),
+        "settings": redacted_settings(environment.config),
         "agent": type(agent).__qualname__,
-        "agent_settings": plain(agent.config),
+        "agent_settings": redacted_settings(agent.config),
         "limits": environment.limits.model_dump(),
     }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus.errors import UserError, did_you_mean
-from ludus.runtime.keys import FILE as ENV_FILE
+from ludus.runtime.keys import ENV_FILE
 from ludus_nemo_gym.builtin import builtin_config
 from ludus_nemo_gym.directives import apply_directives, directives_as_keys
 from ludus_nemo_gym.interpolation import resolve

@@ -19,8 +19,8 @@ from ludus_nemo_gym.starting import plan_of
 from ludus_nemo_gym.wiring import wire
 
 from ludus.errors import UserError
-from ludus.runtime.keys import secret
-from ludus.runtime.running import make_room_for
+from ludus.runtime.keys import look_up_key
+from ludus.runtime.running import allow_open_files
 from ludus.serve.plan import LOOPBACK, Plan
 from ludus.serve.site import check
 from nemo_gym._servers import CONCURRENCY, ServersOnThread
@@ -87,10 +87,10 @@ class RunHelper:
         self._restore_variables()
 
     def _start_servers(self, plan: Plan, launch: Launch) -> None:
-        if _listens_beyond_loopback(plan) and not secret(plan.token_env):
+        if _listens_beyond_loopback(plan) and not look_up_key(plan.token_env):
             self._set_variables({plan.token_env: secrets.token_urlsafe(32)})
         with contextlib.suppress(UserError):  # a lower limit of open files is enough for fewer rollouts
-            make_room_for(CONCURRENCY)
+            allow_open_files(CONCURRENCY)
         remote_agents = {
             each.name: each.part.url
             for each in launch.servers

@@ -22,7 +22,7 @@ from ludus.environments.google_search.provider import Hit, Results, no_html, no_
 from ludus.environments.google_search.settings import SearchConfig
 from ludus.errors import Failure, UserError
 from ludus.runtime.encoding import encode
-from ludus.runtime.keys import redacted, secret
+from ludus.runtime.keys import look_up_key, redacted
 
 _LONGEST = 400  # Tavily's limit for a query
 
@@ -66,7 +66,7 @@ class Json:
         """Connect to the service that the settings describe."""
         if not config.endpoint:
             raise UserError("provider json needs the URL of a service", "Set it: --set resources.endpoint=URL")
-        key, header = secret("SEARCH_API_KEY"), config.json_api.key_header
+        key, header = look_up_key("SEARCH_API_KEY"), config.json_api.key_header
         headers = {header: f"Bearer {key}" if header.lower() == "authorization" else key} if key else {}
         async with _api("the search service", config, key) as api, open_browser(config) as browser:
             yield cls(api, browser, config, headers)
@@ -136,7 +136,7 @@ class Tavily:
 
 
 def _required(name: str) -> str:
-    found = secret(name)
+    found = look_up_key(name)
     if not found:
         raise UserError(f"the search provider needs {name}", "Set it in the environment or in env.yaml")
     return found
