@@ -1,4 +1,4 @@
-"""`ludus compare` says what two collections show, and no more than that."""
+"""`ludus compare` finds real differences between two collections, and claims none that are not significant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import ludus
 from ludus import Resources, ResourcesConfig, Response, ScriptedModel, Task
-from ludus.compare import comparison as statistics
+from ludus.collection.statistics import t95
+from ludus.compare import comparison
 from ludus.compare.comparison import Comparison, compare, detectable, interval_of_mean, mcnemar
 from ludus.compare.scores import Scores
 
@@ -57,7 +58,7 @@ def compared(a: dict[str, list[float]], b: dict[str, list[float]]) -> Comparison
     return found
 
 
-def test_a_real_difference_is_found_and_said_in_one_sentence(tmp_path: Path):
+def test_a_real_difference_is_reported_in_one_sentence(tmp_path: Path):
     random = Random(1)
     for name, lift in (("a", 0.0), ("b", 0.2)):
         rewards = {str(n): [float(random.random() < n / 600 + lift) for _ in range(4)] for n in range(400)}
@@ -75,22 +76,23 @@ def test_a_real_difference_is_found_and_said_in_one_sentence(tmp_path: Path):
     assert turned["mcnemar"]["p"] < 0.001
 
 
-def test_no_difference_is_said_with_what_could_have_been_found(tmp_path: Path):
+def test_no_difference_is_reported_with_the_smallest_detectable_difference(tmp_path: Path):
     random = Random(7)
     for name in "ab":
         collection(tmp_path / f"{name}.jsonl", {str(n): [random.random() for _ in range(2)] for n in range(50)})
     found = json.loads(run("a.jsonl", "b.jsonl", "--json", cwd=tmp_path).stdout)
     assert found["sentence"].startswith("No difference was found (B minus A is ")
-    assert f"one of {found['detectable']:.3f} or more would have been, with 80 % power." in found["sentence"]
+    power = f"; a difference of {found['detectable']:.3f} or more would have been found with 80 % power."
+    assert found["sentence"].endswith(power)
     assert found["mcnemar"] is None
 
 
-def test_failures_and_masks_are_counted_and_never_zeros(tmp_path: Path):
+def test_failed_and_masked_rollouts_are_counted_and_not_rewards_of_zero(tmp_path: Path):
     folder = tmp_path / "a"
     rows = [row(str(n), 1.0) for n in range(10)]
     rows += [row("10", 0.0, outcome="masked"), row("11", None), row("only", 1.0)]
     write(folder / "rollouts.jsonl", *rows)
-    failed = [row("12", None), row("12", None), row("0", None)]  # tried twice; and once before it was collected
+    failed = [row("12", None), row("12", None), row("0", None)]  # 12 failed twice; 0 failed once and then succeeded
     write(folder / "failures.jsonl", *failed)
     collection(tmp_path / "b.jsonl", {str(n): [1.0] for n in range(13)})
     done = run("a", "b.jsonl", "--json", cwd=tmp_path)
@@ -103,7 +105,7 @@ def test_failures_and_masks_are_counted_and_never_zeros(tmp_path: Path):
 
 
 class Echo(Resources):
-    """Wants to hear yes."""
+    """Rewards the answer `yes`, and adds a bonus."""
 
     class Config(ResourcesConfig):
         bonus: float = 0.0
@@ -112,7 +114,7 @@ class Echo(Resources):
         return float(response.output_text == "yes") + self.config.bonus
 
 
-def test_runs_that_were_not_made_alike_are_warned_about(tmp_path: Path):
+def test_different_settings_datasets_verifiers_and_tasks_are_warned_about(tmp_path: Path):
     rows = [{"responses_create_params": {"input": f"{n}"}, "task_id": f"t{n}"} for n in range(8)]
     model = ScriptedModel(lambda request: "yes" if int(request.input[-1]["content"]) % 3 else "no")
     ludus.collect(Echo, model=model, input=rows, output=tmp_path / "a")
@@ -125,10 +127,10 @@ def test_runs_that_were_not_made_alike_are_warned_about(tmp_path: Path):
     assert "warning: environments.Echo.settings.bonus is 0.0 in A and 1.0 in B" in done.stderr
     assert "warning: the runs had different datasets" in done.stderr
     assert "warning: rewards were given by different verifiers" in done.stderr
-    assert "warning: 1 tasks have the same id in both and another content" in done.stderr
+    assert "warning: 1 tasks have the same id in A and B but different content" in done.stderr
 
 
-def test_a_torn_last_line_is_left_out_and_said(tmp_path: Path):
+def test_a_torn_last_line_is_left_out_with_a_warning(tmp_path: Path):
     path = collection(tmp_path / "a.jsonl", {str(n): [1.0] for n in range(8)})
     path.write_bytes(path.read_bytes() + b'{"rollout_id": "hal')
     collection(tmp_path / "b.jsonl", {str(n): [1.0] for n in range(8)})
@@ -147,7 +149,7 @@ def test_a_torn_last_line_is_left_out_and_said(tmp_path: Path):
         ("other.jsonl", "no task has a reward in both"),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path: Path, name: str, complaint: str):
+def test_a_user_error_is_one_line(tmp_path: Path, name: str, complaint: str):
     (tmp_path / "text.jsonl").write_text("hello\n")
     (tmp_path / "rows.jsonl").write_text('{"responses_create_params": {}}\n')
     collection(tmp_path / "other.jsonl", {"elsewhere": [1.0]})
@@ -159,7 +161,7 @@ def test_a_mistake_is_one_line(tmp_path: Path, name: str, complaint: str):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_few_tasks_prove_nothing():
+def test_fewer_than_six_tasks_cannot_tell():
     sentences = [
         compared(*({str(n): [reward] for n in range(tasks)} for reward in (0.0, 1.0))).sentence()
         for tasks in range(1, 7)
@@ -168,14 +170,14 @@ def test_few_tasks_prove_nothing():
     assert sentences[5] == "B is better than A by 1.000 on each of 6 tasks."
 
 
-def test_where_the_two_tests_disagree_the_sentence_says_so():
+def test_the_sentence_says_when_mcnemars_test_contradicts_the_interval():
     found = Comparison(20, 0.2, 0.4, (0.01, 0.4), 0.2, {"p": 0.07}, False)
     assert found.sentence().endswith("; McNemar's exact test does not confirm it (p = 0.07).")
     found = Comparison(20, 0.2, 0.4, (-0.01, 0.4), 0.2, {"p": 0.03}, False)
-    assert found.sentence().endswith("; McNemar's exact test alone finds one (p = 0.03).")
+    assert found.sentence().endswith("; McNemar's exact test alone finds a difference (p = 0.03).")
 
 
-def test_repeats_are_no_evidence_of_their_own():
+def test_more_repeats_of_the_same_results_do_not_change_the_interval():
     once = {str(n): [float(n % 2)] for n in range(10)}
     often = {name: values * 100 for name, values in once.items()}
     other = {str(n): [float(n % 3 == 0)] for n in range(10)}
@@ -191,7 +193,7 @@ def test_mcnemar_is_the_exact_binomial_test(a: int, b: int):
     assert mcnemar(a, b) == pytest.approx(float(exact), rel=1e-9)
 
 
-def test_mcnemar_of_many_is_quick_and_sane():
+def test_mcnemar_of_a_million_tasks_is_right():
     assert mcnemar(500_000, 500_000) == 1.0
     assert mcnemar(499_000, 501_000) == pytest.approx(0.0456, abs=0.0005)  # two standard deviations
     assert mcnemar(0, 10_000) == 0.0
@@ -199,13 +201,13 @@ def test_mcnemar_of_many_is_quick_and_sane():
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0]), min_size=4, max_size=5))
-def test_the_interval_is_that_of_all_resamples_there_are(values: list[float]):
+def test_the_interval_agrees_with_the_exhaustive_bootstrap(values: list[float]):
     n = len(values)
     every = sorted(math.fsum(draw) / n for draw in product(values, repeat=n))
-    tail = statistics._NORMAL.cdf(-math.sqrt(n / (n - 1)) * statistics._t95(n - 1))
+    tail = comparison._NORMAL.cdf(-math.sqrt(n / (n - 1)) * t95(n - 1))
     found = interval_of_mean(values)
     assert found is not None
-    slack = 3 * math.sqrt(tail / statistics.RESAMPLES) + 1 / statistics.RESAMPLES
+    slack = 3 * math.sqrt(tail / comparison.RESAMPLES) + 1 / comparison.RESAMPLES
     for end, share in zip(found, (tail, 1 - tail), strict=True):
         below = sum(mean < end - 1e-9 for mean in every) / len(every)
         up_to = sum(mean <= end + 1e-9 for mean in every) / len(every)
@@ -217,7 +219,7 @@ def test_the_expansion_for_many_tasks_agrees_with_resampling(seed: int, monkeypa
     random = Random(seed)
     values = [random.choice([0.0, 0.0, 0.0, 0.0, 1.0, -0.25]) + random.expovariate(4) * seed for _ in range(1000)]
     resampled = interval_of_mean(values)
-    monkeypatch.setattr(statistics, "RESAMPLED", 0)
+    monkeypatch.setattr(comparison, "RESAMPLED", 0)
     expanded = interval_of_mean(values)
     assert resampled is not None
     assert expanded is not None
@@ -228,8 +230,8 @@ def test_the_expansion_for_many_tasks_agrees_with_resampling(seed: int, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [8, 40, 1500])
-def test_the_interval_holds_the_truth_as_often_as_it_says(n: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(statistics, "RESAMPLES", 500)
+def test_the_interval_contains_the_true_mean_as_often_as_it_claims(n: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(comparison, "RESAMPLES", 500)
     random = Random(n)
     held, trials = 0, 400
     for seed in range(trials):
@@ -244,7 +246,7 @@ def test_the_detectable_difference_is_found_four_times_out_of_five():
     random = Random(0)
     n, spread = 60, 0.5
     sample = [random.gauss(0, spread) for _ in range(5000)]
-    size = (statistics._t95(n - 1) + statistics._NORMAL.inv_cdf(0.8)) * spread / math.sqrt(n)
+    size = (t95(n - 1) + comparison._NORMAL.inv_cdf(0.8)) * spread / math.sqrt(n)
     many = detectable(sample)
     assert many is not None
     assert many * math.sqrt(5000 / n) == pytest.approx(size, rel=0.05)
@@ -266,7 +268,7 @@ def test_the_detectable_difference_is_found_four_times_out_of_five():
     ),
 )
 @settings(max_examples=30, deadline=None)
-def test_means_are_of_the_tasks_that_both_have(a: dict[str, list[float]], b: dict[str, list[float]]):
+def test_means_are_over_the_tasks_that_both_collections_have(a: dict[str, list[float]], b: dict[str, list[float]]):
     common = a.keys() & b.keys()
     found = compare(scores(a), scores(b))
     if not common:
@@ -289,9 +291,9 @@ def test_ten_thousand_tasks_give_the_same_interval_each_time():
     assert found.interval == compare(*sides).interval  # type: ignore[union-attr]
 
 
-def test_rewards_that_no_statistics_can_hold_are_refused_with_their_place(tmp_path: Path):
+def test_a_reward_too_large_for_statistics_is_refused_with_file_and_line(tmp_path: Path):
     write(tmp_path / "a.jsonl", *(row(f"t{number}", 1.0) for number in range(8)))
     write(tmp_path / "b.jsonl", *(row(f"t{number}", (-1) ** number * 1e308) for number in range(8)))
     done = run("a.jsonl", "b.jsonl", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "error: b.jsonl:1: a reward of 1e+308 is beyond comparison\n"
+    assert done.stderr == "error: b.jsonl:1: a reward of 1e+308 is too large to compare\n"

@@ -7,11 +7,15 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from math import comb
 
-#: Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom; beyond that the normal value is near enough.
 _T95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
+
+
+def t95(degrees: int) -> float:
+    """The two-sided 95 % quantile of Student's t; beyond 30 degrees of freedom that of the normal distribution."""
+    return _T95[degrees - 1] if degrees <= len(_T95) else 1.96
 
 
 def pass_at_k(n: int, passed: int, k: int) -> float:
@@ -54,7 +58,7 @@ class ClusteredMean:
             return None
         spread = self._totals_squared - 2 * mean * self._products + mean * mean * self._counts_squared
         error = math.sqrt(max(spread, 0.0) * groups / (groups - 1)) / self.count
-        reach = (_T95[groups - 2] if groups <= len(_T95) + 1 else 1.96) * error
+        reach = t95(groups - 1) * error
         return mean - reach, mean + reach
 
 

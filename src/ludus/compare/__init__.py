@@ -1,1 +1,1 @@
-"""Two collections and what their difference shows: the work of `ludus compare`."""
+"""Whether one collection earns more reward than another: the work of `ludus compare`."""

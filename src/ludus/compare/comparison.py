@@ -1,7 +1,8 @@
-"""Is B better than A? Paired statistics on the tasks that both have tried, and one sentence that overstates nothing.
+"""Is collection B better than A? Paired statistics over the tasks of both, and one sentence with the result.
 
-The unit is the task: what counts is the difference between B's and A's mean reward on it, so that neither repeats nor
-hard tasks are taken for evidence that they are not. A rollout without a reward is left out and counted, never a 0.
+The unit is the task: each task contributes the difference between B's and A's mean reward. So more repeats of a task
+are no further evidence, and a task that is hard for both does not hide a difference. A rollout without a reward is
+counted and left out. It is never a reward of 0.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from random import Random
 from statistics import NormalDist, fmean
 from typing import Any
 
-from ludus.collection.statistics import _T95
+from ludus.collection.statistics import t95
 from ludus.compare.scores import Scores, TaskScore
 
 RESAMPLES = 10_000
 
-#: Up to this many tasks are resampled one by one. Ten thousand times more tasks than this would take minutes, and the
-#: expansion that is used instead differs from resampling by less than the noise that 10,000 resamples have.
+#: The most tasks that are resampled. For more tasks, 10,000 resamples would take minutes, and the expansion that is
+#: used instead differs from resampling by less than the noise of 10,000 resamples.
 RESAMPLED = 1000
 
-#: With fewer tasks no result can be significant: the most extreme of 2^5 signs has a chance of 1 in 16.
+#: With fewer tasks no result is significant: with five, all differences have the same sign by chance 1 time in 16.
 FEWEST = 6
 POWER = 0.8
 SIGNIFICANT = 0.05
@@ -32,7 +33,7 @@ _NORMAL = NormalDist()
 
 @dataclass
 class Comparison:
-    """What two collections show. `mean_a` and `mean_b` are means over the tasks that both have a reward for."""
+    """The result of comparing two collections. `mean_a` and `mean_b` are over the tasks with a reward in both."""
 
     tasks: int
     mean_a: float
@@ -45,11 +46,11 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """How much more B earns than A."""
+        """B's mean reward minus A's."""
         return self.mean_b - self.mean_a
 
     def sentence(self) -> str:
-        """What can honestly be said."""
+        """The result as one sentence, for the user."""
         tasks, interval = f"{self.tasks:,} task{'' if self.tasks == 1 else 's'}", self.interval
         if self.same_everywhere:
             return f"No difference was found: A and B earn the same on each of {tasks}."
@@ -61,7 +62,7 @@ class Comparison:
         if high < 0:
             return f"A is better than B by {self._amount(-high, -low, tasks)}{self._doubt(found=True)}."
         size = f"B minus A is {say(self.difference)}, 95 % {say(low)} to {say(high)}, {tasks}"
-        power = f"one of {say(self.detectable or 0.0)} or more would have been, with 80 % power"
+        power = f"a difference of {say(self.detectable or 0.0)} or more would have been found with 80 % power"
         return f"No difference was found ({size}); {power}{self._doubt(found=False)}."
 
     def _amount(self, low: float, high: float, tasks: str) -> str:
@@ -70,42 +71,42 @@ class Comparison:
         return f"{say(abs(self.difference))} (95 % {say(low)} to {say(high)}, {tasks})"
 
     def _doubt(self, found: bool) -> str:
-        """What McNemar's test has to say where it comes to another result."""
+        """A clause for the sentence if McNemar's test contradicts the interval; else empty."""
         if self.mcnemar is None or (self.mcnemar["p"] <= SIGNIFICANT) == found:
             return ""
-        says = "does not confirm it" if found else "alone finds one"
+        says = "does not confirm it" if found else "alone finds a difference"
         return f"; McNemar's exact test {says} (p = {self.mcnemar['p']:.2g})"
 
 
 def compare(a: Scores, b: Scores) -> Comparison | None:
-    """Compare B with A on the tasks that both have a reward for; None where there are none."""
+    """Compare B with A on the tasks with a reward in both; None if there are no such tasks."""
     common = [name for name, score in a.tasks.items() if score.count and name in b.tasks and b.tasks[name].count]
     if not common:
         return None
     pairs = [(a.tasks[name], b.tasks[name]) for name in common]
-    differences = [theirs.mean - ours.mean for ours, theirs in pairs]
+    differences = [of_b.mean - of_a.mean for of_a, of_b in pairs]
     return Comparison(
         tasks=len(common),
-        mean_a=fmean(ours.mean for ours, _ in pairs),
-        mean_b=fmean(theirs.mean for _, theirs in pairs),
+        mean_a=fmean(of_a.mean for of_a, _ in pairs),
+        mean_b=fmean(of_b.mean for _, of_b in pairs),
         interval=interval_of_mean(differences),
         detectable=detectable(differences),
-        mcnemar=majorities(pairs) if all(each.binary for pair in pairs for each in pair) else None,
+        mcnemar=majority_test(pairs) if all(each.binary for pair in pairs for each in pair) else None,
         same_everywhere=not any(differences),
     )
 
 
 def interval_of_mean(values: Sequence[float], seed: int = 0) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of a mean, one value a task; None for fewer than two.
+    """The 95 % bootstrap interval of the mean of one value per task; None for fewer than two tasks.
 
-    The percentile interval of 10,000 resamples is too narrow for few tasks. So its percentiles are those that make it
-    as wide as Student's t would: below 2.5 % and above 97.5 % (Hesterberg's expanded percentile interval). For many
-    tasks the percentiles come from the cumulants of the same bootstrap distribution, which are known exactly.
+    From the 2.5 % to the 97.5 % percentile of 10,000 resamples would be too narrow for few tasks. So the interval
+    reaches further, as Student's t does (Hesterberg's expanded percentile interval). For many tasks the percentiles
+    are computed from the exact cumulants of the bootstrap distribution instead of from resamples.
     """
     n = len(values)
     if n < 2:
         return None
-    tail = _NORMAL.cdf(-math.sqrt(n / (n - 1)) * _t95(n - 1))
+    tail = _NORMAL.cdf(-math.sqrt(n / (n - 1)) * t95(n - 1))
     if n > RESAMPLED:
         return _expanded(values, tail), _expanded(values, 1 - tail)
     draw = Random(seed).choices
@@ -127,33 +128,33 @@ def _expanded(values: Sequence[float], share: float) -> float:
 
 
 def detectable(differences: Sequence[float]) -> float | None:
-    """The smallest difference that as many tasks, as noisy as these, would show with 80 % power at the 5 % level."""
+    """The smallest true difference that these tasks, with their noise, show with 80 % power at the 5 % level."""
     n = len(differences)
     if n < FEWEST or not any(differences):
         return None
     mean = fmean(differences)
     error = math.sqrt(math.fsum((each - mean) ** 2 for each in differences) / (n - 1) / n)
-    return (_t95(n - 1) + _NORMAL.inv_cdf(POWER)) * error or None
+    return (t95(n - 1) + _NORMAL.inv_cdf(POWER)) * error or None
 
 
-def majorities(pairs: Sequence[tuple[TaskScore, TaskScore]]) -> dict[str, Any]:
+def majority_test(pairs: Sequence[tuple[TaskScore, TaskScore]]) -> dict[str, Any]:
     """McNemar's exact test on whether the majority of a task's rollouts passed.
 
-    Repeats of a task are not independent, so they are not paired with each other. A task that is undecided on a side
-    (half of its rollouts passed) takes no part.
+    Repeats of a task are not independent, so single rollouts are not paired. A task is left out if exactly half of its
+    rollouts passed in A or in B.
     """
     only_a = only_b = undecided = 0
-    for ours, theirs in pairs:
-        if ours.undecided or theirs.undecided:
+    for of_a, of_b in pairs:
+        if of_a.undecided or of_b.undecided:
             undecided += 1
-        elif ours.passes != theirs.passes:
-            only_a += ours.passes
-            only_b += theirs.passes
+        elif of_a.passes != of_b.passes:
+            only_a += of_a.passes
+            only_b += of_b.passes
     return {"only_a": only_a, "only_b": only_b, "undecided": undecided, "p": mcnemar(only_a, only_b)}
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
-    """The chance that tasks on which A and B disagree split at least as unevenly as they do, if neither were better."""
+    """The p-value: the probability of a split at least this uneven if A and B were equally good."""
     n, fewer = only_a + only_b, min(only_a, only_b)
     if only_a == only_b:
         return 1.0
@@ -168,9 +169,5 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
 
 def say(value: float) -> str:
-    """A reward with three decimals, or as many as show that it is not 0."""
+    """A reward as text with three decimals, or more if three would show 0.000."""
     return f"{value:.3f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1g}"
-
-
-def _t95(freedom: int) -> float:
-    return _T95[freedom - 1] if freedom <= len(_T95) else 1.96

@@ -1,7 +1,7 @@
-"""The rewards of a collection, task by task: what is left of it for statistics.
+"""The rewards of a collection by task, read from its files.
 
-Rollouts are read as a stream, and of each only its reward is kept. A rollout that failed or is masked has none; it is
-counted, so that nobody takes its absence for a 0.
+Rollouts are read as a stream, and only their rewards are kept in memory. Failed and masked rollouts are counted; they
+contribute no reward, and in particular no 0.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ludus.errors import UserError
 from ludus.store.run import Files
 from ludus.task import digest
 
-#: Rewards beyond this have squares and sums that no number can hold.
+#: The sums and powers of larger rewards overflow a float.
 LARGEST = 1e100
 
 _HINT = "Name a collection's folder, or a file that ludus collect or ludus verify wrote"
 
 
 class TaskScore:
-    """The rewards of one task's rollouts: their number, their sum, and how many of them were exactly 1."""
+    """The rewards of one task's rollouts: their count, their sum, how many are 1, and whether all are 0 or 1."""
 
     __slots__ = ("binary", "content", "count", "ones", "total")
 
@@ -34,7 +34,7 @@ class TaskScore:
         self.content = content
 
     def add(self, reward: float) -> None:
-        """One more rollout."""
+        """Count the reward of one rollout."""
         self.count += 1
         self.total += reward
         if reward == 1:
@@ -49,17 +49,17 @@ class TaskScore:
 
     @property
     def passes(self) -> bool:
-        """Whether most rollouts passed."""
+        """Whether more than half of the rollouts earned 1."""
         return 2 * self.ones > self.count
 
     @property
     def undecided(self) -> bool:
-        """Whether just half of them did."""
+        """Whether exactly half of the rollouts earned 1."""
         return 2 * self.ones == self.count
 
 
 class Scores:
-    """What one collection amounts to. `verifiers` are those that its receipts name."""
+    """The rewards and counts of one collection. `verifiers` are the verifier digests in its receipts."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, TaskScore] = {}
@@ -73,16 +73,16 @@ class Scores:
         """Read a collection's folder or a file of rollouts."""
         rollouts, failures, run = _files(given)
         scores = cls()
-        never: dict[str, str] = {}  # rollouts that only ever failed, and their tasks
+        only_failed: dict[str, str] = {}  # the task ids of rollouts of which every attempt failed, by rollout id
         if failures is not None and failures.exists():
             for row in scores._rows(failures):
-                never[str(row.get("rollout_id"))] = _task_id(row)
+                only_failed[str(row.get("rollout_id"))] = _task_id(row)
         for row in scores._rows(rollouts):
-            never.pop(str(row.get("rollout_id")), None)
+            only_failed.pop(str(row.get("rollout_id")), None)
             scores._add(row)
-        for task_id in never.values():
+        for task_id in only_failed.values():
             scores.tasks.setdefault(task_id, TaskScore())
-        scores.failed += len(never)
+        scores.failed += len(only_failed)
         scores.identity = _identity(run) if run is not None else None
         return scores
 
@@ -112,32 +112,32 @@ class Scores:
                     try:
                         row = orjson.loads(line)
                     except orjson.JSONDecodeError as error:
-                        if not line.endswith(b"\n") and number > 1:  # it is being written, or the writer was killed
+                        if not line.endswith(b"\n") and number > 1:  # still being written, or the writer was killed
                             self.torn = True
                             return
                         raise UserError(f"{path}:{number}: not JSON: {error}", _HINT) from error
                     if not isinstance(row, dict) or not ("reward" in row or "outcome" in row):
                         raise UserError(f"{path}:{number}: not a rollout", _HINT)
                     if isinstance(row.get("reward"), (int, float)) and abs(row["reward"]) > LARGEST:
-                        raise UserError(f"{path}:{number}: a reward of {row['reward']:g} is beyond comparison")
+                        raise UserError(f"{path}:{number}: a reward of {row['reward']:g} is too large to compare")
                     yield row
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}", _HINT) from error
 
 
 def differences(a: Scores, b: Scores) -> list[str]:
-    """What makes two collections harder to compare, one text each."""
+    """Warnings about differences between two collections that make them harder to compare."""
     found = []
     if a.identity is not None and b.identity is not None:
-        found += _unlike(a.identity.get("environments"), b.identity.get("environments"), "environments")
-        one, other = ((each.get("dataset") or {}).get("digest") for each in (a.identity, b.identity))
-        if one != other:
+        found += _setting_differences(a.identity.get("environments"), b.identity.get("environments"), "environments")
+        of_a, of_b = ((each.get("dataset") or {}).get("digest") for each in (a.identity, b.identity))
+        if of_a != of_b:
             found.append("the runs had different datasets; only tasks with the same id are compared")
     elif a.identity is not None or b.identity is not None:
         found.append(f"{'B' if b.identity is None else 'A'} has no run.json, so it is unknown how it was collected")
     if a.verifiers and b.verifiers and a.verifiers != b.verifiers:
         found.append(
-            "rewards were given by different verifiers; ludus verify FILE --stale --output OUT brings them up to date"
+            "rewards were given by different verifiers; score again with: ludus verify FILE --stale --output OUT"
         )
     changed = sum(
         1
@@ -145,12 +145,12 @@ def differences(a: Scores, b: Scores) -> list[str]:
         if name in b.tasks and task.content and b.tasks[name].content and task.content != b.tasks[name].content
     )
     if changed:
-        found.append(f"{changed:,} tasks have the same id in both and another content")
+        found.append(f"{changed:,} tasks have the same id in A and B but different content")
     return found + [f"the last line of {name} is torn and left out" for name, each in (("A", a), ("B", b)) if each.torn]
 
 
 def _files(given: Path) -> tuple[Path, Path | None, Path | None]:
-    """Where the rollouts of a collection are, and its failures and description where it can have them."""
+    """The paths of a collection's rollouts, failures and run.json; the last two are None for a file that has none."""
     try:
         given.stat()
     except OSError as error:
@@ -158,7 +158,7 @@ def _files(given: Path) -> tuple[Path, Path | None, Path | None]:
     if not given.is_dir() and given.suffix != ".jsonl":
         return given, None, None
     files = Files(given)
-    if given.name == "rollouts.jsonl" and not files.run.exists():  # it is the one of a folder
+    if given.name == "rollouts.jsonl" and not files.run.exists():  # the file in a collection's folder
         files = Files(given.parent)
     if given.is_dir() and not files.rollouts.exists():
         raise UserError(f"{given} holds no rollouts.jsonl", _HINT)
@@ -178,9 +178,8 @@ def _task_id(row: dict[str, Any]) -> str:
     return str(named) if isinstance(named, (str, int)) else digest({"asked": row.get("responses_create_params")})
 
 
-def _unlike(a: Any, b: Any, path: str) -> list[str]:
+def _setting_differences(a: Any, b: Any, path: str) -> list[str]:
     if isinstance(a, dict) and isinstance(b, dict):
-        return [
-            line for key in sorted(a.keys() | b.keys()) for line in _unlike(a.get(key), b.get(key), f"{path}.{key}")
-        ]
+        keys = sorted(a.keys() | b.keys())
+        return [line for key in keys for line in _setting_differences(a.get(key), b.get(key), f"{path}.{key}")]
     return [] if a == b else [f"{path} is {a!r:.60} in A and {b!r:.60} in B"]
