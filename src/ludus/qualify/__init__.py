@@ -1,1 +1,1 @@
-"""Proof that an environment's verifier can be trusted: bad policies earn nothing, a right answer earns all of it."""
+"""Tests of an environment's verifier: bad policies must earn no more than guessing, right answers the full reward."""

@@ -1,7 +1,7 @@
-"""Attempts: what is to be said about which task, played by the ordinary collector with a model that says it.
+"""Attempts: scripts for tasks, which the ordinary collector plays with a scripted model.
 
-An attempt has a name of its own, so the same attempt gets the same seed in whatever order and company it is played:
-two passes over the same attempts can be compared one by one.
+An attempt's id takes the place of the task id, so its seed depends neither on the order of the attempts nor on the
+concurrency. Two passes over the same attempts can be compared attempt by attempt.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ludus.task import Task, derive_seed
 Row = dict[str, Any]
 Kind = Literal["oracle", "exploit", "preserving", "breaking"]
 
-#: What a model says: a text or a mapping for one turn, a list of those, or a function from a request to a turn.
+#: The turns of a model: a text or a mapping for one turn, a list of turns, or a function from a request to a turn.
 Script = str | dict[str, Any] | list[Any] | Callable[[Request], Any]
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One script for one row. `name` is the policy or the variant; several attempts may share it."""
+    """One script for one row. `name` is the policy or the variant; `number` tells its draws apart."""
 
     task_id: str
     row: Row
@@ -40,11 +40,11 @@ class Attempt:
 
     @property
     def id(self) -> str:
-        """What tells it from all others."""
+        """The unique id of the attempt."""
         return f"{self.task_id}/{self.kind}/{self.name}/{self.number}"
 
     def turn(self, request: Request) -> Any:
-        """What is said next; the last turn repeats."""
+        """The model's next turn. After the end of the script its last turn repeats."""
         if callable(self.script):
             return self.script(request)
         turns = self.script if isinstance(self.script, list) else [self.script]
@@ -52,7 +52,7 @@ class Attempt:
 
 
 class _Rows(Rows):
-    """The attempts' rows under the attempts' names, each a copy that its rollout has for itself."""
+    """The rows of the attempts under the attempts' ids. Each rollout gets a copy of its row."""
 
     def __init__(self, attempts: list[Attempt], environment: Environment) -> None:
         super().__init__([attempt.row for attempt in attempts], environment.task)
@@ -65,10 +65,10 @@ class _Rows(Rows):
 
 
 async def play(environment: Environment, attempts: list[Attempt], *, concurrency: int, seed: int) -> dict[str, Rollout]:
-    """Play the attempts in their order, `concurrency` at a time, and return their rollouts by attempt id.
+    """Play the attempts in order, `concurrency` at a time, and return their rollouts by attempt id.
 
-    Before each answer the model lets others go first, a different number of times for each attempt, so that
-    rollouts in flight overtake each other.
+    With several in flight, the model yields to the event loop up to seven times before each answer, a number that
+    depends on the attempt. So the steps of different rollouts interleave.
     """
     by_session = {rollout_id(attempt.id, 0): attempt for attempt in attempts}
     played: dict[str, Rollout] = {}

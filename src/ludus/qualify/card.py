@@ -1,9 +1,9 @@
-"""The card: what bad policies earned, what the oracle earned, how variants were judged, and whether that will do.
+"""The card: the rewards of bad policies and of the oracle, how variants were judged, and whether each is in its limit.
 
-How much a bad policy may earn depends on the game. Guessing among four options earns a quarter, a sample of it may earn
-more by luck, and whoever always says B earns as much as there are rows with that answer. So the limit is `SLACK` above
-the better of the two, or three standard errors above guessing where that is more; an empty answer may earn nothing. An
-environment may expect a policy to be rewarded and say why; it is then held to what it said.
+How much a bad policy may earn depends on the task. Guessing among four options earns a quarter on average, and more
+with luck. A policy that always answers B earns the share of rows whose answer is B. So the limit is
+`max(guessing + 3 standard errors, guessing + SLACK, most common answer + SLACK)`. An empty answer may earn nothing. An
+environment can declare a higher limit for a policy, with a reason (`expected_exploits` in its `qualify.py`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ludus.qualify.policies import DRAWS
 
 SLACK = 0.1
 
-#: What part of the oracle's reward for the same row counts as accepted.
+#: A variant is accepted if it earns this share of the oracle's reward for the same row.
 ACCEPTED = 0.9
-NAMED = 5
+MAX_EXAMPLES = 5
 
-#: The family of bad policies that say nothing.
-NOTHING = "empty"
+#: The family of bad policies that answer nothing.
+EMPTY = "empty"
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What a card must reach to pass. Without `max_exploit` the limit follows from what guessing earns."""
+    """The limits of a card that passes. By default `max_exploit` is derived from what guessing earns."""
 
     max_exploit: float | None = None
     min_oracle: float = 0.99
@@ -39,7 +39,7 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Exploit:
-    """What the best member of a family of bad policies earned. `limit` is what it may earn, `why` says why if more."""
+    """The best member of a family of bad policies, with its mean reward. `why` is the reason for a declared limit."""
 
     family: str
     best: str
@@ -49,13 +49,13 @@ class Exploit:
 
     @property
     def excess(self) -> float:
-        """How much more than allowed it earned; 0 within the limit."""
+        """The reward above the limit; 0 within the limit."""
         return max(0.0, self.reward - self.limit - 1e-9)
 
 
 @dataclass(frozen=True)
 class Rate:
-    """How many of the variants were judged wrongly, and the first few of them."""
+    """The number of variants that were judged wrongly, with the first few as examples."""
 
     wrong: int
     total: int
@@ -63,13 +63,13 @@ class Rate:
 
     @property
     def value(self) -> float | None:
-        """The rate, or None where there was nothing to judge."""
+        """The rate, or None without variants."""
         return self.wrong / self.total if self.total else None
 
 
 @dataclass
 class Card:
-    """Everything that qualification found out about one environment."""
+    """The results of qualifying one environment."""
 
     environment: str
     rows: int
@@ -84,12 +84,12 @@ class Card:
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed. What was skipped is not held against it."""
+        """Whether no check failed. Skipped checks do not count."""
         return all(check.status != "failed" for check in self.checks)
 
     @property
     def best_exploit(self) -> Exploit | None:
-        """The bad policy that earned most, leaving out those that earned no more than they were expected to."""
+        """The bad policy with the highest reward, among those without a declared limit or above it if there are any."""
         found = [exploit for exploit in self.exploits if exploit.excess or not exploit.why] or self.exploits
         return max(found, key=lambda exploit: exploit.reward, default=None)
 
@@ -115,7 +115,7 @@ class Card:
 
 
 def exploit_limit(chances: list[float], choices: list[str], thresholds: Thresholds) -> float:
-    """What a bad policy may earn on rows where guessing earns `chances` and `choices` are the right options."""
+    """The highest mean reward that a bad policy may earn, for rows with these chances and these right options."""
     if thresholds.max_exploit is not None:
         return thresholds.max_exploit
     chance = sum(chances) / len(chances)
@@ -127,44 +127,44 @@ def exploit_limit(chances: list[float], choices: list[str], thresholds: Threshol
 def exploits_of(
     attempts: list[Attempt], played: Played, limit: float, expected: dict[str, tuple[float, str]]
 ) -> list[Exploit]:
-    """The best member of each family, by mean reward over what was scored and is not masked.
+    """The best member of each family, by mean reward over rollouts that were scored and are not masked.
 
-    Saying nothing is no guess: it may earn nothing at all, unless it is expected to.
+    The limit of an empty answer is 0, unless the environment declares another.
     """
     rewards: dict[str, list[float]] = defaultdict(list)
     for attempt in attempts:
-        reward = _trained_on(played, attempt) if attempt.kind == "exploit" else None
+        reward = _unmasked_reward(played, attempt) if attempt.kind == "exploit" else None
         if reward is not None:
             rewards[attempt.name].append(reward)
     families: dict[str, list[Exploit]] = defaultdict(list)
     for name, earned in rewards.items():
         family = name.partition("/")[0]
         allowed, why = (
-            expected.get(name) or expected.get(family) or (0.0 if family == NOTHING and limit < 1 else limit, "")
+            expected.get(name) or expected.get(family) or (0.0 if family == EMPTY and limit < 1 else limit, "")
         )
         families[family].append(Exploit(family, name, sum(earned) / len(earned), allowed, why))
     return [max(members, key=lambda each: (each.excess, each.reward)) for members in families.values()]
 
 
 def oracle_score(attempts: list[Attempt], played: Played) -> float | None:
-    """The mean reward of the rollouts that deserve the full one; one that fails earns nothing here."""
+    """The mean reward of the oracle's rollouts. A failed rollout counts as 0; masked rollouts are left out."""
     known = [each for each in attempts if each.kind == "oracle" and not _masked(played, each)]
     return sum(played[each.id].reward or 0.0 for each in known) / len(known) if known else None
 
 
 def wrong_rate(attempts: list[Attempt], played: Played, kind: Kind) -> Rate:
-    """How often a variant was judged wrongly, over the rows on which the oracle earned anything."""
+    """How many variants of this kind were judged wrongly, over the rows on which the oracle earned a reward."""
     full = {each.task_id: played[each.id].reward or 0.0 for each in attempts if each.kind == "oracle"}
     variants = [each for each in attempts if each.kind == kind and full.get(each.task_id, 0.0) > 0]
     wrong = []
     for each in variants:
         accepted = (played[each.id].reward or 0.0) >= ACCEPTED * full[each.task_id]
         if accepted != (kind == "preserving"):
-            wrong.append(f"{each.name}: {_shown(each)}")
-    return Rate(len(wrong), len(variants), wrong[:NAMED])
+            wrong.append(f"{each.name}: {_script_text(each)}")
+    return Rate(len(wrong), len(variants), wrong[:MAX_EXAMPLES])
 
 
-def judged(card: Card) -> list[Check]:
+def threshold_checks(card: Card) -> list[Check]:
     """Whether the figures of a card are within its thresholds."""
     limits = card.thresholds
     return [
@@ -187,7 +187,7 @@ def _exploit_check(card: Card) -> Check:
 
 def _oracle_check(score: float | None, least: float) -> Check:
     if score is None:
-        return Check("oracle", "skipped", "no row tells its answer: write oracle(task) in the folder's qualify.py")
+        return Check("oracle", "skipped", "no row contains its answer: write oracle(task) in the folder's qualify.py")
     return Check("oracle", "ok") if score >= least else Check("oracle", "failed", f"{score:.3f} is under {least:g}")
 
 
@@ -199,7 +199,7 @@ def _rate_check(name: str, rate: Rate, most: float, what: str) -> Check:
     return Check(name, "failed", ", ".join([f"{rate.wrong} of {rate.total}", *rate.examples[:1]]))
 
 
-def _trained_on(played: Played, attempt: Attempt) -> float | None:
+def _unmasked_reward(played: Played, attempt: Attempt) -> float | None:
     return None if _masked(played, attempt) else played[attempt.id].reward
 
 
@@ -208,5 +208,5 @@ def _masked(played: Played, attempt: Attempt) -> bool:
     return verdict is not None and verdict.mask is not None
 
 
-def _shown(attempt: Attempt) -> str:
+def _script_text(attempt: Attempt) -> str:
     return " ".join(str(attempt.script).split())[:120]

@@ -1,7 +1,7 @@
-"""What must hold of any verifier, whatever it rewards: it ends, it repeats itself, it keeps to its own rollout, and it
-changes nothing.
+"""Checks that every verifier must pass, whatever it rewards.
 
-A verdict is compared by what training sees of it: reward, components, rewards of turns and the mask.
+It judges every answer, is deterministic, isolates rollouts from each other, and has no side effects. Two verdicts are
+the same if the values that training uses are: reward, components, turn rewards and mask.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ludus.runtime.threads import awaited
 Status = Literal["ok", "failed", "skipped"]
 Played = dict[str, Rollout]
 
-#: Where a verdict carries what was noticed while it was reached a second time.
-NOTICED = "qualify_noticed"
+#: The value of a verdict that lists the side effects of verifying twice.
+SIDE_EFFECTS = "qualify_side_effects"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at, how it went, and why if it did not go well."""
+    """The result of one check, with the reason if it failed or was skipped."""
 
     name: str
     status: Status
@@ -37,31 +37,31 @@ class Check:
 
 
 def verifying_twice(environment: Environment) -> Environment:
-    """The environment with sessions that verify twice and note what the second time changed."""
+    """The environment, with sessions that verify twice and list the side effects in the verdict."""
     base = environment.resources
 
     async def verify(self: Resources, task: Any, response: Response) -> Verdict:
         before = encode(response.data)
         first = Verdict.of(await awaited(base.verify, self, task, response))
-        noticed = []
+        side_effects = []
         try:
             second = Verdict.of(await awaited(base.verify, self, task, response))
-            if _essence(first) != _essence(second):
-                noticed.append(f"verify gave {first.reward:g} and then {second.reward:g}")
+            if _training_values(first) != _training_values(second):
+                side_effects.append(f"verify gave {first.reward:g} and then {second.reward:g}")
         except BaseException as error:
             cause = attribute(error, "verify").cause
-            noticed.append(f"verify gave {first.reward:g} and then failed with {cause}")
+            side_effects.append(f"verify gave {first.reward:g} and then failed with {cause}")
         if encode(response.data) != before:
-            noticed.append("verify changed the response")
-        first.values = {**first.values, NOTICED: noticed}
+            side_effects.append("verify changed the response")
+        first.values = {**first.values, SIDE_EFFECTS: side_effects}
         return first
 
     twice: type[Resources] = type(base.__name__, (base,), {"verify": verify, "__module__": base.__module__})
     return replace(environment, resources=twice)
 
 
-def never_fails(attempts: list[Attempt], played: Played) -> Check:
-    """Whatever a model writes is judged: a verifier that raises loses the rollouts that most need a verdict."""
+def every_answer_judged(attempts: list[Attempt], played: Played) -> Check:
+    """The verifier fails for no answer. A rollout that the verifier fails is lost for training."""
     failed = {attempt.name: error for attempt in attempts if (error := played[attempt.id].error) is not None}
     if not failed:
         return Check("every answer judged", "ok")
@@ -72,48 +72,48 @@ def never_fails(attempts: list[Attempt], played: Played) -> Check:
 
 def deterministic(attempts: list[Attempt], first: Played, again: Played) -> Check:
     """The same responses with the same seeds get the same verdicts."""
-    return _compared("deterministic", attempts, first, again, "played again")
+    return _same_verdicts("deterministic", attempts, first, again, "played again")
 
 
 def isolated(attempts: list[Attempt], first: Played, interleaved: Played) -> Check:
-    """A rollout gets the verdict among others that it gets alone."""
-    return _compared("isolated", attempts, first, interleaved, "played among others")
+    """A rollout gets the same verdict alone and among concurrent rollouts."""
+    return _same_verdicts("isolated", attempts, first, interleaved, "played among others")
 
 
 def without_side_effects(environment: Environment, attempts: list[Attempt], twice: Played) -> Check:
-    """Verifying changes neither the session's next verdict nor the response, and nothing changes the task."""
+    """Verifying changes neither the session's next verdict nor the response. The rollout does not change the task."""
     name = "no side effects"
     for attempt in attempts:
         rollout = twice[attempt.id]
         if rollout.job.row != attempt.row or rollout.task != environment.task(attempt.row):
             return Check(name, "failed", f"{attempt.name}: the task was changed")
-        noticed = rollout.verdict.values.get(NOTICED) if rollout.verdict is not None else None
-        if noticed:
-            return Check(name, "failed", f"{attempt.name}: {noticed[0]}")
+        side_effects = rollout.verdict.values.get(SIDE_EFFECTS) if rollout.verdict is not None else None
+        if side_effects:
+            return Check(name, "failed", f"{attempt.name}: {side_effects[0]}")
     return Check(name, "ok")
 
 
-def _compared(name: str, attempts: list[Attempt], first: Played, second: Played, how: str) -> Check:
-    changed = [each for each in attempts if _end(first[each.id]) != _end(second[each.id])]
+def _same_verdicts(name: str, attempts: list[Attempt], first: Played, second: Played, how: str) -> Check:
+    changed = [each for each in attempts if _result(first[each.id]) != _result(second[each.id])]
     if not changed:
         return Check(name, "ok")
     worst, _ = Counter(each.name for each in changed).most_common(1)[0]
     example = next(each for each in changed if each.name == worst)
-    ends = f"{_said(first[example.id])}, then {_said(second[example.id])}"
+    results = f"{_result_text(first[example.id])}, then {_result_text(second[example.id])}"
     return Check(
-        name, "failed", f"{len(changed)} of {len(attempts)} verdicts differ when {how}; {example.name}: {ends}"
+        name, "failed", f"{len(changed)} of {len(attempts)} verdicts differ when {how}; {example.name}: {results}"
     )
 
 
-def _essence(verdict: Verdict) -> tuple[Any, ...]:
+def _training_values(verdict: Verdict) -> tuple[Any, ...]:
     return verdict.reward, verdict.components, verdict.turn_rewards, verdict.mask
 
 
-def _end(rollout: Rollout) -> tuple[Any, ...]:
+def _result(rollout: Rollout) -> tuple[Any, ...]:
     if rollout.verdict is not None:
-        return _essence(rollout.verdict)
+        return _training_values(rollout.verdict)
     return ("failed", rollout.error.stage, rollout.error.kind) if rollout.error is not None else ()
 
 
-def _said(rollout: Rollout) -> str:
+def _result_text(rollout: Rollout) -> str:
     return f"{rollout.reward:g}" if rollout.reward is not None else str(rollout.error)

@@ -1,4 +1,4 @@
-"""Values that fit a JSON schema and mean nothing: what a model calls a tool with when it only wants to call it."""
+"""Meaningless values that fit a JSON schema: arguments for tool calls that are made only for the sake of the call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _DEPTH = 12
 
 
 def dummy(schema: Any, *, depth: int = 0) -> Any:
-    """The plainest value that fits a schema, every declared property included; None where the schema says nothing."""
+    """The simplest value that fits a schema, with every declared property; None if the schema names no type."""
     if not isinstance(schema, dict) or depth > _DEPTH:
         return None
     if "const" in schema:
@@ -26,10 +26,10 @@ def dummy(schema: Any, *, depth: int = 0) -> Any:
         return {name: dummy(part, depth=depth + 1) for name, part in properties.items()}
     if kind == "array":
         return [dummy(schema.get("items"), depth=depth + 1) for _ in range(max(1, schema.get("minItems", 1)))]
-    return _plain(kind, schema)
+    return _scalar(kind, schema)
 
 
-def _plain(kind: Any, schema: dict[str, Any]) -> Any:
+def _scalar(kind: Any, schema: dict[str, Any]) -> Any:
     if kind in ("integer", "number"):
         least = schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
         return int(least) if kind == "integer" else least

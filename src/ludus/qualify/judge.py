@@ -1,8 +1,7 @@
-"""A judge for qualification without a model, named in settings as `scripted:ludus.qualify.judge`.
+"""A scripted judge, so that qualification needs no model. Settings name it `scripted:ludus.qualify.judge`.
 
-It reads the two answers between the marks of the prompt and finds them equal where they are the same text but for case,
-blanks and punctuation. Like a real one it first quotes what it was given, so that an answer which holds a verdict gets
-that verdict into the reply: whoever lets such an answer through is found out.
+It reads the two answers between the markers of the prompt. They are equal if they differ only in case, spaces and
+punctuation. Like a real judge it quotes the answers first, so a verdict inside an unguarded answer gets into the reply.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ EQUAL, NOT_EQUAL = "[[A=B]]", "[[A!=B]]"
 
 
 def respond(request: Request) -> str:
-    """The judge's reply to a prompt that marks its answers as our templates do."""
+    """The judge's reply to a prompt with the answer markers of our templates."""
     prompt = texts_of(request.input[-1])
     answers = {found[1]: found[3] for found in _ANSWERS.finditer(prompt)}
     if set(answers) != {"A", "B"}:
-        raise Failure("bad_prompt", "the scripted judge reads prompts with BEGIN ANSWER A and BEGIN ANSWER B only")
+        raise Failure("bad_prompt", "the scripted judge needs a prompt with BEGIN ANSWER A and BEGIN ANSWER B")
     first, second = (_NOISE.sub("", answers[name].casefold()) for name in "AB")
     verdict = EQUAL if first == second and first else NOT_EQUAL
     return f"A says: {answers['A']}\nB says: {answers['B']}\n{verdict}"

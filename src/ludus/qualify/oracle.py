@@ -1,19 +1,19 @@
-"""What qualification knows about an environment: how its answers are written and which one is right.
+"""What qualification knows about an environment: how its answers are written and which answer is right.
 
-Much of it can be read off a row. The rest is said by `qualify.py` in the environment's folder, which may hold any of
-these; a function that cannot tell for a task returns None:
+Much of it is in the rows. The environment's folder may hold a `qualify.py` that defines the rest. All names are
+optional, and a function may return None for a task:
 
-    settings = {"resources.KEY": VALUE}      how the environment is set up for this, a scripted judge for example
+    settings = {"resources.KEY": VALUE}      settings for qualification, for example a scripted judge
     expected_exploits = {"tool_spam": (1.0, "why this is no hole")}     how much a bad policy may earn, and why
     gold(task) -> str                        the right answer as a text
     answer(task, text) -> script             how a final answer is written so that the verifier finds it
     oracle(task) -> script                   a whole rollout that deserves the full reward
-    options(task) -> list[str]               what can be chosen from
-    chance(task) -> float                    what guessing earns
+    options(task) -> list[str]               the options that the model chooses from
+    chance(task) -> float                    the mean reward of guessing
     exploits(task) -> {name: script}         more bad policies
     preserving(task) -> {name: script}       other ways to write the right answer
     breaking(task) -> {name: script}         wrong answers that look like the right one
-    rivals(task) -> list[str]                answers to be judged together with, where groups are judged
+    rivals(task) -> list[str]                the other answers in the group, if the environment judges groups
 
 A script is a text, a turn or a list of turns, as `ScriptedModel` plays them.
 """
@@ -39,10 +39,10 @@ _OPTION_FIELDS = ("options", "choices")
 
 
 class Oracle:
-    """Everything that is known about an environment, from its folder or else from its rows.
+    """The right answers of an environment and their form, from its `qualify.py` or else from its rows.
 
     oracle = Oracle.of(environment)
-    oracle.script(task)   # what deserves the full reward, or None where nobody knows
+    oracle.script(task)   # a rollout that deserves the full reward, or None if it is unknown
     """
 
     def __init__(self, hooks: dict[str, Any]) -> None:
@@ -54,7 +54,7 @@ class Oracle:
     def of(cls, environment: Environment) -> Oracle:
         """Read the environment's `qualify.py` if it has one."""
         path = environment.folder / FILE if environment.folder is not None else None
-        return cls(_public(load_file(path), str(path)) if path is not None and path.is_file() else {})
+        return cls(_hooks_of(load_file(path), str(path)) if path is not None and path.is_file() else {})
 
     def gold(self, task: Task) -> str | None:
         """The right answer as a text."""
@@ -64,12 +64,12 @@ class Oracle:
         return next((text for text in found if text), None)
 
     def answer(self, task: Task, text: str) -> Script:
-        """A final answer as the task asks for it; where the prompt names no form, the text alone."""
+        """A final answer in the form that the task asks for; the text alone if the prompt names no form."""
         written = self._hooks["answer"](task, text) if "answer" in self._hooks else None
         return as_asked(task, text) if written is None else written
 
     def script(self, task: Task) -> Script | None:
-        """A rollout that deserves the full reward, or None where nobody knows one."""
+        """A rollout that deserves the full reward, or None if it is unknown."""
         if "oracle" in self._hooks:
             script: Script | None = self._hooks["oracle"](task)
             return script
@@ -77,7 +77,7 @@ class Oracle:
         return None if gold is None else self.answer(task, gold)
 
     def options(self, task: Task) -> list[str]:
-        """What can be chosen from, as it is written in an answer: letters where the options have them."""
+        """The options as an answer writes them: their letters if they have letters."""
         if "options" in self._hooks:
             return [str(option) for option in self._hooks["options"](task) or ()]
         given = next((value for field in _OPTION_FIELDS if (value := getattr(task, field, None))), None)
@@ -88,23 +88,23 @@ class Oracle:
         return [str(name) for option in given for name in (option if isinstance(option, dict) else [option])]
 
     def chance(self, task: Task) -> float:
-        """What guessing earns: one in as many as there are options."""
+        """The mean reward of guessing: by default 1 / number of options, or 0 without options."""
         if "chance" in self._hooks:
             return float(self._hooks["chance"](task) or 0.0)
         options = self.options(task)
         return 1 / len(options) if options else 0.0
 
     def exploits(self, task: Task) -> dict[str, Script]:
-        """Bad policies of the environment's own."""
+        """The bad policies that the environment's `qualify.py` adds."""
         return self._scripts("exploits", task) or {}
 
     @property
     def has_rivals(self) -> bool:
-        """Whether the environment says which answers others are compared with."""
+        """Whether the environment's `qualify.py` defines `rivals`."""
         return "rivals" in self._hooks
 
     def rivals(self, task: Task) -> list[str]:
-        """The answers that an answer is judged together with."""
+        """The other answers in the group of an answer."""
         return list(self._hooks["rivals"](task)) if self.has_rivals else []
 
     def preserving(self, task: Task) -> dict[str, Script]:
@@ -130,7 +130,7 @@ class Oracle:
 
 
 def as_asked(task: Task, text: str) -> str:
-    """A text in the form that the prompt asks for: in a box, between tags, after "Answer:", or alone."""
+    """A text in the form that the prompt asks for: in `\\boxed{}`, in `<answer>` tags, after "Answer:", or alone."""
     prompt = prompt_of(task)
     if "\\boxed" in prompt:
         return rf"\boxed{{{text}}}"
@@ -140,18 +140,18 @@ def as_asked(task: Task, text: str) -> str:
 
 
 def prompt_of(task: Task) -> str:
-    """Everything that the task says, as one text."""
+    """All texts of the task's input, one per line."""
     return "\n".join(filter(None, map(texts_of, task.input)))
 
 
-def _public(module: ModuleType, path: str) -> dict[str, Any]:
-    """The names that a `qualify.py` defines itself. A function of another name is most likely a misspelt one."""
+def _hooks_of(module: ModuleType, path: str) -> dict[str, Any]:
+    """The known names that a `qualify.py` defines. A public function with an unknown name is refused as misspelt."""
     hooks = {name: value for name, value in vars(module).items() if name in CONSTANTS | FUNCTIONS}
     for name, value in vars(module).items():
         own = getattr(value, "__module__", None) == module.__name__ and callable(value)
         if own and not name.startswith("_") and name not in FUNCTIONS:
             hint = did_you_mean(name, CONSTANTS | FUNCTIONS)
-            raise UserError(f"{path}: {name} is nothing that qualification asks for", f"{hint} Helpers begin with _")
+            raise UserError(f"{path}: qualification does not use {name}()", f"{hint} Start names of helpers with _")
     return hooks
 
 

@@ -1,7 +1,7 @@
-"""A reward model for qualification without a model, in settings `scripted:ludus.qualify.reward_model`.
+"""A scripted reward model. Settings name it `scripted:ludus.qualify.reward_model`; qualification needs no real one.
 
-It reads both responses between the marks of the prompt, and behind "should say:" what a good one says: that is worth 5,
-all else 1. Like a real one it first quotes what it was given, so that a response which holds a verdict gets it into
+It reads both responses between the markers of the prompt, and the wanted response after "should say:". That response
+scores 5, any other 1. Like a real reward model it quotes the responses first, so a verdict inside a response gets into
 the reply.
 """
 
@@ -21,19 +21,19 @@ _NOISE = re.compile(r"[\s.,;!?$*\"'{}\\]+")
 
 
 def respond(request: Request) -> str:
-    """The reply to a prompt that marks its responses as ours does."""
+    """The reply to a prompt with the response markers of our templates."""
     prompt = texts_of(request.input[-1])
     responses = {found[1]: found[3] for found in _RESPONSES.finditer(prompt)}
     wanted = _WANTED.search(prompt)
     if set(responses) != {"1", "2"} or wanted is None:
         raise Failure(
-            "bad_prompt", "the scripted reward model reads prompts with two responses and what they should say"
+            "bad_prompt", "the scripted reward model needs a prompt with two responses and what they should say"
         )
-    first, second = (5 if _plain(responses[name]) == _plain(wanted[1]) else 1 for name in "12")
+    first, second = (5 if _normalized(responses[name]) == _normalized(wanted[1]) else 1 for name in "12")
     ranking = 3.5 if first == second else 1 if first > second else 6
     verdict = orjson.dumps({"score_1": first, "score_2": second, "ranking": ranking}).decode()
     return f"The first says: {responses['1']}\nThe second says: {responses['2']}\n{verdict}"
 
 
-def _plain(text: str) -> str:
+def _normalized(text: str) -> str:
     return _NOISE.sub("", text.casefold())

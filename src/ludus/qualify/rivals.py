@@ -1,6 +1,6 @@
-"""Environments that judge groups, tried like the others: each answer is judged among the same few rivals.
+"""Qualification of environments that judge groups: each answer is judged in a group with the same rival answers.
 
-Which answers are rivals is said by `rivals(task)` in the folder's `qualify.py`; without it each answer is judged alone.
+`rivals(task)` in the folder's `qualify.py` returns the rivals. Without it each answer is judged alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ludus.runtime.threads import awaited
 
 
 def among_rivals(environment: Environment, oracle: Oracle) -> Environment:
-    """The environment as one that judges each answer by itself, together with its rivals."""
+    """The environment, with a `verify` that judges one answer in a group with its rivals."""
     base = environment.resources
     if not base.by_group:
         return environment
@@ -33,11 +33,11 @@ def among_rivals(environment: Environment, oracle: Oracle) -> Environment:
 
 
 def rivals_check(environment: Environment, oracle: Oracle) -> list[Check]:
-    """Say what the answers were compared with, where that matters."""
+    """For environments that judge groups: whether answers were judged alone or among rivals."""
     if not environment.resources.by_group:
         return []
     if not oracle.has_rivals:
         return [
             Check("rivals", "skipped", "each answer was judged alone: write rivals(task) in the folder's qualify.py")
         ]
-    return [Check("rivals", "ok", "each answer was judged among those of rivals(task)")]
+    return [Check("rivals", "ok", "each answer was judged in a group with the answers of rivals(task)")]

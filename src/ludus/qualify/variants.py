@@ -1,7 +1,7 @@
 """Variants of a right answer: other ways to write it, and wrong answers that look like it.
 
-Only what holds for any short answer is made here. What an environment's answers are like beyond that (units that may be
-left out, letter case that matters, an order that does not) is said in its own `qualify.py`, with these as material.
+These variants hold for any short answer. An environment whose answers have further rules (optional units, letter case
+that matters, an order that does not) defines its variants in its `qualify.py`, and may call the functions here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def preserving(gold: str, options: list[str]) -> dict[str, str]:
-    """Ways to write the same answer that no verifier should mind."""
+    """Other ways to write the same answer, which every verifier should accept."""
     return {"spaces": f"  {gold} ", "dollars": f"${gold}$"} if _NUMBER.fullmatch(gold) else {"spaces": f" {gold}  "}
 
 
@@ -21,18 +21,18 @@ def breaking(gold: str, options: list[str]) -> dict[str, str]:
     if options:
         return other_options(gold, options)
     if _NUMBER.fullmatch(gold):
-        return numbers_beside(gold)
-    return words_beside(gold)
+        return wrong_numbers(gold)
+    return wrong_words(gold)
 
 
 def other_options(gold: str, options: list[str]) -> dict[str, str]:
-    """Every other option, and the right one together with another."""
+    """Other options, and the right option together with another one."""
     others = [option for option in options if option.strip().upper() != gold.strip().upper()]
     hedged = {"hedged": f"{gold} or {others[0]}", "hedged_first": f"{others[-1]}, {gold}"} if others else {}
     return {f"option_{other}": other for other in others[:8]} | hedged
 
 
-def numbers_beside(gold: str) -> dict[str, str]:
+def wrong_numbers(gold: str) -> dict[str, str]:
     """The wrong sign, one more, one less, ten times as much, and two answers at once."""
     value = float(gold)
     wrong = {"off_by_one": value + 1, "one_less": value - 1, "ten_times": value * 10, "sign": -value}
@@ -40,8 +40,8 @@ def numbers_beside(gold: str) -> dict[str, str]:
     return texts | {"appended_digit": f"{gold}1", "hedged": f"{gold} or {_short(value + 1)}"}
 
 
-def words_beside(gold: str) -> dict[str, str]:
-    """Denied, cut short, in doubt, and with something that changes it."""
+def wrong_words(gold: str) -> dict[str, str]:
+    """The right answer negated, hedged, cut in half, or with its words reversed."""
     words = gold.split()
     texts = {"negation": f"not {gold}", "hedged": f"{gold} or something else", "opposite": f"anything but {gold}"}
     if len(gold) > 3:
