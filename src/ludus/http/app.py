@@ -1,7 +1,7 @@
-"""One small ASGI application that all servers are made of: a table of routes, and one boundary around them.
+"""The small ASGI application that all our servers are made of: a table of routes behind one guard.
 
-The boundary is where a body is bounded in size and in time, a token is demanded, work at once is capped, and whatever
-a handler raises becomes JSON. A handler takes an `Incoming` and gives back a `Reply`; it knows nothing of ASGI.
+The guard checks the token and limits concurrent requests and the size and time of a body. A handler takes an `Incoming`
+and returns a `Reply`; it knows nothing of ASGI. An exception that a handler raises becomes a JSON reply.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ludus.runtime.keys import without_keys, without_keys_and_paths
 
 log = logging.getLogger("ludus.serve")
 
-#: Which rollout a request belongs to, as a first part of its path.
+#: A path may begin with this prefix and the id of the rollout that the request belongs to.
 ROLLOUT_PREFIX = "/ng-rollout/"
 CAPTURE = "/training-token-capture/"
 
-#: The status that tells a client what kind of failure it was: 5xx is the world's fault, and can be tried again.
+#: The HTTP status for each kind of failure. 5xx are infrastructure errors, which a client may retry.
 STATUS_OF = {"timeout": 504, "refused": 502, "disconnected": 502, "judge": 503, "no_judge": 503, "http_429": 429}
-STATUS_OF |= {"out_of_turn": 409, "not_played": 422}  # of a game: the client's mistakes
+STATUS_OF |= {"out_of_turn": 409, "not_played": 422}  # a client's mistakes in a game
 BAD_REQUEST = {"bad_request", "bad_row"}
 
 
 @dataclass(slots=True)
 class Guard:
-    """What a server puts up with. `token` is demanded of every request when it is set."""
+    """The limits of a server: body size and time, and requests `at_once`. If `token` is set, every request needs it."""
 
     token: str | None = None
     body_bytes: int = 64 << 20
@@ -49,7 +49,7 @@ Handler = Callable[[Incoming], Awaitable[Reply]]
 
 
 class App:
-    """An ASGI application out of handlers. `other` gets the POSTs that no route names (a server's tools)."""
+    """An ASGI application made of handlers. `other` handles POSTs to paths without a route (a server's tools)."""
 
     def __init__(self, guard: Guard | None = None) -> None:
         self.guard = guard or Guard()
@@ -59,12 +59,12 @@ class App:
         self.requests: Counter[tuple[str, int]] = Counter()
         self.seconds = 0.0
         self.busy = 0
-        self.worker: int | None = None  #: whose figures these are, where there are several
+        self.worker: int | None = None  #: the number of this worker, if the server has several
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
-            raise RuntimeError(f"this server speaks HTTP only, not {scope['type']}")
+            raise RuntimeError(f"this server speaks only HTTP, not {scope['type']}")
         began = perf_counter()
         self.busy += 1
         incoming = Incoming(scope, receive, scope["method"], scope["path"])
@@ -106,15 +106,15 @@ class App:
         raise refusal
 
     def authorise(self, incoming: Incoming, token: str) -> None:
-        """Refuse a request that does not show the token."""
+        """Refuse a request without the token."""
         given = incoming.header(b"authorization") or ""
         given = given[7:] if given[:7].lower() == "bearer " else incoming.header(b"x-api-key") or ""
-        if not hmac.compare_digest(given.encode("latin-1", "replace"), token.encode()):  # a header's own bytes
-            raise Refusal(401, "this server wants a token: Authorization: Bearer TOKEN")
+        if not hmac.compare_digest(given.encode("latin-1", "replace"), token.encode()):  # the header's original bytes
+            raise Refusal(401, "this server requires a token: send the header Authorization: Bearer TOKEN")
 
     def too_busy(self) -> Refusal:
-        """What a client is told that comes when there is enough to do."""
-        return Refusal(503, f"{self.guard.at_once} requests are being answered already: come back later")
+        """The refusal of a request above the limit on concurrent requests."""
+        return Refusal(503, f"the server already handles {self.guard.at_once} requests: retry later")
 
     async def refuse(self, refused: Refusal, send: Send) -> None:
         """Send a refusal."""
@@ -126,25 +126,25 @@ class App:
         failure = error if isinstance(error, Failure) else Failure.of(error, "agent")
         status = 400 if isinstance(error, UserError) or failure.kind in BAD_REQUEST else status_of(failure)
         if failure.kind == "crash" and not isinstance(error, UserError):
-            told = without_keys("".join(traceback.format_exception(error)))
-            log.error("%s %s failed\n%s", incoming.method, incoming.path, told)
+            text = without_keys("".join(traceback.format_exception(error)))
+            log.error("%s %s failed\n%s", incoming.method, incoming.path, text)
         detail = str(error) if isinstance(error, UserError) else failure.cause
         content = {"detail": without_keys_and_paths(detail), "stage": failure.stage, "kind": failure.kind}
         return Reply(encode(content), status)
 
     async def health(self, incoming: Incoming) -> Reply:
-        """That it is up, and how busy it is."""
-        return Reply.of({"status": "ok", **self._whose(), **self.state()})
+        """The status `ok`, with the gauges of the server."""
+        return Reply.of({"status": "ok", **self._worker_label(), **self.state()})
 
     def state(self) -> dict[str, float]:
-        """Numbers that say how the server is doing; they are the gauges of `/metrics`."""
+        """The gauges that `/health` and `/metrics` report."""
         return {"requests_in_flight": self.busy}
 
-    def _whose(self) -> dict[str, Any]:
+    def _worker_label(self) -> dict[str, Any]:
         return {} if self.worker is None else {"worker": self.worker}
 
     async def _metrics(self, incoming: Incoming) -> Reply:
-        worker = self._whose()
+        worker = self._worker_label()
         lines = [_sample(name, value, "gauge", **worker) for name, value in self.state().items()]
         lines.append("# TYPE ludus_requests_total counter")
         lines += [
@@ -156,14 +156,14 @@ class App:
 
 
 def _sample(name: str, value: float, kind: str = "", **labels: Any) -> str:
-    """One figure as Prometheus reads it, after a line that says what it is where that is given."""
-    said = ",".join(f'{label}="{text}"' for label, text in labels.items())
-    told = f"# TYPE ludus_{name} {kind}\n" if kind else ""
-    return f"{told}ludus_{name}{{{said}}} {value}" if said else f"{told}ludus_{name} {value}"
+    """One sample in Prometheus' text format, after its TYPE line if a kind is given."""
+    listed = ",".join(f'{label}="{text}"' for label, text in labels.items())
+    type_line = f"# TYPE ludus_{name} {kind}\n" if kind else ""
+    return f"{type_line}ludus_{name}{{{listed}}} {value}" if listed else f"{type_line}ludus_{name} {value}"
 
 
 def _stopping() -> Refusal | None:
-    """What a request is told that was cancelled, which a server does only when it stops."""
+    """The refusal of a request whose task was cancelled: a server cancels requests only when it stops."""
     return Refusal(503, "the server is stopping", kind="disconnected") if is_cancelled() else None
 
 
@@ -177,7 +177,7 @@ async def _alive(incoming: Incoming) -> Reply:
 
 
 def _strip(incoming: Incoming) -> None:
-    """Take `/ng-rollout/ID` off a path, and remember the id."""
+    """Move the id of `/ng-rollout/ID` from the path to `incoming.rollout`."""
     name, slash, rest = incoming.path[len(ROLLOUT_PREFIX) :].partition("/")
     if not name or not slash:
         raise Refusal(404, "Not Found")
@@ -188,7 +188,7 @@ def _strip(incoming: Incoming) -> None:
 
 
 async def _read(incoming: Incoming, guard: Guard) -> bytes:
-    """The whole body, unless it is too large or too slow."""
+    """The whole body. Raises a `Refusal` if it is too large or too slow."""
     length = incoming.header(b"content-length")
     if length is not None and length.isdigit() and int(length) > guard.body_bytes:
         raise Refusal(413, f"the body is larger than {guard.body_bytes} bytes")

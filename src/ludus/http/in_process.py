@@ -1,4 +1,4 @@
-"""A request to a server of this process, without a socket: the same boundary, the same answers."""
+"""A request to a server in this process, without a socket: the same guard and the same replies as over HTTP."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ludus.http.messages import Headers
 async def ask(
     app: App, path: str, body: bytes = b"", *, method: str = "POST", token: str | None = None
 ) -> tuple[int, bytes]:
-    """Have an application answer, and give back the status and the body.
+    """Send a request to an application, and return the status and the body of its reply.
 
     status, body = await ask(app, "/run", encode(row))
     """
-    asked = [{"type": "http.request", "body": body, "more_body": False}]
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
     sent: list[MutableMapping[str, Any]] = []
     headers: Headers = [(b"content-type", b"application/json")]
     if token is not None:
         headers.append((b"authorization", f"Bearer {token}".encode()))
 
     async def receive() -> MutableMapping[str, Any]:
-        if not asked:
-            await asyncio.Event().wait()  # whoever asks from here does not leave: a caller who gives up cancels this
-        return asked.pop()
+        if not messages:
+            await asyncio.Event().wait()  # this client never disconnects: a caller that gives up cancels `ask`
+        return messages.pop()
 
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)

@@ -1,4 +1,4 @@
-"""A model's answer as an HTTP reply in each of the three dialects, whole or streamed."""
+"""A model's response as an HTTP reply in each of the three dialects, whole or streamed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ludus.http.messages import EVENTS, Reply
 from ludus.response import Response
 from ludus.runtime.encoding import encode
 
-#: The fields of a request that are about the connection and not about the answer.
+#: The fields of a request that are not passed to the model as parameters.
 TRANSPORT = ("input", "model", "stream", "stream_options", "background", "store", "ludus")
 
 
 def envelope(response: Response, body: dict[str, Any], name: str, *, tokens: bool) -> dict[str, Any]:
-    """An answer with everything that clients demand of a Responses object, and its token fields if they are wanted."""
+    """The response with every field that clients of the Responses API require, and token ids if `tokens`."""
     data = {
         "object": "response",
         "status": "completed",
@@ -50,14 +50,14 @@ def envelope(response: Response, body: dict[str, Any], name: str, *, tokens: boo
 
 
 def responses_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
-    """An answer as the Responses API sends it."""
+    """The response as a reply of the Responses API."""
     if body.get("stream"):
         return _streamed(response_events(response), lambda event: str(event["type"]))
     return Reply(encode(response))
 
 
 def chat_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
-    """An answer as Chat Completions sends it."""
+    """The response as a reply of Chat Completions."""
     completion = _converted(answer_to_chat, response)
     if not body.get("stream"):
         return Reply(encode(completion))
@@ -67,7 +67,7 @@ def chat_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
 
 
 def messages_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
-    """An answer as Anthropic's Messages sends it."""
+    """The response as a reply of Anthropic Messages."""
     message = _converted(answer_to_messages, response)
     if body.get("stream"):
         return _streamed(message_events(message), lambda event: str(event["type"]))
@@ -75,7 +75,7 @@ def messages_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
 
 
 def _converted(convert: Callable[[dict[str, Any]], dict[str, Any]], response: dict[str, Any]) -> dict[str, Any]:
-    """An answer in another dialect. One that cannot be converted is the model's fault, and not the client's."""
+    """The response in another dialect. If it cannot be converted, the failure is the model's, not the client's."""
     try:
         return convert(response)
     except Failure as error:

@@ -1,4 +1,4 @@
-"""A client for our servers, and for others that speak like them: one request, one reply, failures typed."""
+"""A client for our servers and for servers with the same routes. An error reply becomes a `Failure`."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ LAST = "x-ludus-last"
 
 
 class Client:
-    """Asks one server."""
+    """Sends requests to one server."""
 
     def __init__(self, connections: Connections) -> None:
         self.url = connections.url
         self._connections = connections
 
     async def post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> HttpReply:
-        """Send one request and read its reply, whatever its status."""
+        """Send a POST request and return the reply, whatever its status."""
         return await self._connections.request("POST", path, body, headers)
 
     async def get(self, path: str) -> HttpReply:
-        """Fetch something."""
+        """Send a GET request and return the reply, whatever its status."""
         return await self._connections.request("GET", path)
 
     def checked(self, reply: HttpReply) -> Any:
-        """The JSON of a reply that went well; a reply that did not is the failure that it tells of."""
+        """The JSON of a reply with status 200. Any other reply is raised as a `Failure`."""
         if reply.status == 200:
             return reply.json()
         raise self.failure(reply)
 
     def failure(self, reply: HttpReply) -> Failure:
-        """What a server said went wrong."""
+        """The failure in an error reply: with the stage and kind that the server sent, or of kind `http_STATUS`."""
         try:
-            told = orjson.loads(reply.body)
+            content = orjson.loads(reply.body)
         except orjson.JSONDecodeError:
-            told = None
-        if isinstance(told, dict) and isinstance(told.get("kind"), str):
-            stage = told.get("stage")
+            content = None
+        if isinstance(content, dict) and isinstance(content.get("kind"), str):
+            stage = content.get("stage")
             known = stage if stage in ("open", "model", "tool", "verify", "close", "agent") else None
-            return Failure(told["kind"], without_keys_and_paths(str(told.get("detail"))), stage=known)
+            return Failure(content["kind"], without_keys_and_paths(str(content.get("detail"))), stage=known)
         return Failure(f"http_{reply.status}", f"{self.url} answered {reply.status}: {reply.start()}")
 
 
 @asynccontextmanager
 async def connect(url: str, token_env: str) -> AsyncIterator[Client]:
-    """A client for a server while it is entered. The token comes from the environment, where there is one."""
+    """A client for the server at `url`, as a context manager. `token_env` names the variable with the token, if any."""
     token = look_up_key(token_env)
     if not token.isprintable():
-        raise UserError(f"{token_env} holds a line break or the like", "Set it to the token alone")
+        raise UserError(f"{token_env} holds a line break or another control character", "Set it to the token alone")
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     connections = Connections(url, headers)
     try:

@@ -1,4 +1,4 @@
-"""A model behind a model server of ours: seeds, sessions and exact tokens travel with each call."""
+"""A model behind one of our model servers. Each call also sends the seed, the session and the exact tokens."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ludus.runtime.encoding import encode
 
 
 class RemoteModel(OpenAIModel):
-    """`remote:URL`, where URL is that of a model server (`ludus serve` prints it)."""
+    """The model `remote:URL`, where URL is a model server's (`ludus serve` prints it)."""
 
     class Config(OpenAIModel.Config):
-        """Settings of an endpoint; the server knows only one model, so its name is of no consequence."""
+        """Settings of an endpoint. The server has only one model, so it ignores the name in `model`."""
 
         model: str = "policy_model"
         api: Literal["auto", "responses", "chat"] = "responses"
@@ -27,15 +27,15 @@ class RemoteModel(OpenAIModel):
         body = super()._responses_body(request)
         body["ludus"] = {"session": request.session, "seed": request.seed, "turn": request.turn}
         if request.tokens is not None:
-            last = max((index for index, item in enumerate(request.input) if _written(item)), default=None)
+            last = max((index for index, item in enumerate(request.input) if _by_model(item)), default=None)
             if last is not None:
-                marked = [request.input[last]]
-                put_tokens(marked, request.tokens)
+                with_tokens = [request.input[last]]
+                put_tokens(with_tokens, request.tokens)
                 body["input"] = [*body["input"]]
-                body["input"][last] = Fragment(encode(marked[0]))
+                body["input"][last] = Fragment(encode(with_tokens[0]))
         return body
 
 
-def _written(item: Item) -> bool:
+def _by_model(item: Item) -> bool:
     """Whether the model wrote an item."""
     return item.get("type", "message") in ("function_call", "reasoning") or item.get("role") == "assistant"
