@@ -1,4 +1,4 @@
-"""Each of the three can be elsewhere, and a collection cannot tell."""
+"""A collection with remote resources, a remote agent or a remote model has the same rollouts as a local one."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ def collected(**options: Any) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def here() -> list[dict[str, Any]]:
+def local_rows() -> list[dict[str, Any]]:
     found = collected(model=MODEL)
     assert {row["reward"] for row in found} == {0.0, 1.0}
     return found
 
 
-def test_remote_resources_give_the_same_rollouts(here: list[dict[str, Any]]):
+def test_remote_resources_give_the_same_rollouts(local_rows: list[dict[str, Any]]):
     with served(COUNTER, resources_only=True) as serving:
-        assert collected(model=MODEL, resources=url_of(serving, COUNTER)) == here
+        assert collected(model=MODEL, resources=url_of(serving, COUNTER)) == local_rows
 
 
-def test_a_remote_agent_gives_the_same_rollouts(here: list[dict[str, Any]]):
+def test_a_remote_agent_gives_the_same_rollouts(local_rows: list[dict[str, Any]]):
     with served(COUNTER) as serving:
-        assert collected(agent=url_of(serving, f"{COUNTER}_simple_agent")) == here
+        assert collected(agent=url_of(serving, f"{COUNTER}_simple_agent")) == local_rows
 
 
-def test_a_remote_model_gives_the_same_rollouts(here: list[dict[str, Any]]):
+def test_a_remote_model_gives_the_same_rollouts(local_rows: list[dict[str, Any]]):
     with served(COUNTER) as serving:
-        assert collected(model=f"remote:{url_of(serving, 'policy_model')}") == here
+        assert collected(model=f"remote:{url_of(serving, 'policy_model')}") == local_rows
 
 
-def test_all_three_remote_and_apart_give_the_same_rollouts(here: list[dict[str, Any]]):
+def test_resources_agent_and_model_on_separate_servers_give_the_same_rollouts(local_rows: list[dict[str, Any]]):
     with served(COUNTER, resources_only=True) as resources, served(COUNTER) as model:
         spec = f"remote:{url_of(model, 'policy_model')}"
         with served(COUNTER, model=spec, resources=url_of(resources, COUNTER)) as agent:
-            assert collected(agent=url_of(agent, f"{COUNTER}_simple_agent")) == here
+            assert collected(agent=url_of(agent, f"{COUNTER}_simple_agent")) == local_rows
 
 
 @pytest.mark.parametrize("part", ["agent", "resources"])
-def test_a_server_that_is_not_there_is_one_line_that_says_what_to_do(part: str):
+def test_an_unreachable_server_is_a_user_error_with_a_hint(part: str):
     with pytest.raises(
         UserError, match=r"cannot reach http://127\.0\.0\.1:9: .*\. Start the server, or correct its URL"
     ):
         ludus.collect(COUNTER, input=ROWS[:1], **{"model": MODEL, part: "http://127.0.0.1:9"})
 
 
-def test_a_late_reply_never_answers_another_call(tmp_path: Path):
+def test_the_late_reply_of_a_timed_out_call_is_never_given_to_another_call(tmp_path: Path):
     (tmp_path / "environment.yaml").write_text("name: late\nresources: resources.py:Late\nlimits: {tool: 0.4}\n")
     (tmp_path / "resources.py").write_text(
         "import asyncio\n"
@@ -82,8 +82,8 @@ def test_a_late_reply_never_answers_another_call(tmp_path: Path):
         "        return float(said == [f'{task.number}'])\n"
     )
     rows = [{"responses_create_params": {"input": str(number)}, "number": number} for number in range(24)]
-    served_there = {"limits.tool": 30}  # so that the reply comes, late, and finds nobody
-    with served(str(tmp_path), resources_only=True, settings=served_there) as serving:
+    server_settings = {"limits.tool": 30}  # so that the server replies after the collector's timeout
+    with served(str(tmp_path), resources_only=True, settings=server_settings) as serving:
         url = serving.plan.servers[0].url
         result = ludus.collect(tmp_path, input=rows, model=Echoing(), resources=url, concurrency=4)
     late = [rollout for rollout in result.rollouts if rollout.error is not None]
@@ -93,7 +93,7 @@ def test_a_late_reply_never_answers_another_call(tmp_path: Path):
 
 
 class Echoing(Model):
-    """Has every third rollout ask for something that takes too long."""
+    """Calls the tool once. In every third rollout the call takes too long."""
 
     async def respond(self, request: Request) -> Response:
         if request.turn:

@@ -1,4 +1,4 @@
-"""Whatever is posted to a model server, in any of its three dialects, is answered or refused, and never breaks it."""
+"""A model server answers or refuses any body, in each of its three dialects, and never crashes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FUZZ = settings(max_examples=100, derandomize=True, deadline=None, suppress_heal
 
 
 class Answering(Model):
-    """Writes each request as the client of an endpoint would, and answers with one item of every kind."""
+    """Encodes each request as a client of an endpoint would, and answers with one item of every kind."""
 
     name = "answering"
 
@@ -41,7 +41,7 @@ class Answering(Model):
 
 
 class Failing(Model):
-    """Fails as endpoints do."""
+    """Fails with `http_500`."""
 
     name = "failing"
 
@@ -50,7 +50,7 @@ class Failing(Model):
 
 
 class Said(Model):
-    """Answers with what it was given, as far as that is an answer at all."""
+    """Answers with `data`, which may be no valid response."""
 
     name = "said"
 
@@ -62,7 +62,7 @@ class Said(Model):
 
 
 TOOL = {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}, "strict": True}
-ASKED: Json = {
+RESPONSES_FIELDS: Json = {
     "model": "m",
     "instructions": "Be brief.",
     "tools": [{"type": "function", **TOOL}],
@@ -78,7 +78,7 @@ ASKED: Json = {
     "stream_options": {"include_usage": True},
     "ludus": {"session": "s", "seed": 3, "turn": 1},
 }
-SAID: Json = {
+CHAT_FIELDS: Json = {
     "model": "m",
     "tools": [{"type": "function", "function": TOOL}],
     "tool_choice": {"type": "function", "function": {"name": "look"}},
@@ -97,14 +97,14 @@ SAID: Json = {
 
 @st.composite
 def bodies(draw: Any, path: str) -> Json:
-    """Requests that are in order: a conversation, some of the fields that the dialect knows, streamed or not."""
+    """Valid requests: a conversation and some fields of the dialect, streamed or not."""
     if path == ANTHROPIC:
         body = {"messages": MESSAGES["messages"][: draw(st.integers(1, 3))]}
     elif path == CHAT:
         body = {"messages": to_messages(draw(conversations())) or [{"role": "user", "content": "hi"}]}
     else:
         body = {"input": draw(st.text() | conversations())}
-    fields = {RESPONSES: ASKED, CHAT: SAID, ANTHROPIC: MESSAGES}[path]
+    fields = {RESPONSES: RESPONSES_FIELDS, CHAT: CHAT_FIELDS, ANTHROPIC: MESSAGES}[path]
     for key in draw(st.lists(st.sampled_from(sorted(fields)), unique=True)):
         body.setdefault(key, fields[key])
     return {**body, "stream": draw(st.booleans())}
@@ -117,7 +117,7 @@ def runner() -> Iterator[asyncio.Runner]:
 
 
 def status_of(runner: asyncio.Runner, path: str, body: bytes, model: Model | None = None) -> int:
-    """The status of an answer, once its body was found to be what it should be."""
+    """The status of a reply, after a check of its body."""
     status, answer = runner.run(ask(ModelApp(model or Answering()), path, body))
     if status != 200:
         assert json.loads(answer)["detail"]
@@ -127,12 +127,12 @@ def status_of(runner: asyncio.Runner, path: str, body: bytes, model: Model | Non
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_a_request_in_order_is_answered(runner: asyncio.Runner, path: str):
+def test_a_valid_request_is_answered(runner: asyncio.Runner, path: str):
     @FUZZ
     @given(bodies(path))
     def answers(body: Json) -> None:
         assert status_of(runner, path, json.dumps(body).encode()) == 200
-        assert status_of(runner, path, json.dumps(body).encode(), Failing()) == 500  # only where the model failed
+        assert status_of(runner, path, json.dumps(body).encode(), Failing()) == 500
 
     answers()
 
@@ -149,7 +149,7 @@ def test_a_request_with_junk_in_it_is_answered_or_refused(runner: asyncio.Runner
 
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_what_a_model_answers_wrong_is_not_the_clients_mistake(runner: asyncio.Runner, path: str, stream: bool):
+def test_a_malformed_response_of_the_model_is_never_a_4xx(runner: asyncio.Runner, path: str, stream: bool):
     usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5, "input_tokens_details": {"cached_tokens": 1}}
     items = (reasoning("hm"), message("Hello."), function_call("look", {"at": "it"}, call_id="call_1"))
     asked = {"input": "hi", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
@@ -163,14 +163,14 @@ def test_what_a_model_answers_wrong_is_not_the_clients_mistake(runner: asyncio.R
 
 
 @pytest.mark.parametrize("missing", sorted(TOKENS))
-def test_half_a_bundle_of_token_ids_is_refused(runner: asyncio.Runner, missing: str):
-    said = {"role": "assistant", "content": "hi", **{key: TOKENS[key] for key in TOKENS if key != missing}}
-    assert status_of(runner, RESPONSES, json.dumps({"input": [said]}).encode()) == 422
-    assert status_of(runner, CHAT, json.dumps({"messages": [said]}).encode()) == 422
+def test_a_message_with_only_some_of_the_token_fields_is_refused(runner: asyncio.Runner, missing: str):
+    incomplete = {"role": "assistant", "content": "hi", **{key: TOKENS[key] for key in TOKENS if key != missing}}
+    assert status_of(runner, RESPONSES, json.dumps({"input": [incomplete]}).encode()) == 422
+    assert status_of(runner, CHAT, json.dumps({"messages": [incomplete]}).encode()) == 422
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_bytes_that_are_no_request_are_refused(runner: asyncio.Runner, path: str):
+def test_a_body_that_is_not_json_is_refused(runner: asyncio.Runner, path: str):
     @FUZZ
     @given(st.binary() | bodies(path).map(lambda body: json.dumps(body).encode()[:-1]))
     def answers(body: bytes) -> None:
@@ -181,18 +181,18 @@ def test_bytes_that_are_no_request_are_refused(runner: asyncio.Runner, path: str
 
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("depth", [150, 250, 1_000, 100_000])
-def test_nesting_without_end_is_refused(runner: asyncio.Runner, path: str, depth: int):
+def test_deep_nesting_is_refused(runner: asyncio.Runner, path: str, depth: int):
     start = '{"input":"hi","messages":[{"role":"user","content":"hi"}]'
     found = set()
     for opening, closing in (("[", "]"), ('{"a":', "}")):
         nested = opening * depth + "1" + closing * depth
         for field in ("input", "messages", "tools", "metadata", "tool_choice", "anything"):
             found.add(status_of(runner, path, f'{start},"{field}":{nested}}}'.encode()))
-        said = f'{{"input":[{{"role":"user","content":{nested}}}],"messages":[{{"role":"user","content":{nested}}}]}}'
-        found.add(status_of(runner, path, said.encode()))
+        body = f'{{"input":[{{"role":"user","content":{nested}}}],"messages":[{{"role":"user","content":{nested}}}]}}'
+        found.add(status_of(runner, path, body.encode()))
     assert found <= ({200, 400, 422} if depth < 200 else {400, 422})
 
 
-def test_a_body_beyond_the_limit_is_refused(runner: asyncio.Runner):
+def test_a_body_above_the_size_limit_is_refused(runner: asyncio.Runner):
     app = ModelApp(Answering(), guard=Guard(body_bytes=100))
     assert runner.run(ask(app, RESPONSES, b'{"input": "' + b"a" * 200 + b'"}'))[0] == 413

@@ -1,4 +1,4 @@
-"""An environment's tools over MCP, as the official SDK's client sees them."""
+"""An environment's tools over MCP, called with the official SDK's client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def talk(serving: Serving, token: str | None, *calls: tuple[str, dict[str,
         return tools, [await session.call_tool(name, arguments) for name, arguments in calls]
 
 
-async def test_tools_are_called_in_the_session_that_the_token_names(serving: Serving):
+async def test_a_tool_call_runs_in_the_session_of_its_token(serving: Serving):
     web = Web(url_of(serving, COUNTER))
     block = web.post("/seed_session", COUNTER_ROW).json()["mcp"]
     assert (block["url_path"], block["transport"]) == ("/mcp", "http")
@@ -52,7 +52,7 @@ async def test_tools_are_called_in_the_session_that_the_token_names(serving: Ser
     assert web.post("/verify", {**COUNTER_ROW, "response": {"output": []}}).json()["reward"] == 1.0
 
 
-async def test_without_a_token_tools_are_listed_and_not_called(serving: Serving):
+async def test_without_a_token_tools_are_listed_but_calls_fail(serving: Serving):
     tools, results = await talk(serving, None, ("increment_counter", {"count": 3}))
     assert tools == ["increment_counter", "get_counter_value"]
     assert results[0].is_error
@@ -60,7 +60,7 @@ async def test_without_a_token_tools_are_listed_and_not_called(serving: Serving)
     assert "over" in wrong[0].content[0].text
 
 
-async def test_a_row_that_lists_tools_allows_no_others(serving: Serving):
+async def test_a_row_that_lists_tools_offers_only_those(serving: Serving):
     only = [{"type": "function", "name": "get_counter_value", "parameters": {"type": "object", "properties": {}}}]
     row = {**COUNTER_ROW, "responses_create_params": {"input": "x", "tools": only}}
     block = Web(url_of(serving, COUNTER)).post("/seed_session", row).json()["mcp"]
@@ -71,7 +71,7 @@ async def test_a_row_that_lists_tools_allows_no_others(serving: Serving):
     assert results[0].is_error
 
 
-async def test_over_stdio_there_is_one_session_for_one_row():
+async def test_stdio_calls_share_one_session():
     from mcp.client.session import ClientSession
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -87,8 +87,8 @@ async def test_over_stdio_there_is_one_session_for_one_row():
     assert after.structured_content["count"] == before.structured_content["count"] + 2
 
 
-@pytest.mark.parametrize("environment", [COUNTER, "example_single_tool_call"])  # with a session to prepare, and without
-def test_a_row_that_is_not_there_is_refused_before_anybody_can_call(environment: str):
+@pytest.mark.parametrize("environment", [COUNTER, "example_single_tool_call"])  # with and without an `open`
+def test_a_missing_row_is_refused_before_the_first_call(environment: str):
     words = [sys.executable, "-m", "ludus", "serve", environment, "--mcp", "--stdio", "--row", "999"]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0

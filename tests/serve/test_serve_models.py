@@ -1,4 +1,4 @@
-"""Model and agent servers as the official SDKs see them."""
+"""Model and agent servers, called with the official SDKs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOOL = {
 
 
 def weather(request: Request) -> Response:
-    """Thinks, calls the tool, then says what the tool said; with token ids, as a training server tells them."""
+    """Reasons and calls the tool, then repeats the tool's output. Every response has token ids."""
     usage = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
     done = [item["output"] for item in request.input if item.get("type") == "function_call_output"]
     tokens = Tokens([1, 2, 3], [4, 5], [-0.1, -0.2])
@@ -54,7 +54,7 @@ def claude(serving: Serving) -> Iterator[anthropic.Anthropic]:
         yield made
 
 
-def test_responses_create_and_its_tool_round_trip(client: openai.OpenAI):
+def test_responses_create_with_a_tool_call(client: openai.OpenAI):
     tools: Any = [TOOL]
     first = client.responses.create(model="m", input="Weather in Oslo?", tools=tools)
     assert [item.type for item in first.output] == ["reasoning", "function_call"]
@@ -113,7 +113,7 @@ def test_models_list_names_the_model(client: openai.OpenAI):
     assert [model.id for model in client.models.list()] == ["scripted:test_serve_models:weather"]
 
 
-def test_token_ids_sit_on_the_last_item_of_each_call(serving: Serving):
+def test_token_ids_are_on_the_last_item_of_each_model_call(serving: Serving):
     answer = Web(url_of(serving, "policy_model")).post("/v1/responses", {"input": "hi", "tools": [TOOL]}).json()
     assert "prompt_token_ids" not in answer["output"][0]
     assert answer["output"][-1]["prompt_token_ids"] == [1, 2, 3]
@@ -123,7 +123,7 @@ def test_token_ids_sit_on_the_last_item_of_each_call(serving: Serving):
     assert said["generation_token_ids"] == [4, 5]
 
 
-def test_without_tokens_wanted_there_are_none():
+def test_token_ids_are_left_out_unless_requested():
     with served(COUNTER, model="scripted:test_serve_models:weather") as serving:
         web = Web(url_of(serving, "policy_model"))
         assert "prompt_token_ids" not in web.post("/v1/responses", {"input": "hi"}).text
@@ -131,7 +131,7 @@ def test_without_tokens_wanted_there_are_none():
         assert captured["output"][-1]["prompt_token_ids"] == [1, 2, 3]
 
 
-def test_token_fields_that_come_back_reach_the_model_as_tokens():
+def test_token_fields_in_the_input_reach_the_model_as_tokens():
     with served(COUNTER, model="scripted:test_serve_models:prefixes") as serving:
         items = [
             {"role": "user", "content": "hi"},
@@ -147,11 +147,11 @@ def prefixes(request: Request) -> Response:
     tokens = request.tokens
     assert tokens is not None
     clean = all("prompt_token_ids" not in item for item in request.input)
-    told = f"{list(tokens.prompt_ids)} {tokens.generated_ids} turn {request.turn} clean {clean}"
-    return Response.of(message(told))
+    text = f"{list(tokens.prompt_ids)} {tokens.generated_ids} turn {request.turn} clean {clean}"
+    return Response.of(message(text))
 
 
-def test_a_request_that_is_none_is_refused(client: openai.OpenAI, serving: Serving):
+def test_an_invalid_request_is_refused(client: openai.OpenAI, serving: Serving):
     wrong: Any = 3
     with pytest.raises(openai.UnprocessableEntityError):
         client.responses.create(model="m", input=wrong)
@@ -162,7 +162,7 @@ def test_a_request_that_is_none_is_refused(client: openai.OpenAI, serving: Servi
     assert web.get("/v1/responses").status == 405
 
 
-def test_the_agent_answers_responses_with_everything_that_happened():
+def test_an_agent_server_returns_the_whole_trajectory():
     with served("example_single_tool_call", model="scripted:test_serve_models:weather") as serving:
         url = url_of(serving, "example_single_tool_call_simple_agent")
         with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
@@ -174,20 +174,20 @@ def test_the_agent_answers_responses_with_everything_that_happened():
             said = client.chat.completions.create(model="m", messages=ask).choices[0].message.content
             assert "cold" in str(said)
         with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as claude:
-            told = claude.messages.create(model="m", max_tokens=10, messages=ask)
-            assert "cold" in getattr(told.content[-1], "text", "")
+            reply = claude.messages.create(model="m", max_tokens=10, messages=ask)
+            assert "cold" in getattr(reply.content[-1], "text", "")
 
 
-def test_run_gives_the_row_back_with_its_reward_and_tokens(serving: Serving):
+def test_run_returns_the_row_with_its_reward_and_token_ids(serving: Serving):
     row = {**COUNTER_ROW, "_rowidx": 5, "agent_ref": {"type": "responses_api_agents", "name": "mine"}}
     found = Web(url_of(serving, f"{COUNTER}_simple_agent")).post("/run", row).json()
     assert (found["reward"], found["_rowidx"], found["agent_ref"]["name"]) == (0.0, 5, "mine")
-    told = [item for item in found["response"]["output"] if item.get("generation_token_ids")]
-    assert [item["type"] for item in told] == ["function_call", "message"]  # the last item of each of two calls
-    assert [item["prompt_token_ids"] for item in told] == [[1, 2, 3], [1, 2, 3]]
+    with_ids = [item for item in found["response"]["output"] if item.get("generation_token_ids")]
+    assert [item["type"] for item in with_ids] == ["function_call", "message"]  # the last items of two model calls
+    assert [item["prompt_token_ids"] for item in with_ids] == [[1, 2, 3], [1, 2, 3]]
 
 
-def test_a_failed_rollout_is_an_error_with_a_stage_and_no_reward():
+def test_a_failed_rollout_is_an_error_reply_with_a_stage_and_no_reward():
     with served(COUNTER, model="http://127.0.0.1:9#nobody", settings={"model.retries": 0}) as serving:
         failed = Web(url_of(serving, f"{COUNTER}_simple_agent")).post("/run", COUNTER_ROW)
     assert failed.status == 502
@@ -195,7 +195,7 @@ def test_a_failed_rollout_is_an_error_with_a_stage_and_no_reward():
     assert "reward" not in failed.json()
 
 
-def test_a_policy_comes_with_the_request_only_where_the_operator_allows_it(serving: Serving):
+def test_a_policy_in_the_request_is_used_only_if_the_operator_allows_its_url(serving: Serving):
     upstream = url_of(serving, "policy_model")
     policy = {"base_url": f"{upstream}/v1", "api_key": "sk-policy-secret", "model": "m"}
     refused = Web(url_of(serving, f"{COUNTER}_simple_agent")).post("/run", {**COUNTER_ROW, "policy": policy})

@@ -1,4 +1,4 @@
-"""The documents that servers publish are true: what is made from them is answered as they say, and never with 5xx."""
+"""Servers keep to their OpenAPI documents: generated requests get the documented replies, and never a 5xx."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ requests = pytest.importorskip("requests")
 ENVIRONMENTS = [COUNTER, "mcqa", "blackjack"]
 NOT_IN_A_SESSION = ("/seed_session", "/reset", "/aggregate_metrics", "/reverify_mode", "/health")
 
-#: As many requests for each operation, of each of the two kinds: such as fit its schema, and such as do not.
+#: Requests for each operation: this many that fit its schema, and this many that do not.
 EXAMPLES = 8
 
 
@@ -34,7 +34,7 @@ def serving() -> Iterator[Serving]:
 
 
 class Client:
-    """Sends generated requests over one connection, each in a session of its own where there is a row to open it."""
+    """Sends generated requests over one connection. With a row, each request gets a fresh session of that row."""
 
     def __init__(self, url: str, row: dict[str, Any] | None) -> None:
         self.url = url
@@ -45,7 +45,7 @@ class Client:
         self._http.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     def try_all(self) -> None:
-        """Generate requests for every operation, and check every answer."""
+        """Generate requests for every operation, and check every reply."""
         for found in schemathesis.openapi.from_dict(self.document).get_all_operations():
             operation = found.ok()
             if self._row is not None and operation.path in NOT_IN_A_SESSION:
@@ -96,11 +96,11 @@ def first_row(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_a_resources_server_keeps_to_its_document(serving: Serving, name: str):
-    alone, within = Client(url_of(serving, name), None), Client(url_of(serving, name), first_row(name))
-    alone.try_all()
-    within.try_all()
-    assert {200, 400, 422} <= alone.statuses.keys()
-    assert {200, 422} <= within.statuses.keys()
+    sessionless, in_session = Client(url_of(serving, name), None), Client(url_of(serving, name), first_row(name))
+    sessionless.try_all()
+    in_session.try_all()
+    assert {200, 400, 422} <= sessionless.statuses.keys()
+    assert {200, 422} <= in_session.statuses.keys()
 
 
 @pytest.mark.parametrize("name", [COUNTER, "blackjack"])
@@ -121,18 +121,18 @@ def servers(serving: Serving) -> list[tuple[str, dict[str, Any]]]:
     return [(url, Web(url).get("/openapi.json").json()["paths"]) for url in urls]
 
 
-def test_a_body_that_is_no_object_is_refused_everywhere(serving: Serving):
+def test_every_route_refuses_a_body_that_is_not_a_json_object(serving: Serving):
     bodies = [b"[1]", b'"text"', b"3", b"null", b"true", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 5_000, b"NaN"]
     for url, paths in servers(serving):
         for path in (path for path, item in paths.items() if "post" in item and path != "/close_session"):
             statuses = [Web(url).post(path, body).status for body in bodies]
             assert set(statuses) <= {200, 400, 422}, (url, path, statuses)
-            # A tool may take anything: what a model wrote wrong is told to the model.
+            # A tool route may reply 200: the reply tells the model what is wrong with its arguments.
             assert 200 not in statuses or paths[path]["post"].get("x-ludus-tool"), (url, path, statuses)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-def test_a_wrong_method_is_told_which_would_be_right(serving: Serving, method: str):
+def test_a_wrong_method_is_refused_with_the_allowed_one(serving: Serving, method: str):
     for url, paths in servers(serving):
         for path, item in paths.items():
             if method.lower() in item:
@@ -142,7 +142,7 @@ def test_a_wrong_method_is_told_which_would_be_right(serving: Serving, method: s
             reply = connection.getresponse()
             body = reply.read()
             connection.close()
-            if item.get("post", {}).get("x-ludus-tool"):  # a tool is no route: only a POST looks for it
+            if item.get("post", {}).get("x-ludus-tool"):  # a tool has no route: only a POST finds it
                 assert (reply.status, body or b"") in [(404, b'{"detail":"Not Found"}'), (404, b"")]
             else:
                 assert reply.status == 405, (url, path)

@@ -1,4 +1,4 @@
-"""A policy that comes with a request: allowed by URL, kept for a while, and its key for nobody else."""
+"""A policy in a request: its URL must be allowed, its connection is kept for a while, and its key is never shown."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from ludus.remote.http import connect
 from ludus.runtime.encoding import encode
 from ludus.serve import policies
 
-BAD = "sk-bad-key-of-somebody"
+REFUSED_KEY = "sk-bad-key-of-somebody"
 ALLOWED = "http://127.0.0.1:18801/v1/ok"
 
 
 class Quoting(Server):
-    """A model server that quotes the key it does not like."""
+    """A model server that quotes the key that it refuses."""
 
     async def respond(self, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         if body["model"] == "quoting":
-            return await send(writer, 401, b'{"error":{"message":"Incorrect API key provided: ' + BAD.encode() + b'"}}')
+            refusal = f'{{"error":{{"message":"Incorrect API key provided: {REFUSED_KEY}"}}}}'
+            return await send(writer, 401, refusal.encode())
         return await super().respond(path, body, writer)
 
 
@@ -34,7 +35,7 @@ def upstream() -> Iterator[str]:
         yield server.url
 
 
-def test_many_policies_at_once_are_all_served_and_none_sees_the_key_of_another(upstream: str):
+def test_many_concurrent_policies_are_served_and_no_reply_contains_a_key(upstream: str):
     async def ask(url: str) -> list[tuple[int, str]]:
         async with connect(url, "LUDUS_TEST_NO_TOKEN") as client:
 
@@ -55,8 +56,8 @@ def test_many_policies_at_once_are_all_served_and_none_sees_the_key_of_another(u
     assert not any("sk-of-client" in text for _, text in replies)
 
 
-def test_a_key_that_the_policy_quotes_is_cut_out(upstream: str):
-    policy = {"base_url": upstream, "model": "quoting", "api_key": BAD}
+def test_a_key_that_the_policys_server_quotes_is_masked(upstream: str):
+    policy = {"base_url": upstream, "model": "quoting", "api_key": REFUSED_KEY}
     with served(COUNTER, allow_policy=[upstream]) as serving:
         refused = Web(url_of(serving, f"{COUNTER}_simple_agent")).post("/run", {**COUNTER_ROW, "policy": policy})
     assert refused.status >= 400
@@ -80,7 +81,7 @@ def test_a_key_that_the_policy_quotes_is_cut_out(upstream: str):
         "",
     ],
 )
-def test_what_is_not_below_an_allowed_url_is_refused(url: str):
+def test_a_policy_url_outside_the_allowed_ones_is_refused(url: str):
     policy = {"base_url": url, "model": "m"}
     with served(COUNTER, allow_policy=[ALLOWED]) as serving:
         web = Web(url_of(serving, f"{COUNTER}_simple_agent"))
@@ -88,6 +89,6 @@ def test_what_is_not_below_an_allowed_url_is_refused(url: str):
 
 
 @pytest.mark.parametrize("prefix", ["http://h", "http://h:1", "http://h:1/v1", "http://h:1/v1/"])
-def test_what_is_below_an_allowed_url_is_not(prefix: str):
+def test_a_policy_url_under_an_allowed_one_is_accepted(prefix: str):
     assert policies._is_under(URL("http://h:1/v1"), URL(prefix))
     assert policies._is_under(URL("http://H:1/v1/x/../y"), URL(prefix))

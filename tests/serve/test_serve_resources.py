@@ -1,4 +1,4 @@
-"""A resources server: sessions, tools and verdicts over plain HTTP, as clients of NeMo Gym expect them."""
+"""A resources server: sessions, tools and verdicts over HTTP, in the format of NeMo Gym's clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def counter(serving: Serving) -> Web:
     return Web(url_of(serving, COUNTER))
 
 
-def test_a_session_lives_in_the_cookie_as_gym_clients_send_it(counter: Web):
+def test_a_cookie_names_the_session_for_gym_clients(counter: Web):
     assert counter.post("/seed_session", COUNTER_ROW).json() == {}
     assert counter.cookies[f"Counter___{COUNTER}"]
     assert counter.post("/increment_counter", {"count": 2}).json() == {"success": True}
@@ -41,13 +41,13 @@ def test_a_session_lives_in_the_cookie_as_gym_clients_send_it(counter: Web):
     assert judged["response"] == NOTHING_SAID
 
 
-def test_our_own_clients_name_the_session_in_a_header(serving: Serving):
+def test_a_header_names_the_session_for_our_clients(serving: Serving):
     web = Web(url_of(serving, COUNTER), cookies=False)
     name = web.post("/seed_session", COUNTER_ROW).headers["x-ludus-session"]
     assert web.post("/get_counter_value", {}, headers={"x-ludus-session": name}).json() == {"count": 1}
 
 
-def test_two_sessions_do_not_see_each_other(serving: Serving):
+def test_two_sessions_have_separate_state(serving: Serving):
     one, two = Web(url_of(serving, COUNTER)), Web(url_of(serving, COUNTER))
     for web in (one, two):
         web.post("/seed_session", COUNTER_ROW)
@@ -55,7 +55,7 @@ def test_two_sessions_do_not_see_each_other(serving: Serving):
     assert two.post("/get_counter_value", {}).json() == {"count": 1}
 
 
-def test_seeding_again_starts_afresh(counter: Web):
+def test_seeding_again_resets_the_session(counter: Web):
     counter.post("/seed_session", COUNTER_ROW)
     counter.post("/increment_counter", {"count": 5})
     counter.post("/seed_session", COUNTER_ROW)
@@ -72,14 +72,14 @@ def test_a_closed_session_is_gone(counter: Web):
 
 
 @pytest.mark.parametrize("name", ["verify", "seed_session", "close", "open", "_private", "..", "health", "toolbox"])
-def test_only_tools_can_be_called_as_tools(counter: Web, name: str):
+def test_only_tools_can_be_called(counter: Web, name: str):
     counter.post("/seed_session", COUNTER_ROW)
     called = counter.post(f"/{name}", {"count": 1})
     assert called.status in (404, 405, 422, 410)
     assert "reward" not in called.text
 
 
-def test_what_a_model_wrote_wrong_is_told_as_it_is_in_process(counter: Web):
+def test_wrong_tool_arguments_get_the_same_error_as_in_process(counter: Web):
     counter.post("/seed_session", COUNTER_ROW)
     wrong = counter.post("/increment_counter", {"count": "many"})
     assert wrong.status == 422
@@ -88,15 +88,15 @@ def test_what_a_model_wrote_wrong_is_told_as_it_is_in_process(counter: Web):
     assert "Invalid tool call arguments" in torn.json()["error"]
 
 
-def test_a_tool_without_a_session_works_where_there_is_nothing_to_prepare(serving: Serving):
+def test_a_tool_needs_a_session_only_if_the_environment_has_an_open(serving: Serving):
     weather = Web(url_of(serving, "example_single_tool_call"))
     assert weather.post("/get_weather", {"city": "Oslo"}).json()["city"] == "Oslo"
     lonely = Web(url_of(serving, COUNTER)).post("/increment_counter", {"count": 1})
     assert (lonely.status, "seed_session" in lonely.text) == (400, True)
 
 
-def test_verify_needs_no_session_where_text_is_all_there_is(serving: Serving):
-    """The request is the one that Unsloth's and TRL's notebooks send."""
+def test_verify_of_a_text_answer_needs_no_session(serving: Serving):
+    """Unsloth's and TRL's notebooks send this request."""
     answer = {"type": "output_text", "text": "The answer is \\boxed{B}", "annotations": []}
     response = {
         "id": "r",
@@ -129,7 +129,7 @@ def test_verify_without_a_session_runs_the_recorded_calls_again(serving: Serving
     assert Web(url_of(serving, COUNTER)).post("/verify", body).json()["reward"] == 1.0
 
 
-def test_bad_rows_and_bad_responses_are_refused_by_field(counter: Web):
+def test_a_bad_row_or_response_is_refused_with_the_field(counter: Web):
     missing = counter.post("/seed_session", {"responses_create_params": {"input": "hi"}})
     assert missing.status == 422
     assert ["body", "initial_count"] in [each["loc"] for each in missing.json()["detail"]]
@@ -148,7 +148,7 @@ def test_a_game_is_played_over_reset_and_step(serving: Serving):
     assert step["reward"] in (-1.0, 0.0, 1.0)
 
 
-def test_a_game_out_of_turn_is_the_clients_mistake(serving: Serving):
+def test_game_requests_out_of_turn_are_4xx(serving: Serving):
     web = Web(url_of(serving, "blackjack"))
     row: dict[str, Any] = {"responses_create_params": {"input": "Play blackjack."}}
     said = {"output": [{"role": "assistant", "type": "message", "content": "<action>stand</action>"}]}
@@ -160,19 +160,19 @@ def test_a_game_out_of_turn_is_the_clients_mistake(serving: Serving):
     assert Web(url_of(serving, "blackjack")).post("/verify", {**row, "response": NOTHING_SAID}).status == 422
 
 
-def test_answers_are_sent_at_once_on_connections_that_are_kept():
+def test_nagles_delay_is_off_on_server_sockets():
     with contextlib.closing(bind("a server", "127.0.0.1", 0)) as listening:
-        assert listening.proto == socket.IPPROTO_TCP  # by which asyncio knows that it may switch off Nagle's delay
+        assert listening.proto == socket.IPPROTO_TCP  # asyncio sets TCP_NODELAY only if the protocol is named
 
 
-def test_openapi_describes_the_real_tools(counter: Web):
+def test_openapi_describes_the_arguments_of_tools(counter: Web):
     document = counter.get("/openapi.json").json()
     schema = document["paths"]["/increment_counter"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert schema["properties"]["count"]["type"] == "integer"
     assert schema["required"] == ["count"]
 
 
-def test_aggregate_metrics_in_the_shape_of_gym(counter: Web):
+def test_aggregate_metrics_have_gyms_format(counter: Web):
     rows = [{"_ng_task_index": n // 2, "_ng_rollout_index": n % 2, "reward": float(n % 2)} for n in range(4)]
     found = counter.post("/aggregate_metrics", {"verify_responses": rows}).json()
     assert found["agent_metrics"]["mean/reward"] == 0.5
@@ -182,7 +182,7 @@ def test_aggregate_metrics_in_the_shape_of_gym(counter: Web):
     assert counter.get("/reverify_mode").json() == "stateless"
 
 
-def test_the_rollout_prefix_is_only_a_prefix(counter: Web):
+def test_routes_work_behind_the_rollout_prefix(counter: Web):
     assert counter.post("/ng-rollout/7-0/seed_session", COUNTER_ROW).status == 200
     assert counter.post("/ng-rollout/7-0/get_counter_value", {}).json() == {"count": 1}
     assert counter.post("/ng-rollout/", {}).status == 404
@@ -190,12 +190,12 @@ def test_the_rollout_prefix_is_only_a_prefix(counter: Web):
 
 def test_metrics_count_requests_and_sessions(counter: Web):
     counter.post("/seed_session", COUNTER_ROW)
-    told = counter.get("/metrics").text
-    assert 'ludus_requests_total{route="/seed_session",status="200"}' in told
-    assert "ludus_sessions_open " in told
+    metrics = counter.get("/metrics").text
+    assert 'ludus_requests_total{route="/seed_session",status="200"}' in metrics
+    assert "ludus_sessions_open " in metrics
 
 
-def test_sessions_are_capped_and_expire():
+def test_sessions_are_limited_and_expire():
     with served(COUNTER, resources_only=True, max_sessions=2, idle_seconds=0.4) as serving:
         url = url_of(serving, COUNTER)
         first, second, third = Web(url), Web(url), Web(url)
@@ -210,7 +210,7 @@ def test_sessions_are_capped_and_expire():
         assert "sessions_expired_total" in third.get("/metrics").text
 
 
-def test_nulls_that_a_dataset_filled_in_are_left_out():
+def test_null_entries_that_a_dataset_library_added_are_ignored():
     row = json.loads(Environment.load("calendar").dataset().read_text().splitlines()[0])
     filled = {**row, "exp_cal_state": {**row["exp_cal_state"], "77": None}}
     with served("calendar", resources_only=True) as running:

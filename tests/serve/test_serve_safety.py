@@ -1,4 +1,4 @@
-"""Servers that can be left running: tokens, bounds, and nothing of the host in what a client or a model sees."""
+"""The safety of servers: tokens, limits, timeouts, and replies without keys and paths of the machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOKEN = "a-token-for-tests-only"
 
 @pytest.fixture
 def leaky(tmp_path: Path) -> Path:
-    """An environment whose code fails with the paths and the keys of this machine in its messages."""
+    """An environment whose code raises errors with this machine's paths and keys in their messages."""
     (tmp_path / "environment.yaml").write_text("name: leaky\nresources: resources.py:Leaky\n")
     (tmp_path / "resources.py").write_text(
         "import os\n"
@@ -44,7 +44,7 @@ def leaky(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Path:
-    """An environment whose verdict takes a minute. It leaves a file when a session is opened, judged and closed."""
+    """An environment whose verify takes a minute. It writes a file when a session opens, verifies and closes."""
     (tmp_path / "environment.yaml").write_text("name: slow\nresources: resources.py:Slow\n")
     (tmp_path / "resources.py").write_text(
         "import asyncio\n"
@@ -63,13 +63,13 @@ def slow(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_beyond_loopback_a_token_is_demanded_before_anything_listens(monkeypatch: pytest.MonkeyPatch):
+def test_a_host_beyond_loopback_needs_a_token_before_any_server_listens(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("LUDUS_TOKEN", raising=False)
     with pytest.raises(UserError, match=r"listening on 0\.0\.0\.0 needs a token\. Set LUDUS_TOKEN"):
         Serving(Plan.of([COUNTER], "local", host="0.0.0.0")).bind()
 
 
-def test_with_a_token_every_route_but_health_wants_it(monkeypatch: pytest.MonkeyPatch):
+def test_every_route_except_health_requires_the_token(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LUDUS_TOKEN", TOKEN)
     with served(COUNTER) as serving:
         for server in serving.plan.servers:
@@ -77,14 +77,14 @@ def test_with_a_token_every_route_but_health_wants_it(monkeypatch: pytest.Monkey
             assert Web(server.url, token="wrong").get("/metrics").status == 401
             assert Web(server.url, token=TOKEN).get("/metrics").status == 200
         assert Web(serving.head_url).get("/server_instances").status == 401
-        told = Web(serving.head_url, token=TOKEN).get("/global_config_dict_yaml")
-        assert told.status == 200
-        assert TOKEN not in told.text
+        reply = Web(serving.head_url, token=TOKEN).get("/global_config_dict_yaml")
+        assert reply.status == 200
+        assert TOKEN not in reply.text
         run = Web(url_of(serving, f"{COUNTER}_simple_agent"), token=TOKEN).post("/run", COUNTER_ROW)
         assert run.json()["reward"] == 1.0
 
 
-def test_bodies_are_bounded():
+def test_a_body_above_the_size_limit_is_refused():
     with served(COUNTER, resources_only=True, body_bytes=1000) as serving:
         web = Web(url_of(serving, COUNTER))
         assert web.post("/seed_session", b"x" * 1001).status == 413
@@ -95,7 +95,7 @@ def test_bodies_are_bounded():
             assert b"413" in connection.recv(1000).split(b"\r\n")[0]
 
 
-def test_a_client_that_sends_its_request_drop_by_drop_is_cut_off(monkeypatch: pytest.MonkeyPatch):
+def test_a_client_that_sends_its_request_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
     with served(COUNTER, resources_only=True) as serving:
         with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=20) as connection:
@@ -117,7 +117,7 @@ def test_a_client_that_sends_its_request_drop_by_drop_is_cut_off(monkeypatch: py
     ],
     ids=["head", "body of a GET", "body of a POST"],
 )
-def test_so_is_one_whose_first_request_was_in_time(monkeypatch: pytest.MonkeyPatch, rest: bytes):
+def test_a_slow_second_request_on_a_connection_is_cut_off_too(monkeypatch: pytest.MonkeyPatch, rest: bytes):
     monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
     monkeypatch.setattr(listening, "REQUEST_SECONDS", 0.6)
     with served(COUNTER, resources_only=True) as serving:
@@ -130,7 +130,7 @@ def test_so_is_one_whose_first_request_was_in_time(monkeypatch: pytest.MonkeyPat
                 pass
 
 
-def test_a_rollout_that_a_stopping_server_cuts_short_is_told_so(monkeypatch: pytest.MonkeyPatch, slow: Path):
+def test_a_stopping_server_answers_running_rollouts_with_503(monkeypatch: pytest.MonkeyPatch, slow: Path):
     monkeypatch.setattr(listening, "STOP_SECONDS", 1)
     with ThreadPoolExecutor() as pool:
         with served(str(slow)) as serving:
@@ -142,14 +142,14 @@ def test_a_rollout_that_a_stopping_server_cuts_short_is_told_so(monkeypatch: pyt
     assert (slow / "closed").exists()
 
 
-def test_mcp_requests_count_among_those_at_once(monkeypatch: pytest.MonkeyPatch):
+def test_mcp_requests_count_against_the_limit_on_concurrent_requests(monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("mcp")
     with served(COUNTER, resources_only=True, mcp=True) as serving:
         monkeypatch.setattr(serving.apps[COUNTER].guard, "at_once", 0)
         assert Web(url_of(serving, COUNTER)).post("/mcp", {}).status == 503
 
 
-def test_on_ipv6_the_head_tells_an_address_that_works():
+def test_the_head_url_works_on_ipv6():
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -158,7 +158,7 @@ def test_on_ipv6_the_head_tells_an_address_that_works():
         assert asyncio.run(_get(serving.head_url, "/health")) == 200
 
 
-def test_a_token_may_hold_any_letters(monkeypatch: pytest.MonkeyPatch):
+def test_a_token_may_contain_non_ascii_letters(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LUDUS_TOKEN", "pässwörd-tökén")
     with served(COUNTER, resources_only=True) as serving:
         found = asyncio.run(_get(url_of(serving, COUNTER), "/metrics"))
@@ -170,7 +170,7 @@ async def _get(url: str, path: str) -> int:
         return (await client.get(path)).status
 
 
-def test_what_goes_wrong_here_tells_nothing_of_this_machine(
+def test_errors_reach_clients_without_keys_and_paths_of_this_machine(
     leaky: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setenv("LEAKY_KEY", "sk-very-secret-value")
@@ -179,16 +179,16 @@ def test_what_goes_wrong_here_tells_nothing_of_this_machine(
         tool = web.post("/read", {})
         judged = web.post("/verify", {"responses_create_params": {"input": "x"}, "response": {"output": []}})
     assert judged.status == 500
-    for told in (tool.text, judged.text):
-        assert "sk-very-secret-value" not in told
-        assert str(Path.home()) + "/" not in told
+    for text in (tool.text, judged.text):
+        assert "sk-very-secret-value" not in text
+        assert str(Path.home()) + "/" not in text
     assert "reward" not in judged.json()
-    assert "RuntimeError" in caplog.text  # whoever runs the server can see what happened
+    assert "RuntimeError" in caplog.text  # the operator's log has the error
     assert "sk-very-secret-value" not in caplog.text
 
 
 @pytest.mark.parametrize("end", ["sys.exit(0)", "raise asyncio.CancelledError"])
-def test_code_that_exits_ends_its_own_request_and_not_the_server(tmp_path: Path, end: str):
+def test_environment_code_that_exits_fails_its_request_and_not_the_server(tmp_path: Path, end: str):
     (tmp_path / "environment.yaml").write_text("name: leaving\nresources: resources.py:Leaving\n")
     (tmp_path / "resources.py").write_text(
         "import asyncio, sys\nfrom ludus import Resources\nclass Leaving(Resources):\n"
@@ -205,7 +205,7 @@ def test_code_that_exits_ends_its_own_request_and_not_the_server(tmp_path: Path,
         assert (reply.status, reply.json()["stage"], reply.json()["kind"]) == (500, stage, "crash")
 
 
-def test_a_client_that_leaves_takes_its_rollout_with_it(slow: Path):
+def test_a_client_that_disconnects_cancels_its_rollout(slow: Path):
     with served(str(slow)) as serving:
         agent = next(server for server in serving.plan.servers if server.kind == "responses_api_agents")
         body = b'{"responses_create_params":{"input":"x"}}'

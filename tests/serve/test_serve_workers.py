@@ -1,4 +1,4 @@
-"""Several workers behind one address: sessions find their way, and a dead worker takes only its own with it."""
+"""Several workers behind one address: requests reach the worker of their session, and a dead worker is replaced."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pids(serving: Serving) -> dict[int, int]:
 
 
 def sessions_by_worker(serving: Serving, count: int = 24) -> dict[int, list[Web]]:
-    """Sessions on every worker: which one takes a new connection is up to the kernel, so there are many."""
+    """Sessions by worker. The kernel chooses the worker of a new connection, so that many are needed to reach each."""
     found: dict[int, list[Web]] = {0: [], 1: []}
     for _ in range(count):
         web = Web(url_of(serving, COUNTER))
@@ -44,14 +44,14 @@ def sessions_by_worker(serving: Serving, count: int = 24) -> dict[int, list[Web]
 def test_a_session_always_reaches_the_worker_that_owns_it(serving: Serving):
     for webs in sessions_by_worker(serving).values():
         for web in webs:
-            for _ in range(4):  # each on a connection of its own, which any worker may accept
+            for _ in range(4):  # each request uses a new connection, which any worker may accept
                 assert web.post("/increment_counter", {"count": 1}).status == 200
             assert web.post("/get_counter_value", {}).json() == {"count": 5}
             assert web.post("/verify", {**COUNTER_ROW, "response": {"output": []}}).json()["reward"] == 0.0
             assert web.post("/close_session", {}).json() == {"closed": True}
 
 
-def test_a_killed_worker_loses_its_own_sessions_and_comes_back(serving: Serving):
+def test_a_killed_worker_loses_only_its_sessions_and_is_restarted(serving: Serving):
     held, before = sessions_by_worker(serving, 60), pids(serving)
     assert all(held.values()), "the kernel gave all connections to one worker"
     os.kill(before[0], signal.SIGKILL)
@@ -67,7 +67,7 @@ def test_a_killed_worker_loses_its_own_sessions_and_comes_back(serving: Serving)
         assert web.post("/seed_session", COUNTER_ROW).status == 200
 
 
-def test_a_worker_killed_in_the_middle_fails_only_its_own_rollouts(serving: Serving):
+def test_a_worker_killed_during_a_collection_fails_only_its_rollouts(serving: Serving):
     rows = [{**COUNTER_ROW, "number": number} for number in range(300)]
     agent = url_of(serving, f"{COUNTER}_simple_agent")
 
@@ -87,7 +87,7 @@ def test_a_worker_killed_in_the_middle_fails_only_its_own_rollouts(serving: Serv
     assert all(rollout.reward == 1.0 for rollout in found if rollout.error is None)
 
 
-def printing(folder: Path) -> str:
+def printing_environment(folder: Path) -> str:
     folder.mkdir()
     (folder / "environment.yaml").write_text(f"name: {folder.name}\nresources: resources.py:Loud\n")
     (folder / "resources.py").write_text(
@@ -106,8 +106,8 @@ def printing(folder: Path) -> str:
     return str(folder)
 
 
-def test_what_an_environment_prints_is_not_taken_for_what_its_worker_says(tmp_path: Path, capfd: pytest.CaptureFixture):
-    with served(printing(tmp_path / "loud"), resources_only=True, workers=2) as running:
+def test_the_prints_of_an_environment_do_not_confuse_the_supervisor(tmp_path: Path, capfd: pytest.CaptureFixture):
+    with served(printing_environment(tmp_path / "loud"), resources_only=True, workers=2) as running:
         web, before = Web(url_of(running, "loud")), pids(running)
         for _ in range(8):
             assert web.post("/shout", {}).text == "done"
@@ -119,14 +119,13 @@ def test_what_an_environment_prints_is_not_taken_for_what_its_worker_says(tmp_pa
     assert "loading" in capfd.readouterr().err
 
 
-def test_servers_with_long_names_in_a_long_folder_keep_their_sessions_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_servers_with_long_names_in_a_long_temporary_folder_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     long = tmp_path / ("f" * 90)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     names = ["n" * 45 + end for end in "ab"]
-    with served(*(printing(tmp_path / name) for name in names), resources_only=True, workers=2) as running:
+    environments = [printing_environment(tmp_path / name) for name in names]
+    with served(*environments, resources_only=True, workers=2) as running:
         for name in names * 6:
             web = Web(url_of(running, name))
             row = {"responses_create_params": {"input": "x"}}
@@ -135,7 +134,7 @@ def test_servers_with_long_names_in_a_long_folder_keep_their_sessions_apart(
             assert web.post("/close_session", {}).json() == {"closed": True}
 
 
-async def test_mcp_finds_the_worker_of_its_session():
+async def test_an_mcp_call_reaches_the_worker_of_its_session():
     pytest.importorskip("mcp")
     with served(COUNTER, resources_only=True, workers=2, mcp=True) as running:
         url = url_of(running, COUNTER)
@@ -143,18 +142,18 @@ async def test_mcp_finds_the_worker_of_its_session():
         call = {"name": "increment_counter", "arguments": {"count": 1}}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
         headers = {"x-nemo-gym-session-token": token, "accept": "application/json, text/event-stream"}
-        for _ in range(12):  # each on a connection of its own
+        for _ in range(12):  # each call uses a new connection
             async with connect(url, "LUDUS_TEST_NO_TOKEN") as client:
                 reply = await client.post("/mcp", json.dumps(body).encode(), headers)
             assert (reply.status, reply.json()["result"]["isError"]) == (200, False), reply.body
 
 
-def test_workers_share_the_cap_on_sessions_and_name_themselves_in_their_figures():
+def test_workers_share_the_limit_on_sessions_and_label_their_metrics():
     with served(COUNTER, resources_only=True, workers=2, max_sessions=3) as running:
         url = url_of(running, COUNTER)
         statuses = [Web(url).post("/seed_session", COUNTER_ROW).status for _ in range(40)]
-        assert statuses.count(200) <= 4, "two for each"
+        assert statuses.count(200) <= 4, "two for each worker"
         assert 429 in statuses
-        told = Web(url).get("/metrics").text
-        assert 'ludus_sessions_open{worker="' in told
+        metrics = Web(url).get("/metrics").text
+        assert 'ludus_sessions_open{worker="' in metrics
         assert Web(url).get("/health").json()["worker"] in (0, 1)
