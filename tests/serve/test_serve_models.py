@@ -30,8 +30,8 @@ def weather(request: Request) -> Response:
     done = [item["output"] for item in request.input if item.get("type") == "function_call_output"]
     tokens = Tokens([1, 2, 3], [4, 5], [-0.1, -0.2])
     if done or not request.params.get("tools"):
-        said = f"It is {done[-1]}." if done else f"Hello, {request.input[-1]['content']}"
-        return Response.of(message(said), usage=usage, tokens=tokens)
+        text = f"It is {done[-1]}." if done else f"Hello, {request.input[-1]['content']}"
+        return Response.of(message(text), usage=usage, tokens=tokens)
     call = function_call("get_weather", {"city": "Oslo"}, call_id="call_7")
     return Response.of(reasoning("They want the weather."), call, usage=usage, tokens=tokens)
 
@@ -94,8 +94,8 @@ def test_chat_completions_stream(client: openai.OpenAI):
     ask: Any = [{"role": "user", "content": "you"}]
     options: Any = {"include_usage": True}
     chunks = list(client.chat.completions.create(model="m", messages=ask, stream=True, stream_options=options))
-    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert said == "Hello, you"
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == "Hello, you"
     assert chunks[-1].usage is not None
 
 
@@ -119,8 +119,8 @@ def test_token_ids_are_on_the_last_item_of_each_model_call(serving: Serving):
     assert answer["output"][-1]["prompt_token_ids"] == [1, 2, 3]
     assert answer["output"][-1]["generation_log_probs"] == [-0.1, -0.2]
     chat = {"messages": [{"role": "user", "content": "hi"}]}
-    said = Web(url_of(serving, "policy_model")).post("/v1/chat/completions", chat).json()["choices"][0]["message"]
-    assert said["generation_token_ids"] == [4, 5]
+    reply = Web(url_of(serving, "policy_model")).post("/v1/chat/completions", chat).json()["choices"][0]["message"]
+    assert reply["generation_token_ids"] == [4, 5]
 
 
 def test_token_ids_are_left_out_unless_requested():
@@ -139,8 +139,8 @@ def test_token_fields_in_the_input_reach_the_model_as_tokens():
              "generation_token_ids": [3], "generation_log_probs": [-0.5]},
             {"role": "user", "content": "again"},
         ]  # fmt: skip
-        said = Web(url_of(serving, "policy_model")).post("/v1/responses", {"input": items}).json()
-        assert said["output"][0]["content"][0]["text"] == "[1, 2] [3] turn 1 clean True"
+        reply = Web(url_of(serving, "policy_model")).post("/v1/responses", {"input": items}).json()
+        assert reply["output"][0]["content"][0]["text"] == "[1, 2] [3] turn 1 clean True"
 
 
 def prefixes(request: Request) -> Response:
@@ -171,8 +171,8 @@ def test_an_agent_server_returns_the_whole_trajectory():
             assert [item.type for item in found.output][1:3] == ["function_call", "function_call_output"]
             assert "cold" in found.output_text
             ask: Any = [{"role": "user", "content": "Weather in Oslo?"}]
-            said = client.chat.completions.create(model="m", messages=ask).choices[0].message.content
-            assert "cold" in str(said)
+            text = client.chat.completions.create(model="m", messages=ask).choices[0].message.content
+            assert "cold" in str(text)
         with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as claude:
             reply = claude.messages.create(model="m", max_tokens=10, messages=ask)
             assert "cold" in getattr(reply.content[-1], "text", "")

@@ -142,8 +142,8 @@ def test_a_game_is_played_over_reset_and_step(serving: Serving):
     web = Web(url_of(serving, "blackjack"))
     row: dict[str, Any] = {"responses_create_params": {"input": "Play blackjack."}}
     assert "observation" in web.post("/reset", row).json()
-    said = {"output": [{"role": "assistant", "type": "message", "content": "<action>stand</action>"}]}
-    step = web.post("/step", {**row, "response": said}).json()
+    stand = {"output": [{"role": "assistant", "type": "message", "content": "<action>stand</action>"}]}
+    step = web.post("/step", {**row, "response": stand}).json()
     assert step["terminated"] is True
     assert step["reward"] in (-1.0, 0.0, 1.0)
 
@@ -151,11 +151,11 @@ def test_a_game_is_played_over_reset_and_step(serving: Serving):
 def test_game_requests_out_of_turn_are_4xx(serving: Serving):
     web = Web(url_of(serving, "blackjack"))
     row: dict[str, Any] = {"responses_create_params": {"input": "Play blackjack."}}
-    said = {"output": [{"role": "assistant", "type": "message", "content": "<action>stand</action>"}]}
+    stand = {"output": [{"role": "assistant", "type": "message", "content": "<action>stand</action>"}]}
     assert web.post("/reset", {}).status == 422
     assert web.post("/reset", row).status == 200
-    assert web.post("/step", {**row, "response": said}).status == 200
-    again = web.post("/step", {**row, "response": said})
+    assert web.post("/step", {**row, "response": stand}).status == 200
+    again = web.post("/step", {**row, "response": stand})
     assert (again.status, again.json()["kind"]) == (409, "out_of_turn")
     assert Web(url_of(serving, "blackjack")).post("/verify", {**row, "response": NOTHING_SAID}).status == 422
 
