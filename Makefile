@@ -29,10 +29,11 @@ demo: $(VENV)/demo
 	$(BIN)/ludus collect mcqa --model local --repeats 2 --output runs/demo-mcqa --overwrite
 	$(BIN)/ludus collect example_session_state_mgmt --model local --repeats 2 --output runs/demo-counter --overwrite
 
-# On several cores, a file at a time, so that what a file sets up once is set up once.
+# On several cores, a file at a time, so that what a file sets up once is set up once. Ends with what was skipped and
+# why, and the names of the tests that failed, also where pytest did not get to its end.
 test: $(VENV)/installed
 	-$(MAKE) interop
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python tests/suite.py -rN --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # What the tests of the transformers model need; without it they are skipped.
 train: $(VENV)/installed

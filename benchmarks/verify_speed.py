@@ -23,7 +23,14 @@ from ludus.rollout import Job
 from ludus.runtime.processes import shared_pool
 from ludus.runtime.threads import awaited
 
-NAMES = ("calendar", "math_advanced_calculations", "mcqa", "structured_outputs", "instruction_following")
+NAMES = (
+    "calendar",
+    "math_advanced_calculations",
+    "mcqa",
+    "structured_outputs",
+    "instruction_following",
+    "string_match",
+)
 REPEATS = 50
 
 

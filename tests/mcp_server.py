@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse
 PIXEL = "iVBORw0KGgo="
 server: MCPServer[Any] = MCPServer("odds and ends", log_level="CRITICAL")
 notes: dict[str, list[str]] = {}
+begun: list[str] = []
 cancelled: list[str] = []
 
 
@@ -44,12 +45,19 @@ async def note(text: str, context: Context[Any, Any]) -> str:
 @server.tool()
 async def sleep_then_say(seconds: float, text: str) -> str:
     """Return the text after some seconds."""
+    begun.append(text)
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
         cancelled.append(text)
         raise
     return text
+
+
+@server.tool()
+async def count_begun() -> int:
+    """How many sleeps there were, those that still last among them."""
+    return len(begun)
 
 
 @server.tool()
@@ -151,6 +159,7 @@ def serve_http(json_response: bool, sessions: bool) -> None:
     app = app if sessions else without_sessions(app)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
+    listening.listen()  # whoever reads the port may connect at once
     print(listening.getsockname()[1], flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="critical")).run(sockets=[listening])
 

@@ -147,5 +147,6 @@ if __name__ == "__main__":
     app = create_fastapi_app(*KINDS[sys.argv[1]], max_concurrent_envs=sessions)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
+    listening.listen()  # whoever reads the port may connect at once
     print(listening.getsockname()[1], flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="critical")).run(sockets=[listening])

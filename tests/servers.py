@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -46,6 +47,7 @@ class Server:
         self.faults: list[str] = []
         self.seen: Counter[str] = Counter()
         self.connections = 0
+        self.closed = 0
         self.bodies: list[dict[str, Any]] = []
         self.idle_timeout: float | None = None
         self.routes = {"/v1/responses"}
@@ -58,8 +60,9 @@ class Server:
             contextlib.closing(writer),
             contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, TimeoutError, asyncio.CancelledError),
         ):
-            while True:
-                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), self.idle_timeout)
+            for number in itertools.count():
+                wait = self.idle_timeout if number else None
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), wait)
                 length = next(
                     int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
                 )
@@ -67,6 +70,7 @@ class Server:
                 self.headers.append(head)
                 if not await self.respond(head.split()[1].decode(), body, writer):
                     break
+        self.closed += 1
 
     async def respond(self, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         fault = self.faults.pop(0) if self.faults else str(body.get("model"))

@@ -40,10 +40,10 @@ def served(*environments: str, model: str = "scripted:serving:count_to_three", *
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        asyncio.run_coroutine_threadsafe(serving.start(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(serving.start(), loop).result(300)
         yield serving
     finally:
-        asyncio.run_coroutine_threadsafe(serving.stop(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(serving.stop(), loop).result(300)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -87,7 +87,7 @@ class Web:
         return self._send("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers or {})
 
     def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> WebReply:
-        connection = HTTPConnection(self._host, self._port, timeout=60)
+        connection = HTTPConnection(self._host, self._port, timeout=300)
         if self.cookies:
             headers = {**headers, "Cookie": "; ".join(f"{key}={value}" for key, value in self.cookies.items())}
         if self._token:

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from waiting import until_async, until_gone
 
 import ludus
 from ludus import Environment
@@ -111,8 +111,25 @@ def test_the_rollout_of_a_program_with_the_anthropic_sdk_holds_the_answer(tmp_pa
     assert rollout.response.output_text == "answer 1"
 
 
-def test_a_retried_request_asks_the_model_once(tmp_path: Path):
-    source = CHAT.replace("max_retries=0", "max_retries=3, timeout=0.3")
+@pytest.fixture
+def retried(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The calls that were made again, as they arrive."""
+    from ludus.agents.command_proxy import Seat
+
+    seen: list[Any] = []
+    answer = Seat.answer
+
+    async def noted(seat: Seat, incoming: Any, body: Any) -> Any:
+        if (incoming.header(b"x-stainless-retry-count") or "0") != "0":
+            seen.append(body)
+        return await answer(seat, incoming, body)
+
+    monkeypatch.setattr(Seat, "answer", noted)
+    return seen
+
+
+def test_a_retried_request_asks_the_model_once(tmp_path: Path, retried: list[Any]):
+    source = CHAT.replace("max_retries=0", "max_retries=9, timeout=2.0")
     source = source.replace("stream=True", "").replace(
         'text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)',
         "text = stream.choices[0].message.content",
@@ -120,10 +137,7 @@ def test_a_retried_request_asks_the_model_once(tmp_path: Path):
 
     class Slow(Counting):
         async def respond(self, request: Request) -> Response:
-            import asyncio
-
-            if not self.asked:
-                await asyncio.sleep(0.6)
+            await until_async(lambda: retried)
             return await super().respond(request)
 
     model = Slow()
@@ -138,7 +152,7 @@ import asyncio
 from openai import AsyncOpenAI
 
 async def main():
-    async with AsyncOpenAI(max_retries=5, timeout=0.5) as client:
+    async with AsyncOpenAI(max_retries=9, timeout=2.0) as client:
         async def ask(text):
             return await client.chat.completions.create(model="any", messages=[{"role": "user", "content": text}])
         await asyncio.gather(ask("A"), ask("B"), ask("B"))
@@ -147,12 +161,10 @@ asyncio.run(main())
 """
 
 
-def test_retries_of_concurrent_requests_ask_the_model_once_each(tmp_path: Path):
+def test_retries_of_concurrent_requests_ask_the_model_once_each(tmp_path: Path, retried: list[Any]):
     class Slow(Counting):
         async def respond(self, request: Request) -> Response:
-            import asyncio
-
-            await asyncio.sleep(0.6)
+            await until_async(lambda: retried)
             return await super().respond(request)
 
     model = Slow()
@@ -223,7 +235,7 @@ def test_a_program_gets_no_key_of_ours_and_leaves_no_process_behind(tmp_path: Pa
     assert "MY_PRIVATE_KEY" not in environment
     assert environment["MY_SETTING"] == "blue"
     assert not Path(folder).exists()
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    until_gone(child)
     assert environment["OPENAI_API_KEY"] not in str(rollout.to_row())
 
 

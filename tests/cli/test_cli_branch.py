@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -16,10 +17,15 @@ from branches import ASK, gist, lines
 from serving import COUNTER
 
 PLAYER = """
-import asyncio
+import asyncio, os
+from pathlib import Path
+
+journal, most = Path("killed", "rollouts.jsonl"), int(os.environ.get("MOST_BYTES", 1 << 40))
 
 async def respond(request):
     await asyncio.sleep((request.seed % 7) / 500)
+    while journal.exists() and journal.stat().st_size > most:  # whoever wants to kill this run is on the way
+        await asyncio.sleep(0.01)
     if request.turn < 2:
         return {"call": "increment_counter", "arguments": {"count": request.seed % 3}}
     return "done"
@@ -57,11 +63,16 @@ def test_a_killed_and_resumed_branch_collection_equals_an_uninterrupted_one(fold
     rng, kills, flag = random.Random(3), 0, ()
     journal = folder / "killed" / "rollouts.jsonl"
     for _ in range(8):
-        process = subprocess.Popen(command("killed", *flag), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
-        before = journal.stat().st_size if journal.exists() else 0
-        kill_at, began = before + rng.randrange(0, 20_000), time.monotonic()
-        while process.poll() is None and time.monotonic() - began < 20:
-            if journal.exists() and journal.stat().st_size > kill_at:
+        enough = (journal.stat().st_size if journal.exists() else 0) + rng.randrange(0, 20_000)
+        process = subprocess.Popen(
+            command("killed", *flag),
+            cwd=folder,
+            env={**os.environ, "MOST_BYTES": str(enough)},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        while process.poll() is None:
+            if journal.exists() and journal.stat().st_size > enough:
                 process.send_signal(signal.SIGKILL)
                 kills += 1
                 break

@@ -10,10 +10,11 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 
+import interruptible
 import pytest
+from waiting import CEILING
 
 from ludus.cli.typed_calls import Call, read_turn
 
@@ -90,7 +91,7 @@ def command(folder: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
 def chat(folder: Path, typed: str, *arguments: str, env: str | None = None) -> subprocess.CompletedProcess[str]:
     words, variables = command(folder, env or str(folder), *arguments)
     return subprocess.run(
-        words, input=typed, capture_output=True, text=True, env=variables, cwd=folder, timeout=60, encoding="utf-8"
+        words, input=typed, capture_output=True, text=True, env=variables, cwd=folder, timeout=300, encoding="utf-8"
     )
 
 
@@ -244,14 +245,12 @@ def test_an_unknown_environment_gets_a_suggestion(keeper: Path):
 
 def test_ctrl_c_closes_the_session(keeper: Path):
     words, variables = command(keeper, str(keeper))
-    process = subprocess.Popen(
+    process = interruptible.start(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables
     )
-    wait_for(lambda: log(keeper) == ["opened"])
-    time.sleep(0.3)
+    assert any(b"You play the model" in line for line in iter(process.stdout.readline, b""))
     process.send_signal(signal.SIGINT)
-    process.wait(timeout=20)
-    shown, errors = process.communicate()
+    shown, errors = process.communicate(timeout=CEILING)
     assert process.returncode == 130
     assert shown.decode().endswith("left without a verdict; the session is closed\n")
     assert errors == b""
@@ -266,7 +265,7 @@ def test_a_terminal_gets_colour_and_ctrl_d_gives_the_verdict(keeper: Path):
         terminal.expect("model> ")
         terminal.type("\x04")
         shown = terminal.expect("ended_by_hand")
-        assert terminal.process.wait(timeout=20) == 0
+        assert terminal.process.wait(timeout=CEILING) == 0
         assert "\x1b[1;34muser\x1b[0m" in shown
         assert "\x1b[1;32mcompleted, reward 1" in shown
 
@@ -280,7 +279,7 @@ def test_ctrl_c_restores_the_terminal_settings(keeper: Path):
         assert termios.tcgetattr(terminal.inner) != before  # readline changed them
         terminal.process.send_signal(signal.SIGINT)
         terminal.expect("the session is closed")
-        assert terminal.process.wait(timeout=20) == 130
+        assert terminal.process.wait(timeout=CEILING) == 130
         assert termios.tcgetattr(terminal.inner) == before
     assert log(keeper) == ["opened", "closed"]
 
@@ -291,7 +290,7 @@ class Terminal:
     def __init__(self, folder: Path, *arguments: str) -> None:
         words, variables = command(folder, *arguments)
         self.outer, self.inner = pty.openpty()
-        self.process = subprocess.Popen(
+        self.process = interruptible.start(
             words, stdin=self.inner, stdout=self.inner, stderr=self.inner, env=variables, start_new_session=True
         )
         self.shown = ""
@@ -310,21 +309,12 @@ class Terminal:
         os.write(self.outer, text.encode())
 
     def expect(self, text: str) -> str:
-        """Wait until a text appears after the last expected text."""
-        limit = time.monotonic() + 20
+        """Wait until a text appears after the last one that was expected."""
         while text not in self.shown[self._read_to :]:
-            assert time.monotonic() < limit, f"no {text!r} in {self.shown!r}"
-            if select.select([self.outer], [], [], 0.1)[0]:
-                self.shown += os.read(self.outer, 65536).decode("utf-8", "replace")
+            assert select.select([self.outer], [], [], CEILING)[0], f"no {text!r} in {self.shown!r}"
+            self.shown += os.read(self.outer, 65536).decode("utf-8", "replace")
         self._read_to = self.shown.index(text, self._read_to) + len(text)
         return self.shown
-
-
-def wait_for(condition: object) -> None:
-    limit = time.monotonic() + 20
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < limit
-        time.sleep(0.05)
 
 
 TOOLS = [

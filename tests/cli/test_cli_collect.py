@@ -9,6 +9,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from waiting import without_progress
 
 BASE = ["collect", "example_session_state_mgmt", "--model", "scripted:script.yaml", "--output", "out"]
 
@@ -60,8 +61,9 @@ def test_a_user_error_is_one_line_with_the_cause_and_a_hint(ludus, words, says):
     done = ludus(*words.split())
     assert done.returncode == 2
     assert says in done.stderr
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+    said = without_progress(done.stderr)
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
     assert done.stdout == ""
 
 

@@ -18,7 +18,7 @@ SCRIPT = """
 
 def run(*command: str, cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    return subprocess.run(command, cwd=cwd, input=typed, capture_output=True, text=True, env=variables, timeout=120)
+    return subprocess.run(command, cwd=cwd, input=typed, capture_output=True, text=True, env=variables, timeout=300)
 
 
 def ludus(*arguments: str, cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:

@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import interruptible
 import psutil
 import pytest
 from serving import COUNTER, COUNTER_ROW, Web
+from waiting import CEILING
 
 TESTS = str(Path(__file__).parents[1])
 COMMAND = [sys.executable, "-m", "ludus", "serve", COUNTER, "--model", "scripted:serving:count_to_three"]
@@ -24,7 +26,7 @@ COMMAND = [sys.executable, "-m", "ludus", "serve", COUNTER, "--model", "scripted
 @contextmanager
 def serve(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "PYTHONPATH": TESTS, "COLUMNS": "100"}
-    process = subprocess.Popen(
+    process = interruptible.start(
         [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
     try:
@@ -44,7 +46,7 @@ def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def ludus(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "ludus", *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-m", "ludus", *arguments], capture_output=True, text=True, timeout=CEILING)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -55,10 +57,10 @@ def test_a_stopped_server_leaves_no_process_behind(how: signal.Signals):
         children = psutil.Process(process.pid).children(recursive=True)
         assert len(children) >= 2
         process.send_signal(how)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=CEILING)
         assert process.returncode == 0
         assert said.endswith("stopped: all sessions are closed\n")
-        _, alive = psutil.wait_procs(children, timeout=10)
+        _, alive = psutil.wait_procs(children, timeout=CEILING)
         assert not alive
 
 
@@ -67,7 +69,7 @@ def test_workers_end_when_their_supervisor_is_killed():
         ready(process)
         children = psutil.Process(process.pid).children(recursive=True)
         process.kill()
-        _, alive = psutil.wait_procs(children, timeout=30)
+        _, alive = psutil.wait_procs(children, timeout=CEILING)
         assert not alive
 
 
@@ -97,7 +99,7 @@ def test_a_port_in_use_is_one_line():
         taken.listen()
         port = taken.getsockname()[1]
         with serve("--head-port", str(port)) as process:
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=CEILING)
     assert process.returncode == 2
     assert said.startswith(f"error: the head cannot listen on 127.0.0.1:{port}: Address already in use.")
     assert said.count("\n") == 1

@@ -31,7 +31,7 @@ def ludus(*arguments: str, cwd: Path, columns: int = 80, **variables: str) -> su
     environment |= {"COLUMNS": str(columns), "PYTHONIOENCODING": "utf-8", **variables}
     command = [sys.executable, "-m", "ludus", *arguments]
     return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, env=environment, timeout=60, encoding="utf-8"
+        command, cwd=cwd, capture_output=True, text=True, env=environment, timeout=300, encoding="utf-8"
     )
 
 
@@ -289,7 +289,7 @@ def test_show_failed_says_if_no_attempt_failed(tmp_path: Path):
 def test_a_pipe_that_closes_early_is_not_an_error(tmp_path: Path):
     written(tmp_path / "big.jsonl", row(response={"output": [{"type": "message", "content": "line\n" * 100_000}]}))
     line = f"{sys.executable} -m ludus show big.jsonl 1 | head -n 3"
-    done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert len(done.stdout.splitlines()) == 3
     assert done.stderr == ""
 

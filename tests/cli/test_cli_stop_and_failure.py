@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import interruptible
 import pytest
 from servers import Server, running
+from waiting import CEILING, until, without_progress
 
 ENVIRONMENT = "name: keeper\nresources: resources.py:Keeper\ndatasets: [{name: example, path: rows.jsonl}]\n"
 CODE = """
@@ -47,12 +48,12 @@ def start(folder: Path, *arguments: str, encoding: str = "utf-8") -> subprocess.
     variables |= {"PYTHONIOENCODING": encoding, "COLUMNS": "200"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "ludus", *arguments]
-    return subprocess.Popen(command, cwd=folder, env=variables, text=True, encoding="utf-8", **pipes)
+    return interruptible.start(command, cwd=folder, env=variables, text=True, encoding="utf-8", **pipes)
 
 
 def ludus(folder: Path, *arguments: str, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
     process = start(folder, *arguments, encoding=encoding)
-    shown, errors = process.communicate("", timeout=60)
+    shown, errors = process.communicate("", timeout=CEILING)
     return subprocess.CompletedProcess(arguments, process.returncode, shown, errors)
 
 
@@ -60,29 +61,25 @@ def test_a_stopped_collection_reports_sessions_that_are_slow_to_close(folder: Pa
     (folder / "locked").touch()
     process = start(folder, "collect", ".", "--model", "scripted:caf\xe9.yaml", "--output", "run")
     assert process.stderr is not None
-    while len(list(folder.glob("closing-*"))) < 2:
-        assert process.poll() is None
-        time.sleep(0.01)
+    until(lambda: len(list(folder.glob("closing-*"))) == 2 or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    said = process.stderr.readline()
+    said = next(line for line in process.stderr if without_progress(line))
     (folder / "locked").unlink()
-    _, rest = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=CEILING)
     assert said == "stopping: 2 sessions are being closed. Ctrl-C again leaves them open\n"
-    assert rest.startswith("stopped: ")
+    assert without_progress(rest).startswith("stopped: ")
     assert process.returncode == 130
     assert (folder / "closed").exists()
 
 
 def test_ctrl_c_while_rows_are_checked_leaves_no_output(folder: Path):
     code = CODE + "    class Task(ludus.Task):\n        def model_post_init(self, _):\n            wait()\n"
-    wait = "import ludus, time\ndef wait():\n    Path('checking').touch()\n    time.sleep(60)\n"
+    wait = "import ludus, time\ndef wait():\n    Path('checking').touch()\n    time.sleep(3600)\n"
     (folder / "resources.py").write_text(code.replace("class Keeper", f"{wait}\nclass Keeper"))
     process = start(folder, "collect", ".", "--model", "scripted:caf\xe9.yaml", "--output", "run")
-    while not (folder / "checking").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
+    until(lambda: (folder / "checking").exists() or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    shown, said = process.communicate(timeout=60)
+    shown, said = process.communicate(timeout=CEILING)
     assert (process.returncode, shown, said) == (130, "", "stopped before the first rollout\n")
     assert not (folder / "run").exists()
 

@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+import interruptible
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import CEILING, until
 
 import ludus
 from ludus import Resources, ResourcesConfig, Response, ScriptedModel, Task, Verdict, tool
@@ -57,7 +58,7 @@ def command(*arguments: str | Path) -> list[str]:
 def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
     return subprocess.run(
-        command(*arguments), cwd=cwd, capture_output=True, text=True, env=variables, timeout=120, encoding="utf-8"
+        command(*arguments), cwd=cwd, capture_output=True, text=True, env=variables, timeout=CEILING, encoding="utf-8"
     )
 
 
@@ -347,15 +348,14 @@ def test_each_row_can_name_its_environment_in_agent_ref(tmp_path: Path):
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_run_leaves_the_first_rows_in_the_output(folder: Path, how: signal.Signals):
-    write(folder / "rows.jsonl", *(said("yes", mark=n, pause=0.01) for n in range(20_000)))
+    pauses = (0.01 if n < 2_000 else 3600.0 for n in range(20_000))  # it does not end by itself
+    write(folder / "rows.jsonl", *(said("yes", mark=n, pause=pause) for n, pause in enumerate(pauses)))
     out = folder / "out.jsonl"
     arguments = command("verify", "rows.jsonl", "--env", "./echo", "--output", out)
-    process = subprocess.Popen(arguments, cwd=folder, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 30
-    while not (out.exists() and out.stat().st_size > 100_000) and time.monotonic() < until:
-        time.sleep(0.02)
+    process = interruptible.start(arguments, cwd=folder, stderr=subprocess.PIPE, text=True)
+    until(lambda: (out.exists() and out.stat().st_size > 100_000) or process.poll() is not None)
     process.send_signal(how)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=CEILING)
     rows = read(out)
     assert 0 < len(rows) < 20_000
     assert [row["mark"] for row in rows] == list(range(len(rows)))
@@ -365,12 +365,10 @@ def test_a_stopped_run_leaves_the_first_rows_in_the_output(folder: Path, how: si
 
 
 def test_an_existing_output_is_replaced_only_when_all_rows_are_scored(folder: Path):
-    rows = write(folder / "rows.jsonl", *(said("yes", pause=0.01) for n in range(20_000)))
+    rows = write(folder / "rows.jsonl", *(said("yes", pause=3600.0) for n in range(20_000)))
     content = rows.read_bytes()
     process = subprocess.Popen(command("verify", "rows.jsonl", "-e", "./echo", "-o", "rows.jsonl"), cwd=folder)
-    until = time.monotonic() + 30
-    while not (folder / "rows.jsonl.part").exists() and time.monotonic() < until:
-        time.sleep(0.02)
+    until((folder / "rows.jsonl.part").exists)
     process.kill()
     process.wait()
     assert rows.read_bytes() == content

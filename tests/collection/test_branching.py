@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import HERE, ready, records
 from serving import COUNTER, served, url_of
+from waiting import until_async
 
 import ludus
 from ludus import Environment, Response, Rollout, ScriptedModel, UserError
@@ -287,7 +288,7 @@ async def test_a_cancelled_run_closes_the_forks_that_no_rollout_used(tmp_path):
     collection = Collection(Slow, options)
     running = asyncio.create_task(collection.run(collection.prepare(sink=collection.keep)))
     await reached.wait()
-    await asyncio.sleep(0.01)
+    await until_async(lambda: Tally.seen["opened"] == 4)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert Tally.events["opened"] == Tally.events["closed"] == 4

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import interruptible
 import orjson
 import pytest
+from waiting import CEILING, until
 
 import ludus
 from ludus import Resources, ScriptedModel, UserError
 
 PLAYER = """
 import asyncio
+from pathlib import Path
 
 async def respond(request):
     await asyncio.sleep((request.seed % 7) / 500)
+    while request.seed % 4 == 3 and Path("held").exists():  # so that a run does not end by itself
+        await asyncio.sleep(0.01)
     if request.turn == 0:
         return {"call": "increment_counter", "arguments": {"count": request.seed % 3}}
     return "done"
@@ -68,8 +74,7 @@ def test_a_collection_killed_30_times_and_resumed_equals_an_uninterrupted_one(fo
             process = subprocess.Popen(command(name, *more), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
             journal = folder / name / "rollouts.jsonl"
             before = journal.stat().st_size if journal.exists() else 0
-            began = time.monotonic()
-            while time.monotonic() - began < 20 and process.poll() is None:
+            while process.poll() is None:
                 if journal.exists() and journal.stat().st_size > before + dice.randrange(0, 60_000):
                     break
                 time.sleep(0.002)
@@ -87,13 +92,13 @@ def test_a_collection_killed_30_times_and_resumed_equals_an_uninterrupted_one(fo
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_or_sigterm_leaves_valid_files_and_prints_the_command_to_resume(folder, how):
-    process = subprocess.Popen(command("out"), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    (folder / "held").touch()
+    process = interruptible.start(command("out"), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     journal = folder / "out" / "rollouts.jsonl"
-    while not (journal.exists() and journal.stat().st_size):
-        assert process.poll() is None
-        time.sleep(0.002)
+    until(lambda: (journal.exists() and journal.stat().st_size) or process.poll() is not None)
     process.send_signal(how)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=CEILING)
+    (folder / "held").unlink()
     assert process.returncode == 130
     assert "Traceback" not in errors
     last = errors.strip().splitlines()[-1]
@@ -270,10 +275,21 @@ def test_the_stall_warning_names_the_stage_that_rollouts_wait_in(counter, rows, 
 
     monkeypatch.setattr(progress, "STALL", 0.3)
     monkeypatch.setattr(progress, "REFRESH", 0.05)
-    slow = ScriptedModel([{"text": "late", "delay": 0.8}])
-    display = progress.Display()
-    ludus.collect(counter, model=slow, input=rows(4), watch=display.watch)
-    assert "no progress for 0 s: 4 in model" in capsys.readouterr().err
+    display, told = progress.Display(), asyncio.Event()
+
+    async def answer(request):
+        await told.wait()
+        return "late"
+
+    def say(line):
+        progress.Display.say(display, line)
+        if line.startswith("no progress for") and ": 4 in model." in line:
+            told.set()
+
+    monkeypatch.setattr(display, "say", say)
+    ludus.collect(counter, model=ScriptedModel(answer), input=rows(4), watch=display.watch)
+    assert told.is_set()
+    assert re.search(r"no progress for [01] s: 4 in model", capsys.readouterr().err)
 
 
 def test_a_model_that_answers_at_once_does_not_block_the_event_loop(counter, rows):

@@ -17,6 +17,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import CEILING
 
 import ludus
 from ludus import Agent, Environment, Episode, Failure, Request, Resources, Response, Rollout, ScriptedModel, Verdict
@@ -159,7 +160,7 @@ async def test_a_repeat_that_ends_after_the_group_deadline_fails_as_group_late(r
         return "x" * (repeat + 1)
 
     seen = []
-    options: dict[str, Any] = {"input": rows(1), "repeats": 3, "settings": {"limits.group": 0.1}}
+    options: dict[str, Any] = {"input": rows(1), "repeats": 3, "settings": {"limits.group": 1.0}}
     async for rollout in ludus.stream(Longest, model=ScriptedModel(answer), **options):
         seen.append(rollout)
         over.set()
@@ -369,7 +370,7 @@ def test_ludus_chat_says_that_the_answer_is_a_group_of_one(longest):
     rows = longest.parent / "rows.jsonl"
     rows.write_bytes(orjson.dumps({"responses_create_params": {"input": "?"}}) + b"\n")
     command = [sys.executable, "-m", "ludus", "chat", str(longest), "--input", str(rows)]
-    done = subprocess.run(command, input="A long answer.\n", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input="A long answer.\n", capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "your answer is a group of one" in done.stdout
     assert "completed, reward 0" in done.stdout
@@ -460,8 +461,8 @@ def test_a_collection_of_groups_killed_8_times_and_resumed_equals_an_uninterrupt
         journal = tmp_path / "killed" / "rollouts.jsonl"
         before = journal.stat().st_size if journal.exists() else 0
         process = subprocess.Popen(command("killed", *["--resume"] * (attempt > 0)), cwd=tmp_path)
-        until, size = time.monotonic() + 20, before + dice.randrange(0, 12_000)
-        while process.poll() is None and time.monotonic() < until:
+        size = before + dice.randrange(0, 12_000)
+        while process.poll() is None:
             if journal.exists() and journal.stat().st_size > size:
                 process.send_signal(signal.SIGKILL)
             time.sleep(0.002)
@@ -571,7 +572,7 @@ def test_every_rollout_ends_once_under_any_delays_failures_and_deadlines(
     async def run() -> list[Rollout]:
         options: dict[str, Any] = {"model": ScriptedModel(answer), "input": rows, "repeats": 3}
         limits = {"limits.group": group}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(CEILING):
             stream = ludus.stream(Slow, concurrency=concurrency, settings=limits, **options)
             return [rollout async for rollout in stream]
 

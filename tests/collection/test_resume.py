@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from waiting import CEILING
 
 import ludus
 from ludus import Resources, ScriptedModel, UserError
@@ -210,7 +211,7 @@ def test_a_forced_resume_with_other_rows_runs_at_full_concurrency(counter, rows,
         waiting.append(request)
         if len(waiting) == 4:
             together.set()
-        await asyncio.wait_for(together.wait(), 20)
+        await asyncio.wait_for(together.wait(), CEILING)
         return "done"
 
     forced = {"output": tmp_path, "resume": True, "force": True}

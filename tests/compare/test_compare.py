@@ -26,7 +26,7 @@ from ludus.compare.scores import Scores
 
 def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ludus", "compare", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
 def row(task: str, reward: float | None, repeat: int = 0, **fields: Any) -> dict[str, Any]:

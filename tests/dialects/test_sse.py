@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 from typing import Any
 
@@ -87,15 +86,14 @@ def test_an_event_larger_than_the_limit_is_a_bad_response():
         parser.feed(b"x")
 
 
+@pytest.mark.usefixtures("processor_limit")
 def test_ten_megabytes_in_small_pieces_are_read_in_linear_time():
     parser = EventParser()
-    began = time.perf_counter()
     parser.feed(b"data: ")
-    for _ in range(10_000):
-        parser.feed(b"x" * 1000)
+    for _ in range(200_000):
+        parser.feed(b"x" * 50)
     (event,) = parser.feed(b"\n\n")
     assert len(event.data) == 10_000_000
-    assert time.perf_counter() - began < 2
 
 
 def test_an_event_that_is_not_json_is_a_bad_response():

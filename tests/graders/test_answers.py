@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -59,24 +58,23 @@ def test_unwrap_text_removes_any_number_of_nested_wrappers(value: str, depth: in
 @pytest.mark.parametrize(
     "text",
     [
-        "\\boxed{" * 100_000,
-        "\\boxed{" + "{" * 100_000,
-        "\\boxed{" + "{" * 100_000 + "}" * 100_000,
-        "\\text{" * 100_000 + "}" * 100_000,
-        "\\" * 100_000,
-        "answer" * 100_000,
-        "answer:" * 100_000,
-        "answer" + " " * 100_000,
-        "answer:" + "\n" * 100_000,
-        "answer:" + "*" * 100_000,
+        "\\boxed{" * 300_000,
+        "\\boxed{" + "{" * 300_000,
+        "\\boxed{" + "{" * 300_000 + "}" * 300_000,
+        "\\text{" * 300_000 + "}" * 300_000,
+        "\\" * 300_000,
+        "answer" * 300_000,
+        "answer:" * 300_000,
+        "answer" + " " * 300_000,
+        "answer:" + "\n" * 300_000,
+        "answer:" + "*" * 300_000,
     ],
     ids=lambda text: repr(text[:20]),
 )
+@pytest.mark.usefixtures("processor_limit")
 def test_extraction_takes_linear_time_on_hostile_text(text: str) -> None:
-    began = time.process_time()
     for function in FUNCTIONS:
         function(text)
-    assert time.process_time() - began < 5  # a quadratic function takes minutes
 
 
 @pytest.mark.parametrize(

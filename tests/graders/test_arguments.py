@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -100,9 +99,8 @@ def test_texts_of_the_same_words_match_at_any_threshold_except_in_literal_mode()
     assert ArgumentComparison(0.0).difference("one two", "three four five") is None
 
 
+@pytest.mark.usefixtures("processor_limit")
 def test_comparison_takes_linear_time_on_hostile_text() -> None:
-    began = time.process_time()
-    for text in ("a " * 200_000, "select " * 100_000, "update " + "set" * 100_000, "é" * 400_000):
+    for text in ("a " * 600_000, "select " * 300_000, "update " + "set" * 300_000, "é" * 1_200_000):
         DEFAULT.difference("select a from b", text)
         DEFAULT.difference(text, text + " b")
-    assert time.process_time() - began < 5

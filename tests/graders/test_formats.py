@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any, get_args
 
 import pytest
@@ -118,11 +117,10 @@ def alias_bomb(levels: int) -> str:
         ("," * 50_000 + "\n" + "x\n" * 50_000, "csv"),
     ],
 )
+@pytest.mark.usefixtures("processor_limit")
 def test_a_text_that_expands_too_much_or_nests_too_deep_is_refused_quickly(text: str, format: Format) -> None:
-    began = time.process_time()
-    with pytest.raises(FormatError):
+    with pytest.raises(FormatError):  # what is not refused takes hours, gigabytes or the process
         parse(text, format)
-    assert time.process_time() - began < 5  # without the limits these take hours or gigabytes, or crash the process
 
 
 @pytest.mark.parametrize(
@@ -144,11 +142,10 @@ def test_a_text_that_expands_too_much_or_nests_too_deep_is_refused_quickly(text:
         ("\n", "csv"),
     ],
 )
+@pytest.mark.usefixtures("processor_limit")
 def test_parse_takes_linear_time_on_hostile_text(unit: str, format: Format) -> None:
-    text = unit * (100_000 // len(unit))
-    began = time.process_time()
+    text = unit * (300_000 // len(unit))
     try:
         parse(text, format)
     except FormatError:
         pass
-    assert time.process_time() - began < 5  # a quadratic parser takes minutes

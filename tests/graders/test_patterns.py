@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -44,15 +43,14 @@ async def test_an_invalid_pattern_raises_a_pattern_error() -> None:
 async def test_an_endless_search_is_stopped_and_does_not_block_the_event_loop() -> None:
     async with Patterns(children=1, seconds=0.2) as patterns:
         search = asyncio.create_task(patterns.last_match("(a+)+$", "a" * 60 + "b"))
-        began, longest = time.perf_counter(), 0.0
+        turns = 0
         while not search.done():
-            before = time.perf_counter()
-            await asyncio.sleep(0.005)
-            longest = max(longest, time.perf_counter() - before)
+            await asyncio.sleep(0)
+            turns += 1
         with pytest.raises(Failure, match=r"stopped after 0\.2 s") as raised:
             await search
         assert raised.value.kind == "timeout"
-        assert longest < (time.perf_counter() - began) / 2
+        assert turns > 10, "on the loop it would be one"
         assert await patterns.last_match("b", "ab") == [(1, 2)]
 
 

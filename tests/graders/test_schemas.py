@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -149,21 +148,20 @@ def test_validating_a_self_reference_ends_with_a_recursion_error() -> None:
     assert "RecursionError" in (Validator({"$ref": "#"}).problem({}) or "")
 
 
+@pytest.mark.usefixtures("processor_limit")
 def test_errors_have_the_text_of_the_library_also_for_large_schemas_and_values() -> None:
     short = Validator({"type": "integer"}).problem("x")
     assert short == (
         "ValidationError: 'x' is not of type 'integer'\n\nFailed validating 'type' in schema:\n"
         "    {'type': 'integer'}\n\nOn instance:\n    'x'"
     )
-    large = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(5_000)}, "required": ["q"]}
-    began = time.process_time()
-    problem = Validator(large).problem(dict.fromkeys(map(str, range(5_000)), "x"))
+    large = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(20_000)}, "required": ["q"]}
+    problem = Validator(large).problem(dict.fromkeys(map(str, range(20_000)), "x"))
     assert problem is not None
     assert problem.startswith(
         "ValidationError: 'q' is a required property\n\nFailed validating 'required' in schema:\n"
     )
     assert len(problem) <= 200 + len("ValidationError: ")
-    assert time.process_time() - began < 5
 
 
 def test_a_discriminator_picks_the_schema_only_with_openapi() -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import CEILING, until_async
 
 from ludus import Failure
 from ludus.errors import UserError
@@ -52,6 +53,12 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
     return head, await reader.readexactly(length)
+
+
+async def turns(count: int = 20) -> None:
+    """Let the loop turn a few times: what one end of a connection did then has reached the other."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 def sending(*replies: bytes) -> Script:
@@ -152,9 +159,9 @@ async def test_a_connection_that_the_server_aborts_is_a_failure_of_kind_disconne
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
-    async with listening(script) as (client, _), asyncio.timeout(10):
+    async with listening(script) as (client, _), asyncio.timeout(CEILING):
         connection = await client._connect()
-        await asyncio.sleep(0.2)  # the event loop notices the abort
+        await until_async(connection._transport.is_closing)  # the loop sees that it is gone
         with pytest.raises(ConnectionError):
             await connection.exchange(b"GET / HTTP/1.1\r\n\r\n", b"")
         for _ in range(20):
@@ -176,11 +183,11 @@ async def test_a_connection_that_is_still_sending_is_not_reused():
         head = await reader.readuntil(b"\r\n\r\n")
         refused = b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n"
         writer.write(refused if b"length: 8388608" in head else reply_with(b"ok"))
-        await asyncio.sleep(5)  # without reading the body
+        await asyncio.sleep(3600)  # and never reads the body
 
     async with listening(script) as (client, made):
         assert (await client.request("POST", "/", bytes(8 << 20))).status == 413
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(CEILING):
             assert (await client.request("POST", "/")).body == b"ok"
         assert len(made) == 2
 
@@ -194,19 +201,28 @@ async def test_bytes_after_a_reply_do_not_answer_the_next_request(extra: bytes):
 
 
 async def test_the_reply_to_a_cancelled_request_does_not_answer_a_later_one():
+    arrived, go_on, replied = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             _, body = await read_request(reader)
             if body == b"slow":
-                await asyncio.sleep(0.2)
+                arrived.set()
+                await go_on.wait()
             writer.write(reply_with(body))
+            if body == b"slow":
+                replied.set()
 
     async with listening(script) as (client, made):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await client.request("POST", "/", b"slow")
+        given_up = asyncio.create_task(client.request("POST", "/", b"slow"))
+        await arrived.wait()
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
         assert (await client.request("POST", "/", b"quick")).body == b"quick"
-        await asyncio.sleep(0.3)
+        go_on.set()
+        await replied.wait()
+        await turns()
         assert (await client.request("POST", "/", b"again")).body == b"again"
         assert len(made) == 2
 
@@ -215,7 +231,7 @@ async def test_a_connection_that_the_server_closed_while_idle_is_not_reused():
     async with listening(sending(reply_with(b"only"))) as (client, made):
         for number in range(3):
             assert (await client.request("POST", "/")).body == b"only"
-            await asyncio.sleep(0.05)
+            await turns()
             assert len(made) == number + 1
 
 

@@ -323,10 +323,10 @@ async def test_a_server_that_never_answers_is_a_timeout(silent: str) -> None:
             await asyncio.sleep(3600)
         await socket.send_json(GOOD)
 
+    stage = "open" if silent == "reset" else "tool"
     async with misbehaving(answer) as url:
-        limits = {"limits__open": 0.5, "limits__tool": 0.5}
-        rollout = await asyncio.to_thread(play, url, "hi", **limits)
-    assert stage_and_kind(rollout) == ("open" if silent == "reset" else "tool", "timeout")
+        rollout = await asyncio.to_thread(play, url, "hi", **{f"limits__{stage}": 0.5})
+    assert stage_and_kind(rollout) == (stage, "timeout")
 
 
 async def test_the_token_from_the_environment_variable_is_sent_and_redacted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 import orjson
 import pytest
+from waiting import until_async
 
 import ludus
 from ludus import UserError
 
-FAST = {"model.retries": 0, "limits.model": 0.5, "limits.rollout": 3.0}
+ONCE = {"model.retries": 0}
 
 
 @pytest.mark.parametrize(
@@ -27,13 +26,12 @@ FAST = {"model.retries": 0, "limits.model": 0.5, "limits.rollout": 3.0}
     ],
 )
 def test_every_fault_of_the_model_is_a_typed_failure_without_a_reward(server, counter, rows, tmp_path, fault, kind):
-    began = time.monotonic()
+    settings = {**ONCE, "limits.model": 0.5} if fault == "hang" else ONCE
     result = ludus.collect(
-        counter, model=f"{server.url}#{fault}", input=rows(20), output=tmp_path, settings=FAST, concurrency=20
+        counter, model=f"{server.url}#{fault}", input=rows(20), output=tmp_path, settings=settings, concurrency=20
     )
     counts = result.metrics["counts"]
     assert counts == {"dispatched": 20, "completed": 0, "failed": 20, "masked": 0}
-    assert time.monotonic() - began < 10
     lines = [orjson.loads(line) for line in (tmp_path / "failures.jsonl").read_bytes().splitlines()]
     assert {(line["stage"], line["kind"]) for line in lines} == {("model", kind)}
     assert all("reward" not in line and line["cause"] and line["attempt"] == 1 for line in lines)
@@ -42,7 +40,8 @@ def test_every_fault_of_the_model_is_a_typed_failure_without_a_reward(server, co
 
 def test_counts_add_up_after_a_mixture_of_faults(server, counter, rows):
     server.faults = ["hang", "429", "ok", "500", "garbage", "half", "close", "reset", "not_a_response", "ok"] * 6
-    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(60), settings=FAST, concurrency=16)
+    settings = {**ONCE, "limits.model": 2.0}
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(60), settings=settings, concurrency=16)
     counts = result.metrics["counts"]
     assert counts["completed"] + counts["failed"] + counts["masked"] == counts["dispatched"] == 60
     assert counts["completed"] > 0
@@ -53,7 +52,7 @@ def test_counts_add_up_after_a_mixture_of_faults(server, counter, rows):
 @pytest.mark.parametrize("fault", ["close", "reset"])
 def test_a_connection_dropped_before_the_answer_is_retried(server, counter, rows, fault):
     server.faults = [fault, "ok", fault, fault, "ok"]
-    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(1), settings=FAST)
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(1), settings=ONCE)
     assert result.metrics["counts"]["completed"] == 1
     assert server.seen[fault] == 3
 
@@ -61,13 +60,11 @@ def test_a_connection_dropped_before_the_answer_is_retried(server, counter, rows
 def test_a_connection_that_the_server_closed_while_idle_is_retried(server, counter, rows):
     class Slow(counter):
         async def call(self, name: str, arguments: str) -> str:
-            import asyncio
-
-            await asyncio.sleep(0.3)  # longer than the server keeps an idle connection
+            await until_async(lambda: server.closed == server.connections)
             return await super().call(name, arguments)
 
     server.idle_timeout = 0.1
-    result = ludus.collect(Slow, model=f"{server.url}#m", input=rows(8), settings=FAST)
+    result = ludus.collect(Slow, model=f"{server.url}#m", input=rows(8), settings=ONCE)
     assert result.metrics["counts"]["completed"] == 8
     assert server.connections > 8
 

@@ -37,7 +37,7 @@ def llama() -> Iterator[str]:
         yield process.stdout.readline().strip().rstrip("/") + "/v1"
     finally:
         process.stdin.close()
-        process.wait(timeout=20)
+        process.wait(timeout=300)
         process.stdout.close()
 
 

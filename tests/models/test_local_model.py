@@ -8,7 +8,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -236,31 +235,30 @@ class TestTogether:
         answers = runner.run(together())
         assert [json.loads(answer.output[0]["arguments"])["word"] for answer in answers] == list(words)
 
-    def test_the_event_loop_is_not_blocked_and_a_cancelled_request_stops_generating(
-        self, runner: asyncio.Runner, model: LocalModel
-    ) -> None:
-        async def share_of_a_core(seconds: float) -> float:
-            before = time.process_time()
-            await asyncio.sleep(seconds)
-            return (time.process_time() - before) / seconds
+    def test_the_event_loop_is_not_blocked_and_a_cancelled_request_stops_generating(self) -> None:
+        async def written(model: LocalModel) -> list[int]:
+            """How many tokens each request has that llama.cpp works on."""
+            assert model._llama is not None
+            async with model._llama._http.get("/slots") as told:
+                slots = await told.json()
+            return [slot["next_token"][0]["n_decoded"] for slot in slots if slot["is_processing"]]
 
-        async def cancelled() -> tuple[float, float]:
-            request = Request("Tell me a long story.", max_output_tokens=450, temperature=1, seed=1)
-            task = asyncio.create_task(model.respond(request))
-            start = time.monotonic()
-            for _ in range(30):
-                await asyncio.sleep(0.01)
-            late = time.monotonic() - start - 0.3
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            while await share_of_a_core(0.2) > 0.3:
-                pass
-            return late, time.monotonic() - start
+        async def cancelled() -> int:
+            async with LocalModel(LocalModel.Config(parallel=1, context=2048, threads=1)) as model:
+                request = Request("Tell me a long story.", max_output_tokens=1900, temperature=0)
+                task = asyncio.create_task(model.respond(request))
+                while sum(await written(model)) < 5:
+                    assert not task.done()
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                most = 0
+                while found := await written(model):
+                    most = max(most, *found)
+                    await asyncio.sleep(2)  # llama.cpp looks for clients that left after a second without other news
+            return most
 
-        late, busy = runner.run(cancelled())
-        assert late < 1
-        assert busy < 4, "450 tokens take twice as long"
+        assert asyncio.run(cancelled()) < 1000, "it went on writing"
 
     def test_stop_fails_running_requests(self) -> None:
         async def stopped() -> None:
@@ -284,7 +282,7 @@ class TestTogether:
             "    async with LocalModel(LocalModel.Config(parallel=1, context=256)) as model:\n"
             "        await model.respond(Request('Hi', max_output_tokens=4))\nasyncio.run(main())\n"
         )
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=60)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=300)
         assert (done.stdout, done.stderr) == (b"", b"")
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import orjson
 import pytest
 import servers
+from waiting import CEILING
 
 import ludus
 from ludus.dialects.responses_stream import ResponsesStream
 from ludus.dialects.sse import encode_event
 from ludus.errors import Failure
 from ludus.model import Request
-from ludus.models import open_model
+from ludus.models import open_model, transport
 from ludus.models.transport import _seconds
 from ludus.response import Response, is_message
 
@@ -191,8 +192,9 @@ def test_the_failure_of_a_redirect_names_its_target(server, counter, rows):
     assert rollout.error.cause.endswith("answered 308: redirected to https://elsewhere.example/v1/responses?sig=***")
 
 
-def test_retry_after_may_be_a_date():
-    assert _seconds(formatdate(time.time() + 100, usegmt=True)) == pytest.approx(100, abs=5)
+def test_retry_after_may_be_a_date(monkeypatch):
+    monkeypatch.setattr(transport, "time", lambda: 1_800_000_000.0)
+    assert _seconds(formatdate(1_800_000_100, usegmt=True)) == 100
     assert _seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0
     assert _seconds("Wed, 21 Oct 2015 07:28:00 -0000") == 0
     assert [_seconds(each) for each in ("7", "soon", "", None)] == [7, None, None, None]
@@ -209,8 +211,10 @@ async def test_a_retry_after_date_in_the_past_is_retried_at_once(server):
         return await servers.send(writer, 200, orjson.dumps({"output": [servers.SAID]}))
 
     server.respond = busy_once
-    async with open_model(f"{server.url}#m", {"retries": {"busy": 1, "first_pause": 60}}) as model:
-        async with asyncio.timeout(20):
+    async with open_model(
+        f"{server.url}#m", {"retries": {"busy": 1, "first_pause": 3600, "longest_pause": 3600}}
+    ) as model:
+        async with asyncio.timeout(CEILING):
             assert (await model.respond(Request("?"))).output_text == "done"
 
 

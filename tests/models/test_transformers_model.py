@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+import itertools
+import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tiny_transformers import llama, parrot, plain_logprobs, tokenizer, torch
+from waiting import CEILING, until_async
 
 from ludus import Response
 from ludus.errors import Failure
@@ -38,12 +40,18 @@ async def model() -> AsyncIterator[TransformersModel]:
         yield model
 
 
-async def until(ready: Callable[[], bool]) -> None:
-    for _ in range(10_000):
-        if ready():
-            return
-        await asyncio.sleep(0.001)
-    raise TimeoutError
+def held(weights: Any, step: int) -> threading.Event:
+    """Have a parrot wait in one of its steps until the event is set."""
+    go_on, forward = threading.Event(), weights.forward
+
+    def stop_there(*args: Any, **inputs: Any) -> Any:
+        output = forward(*args, **inputs)
+        if weights.steps == step:
+            go_on.wait(CEILING)
+        return output
+
+    weights.forward = stop_there
+    return go_on
 
 
 class TestAnswers:
@@ -150,47 +158,71 @@ class TestTogether:
         assert model.stats() == {**model.stats(), "batches": 3, "requests": 16, "output_tokens": 136}
 
     async def test_a_short_answer_does_not_wait_for_a_long_one(self, model: TransformersModel) -> None:
+        forward, answered, steps = model._model.forward, threading.Event(), itertools.count(1)
+
+        def go_on_later(*args: Any, **inputs: Any) -> Any:
+            if next(steps) == 10:
+                answered.wait(CEILING)
+            return forward(*args, **inputs)
+
+        model._model.forward = go_on_later
         long = asyncio.create_task(model.respond(Request("the", max_output_tokens=400, seed=1)))
         await model.respond(Request("the", max_output_tokens=2, seed=1))
         assert not long.done()
-        assert model.stats()["batches"] == 1, "both are in the same batch"
+        answered.set()
         await long
+        assert model.stats()["batches"] == 1, "both are in the same batch"
 
     async def test_a_running_batch_does_not_block_the_event_loop(self, model: TransformersModel) -> None:
+        forward, ticked, steps = model._model.forward, threading.Event(), itertools.count(1)
+
+        def after_a_tick(*args: Any, **inputs: Any) -> Any:
+            next(steps)
+            ticked.clear()
+            assert ticked.wait(CEILING), "the loop stands still"
+            return forward(*args, **inputs)
+
+        model._model.forward = after_a_tick
         asked = asyncio.gather(*(model.respond(Request("the", max_output_tokens=300, seed=n)) for n in range(16)))
-        longest, last = 0.0, (began := time.monotonic())
         while not asked.done():
-            await asyncio.sleep(0.001)
-            now = time.monotonic()
-            longest, last = max(longest, now - last), now
-        assert longest < (last - began) / 2
+            await asyncio.sleep(0)
+            ticked.set()
+        await asked
+        assert next(steps) > 300
 
     async def test_a_cancelled_request_leaves_the_batch_and_the_others_continue(self) -> None:
         model = await parrot("b" * 400, "b" * 400)
         weights = model._model
 
-        async def ask(*limits: int) -> list[asyncio.Task[Response]]:
+        async def ask_and_leave(*limits: int) -> list[asyncio.Task[Response]]:
+            """Ask, and leave with the first request in the middle of its answer."""
             weights.steps = 0
+            go_on = held(weights, 3)
             asked = [asyncio.create_task(model.respond(Request("the", max_output_tokens=limit))) for limit in limits]
-            await until(lambda: weights.steps >= 3)
+            await until_async(lambda: weights.steps >= 3)
+            asked[0].cancel()
+            await asyncio.gather(asked[0], return_exceptions=True)
+            go_on.set()
             return asked
 
-        (alone,) = await ask(400)
-        alone.cancel()
-        async with asyncio.timeout(20), model.paused():
+        await ask_and_leave(400)
+        async with asyncio.timeout(CEILING), model.paused():
             assert 3 <= weights.steps < 300
-        gone, stays = await ask(399, 60)
-        gone.cancel()
+        _, stays = await ask_and_leave(399, 60)
         assert (await stays).usage["output_tokens"] == 60
-        async with asyncio.timeout(20), model.paused():
-            assert 60 <= weights.steps < 300, "the batch ended with its last request that was not cancelled"
+        async with asyncio.timeout(CEILING), model.paused():
+            assert 60 <= weights.steps < 300, "the batch ended with the last request that somebody waited for"
         await model.stop()
 
     async def test_stop_fails_running_requests_and_the_model_can_be_started_again(self) -> None:
         model = await parrot("b" * 400, "b", max_batch=1)
         asked = [asyncio.create_task(model.respond(Request("the", max_output_tokens=400))) for _ in range(2)]
-        await until(lambda: model._model.steps >= 3)
-        await model.stop()
+        go_on = held(model._model, 3)
+        await until_async(lambda: model._model.steps >= 3)
+        stopping = asyncio.create_task(model.stop())
+        await asyncio.sleep(0)
+        go_on.set()
+        await stopping
         for task in asked:
             with pytest.raises(Failure, match="stopped") as failure:
                 await task

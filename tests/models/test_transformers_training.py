@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 from tiny_transformers import llama, parrot, plain_logprobs, tokenizer, torch
+from waiting import until_async
 
 import ludus
 from ludus import Agent, Episode, Resources, Response
@@ -46,7 +47,7 @@ class TestTraining:
     ) -> None:
         asked = Request("the", temperature=0, max_output_tokens=100)
         running = asyncio.create_task(model.respond(asked))
-        await asyncio.sleep(0.02)
+        await until_async(lambda: model._batches._running or running.done(), every=0)
         async with model.paused():
             assert not model._batches._running
             waiting = asyncio.create_task(model.respond(asked))

@@ -67,7 +67,7 @@ def test_an_unreachable_server_is_a_user_error_with_a_hint(part: str):
 
 
 def test_the_late_reply_of_a_timed_out_call_is_never_given_to_another_call(tmp_path: Path):
-    (tmp_path / "environment.yaml").write_text("name: late\nresources: resources.py:Late\nlimits: {tool: 0.4}\n")
+    (tmp_path / "environment.yaml").write_text("name: late\nresources: resources.py:Late\nlimits: {tool: 1.5}\n")
     (tmp_path / "resources.py").write_text(
         "import asyncio\n"
         "from ludus import Resources, tool\n"
@@ -99,5 +99,5 @@ class Echoing(Model):
         if request.turn:
             return Response.of(message("done"))
         number = int(request.input[0]["content"])
-        call = function_call("echo", {"text": str(number), "seconds": 0.8 if number % 3 == 0 else 0.0}, call_id="c")
+        call = function_call("echo", {"text": str(number), "seconds": 3.0 if number % 3 == 0 else 0.0}, call_id="c")
         return Response.of(call)

@@ -52,7 +52,7 @@ def test_a_full_disk_leaves_the_input_unchanged_and_the_error_says_to_make_room(
     (tmp_path / "rows.jsonl").write_text(text)
     words = [sys.executable, "-m", "ludus", "verify", "rows.jsonl", "--env", "string_match", "-o", "rows.jsonl"]
     limited = f"ulimit -f 100; exec {shlex.join(words)}"
-    done = subprocess.run(["bash", "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode != 0
     assert "make room, then run it again" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -12,13 +12,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from waiting import until, until_async, until_gone
 
 from ludus import Failure
+from ludus.runtime import processes
 from ludus.runtime.processes import OutOfTime, ProcessPool, in_process, shared_pool
 
 #: Backtracks for years inside C code, which neither a thread nor a signal handler can interrupt.
@@ -29,13 +32,26 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-def gone(pids: set[int], seconds: float = 5.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+@pytest.fixture
+def started() -> Callable[[], set[int]]:
+    """A function that tells which children this test has, and not those that others left behind."""
+    before = children()
+    return lambda: children() - before
+
+
+class Gate:
+    """A call in a child that runs until the test lets it end: it reads a pipe to which nobody has written yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "gate"
+        os.mkfifo(self.path)
+
+    def call(self, pool: ProcessPool) -> asyncio.Task[str]:
+        return asyncio.create_task(pool.run(Path.read_text, self.path, timeout=3600.0))
+
+    async def reached(self) -> Any:
+        """Wait until the call runs; closing what this returns lets it end."""
+        return await asyncio.to_thread(open, self.path, "w")
 
 
 def author_module(folder: Path, source: str) -> Any:
@@ -84,11 +100,11 @@ async def test_functions_of_a_module_loaded_from_a_file_run_in_a_child(tmp_path:
         assert await pool.run(module.double, 5) == 10
 
 
-async def test_a_lambda_is_refused_with_a_hint_and_starts_no_child() -> None:
+async def test_a_lambda_is_refused_with_a_hint_and_starts_no_child(started: Callable[[], set[int]]) -> None:
     async with ProcessPool(1) as pool:
         with pytest.raises(TypeError, match="define it at the top of an importable module"):
             await pool.run(lambda: 1)
-    assert not children()
+    assert not started()
 
 
 async def test_a_call_that_hangs_is_stopped_and_its_child_replaced() -> None:
@@ -114,7 +130,7 @@ async def test_a_cancelled_call_ends_its_child() -> None:
         pid = await pool.run(os.getpid)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(pool.run(re.match, *ENDLESS), 0.2)
-        assert gone({pid})
+        until_gone(pid)
         assert await pool.run(operator.add, 1, 2) == 3
 
 
@@ -126,21 +142,21 @@ async def test_a_cancelled_call_ends_its_child() -> None:
         (os.closerange, (3, 64), "signal 9"),
     ],
 )
-async def test_a_child_that_dies_fails_its_own_call_only(function: Any, args: Any, how: str) -> None:
+async def test_a_child_that_dies_fails_its_own_call_only(function: Any, args: Any, how: str, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
     async with ProcessPool(2) as pool:
-        other = asyncio.create_task(pool.run(time.sleep, 0.5))
-        await asyncio.sleep(0.1)
-        with pytest.raises(Failure, match=how) as raised:
+        other = gate.call(pool)
+        with await gate.reached(), pytest.raises(Failure, match=how) as raised:
             await pool.run(function, *args)
         assert raised.value.kind == "crash"
-        await other
+        assert await other == ""
         assert await pool.run(operator.add, 1, 2) == 3
 
 
 async def test_a_child_that_died_while_idle_is_replaced() -> None:
     async with ProcessPool(1) as pool:
         os.kill(await pool.run(os.getpid), signal.SIGKILL)
-        await asyncio.sleep(0.1)
+        await until_async(lambda: pool._idle[0].gone)
         assert await pool.run(operator.add, 1, 2) == 3
 
 
@@ -152,73 +168,109 @@ async def test_a_child_has_a_memory_limit() -> None:
         assert await pool.run(operator.add, 1, 2) == 3
 
 
-async def test_queued_calls_run_in_order_and_waiting_does_not_count_against_their_timeout() -> None:
-    done: list[int] = []
+async def test_queued_calls_run_in_order_and_waiting_does_not_count_against_their_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log: list[str] = []
+    ask = processes._Child.ask  # a call's time begins here
+
+    async def noted(child: Any, what: str, *request: Any) -> bytearray:
+        log.append("asked")
+        answer = await ask(child, what, *request)
+        log.append("answered")
+        return answer
 
     async def call(number: int) -> None:
-        await pool.run(time.sleep, 0.05, timeout=0.4)
-        done.append(number)
+        assert await pool.run(operator.neg, number) == -number
+        log.append(f"done {number}")
 
+    monkeypatch.setattr(processes._Child, "ask", noted)
     async with ProcessPool(1) as pool:
         await asyncio.gather(*(call(number) for number in range(20)))
-    assert done == list(range(20))
+    assert [each for each in log if each.startswith("done")] == [f"done {number}" for number in range(20)]
+    assert [each for each in log if not each.startswith("done")] == ["asked", "answered"] * 21, "20, and an import"
 
 
-async def test_the_event_loop_stays_responsive_while_64_calls_hang() -> None:
-    turns = 0
+async def test_the_event_loop_stays_responsive_while_64_calls_hang(started: Callable[[], set[int]]) -> None:
     async with ProcessPool() as pool:
-        calls = [asyncio.create_task(pool.run(re.match, *ENDLESS, timeout=5.0)) for _ in range(64)]
-        end = time.perf_counter() + 2.0
-        while time.perf_counter() < end:
+        calls = [asyncio.create_task(pool.run(re.match, *ENDLESS, timeout=3600.0)) for _ in range(64)]
+        await until_async(lambda: len(started()) == pool.workers)
+        busy = started()
+        await until_async(lambda: all(psutil.Process(pid).cpu_times().user > 0.5 for pid in busy))
+        for _ in range(100):  # a call on the loop would hold it for years
             await asyncio.sleep(0.005)
-            turns += 1
-        busy = children()
-        assert len(busy) == pool.workers
+        assert started() == busy
+        assert not any(call.done() for call in calls)
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-    assert turns > 20  # one call on the loop would have held it for all of the time
-    assert gone(busy)
+    until_gone(*busy)
 
 
-async def test_closing_the_pool_ends_running_calls_and_children() -> None:
-    pool = ProcessPool(2)
-    call = asyncio.create_task(pool.run(time.sleep, 60))
-    await asyncio.sleep(0.2)
-    assert children()
-    await pool.close()
-    assert not children()
-    with pytest.raises(Failure, match="closed while sleep ran"):
+async def test_closing_the_pool_ends_running_calls_and_children(
+    tmp_path: Path, started: Callable[[], set[int]]
+) -> None:
+    gate, pool = Gate(tmp_path), ProcessPool(2)
+    call = gate.call(pool)
+    with await gate.reached():
+        assert started()
+        await pool.close()
+        assert not started()
+    with pytest.raises(Failure, match="closed while Path.read_text ran"):
         await call
     with pytest.raises(RuntimeError, match="is closed"):
         await pool.run(os.getpid)
 
 
-@pytest.mark.parametrize("work", ["time.sleep, 600", f"re.match, *{ENDLESS}", "os.getpid"])
-def test_children_exit_when_their_parent_is_killed(work: str) -> None:
-    program = (
-        "import asyncio, os, re, time\nfrom ludus.runtime.processes import ProcessPool\n"
-        "async def main():\n    async with ProcessPool(2) as pool:\n"
-        "        await pool.run(os.getpid)\n        print('ready', flush=True)\n"
-        f"        await asyncio.gather(*(pool.run({work}) for _ in range(2)))\n        await asyncio.sleep(600)\n"
-        "asyncio.run(main())"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    with parent:
-        assert parent.stdout is not None
-        assert parent.stdout.readline() == "ready\n"
-        time.sleep(0.3)
-        pids = {child.pid for child in psutil.Process(parent.pid).children()}
-        assert pids
+#: Functions that say when they run in a child, for the program below.
+WORK = """
+import os, re, time
+from pathlib import Path
+
+def begin():
+    Path(f"began-{os.getpid()}").touch()
+
+def sleep():
+    begin()
+    time.sleep(600)
+
+def burn():
+    begin()
+    re.match("(a+)+$", "a" * 60 + "b")
+"""
+PROGRAM = """
+import asyncio, sys, work
+from ludus.runtime.processes import ProcessPool
+
+async def main():
+    async with ProcessPool(2) as pool:
+        await asyncio.gather(*(pool.run(getattr(work, sys.argv[1])) for _ in range(2)))
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("work", ["sleep", "burn", "begin"])
+def test_children_exit_when_their_parent_is_killed(work: str, tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(WORK)
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, work], cwd=tmp_path) as parent:
+        until(lambda: len(list(tmp_path.glob("began-*"))) == 2 or parent.poll() is not None)
+        running = psutil.Process(parent.pid).children()
+        if work == "burn":  # long enough to be in the middle of it
+            until(lambda: all(child.cpu_times().user > 0.5 for child in running))
         parent.kill()
-    assert gone(pids)
+    pids = {child.pid for child in running}
+    assert pids == {int(path.name.partition("-")[2]) for path in tmp_path.glob("began-*")}
+    assert len(pids) == 2
+    until_gone(*pids)
 
 
-async def test_there_is_one_shared_pool_and_it_closes_with_its_last_user() -> None:
+async def test_there_is_one_shared_pool_and_it_closes_with_its_last_user(started: Callable[[], set[int]]) -> None:
     async with shared_pool() as pool:
         pid = await in_process(os.getpid)
         assert await pool.run(os.getpid) == pid
         assert await in_process(os.getpid) == pid
-    assert not children()
+    assert not started()
     assert await in_process(operator.add, 1, 2) == 3
-    assert not children()
+    assert not started()

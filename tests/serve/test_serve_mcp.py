@@ -90,7 +90,7 @@ async def test_stdio_calls_share_one_session():
 @pytest.mark.parametrize("environment", [COUNTER, "example_single_tool_call"])  # with and without an `open`
 def test_a_missing_row_is_refused_before_the_first_call(environment: str):
     words = [sys.executable, "-m", "ludus", "serve", environment, "--mcp", "--stdio", "--row", "999"]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert done.returncode != 0
     assert f"{environment} has no row 999" in " ".join(done.stderr.split())
     assert not done.stdout

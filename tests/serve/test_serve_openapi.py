@@ -137,7 +137,7 @@ def test_a_wrong_method_is_refused_with_the_allowed_one(serving: Serving, method
         for path, item in paths.items():
             if method.lower() in item:
                 continue
-            connection = HTTPConnection(urlsplit(url).hostname or "", urlsplit(url).port, timeout=30)
+            connection = HTTPConnection(urlsplit(url).hostname or "", urlsplit(url).port, timeout=300)
             connection.request(method, path)
             reply = connection.getresponse()
             body = reply.read()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
+from waiting import CEILING, until
 
 from ludus.errors import UserError
 from ludus.http import listening
@@ -89,20 +88,21 @@ def test_a_body_above_the_size_limit_is_refused():
         web = Web(url_of(serving, COUNTER))
         assert web.post("/seed_session", b"x" * 1001).status == 413
         assert web.post("/seed_session", COUNTER_ROW).status == 200
-        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=20) as connection:
+        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=CEILING) as connection:
             connection.sendall(b"POST /verify HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
             connection.sendall(b"258\r\n" + b"y" * 600 + b"\r\n258\r\n" + b"y" * 600 + b"\r\n")
             assert b"413" in connection.recv(1000).split(b"\r\n")[0]
 
 
 def test_a_client_that_sends_its_request_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
     with served(COUNTER, resources_only=True) as serving:
-        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=20) as connection:
+        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=CEILING) as connection:
             connection.sendall(b"POST /verify HTTP/1.1\r\nhost: x\r\n")
-            assert connection.recv(1000) == b""
+            with monkeypatch.context() as patch:
+                patch.setattr(listening, "HEAD_SECONDS", 0.3)
+                assert connection.recv(1000) == b""
         monkeypatch.setattr(serving._site.apps[COUNTER].guard, "body_seconds", 0.3)  # type: ignore[union-attr]
-        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=20) as connection:
+        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=CEILING) as connection:
             connection.sendall(b"POST /verify HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
             assert b"408" in connection.recv(1000).split(b"\r\n")[0]
         assert Web(url_of(serving, COUNTER)).get("/health").status == 200
@@ -118,14 +118,14 @@ def test_a_client_that_sends_its_request_too_slowly_is_cut_off(monkeypatch: pyte
     ids=["head", "body of a GET", "body of a POST"],
 )
 def test_a_slow_second_request_on_a_connection_is_cut_off_too(monkeypatch: pytest.MonkeyPatch, rest: bytes):
-    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(listening, "REQUEST_SECONDS", 0.6)
     with served(COUNTER, resources_only=True) as serving:
         monkeypatch.setattr(serving._site.apps[COUNTER].guard, "body_seconds", 0.3)  # type: ignore[union-attr]
-        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=20) as connection:
+        with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=CEILING) as connection:
             connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
             assert b" 200 " in connection.recv(1000)
             connection.sendall(rest)
+            monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
+            monkeypatch.setattr(listening, "REQUEST_SECONDS", 0.6)
             while connection.recv(1000):
                 pass
 
@@ -136,8 +136,8 @@ def test_a_stopping_server_answers_running_rollouts_with_503(monkeypatch: pytest
         with served(str(slow)) as serving:
             agent = next(server for server in serving.plan.servers if server.kind == "responses_api_agents")
             told = pool.submit(Web(agent.url).post, "/run", {"responses_create_params": {"input": "x"}})
-            _until((slow / "asked").exists)
-        reply = told.result(20)
+            until((slow / "asked").exists)
+        reply = told.result(CEILING)
     assert (reply.status, reply.json()["kind"]) == (503, "disconnected")
     assert (slow / "closed").exists()
 
@@ -209,17 +209,10 @@ def test_a_client_that_disconnects_cancels_its_rollout(slow: Path):
     with served(str(slow)) as serving:
         agent = next(server for server in serving.plan.servers if server.kind == "responses_api_agents")
         body = b'{"responses_create_params":{"input":"x"}}'
-        with socket.create_connection(_address(agent.url), timeout=20) as connection:
+        with socket.create_connection(_address(agent.url), timeout=CEILING) as connection:
             connection.sendall(b"POST /run HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
-            _until((slow / "opened").exists)
-        _until((slow / "closed").exists)
-
-
-def _until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+            until((slow / "opened").exists)
+        until((slow / "closed").exists)
 
 
 def _address(url: str) -> tuple[str, int]:

@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
+from waiting import until, until_gone
 
 import ludus
 from ludus.remote.http import connect
@@ -31,10 +31,17 @@ def pids(serving: Serving) -> dict[int, int]:
     return {each["worker"]: each["pid"] for each in Web(serving.head_url).get("/health").json()["workers"]}
 
 
+def until_back(serving: Serving, killed: int) -> None:
+    """Wait until another process has taken the place of the one that was killed."""
+    until(lambda: pids(serving)[0] != killed and Web(serving.head_url).get("/health").json()["status"] == "ok")
+
+
 def sessions_by_worker(serving: Serving, count: int = 24) -> dict[int, list[Web]]:
     """Sessions by worker. The kernel chooses the worker of a new connection, so that many are needed to reach each."""
     found: dict[int, list[Web]] = {0: [], 1: []}
-    for _ in range(count):
+    for number in range(100 * count):
+        if number >= count and all(found.values()):
+            break
         web = Web(url_of(serving, COUNTER))
         name = web.post("/seed_session", COUNTER_ROW).headers["x-ludus-session"]
         found[int(name.partition(".")[0])].append(web)
@@ -55,12 +62,10 @@ def test_a_killed_worker_loses_only_its_sessions_and_is_restarted(serving: Servi
     held, before = sessions_by_worker(serving, 60), pids(serving)
     assert all(held.values()), "the kernel gave all connections to one worker"
     os.kill(before[0], signal.SIGKILL)
+    until_gone(before[0])
     for web in held[1]:
         assert web.post("/get_counter_value", {}).json() == {"count": 1}
-    deadline = time.monotonic() + 60
-    while Web(serving.head_url).get("/health").json()["status"] != "ok" or pids(serving)[0] == before[0]:
-        assert time.monotonic() < deadline, "the worker did not come back"
-        time.sleep(0.05)
+    until_back(serving, before[0])
     for web in held[0]:
         lost = web.post("/get_counter_value", {})
         assert (lost.status, lost.json()["kind"]) == (410, "session_lost")
@@ -112,10 +117,7 @@ def test_the_prints_of_an_environment_do_not_confuse_the_supervisor(tmp_path: Pa
         for _ in range(8):
             assert web.post("/shout", {}).text == "done"
         os.kill(before[0], signal.SIGKILL)
-        deadline = time.monotonic() + 60
-        while pids(running)[0] in (before[0], None) or Web(running.head_url).get("/health").json()["status"] != "ok":
-            assert time.monotonic() < deadline, "the worker did not come back"
-            time.sleep(0.05)
+        until_back(running, before[0])
     assert "loading" in capfd.readouterr().err
 
 

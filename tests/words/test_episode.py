@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import CEILING, until_async
 
 import ludus
 from ludus import Agent, Failure, Outcome, Resources, ScriptedModel, Verdict, tool
@@ -92,10 +93,8 @@ async def test_a_tool_may_fail_the_rollout_with_a_typed_failure():
 
 @pytest.mark.parametrize("stage", ["open", "tool", "verify", "close"])
 async def test_every_stage_has_a_deadline(stage):
-    resources = recorder(pause={stage: 30})
-    began = time.monotonic()
+    resources = recorder(pause={stage: 3600})
     rollout = await episode(resources, **{stage: 0.05})
-    assert time.monotonic() - began < 5
     what = "tool `work`" if stage == "tool" else stage
     cause = f"{what} timed out after 0.05 s"
     assert (rollout.error.stage, rollout.error.kind, rollout.error.cause) == (stage, "timeout", cause)
@@ -108,15 +107,15 @@ async def test_a_model_call_has_a_deadline():
 
 
 async def test_the_whole_rollout_has_a_deadline_in_any_stage():
-    rollout = await episode(recorder(pause={"tool": 30}), rollout=0.05)
-    assert (rollout.error.stage, rollout.error.cause) == ("tool", "the rollout timed out after 0.05 s")
+    rollout = await episode(recorder(pause={"tool": 3600}), rollout=1.0)
+    assert (rollout.error.stage, rollout.error.cause) == ("tool", "the rollout timed out after 1 s")
 
     class Sleepy(Agent):
         async def act(self, episode: Any) -> str:
-            await asyncio.sleep(30)
+            await asyncio.sleep(3600)
             return "never"
 
-    rollout = await episode(recorder(), agent=Sleepy(), rollout=0.05)
+    rollout = await episode(recorder(), agent=Sleepy(), rollout=1.0)
     assert (rollout.error.stage, rollout.error.kind) == ("agent", "timeout")
 
 
@@ -126,11 +125,9 @@ async def test_a_timeout_error_raised_by_environment_code_keeps_its_text():
 
 
 async def test_a_short_deadline_after_a_long_one_is_enforced():
-    resources = recorder(pause={"verify": 30})
-    began = time.monotonic()
+    resources = recorder(pause={"verify": 3600})
     rollout = await episode(resources, open=60, model=60, tool=60, verify=0.05)
     assert rollout.error.stage == "verify"
-    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), None, "1", [1]])
@@ -154,39 +151,36 @@ async def test_a_verdict_may_mask_a_rollout_and_keeps_its_reward():
 
 
 async def test_plain_functions_run_off_the_event_loop():
+    working, judging = threading.Barrier(21), threading.Barrier(21)
+
     class Blocking(Resources):
         @tool
         def work(self) -> str:
             """Work."""
-            time.sleep(0.2)
+            working.wait(CEILING)
             return "worked"
 
         def verify(self, task: Any, response: Any) -> float:
-            time.sleep(0.2)
+            judging.wait(CEILING)
             return 1.0
 
-    ticks = 0
+    async def let_go_on() -> None:
+        """Only a loop that turns gets here."""
+        for barrier in (working, judging):
+            await until_async(lambda barrier=barrier: barrier.n_waiting == 20)  # type: ignore[misc]
+            barrier.wait(CEILING)
 
-    async def tick() -> None:
-        nonlocal ticks
-        while True:
-            await asyncio.sleep(0.01)
-            ticks += 1
-
-    ticking = asyncio.create_task(tick())
-    rollouts = await asyncio.gather(*(episode(Blocking) for _ in range(20)))
-    ticking.cancel()
+    *rollouts, _ = await asyncio.gather(*(episode(Blocking) for _ in range(20)), let_go_on())
+    assert [rollout.response.output[1]["output"] for rollout in rollouts] == ["worked"] * 20
     assert [rollout.reward for rollout in rollouts] == [1.0] * 20
-    assert ticks > 10
 
 
 async def test_a_hanging_close_ends_at_its_deadline_even_when_cancelled_twice():
-    resources = recorder(pause={"tool": 30, "close": 30})
+    resources = recorder(pause={"tool": 3600, "close": 3600})
     task = asyncio.create_task(episode(resources, close=0.1))
-    await asyncio.sleep(0.05)
-    task.cancel()
-    await asyncio.sleep(0.02)
-    task.cancel()
+    for stage in ("tool", "close"):
+        await until_async(lambda stage=stage: stage in resources.log, every=0)
+        task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert resources.log == ["open", "tool", "close"]

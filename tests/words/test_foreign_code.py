@@ -6,14 +6,17 @@ import asyncio
 import copy
 import functools
 import json
+import threading
 import time
 from typing import Any
 
 import pytest
+from waiting import CEILING
 
 import ludus
-from ludus import Resources, ScriptedModel
+from ludus import Resources, ScriptedModel, episode
 from ludus.collection.api import Collection, Options
+from ludus.runtime.threads import call_after
 
 
 class Plain(Resources):
@@ -77,24 +80,33 @@ async def test_verify_group_gets_a_task_that_no_session_changed():
 
 
 @pytest.mark.parametrize(
-    ("close_seconds", "expected"), [(5.0, ["taken", "closed"]), (0.2, ["closed", "taken", "closed"])]
+    ("close_seconds", "expected"), [(CEILING, ["taken", "closed"]), (0.2, ["closed", "taken", "closed"])]
 )
-async def test_a_plain_open_that_ends_after_its_timeout_is_followed_by_close(close_seconds, expected):
+async def test_a_plain_open_that_ends_after_its_timeout_is_followed_by_close(monkeypatch, close_seconds, expected):
     log, closed, loop = list[str](), asyncio.Queue[None](), asyncio.get_running_loop()
+    go_on = threading.Event()
 
     class Slow(Plain):
         def open(self, task: Any) -> None:
-            time.sleep(0.6)
+            go_on.wait(CEILING)
             log.append("taken")
 
         def close(self) -> None:
             log.append("closed")
+            go_on.set()
             loop.call_soon_threadsafe(closed.put_nowait, None)
 
+    def closing(*args: Any) -> Any:
+        """The time to open is up; the session takes what it wanted before it is closed, or only after."""
+        if expected[0] == "taken":
+            go_on.set()
+        return call_after(*args)
+
+    monkeypatch.setattr(episode, "call_after", closing)
     (rollout,) = await played(Slow, settings={"limits.open": 0.1, "limits.close": close_seconds})
     assert (rollout.error.stage, rollout.error.kind) == ("open", "timeout")
     for _ in range(expected.count("closed")):
-        await asyncio.wait_for(closed.get(), 30)
+        await asyncio.wait_for(closed.get(), CEILING)
     assert log == expected
 
 
@@ -107,10 +119,10 @@ async def test_a_session_whose_plain_open_hangs_is_closed_completely():
 
         async def close(self) -> None:
             log.append("close begins")
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0)
             log.append("close ends")
 
-    (rollout,) = await played(Hung, settings={"limits.open": 0.1, "limits.close": 1.0})
+    (rollout,) = await played(Hung, settings={"limits.open": 0.1, "limits.close": 2.0})
     assert (rollout.error.stage, rollout.error.kind) == ("open", "timeout")
     assert log == ["close begins", "close ends"]
 

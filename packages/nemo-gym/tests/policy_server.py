@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from servers import Server, send
+from waiting import until_async
 
 SAMPLING = {"temperature": 0.7, "top_p": 0.95}
 _GENERATED = 1000
@@ -21,6 +23,8 @@ Message = dict[str, Any]
 
 class Policy(Server):
     """Calls `increment_counter`, then answers. The words `slow`, `status 429`, `break`, ... change that."""
+
+    slow: ClassVar[Callable[[], bool]] = staticmethod(lambda: False)  #: whether the slow ones have to wait still
 
     async def respond(self, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         self.bodies.append(body)
@@ -35,7 +39,7 @@ class Policy(Server):
         if "hang" in question:
             await asyncio.sleep(3600)
         if "slow" in question:
-            await asyncio.sleep(0.4)
+            await until_async(lambda: not Policy.slow())
         return await send(writer, 200, json.dumps(_answer(body, question)).encode())
 
 

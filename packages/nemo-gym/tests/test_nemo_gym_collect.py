@@ -62,10 +62,10 @@ def foreign_agent(answers: Callable[[Row, int], tuple[int, Any]]) -> Iterator[Fo
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        asyncio.run_coroutine_threadsafe(server.begin(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.begin(), loop).result(300)
         yield app
     finally:
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(300)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -8,14 +8,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import interruptible
 import pytest
 from ludus_nemo_gym import commands
 from servers import Server
+from waiting import CEILING
 
 KEY = "your-openai-api-key"
 PATHS = (
@@ -45,7 +46,7 @@ def command(name: str, *arguments: str) -> list[str]:
 
 def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    return subprocess.run(command(name, *arguments), capture_output=True, text=True, env=variables, timeout=60)
+    return subprocess.run(command(name, *arguments), capture_output=True, text=True, env=variables, timeout=300)
 
 
 def called(name: str, *arguments: str) -> int:
@@ -65,8 +66,8 @@ def env_yaml(server: Server) -> str:
 
 @pytest.fixture
 def started(env_yaml: str) -> Iterator[str]:
-    """`ng_run` as in the quickstart, on any free port. Yields the override that tells other commands the port."""
-    process = subprocess.Popen(
+    """`ng_run` as in the quickstart, on any free port; what tells other commands where that is."""
+    process = interruptible.start(
         command("ng_run", f"+config_paths=[{PATHS}]", "++head_server.port=0"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -74,9 +75,8 @@ def started(env_yaml: str) -> Iterator[str]:
     )
     assert process.stdout is not None
     said = ""
-    deadline = time.monotonic() + 60
-    while "ready" not in said and process.poll() is None and time.monotonic() < deadline:
-        said += process.stdout.readline()
+    while "ready" not in said and (line := process.stdout.readline()):
+        said += line
     try:
         assert "ready" in said, said
         found = re.search(r"head +head +http://127.0.0.1:(\d+)", said)
@@ -84,7 +84,7 @@ def started(env_yaml: str) -> Iterator[str]:
         yield f"++head_server.port={found[1]}"
     finally:
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=30)
+        rest, _ = process.communicate(timeout=CEILING)
     assert process.returncode == 0, rest
     assert KEY not in said + rest
 

@@ -12,8 +12,7 @@ import pickle
 import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +21,7 @@ import pytest
 from policy_server import SAMPLING, Policy
 from servers import running
 from serving import COUNTER, COUNTER_ROW, Web, served
+from waiting import CEILING, until
 
 from ludus.errors import UserError
 from ludus.serve.serving import Serving
@@ -66,13 +66,6 @@ def free_port() -> int:
             probe.bind(("0.0.0.0", port))
             return port
     raise AssertionError("no port is free")
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def configuration(gym: SimpleNamespace, policies: list[Policy], *environments: str, **more: Any) -> Row:
@@ -212,9 +205,12 @@ async def test_a_rollout_uses_one_endpoint(trainer: Trainer, policies: list[Poli
     assert not homes[0] & homes[1]
 
 
-async def test_rollouts_come_in_completion_order(trainer: Trainer):
-    found = await trainer.rollouts([a_row(0, "slow"), a_row(1), a_row(2)])
-    assert [row["_rowidx"] for row, _ in found][-1] == 0
+async def test_rollouts_come_in_completion_order(trainer: Trainer, monkeypatch: pytest.MonkeyPatch):
+    found: list[int] = []
+    monkeypatch.setattr(Policy, "slow", lambda: len(found) < 2)
+    for task in trainer.helper.run_examples([a_row(0, "slow"), a_row(1), a_row(2)], trainer.head_server_config):
+        found.append((await task)[0]["_rowidx"])
+    assert found[-1] == 0
 
 
 async def test_reward_components_that_sum_to_the_reward_are_kept(trainer: Trainer):
@@ -273,9 +269,10 @@ async def test_a_failed_rollout_raises_an_error_with_its_status(trainer: Trainer
     assert (again.status, again.response_content, str(again)) == (status, error.response_content, str(error))
 
 
-async def test_a_failure_does_not_affect_other_rollouts(trainer: Trainer):
+async def test_a_failure_does_not_affect_other_rollouts(trainer: Trainer, monkeypatch: pytest.MonkeyPatch):
     rows = [a_row(0, "status 500"), a_row(1), a_row(2, "slow")]
     statuses, rewards = [], []
+    monkeypatch.setattr(Policy, "slow", lambda: not statuses)
     for task in trainer.helper.run_examples(rows, trainer.head_server_config):
         try:
             rewards.append((await task)[1]["reward"])
@@ -350,7 +347,7 @@ def test_poll_raises_once_the_servers_have_stopped(
         trainer.run_helper.poll()
         (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "ludus-servers")
         died.set()
-        thread.join(30)
+        thread.join(CEILING)
         with pytest.raises(RuntimeError, match="the servers have stopped") as caught:
             trainer.run_helper.poll()
     assert "keeps dying" in str(caught.value.__cause__)
@@ -360,7 +357,7 @@ async def test_shutdown_ends_rollouts_with_status_503(nemo_gym: SimpleNamespace,
     with training(nemo_gym, configuration(nemo_gym, policies)) as trainer:
         tasks = list(trainer.helper.run_examples([a_row(0, "hang")], trainer.head_server_config))
         waiting = asyncio.ensure_future(tasks[0])
-        await asyncio.to_thread(wait_until, lambda: any("hang" in str(each.bodies) for each in policies))
+        await asyncio.to_thread(until, lambda: any("hang" in str(each.bodies) for each in policies))
         await asyncio.to_thread(trainer.run_helper.shutdown)
         with pytest.raises(Exception, match="shut down|stopping") as caught:
             await waiting

@@ -96,14 +96,14 @@ def test_query_operators_are_ignored(tmp_path: Path) -> None:
     index.close()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.text(max_size=200))
 def test_any_text_can_be_a_query(almanac: Index, query: str) -> None:
     assert len(almanac.search(query, 10)) <= 10
     almanac.page(query)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=8), min_size=1, max_size=8))
 def test_every_document_is_found_by_each_of_its_words(tmp_path: Path, texts: list[list[str]]) -> None:
     documents = [(f"u{number}", f"t{number}", " ".join(words)) for number, words in enumerate(texts)]

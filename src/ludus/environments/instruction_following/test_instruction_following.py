@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
-import time
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ import ludus
 from ludus import Failure, Outcome, Request, Response, ScriptedModel, Verdict
 from ludus.environments.instruction_following.resources import InstructionFollowing
 from ludus.response import function_call, message, reasoning, texts_of
+from ludus.runtime.processes import ProcessPool
 from ludus.testing import disagreements, judge, shared_rows
 
 NAME = "instruction_following"
@@ -190,21 +189,15 @@ async def test_a_pattern_that_runs_too_long_is_a_timeout() -> None:
     assert (verdict.kind, verdict.stage) == ("timeout", "verify")
 
 
-async def test_a_verdict_takes_less_than_a_millisecond() -> None:
+async def test_without_compat_no_other_process_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProcessPool, "run", None)
     everything: dict[str, Any] = NO_COMMA | OWL | SHORT
     everything |= {
         "length_constraints:number_sentences": {"num_sentences": 3, "relation": "at least"},
         "detectable_format:number_bullet_lists": {"num_bullets": 3},
     }
-    task = InstructionFollowing.Task.model_validate(row(everything))
-    response = Response.of(message("The owl sleeps all day. At night it hunts for mice! Do you hear it?\n" * 15))
-    session = InstructionFollowing()
-    times = []
-    for _ in range(101):
-        began = time.perf_counter()
-        await session.verify(task, response)
-        times.append(time.perf_counter() - began)
-    assert statistics.median(times) < 0.001
+    found = await graded("The owl sleeps all day. At night it hunts for mice! Do you hear it?\n" * 15, row(everything))
+    assert found.values["follow_instruction_list"] == [True, True, False, True, False]
 
 
 def test_public_rows_load() -> None:

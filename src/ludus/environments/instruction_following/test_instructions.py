@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from typing import Any, get_args
 
 import pytest
@@ -183,12 +182,11 @@ def test_no_text_makes_the_language_checkers_raise(text: str) -> None:
         "Part ",
     ],
 )
+@pytest.mark.usefixtures("processor_limit")
 def test_long_hostile_texts_take_linear_time(piece: str) -> None:
-    text = piece * (20_000 // len(piece))
+    text = piece * (200_000 // len(piece))
     for name in CASES.keys() - LANGUAGE_IDS:
-        began = time.process_time()
         follows(text, name, CASES[name][0])
-        assert time.process_time() - began < 1.0, (name, piece)
 
 
 def test_too_deeply_nested_json_and_too_long_numbers_are_not_json() -> None:

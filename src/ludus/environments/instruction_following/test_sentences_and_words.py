@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,9 +129,8 @@ def test_no_text_raises_and_only_whitespace_is_dropped(text: str) -> None:
 @pytest.mark.parametrize(
     "piece", ['"', "'", "a'", "a.", ". ", "?", "...", "--", "::", "a ", " ", "\n", "U.S. ", "`", "a-"]
 )
+@pytest.mark.usefixtures("processor_limit")
 def test_long_hostile_texts_take_linear_time(piece: str) -> None:
-    text = piece * (100_000 // len(piece))
+    text = piece * (600_000 // len(piece))
     for function in (punkt_sentences, rule_sentences, tokens, words):
-        began = time.process_time()
         function(text)
-        assert time.process_time() - began < 1.0, function.__name__

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from ludus.environments.mcqa.grading import MODES, choices_of
@@ -175,18 +173,17 @@ def test_a_leading_letter_that_is_not_an_option_ends_the_search_except_in_compat
     assert extracted(text, "lenient_answer_colon_md", TEN) == "E"
 
 
+@pytest.mark.usefixtures("processor_limit")
 def test_grading_hostile_text_takes_linear_time() -> None:
     hostile = [
-        "\\boxed{" + "1 m " * 20_000 + "}",
-        "\\boxed{" + "not " * 20_000 + "}",
-        "Answer: " + "A " * 50_000,
-        "Answer: A" + " " * 50_000 + "x",
-        "Answer: " + "I think " * 20_000,
-        "Answer: ? " * 20_000,
+        "\\boxed{" + "1 m " * 40_000 + "}",
+        "\\boxed{" + "not " * 40_000 + "}",
+        "Answer: " + "A " * 100_000,
+        "Answer: A" + " " * 100_000 + "x",
+        "Answer: " + "I think " * 40_000,
+        "Answer: ? " * 40_000,
     ]
-    began = time.process_time()
     for text in hostile:
         for mode in MODES:
             extracted(text, mode, TEN)
             extracted(text, mode, TEN, compat=True)
-    assert time.process_time() - began < 10  # a quadratic algorithm would take minutes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ import ludus
 from ludus import Failure, Outcome, Request, Response, ScriptedModel, Verdict
 from ludus.environments.mcqa.resources import MultipleChoice
 from ludus.response import message, reasoning, texts_of
+from ludus.runtime.processes import ProcessPool
 from ludus.testing import disagreements, judge, shared_rows
 
 NAME = "mcqa"
@@ -97,11 +96,9 @@ async def test_a_pattern_with_two_groups_is_a_bad_row() -> None:
 
 async def test_a_pattern_that_runs_too_long_is_a_timeout() -> None:
     row = {**ROW, "template_metadata": {"output_regex": r"Answer\s*\s*\s*\s*:"}}
-    began = time.perf_counter()
     verdict = await judge(NAME, row, "Answer" + " " * 100_000)
     assert isinstance(verdict, Failure)
     assert (verdict.kind, verdict.stage) == ("timeout", "verify")
-    assert time.perf_counter() - began < 30
 
 
 async def test_an_expected_answer_outside_the_options_is_masked_and_never_right_except_in_compat() -> None:
@@ -141,17 +138,11 @@ async def test_only_the_text_of_messages_counts() -> None:
     assert (await graded(Response({}))).reward == 0.0
 
 
-async def test_a_verdict_takes_less_than_a_millisecond() -> None:
-    text = Response.of(message("Let me think about that for a while. " * 100 + r"\boxed{copper} Answer: B"))
-    task = MultipleChoice.Task.model_validate({**ROW, "options": TEN})
+async def test_without_a_pattern_of_the_row_no_other_process_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProcessPool, "run", None)
     for mode in ("strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"):
-        session = MultipleChoice(MultipleChoice.Config.model_validate({"grading_mode": mode}))
-        times = []
-        for _ in range(101):
-            began = time.perf_counter()
-            await session.verify(task, text)
-            times.append(time.perf_counter() - began)
-        assert statistics.median(times) < 0.001, mode
+        text = r"It is \boxed{B}." if mode.endswith("boxed") else "It is copper.\nAnswer: B"
+        assert (await graded(text, grading_mode=mode)).reward == 1.0, mode
 
 
 def test_public_rows_load() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,12 +85,11 @@ async def test_a_tag_that_is_only_mentioned_does_not_begin_the_answer_except_in_
     assert final_answer(text, compat=True) == "as told. <answer>4"
 
 
+@pytest.mark.usefixtures("processor_limit")
 async def test_extraction_from_a_long_hostile_text_takes_less_than_a_second() -> None:
     for hostile in ("<answer>", "</answer>", "\\boxed{", "\\boxed{}", "\\boxed{ {", "}", "<answer></answer>"):
         for compat in (False, True):
-            began = time.perf_counter()
-            final_answer(hostile * 100_000, compat)
-            assert time.perf_counter() - began < 1
+            final_answer(hostile * 600_000, compat)
 
 
 @needs_library

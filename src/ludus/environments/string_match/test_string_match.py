@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from typing import Any
 
 import pytest
@@ -203,6 +201,7 @@ def test_every_answer_equals_itself(text: str) -> None:
     assert reward_of(text, text) == reward_of(text, text, compat=True) == 1.0
 
 
+@pytest.mark.usefixtures("processor_limit")
 def test_grading_hostile_text_takes_linear_time() -> None:
     units = [
         "\\boxed{",
@@ -220,13 +219,11 @@ def test_grading_hostile_text_takes_linear_time() -> None:
         "new ",
         "$",
     ]
-    began = time.process_time()
     for unit in units:
-        text = unit * (30_000 // len(unit))
+        text = unit * (60_000 // len(unit))
         for mode in MODES.values():
             reward_of(mode(text, False) or text, "10 kg")
             reward_of(mode(text, True) or text, "10 kg", compat=True)
-    assert time.process_time() - began < 10  # a quadratic algorithm would take minutes
 
 
 async def test_only_the_text_of_messages_counts_and_each_part_is_a_line() -> None:
@@ -251,18 +248,6 @@ async def test_a_bad_row_is_refused(fields: dict[str, Any]) -> None:
     verdict = await judge(NAME, {**ROW, **fields}, "Answer: 4")
     assert isinstance(verdict, Failure)
     assert verdict.kind == "bad_row"
-
-
-async def test_a_verdict_takes_less_than_a_millisecond() -> None:
-    response = Response.of(message("Let me think about that for a while. " * 100 + "\nFinal answer: about 1,200 kg."))
-    for mode in MODES:
-        task = StringMatch.Task.model_validate({**ROW, "extraction_mode": mode})
-        times = []
-        for _ in range(101):
-            began = time.perf_counter()
-            await StringMatch().verify(task, response)
-            times.append(time.perf_counter() - began)
-        assert statistics.median(times) < 0.001, mode
 
 
 def test_public_rows_load() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import statistics
-import time
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from ludus.environments.structured_outputs import resources
 from ludus.environments.structured_outputs.checking import SHORT
 from ludus.environments.structured_outputs.resources import StructuredOutputs
 from ludus.response import function_call, message, reasoning, texts_of
-from ludus.runtime.processes import shared_pool
+from ludus.runtime.processes import ProcessPool, shared_pool
 from ludus.testing import disagreements, judge, shared_rows
 
 NAME = "structured_outputs"
@@ -246,15 +244,14 @@ async def test_a_pattern_that_runs_too_long_is_a_timeout_and_does_not_block_the_
     monkeypatch.setattr(resources, "SECONDS", 0.5)
     task = row({"type": "object", "properties": {"room": {"type": "string", "pattern": "^(a+)+$"}}})
     judging = asyncio.create_task(judge(NAME, task, json.dumps({"room": "a" * 60 + "b"})))
-    longest = 0.0
+    turns = 0
     while not judging.done():
-        before = time.perf_counter()
-        await asyncio.sleep(0.005)
-        longest = max(longest, time.perf_counter() - before)
+        await asyncio.sleep(0)
+        turns += 1
     verdict = await judging
     assert isinstance(verdict, Failure)
     assert (verdict.kind, verdict.stage) == ("timeout", "verify")
-    assert longest < 1
+    assert turns > 10, "on the loop it would be one"
 
 
 async def test_a_long_answer_is_checked_in_a_child_process() -> None:
@@ -271,19 +268,13 @@ async def test_hostile_answers_earn_nothing(text: str) -> None:
             assert await error(text, row(schema_type=format)) in ("parse_error", "validation_error")
 
 
-async def test_a_verdict_takes_less_than_a_millisecond() -> None:
+async def test_a_short_answer_is_checked_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProcessPool, "run", None)
     fields = {f"field_{number}": {"type": "string"} for number in range(20)}
     schema = {"type": "object", "properties": {**fields, "lamps": ROWS}}
     value = {**dict.fromkeys(fields, "some words"), "lamps": [{"room": "hall", "watts": 9}] * 5}
-    task = StructuredOutputs.Task.model_validate(row(schema))
-    for answer in (value, {**value, "lamps": 1}):
-        response = Response.of(message(json.dumps(answer)))
-        times = []
-        for _ in range(101):
-            began = time.perf_counter()
-            await StructuredOutputs().verify(task, response)
-            times.append(time.perf_counter() - began)
-        assert statistics.median(times) < 0.001
+    assert await error(json.dumps(value), row(schema)) is None
+    assert await error(json.dumps({**value, "lamps": 1}), row(schema)) == "validation_error"
 
 
 def test_public_rows_load() -> None:

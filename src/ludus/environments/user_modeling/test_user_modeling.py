@@ -275,7 +275,7 @@ calls = st.sampled_from(sorted(DESKS)).flatmap(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 @given(calls)
 async def test_calls_before_the_customer_is_identified_change_nothing(played: Any) -> None:
     domain, chosen = played

@@ -1,0 +1,33 @@
+"""What holds for every test: a clock decides none of them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
+
+
+@pytest.fixture
+def processor_limit() -> Iterator[None]:
+    """Fails a test that spends half a minute of processor time, and does not end by itself for many more.
+
+    For work that is quadratic, or worse, on texts that take a second where it is linear. Only this process counts, so
+    that other load changes nothing.
+    """
+
+    def stop(*_: Any) -> None:
+        pytest.fail("30 s of processor time were not enough: this is not linear")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, 30)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

@@ -1,0 +1,69 @@
+"""`make test` ends with what was skipped and why, and the names of the tests that failed, whatever happened."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SUITE = Path(__file__).with_name("suite.py")
+TESTS = """
+import os, signal
+import pytest
+
+def test_good(): pass
+def test_bad(): assert 1 == 2, "sums"
+@pytest.mark.skip(reason="no luck")
+def test_never(): pass
+def test_hardly(): pytest.skip("no luck")
+@pytest.mark.xfail
+def test_hopeless(): assert False
+"""
+SKIPPED = ["2 skipped:", "     2  no luck"]
+BAD = "        test_it.py::test_bad - AssertionError: sums"
+
+
+def run(folder: Path, last: str, *arguments: str) -> tuple[int, list[str]]:
+    """The exit code, and the lines of the summary, of a suite with one more test."""
+    (folder / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    (folder / "test_it.py").write_text(TESTS + last)
+    command = [sys.executable, str(SUITE), "-rN", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stdout[done.stdout.index(SKIPPED[0]) :].splitlines()
+
+
+def test_skips_are_folded_by_their_reason_and_failures_are_named(tmp_path: Path):
+    found = run(tmp_path, "@pytest.fixture\ndef none(): 1 / 0\ndef test_last(none): pass\n")
+    last = "        test_it.py::test_last - ZeroDivisionError: division by zero"
+    assert found == (1, [*SKIPPED, "2 failed:", BAD, last])
+
+
+def test_where_all_is_well_the_exit_code_is_0(tmp_path: Path):
+    assert run(tmp_path, "def test_bad(): pass\n") == (0, [*SKIPPED, "none failed"])
+
+
+@pytest.mark.parametrize(
+    ("end", "told", "code"), [("os._exit(5)", 5, 5), ("os.kill(os.getpid(), signal.SIGKILL)", -9, 137)]
+)
+def test_pytest_may_die(tmp_path: Path, end: str, told: int, code: int):
+    died = f"pytest did not get to its end (exit code {told}): tests that had not begun are missing here"
+    began = ["1 began and did not end:", "        test_it.py::test_last"]
+    found = run(tmp_path, f"def test_last(): {end}\n")
+    assert found == (code, [*SKIPPED, died, *began, "1 failed:", BAD])
+
+
+def test_pytest_may_have_an_internal_error(tmp_path: Path):
+    (tmp_path / "conftest.py").write_text("def pytest_runtest_logfinish(nodeid): assert 'last' not in nodeid\n")
+    code, lines = run(tmp_path, "def test_last(): pass\n")
+    assert code == 3
+    assert lines[-2:] == ["1 failed:", BAD]
+
+
+@pytest.mark.slow
+def test_a_worker_may_crash(tmp_path: Path):
+    code, lines = run(tmp_path, "def test_last(): os._exit(5)\n", "-n1", "--max-worker-restart=0")
+    assert code != 0
+    assert lines[-2] == BAD
+    assert lines[-1] == "        test_it.py::test_last - worker 'gw0' crashed while running 'test_it.py::test_last'"
