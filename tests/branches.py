@@ -74,7 +74,7 @@ def collected(environment: Any, script: Any, **options: Any) -> list[Rollout]:
     """Collect with a scripted model, and return all rollouts, failed ones included."""
     model = script if isinstance(script, ScriptedModel) else ScriptedModel(script if callable(script) else [*script])
     collection = Collection(environment, Options(model=model, **options))
-    asyncio.run(collection.prepare(sink=collection.keep).run())
+    asyncio.run(collection.prepare(sink=collection.add_rollout).run())
     return collection.rollouts
 
 

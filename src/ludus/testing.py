@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ludus.collection.jury import verdicts
+from ludus.collection.group_verifier import verify_group
 from ludus.environment import Environment
 from ludus.errors import Failure, Stage
 from ludus.outcome import Verdict
@@ -200,7 +200,7 @@ async def _judge_group(
 ) -> list[Verdict] | Failure:
     try:
         async with _prepared(environment, row, prepare) as (task, session):
-            return await verdicts(session, task, responses, environment.limits.verify)
+            return await verify_group(session, task, responses, environment.limits.verify)
     except Exception as error:
         return Failure.of(error, "verify")
 

@@ -382,8 +382,8 @@ def test_helper_processes_write_the_same_output_as_one_process(folder: Path, mon
     lines = [said(("yes", "no", "crash", "odd")[n % 4], mark=n) for n in range(4000)]
     write(folder / "rows.jsonl", *lines, "nonsense")
     alone = rescore(folder / "rows.jsonl", folder / "echo", output=folder / "alone.jsonl", concurrency=1)
-    monkeypatch.setattr(rescoring, "WORTH_HELP", 0)
-    monkeypatch.setattr(rescoring, "BLOCK", 4096)
+    monkeypatch.setattr(rescoring, "MIN_BYTES_FOR_HELPERS", 0)
+    monkeypatch.setattr(rescoring, "BLOCK_BYTES", 4096)
     monkeypatch.setattr(rescoring, "_processors", lambda: 3)
     helped = rescore(folder / "rows.jsonl", folder / "echo", output=folder / "helped.jsonl")
     assert helped.summary() == alone.summary()

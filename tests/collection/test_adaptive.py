@@ -68,7 +68,7 @@ def test_a_limit_that_is_not_reached_does_not_grow():
     ),
 )
 def test_the_limit_stays_within_its_bounds(start, events):
-    adaptive, now = Adaptive(start=start, least=2, most=40), 0.0
+    adaptive, now = Adaptive(start=start, minimum=2, maximum=40), 0.0
     for what, seconds, in_flight, step in events:
         now += step
         if what == "answered":
@@ -78,10 +78,10 @@ def test_the_limit_stays_within_its_bounds(start, events):
         assert 2 <= adaptive.limit <= 40
 
 
-@given(st.lists(st.sampled_from(["enter", "leave", "cancel", "press", "let_in"]), max_size=60))
+@given(st.lists(st.sampled_from(["enter", "leave", "cancel", "press", "admit"]), max_size=60))
 def test_a_gate_never_admits_more_than_the_limit_and_keeps_its_count(steps):
     async def main() -> None:
-        adaptive = Adaptive(start=3, least=1, most=10)
+        adaptive = Adaptive(start=3, minimum=1, maximum=10)
         gate = Gate(adaptive)
         tasks: list[asyncio.Task[None]] = []
         inside = 0
@@ -95,8 +95,8 @@ def test_a_gate_never_admits_more_than_the_limit_and_keeps_its_count(steps):
                 tasks.pop().cancel()
             elif step == "press":
                 adaptive.pressed(now * 100.0)
-            elif step == "let_in":
-                gate.let_in()
+            elif step == "admit":
+                gate.admit()
             before = gate.inside
             await asyncio.sleep(0)
             await asyncio.sleep(0)

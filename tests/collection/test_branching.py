@@ -122,7 +122,7 @@ async def branch_rows(environment: Environment, path: Path, turn: int, answer: A
     """The rows of a branch, collected on the running event loop."""
     options = Options(branch=path, turn=turn, repeats=2, model=ScriptedModel(answer), concurrency=4)
     collection = Collection(environment, options)
-    await collection.run(collection.prepare(sink=collection.keep))
+    await collection.run(collection.prepare(sink=collection.add_rollout))
     return [json.loads(rollout.encode()) for rollout in collection.rollouts]
 
 
@@ -286,7 +286,7 @@ async def test_a_cancelled_run_closes_the_forks_that_no_rollout_used(tmp_path):
 
     options = Options(branch=path, turn=1, repeats=9, model=ScriptedModel(stuck), concurrency=3)
     collection = Collection(Slow, options)
-    running = asyncio.create_task(collection.run(collection.prepare(sink=collection.keep)))
+    running = asyncio.create_task(collection.run(collection.prepare(sink=collection.add_rollout)))
     await reached.wait()
     await until_async(lambda: Tally.seen["opened"] == 4)
     running.cancel()

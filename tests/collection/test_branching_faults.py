@@ -165,11 +165,11 @@ NINE_CALLS = {"rollout_id": "a", "task_id": "b", "outcome": "completed", "model_
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ({}, "it is not a recorded rollout"),
-        ({**NINE_CALLS, "model_calls": [{}]}, "its model_calls do not say how many items"),
-        ({**NINE_CALLS, "model_calls": [{"items": -1}] * 9}, "its model_calls do not say how many items"),
+        ({}, "not a recorded rollout"),
+        ({**NINE_CALLS, "model_calls": [{}]}, "model_calls: the number of items of a call is missing"),
+        ({**NINE_CALLS, "model_calls": [{"items": -1}] * 9}, "model_calls: the number of items of a call"),
         (NINE_CALLS, "the row has no response"),
-        ({**NINE_CALLS, "response": {"output": [{}]}}, "its model_calls do not fit its response"),
+        ({**NINE_CALLS, "response": {"output": [{}]}}, "model_calls do not match the items of the response"),
         ({**NINE_CALLS, "response": {"output": [7]}}, "response: an output item is not an object"),
     ],
 )
@@ -183,9 +183,9 @@ def test_a_line_that_is_not_a_recorded_rollout_is_reported_with_file_and_line(tm
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"branch": "x"}, "a branch needs both"),
-        ({"turn": 1}, "a branch needs both"),
-        ({"branch": "x", "turn": 1, "input": [ASK]}, "the rows of a branch are its recorded rollouts"),
+        ({"branch": "x"}, "--branch FILE and --turn K need each other"),
+        ({"turn": 1}, "--branch FILE and --turn K need each other"),
+        ({"branch": "x", "turn": 1, "input": [ASK]}, "--branch takes its tasks from recorded rollouts"),
     ],
 )
 def test_incomplete_or_contradictory_branch_options_are_refused(options, complaint):
@@ -209,13 +209,13 @@ def test_an_agent_that_cannot_continue_a_record_is_refused_before_any_session_op
     path = recorded(tmp_path)
     environment = Environment.load(Tally)
     environment.agent = agent()
-    with pytest.raises(UserError, match=f"its agent, {agent.__name__}, cannot go on from the middle"):
+    with pytest.raises(UserError, match=f"its agent {agent.__name__} cannot continue a recorded rollout"):
         branched(path, 1, environment=environment)
     assert not Tally.events
 
 
 def test_an_agent_on_a_server_is_refused(tmp_path):
-    with pytest.raises(UserError, match="RemoteAgent, cannot go on"):
+    with pytest.raises(UserError, match="RemoteAgent cannot continue"):
         branched(recorded(tmp_path), 1, agent="http://127.0.0.1:1")
 
 

@@ -119,7 +119,7 @@ def test_resume_refuses_a_different_run_unless_forced(counter, rows, tmp_path):
         return ludus.collect(counter, **{**base, **changes})
 
     again()
-    with pytest.raises(UserError, match="holds a collection already.*--resume"):
+    with pytest.raises(UserError, match="already holds a collection.*--resume"):
         again()
     with pytest.raises(UserError, match="different run: dataset.digest was"):
         again(resume=True, input=rows(4))

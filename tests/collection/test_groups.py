@@ -22,10 +22,10 @@ from waiting import CEILING
 import ludus
 from ludus import Agent, Environment, Episode, Failure, Request, Resources, Response, Rollout, ScriptedModel, Verdict
 from ludus.collection.collector import CollectionPlan, Collector
-from ludus.collection.groups import Group, Groups
+from ludus.collection.groups import Group, IncompleteGroups
 from ludus.collection.rows import Rows
 from ludus.qualify.run import qualify
-from ludus.rescore.child import Order, answer_block
+from ludus.rescore.child import HelperSettings, score_block
 from ludus.rescore.groups import NeedsWholeFile
 from ludus.rescore.rescoring import rescore
 from ludus.rollout import Job
@@ -339,7 +339,7 @@ def test_rows_without_a_task_id_are_grouped_by_their_content(tmp_path):
     rows = [orjson.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().splitlines()]
     found = [row.get("reward", row.get("kind")) for row in rows]
     assert found == [-1.0, -0.5, 1.0, "bad_row", "bad_row", 0.5, "group_incomplete", "bad_row", 0.0]
-    assert "its task is not that of line 7" in rows[7]["cause"]
+    assert "its task differs from line 7" in rows[7]["cause"]
     assert changes.counts == {"new": 5, "failed": 4}
 
 
@@ -360,10 +360,10 @@ def test_a_failing_verify_group_fails_every_stored_row_of_the_group(tmp_path):
 async def test_a_helper_process_with_one_block_of_the_file_refuses_to_judge_groups(longest):
     path = longest.parent / "rows.jsonl"
     path.write_bytes(orjson.dumps(stored("x")) + b"\n")
-    order = pickle.dumps(Order(str(longest), {}, sign=True, stale=False))
+    settings = pickle.dumps(HelperSettings(str(longest), {}, sign=True, stale=False))
     async with ProcessPool(1) as pool:
         with pytest.raises(NeedsWholeFile):
-            await pool.run(answer_block, order, path, Block(0, path.stat().st_size, 1))
+            await pool.run(score_block, settings, path, Block(0, path.stat().st_size, 1))
 
 
 def test_ludus_chat_says_that_the_answer_is_a_group_of_one(longest):
@@ -506,15 +506,15 @@ def test_every_rollout_is_recorded_once_in_any_order_of_arrival(data: st.DataObj
     arrivals = data.draw(st.permutations([(f"t{n}", repeat) for n, size in enumerate(sizes) for repeat in range(size)]))
     environment = Environment("longest", Longest, Agent(), Longest.Config())
     clock, expired = Clock(), list[Group]()
-    groups = Groups(clock.call_later, expired.append)
+    groups = IncompleteGroups(clock.call_later, expired.append)
     for number, size in enumerate(sizes):
-        groups.expect(f"t{number}", environment, wanted=size, missing=size)
+        groups.expect(f"t{number}", environment, size=size, missing=size)
     judged: list[Group] = []
     failed: Counter[str] = Counter()
     names: list[str] = []
     for task_id, repeat in arrivals:
         rollout = played(task_id, repeat, data.draw(st.booleans()))
-        complete = groups.arrived(rollout)
+        complete = groups.add(rollout)
         if rollout.error is not None:
             failed[rollout.error.kind] += 1
             names.append(rollout.rollout_id)
@@ -525,7 +525,7 @@ def test_every_rollout_is_recorded_once_in_any_order_of_arrival(data: st.DataObj
             if timer.callback is not None:
                 callback, timer.callback = timer.callback, None
                 callback()
-    assert not groups.open
+    assert not groups.by_task
     assert all(timer.callback is None for timer in clock.timers)
     members = [member.rollout for group in [*judged, *expired] for member in group.members]
     assert all(member.error is None for member in members)

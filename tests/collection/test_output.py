@@ -23,7 +23,7 @@ def lines(rows: list[dict[str, object]]) -> bytes:
 def test_an_output_that_is_the_input_is_refused(counter, rows, tmp_path, options, count):
     mine = tmp_path / "mine.jsonl"
     mine.write_bytes(lines(rows(count)))
-    with pytest.raises(UserError, match="is the input and would be written over. Choose another --output"):
+    with pytest.raises(UserError, match="is the input and would be overwritten. Choose another --output"):
         ludus.collect(counter, model=ScriptedModel(["done"]), input=mine, output=mine, **options)
     (tmp_path / "link.jsonl").symlink_to(mine)
     with pytest.raises(UserError, match="is the input"):
@@ -48,7 +48,7 @@ def test_a_refused_run_leaves_the_torn_line_and_a_resume_repairs_it(counter, row
     journal = tmp_path / "rollouts.jsonl"
     torn = journal.read_bytes()[:-10]
     journal.write_bytes(torn)
-    with pytest.raises(UserError, match="holds a collection already"):
+    with pytest.raises(UserError, match="already holds a collection"):
         ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3), output=tmp_path)
     with pytest.raises(UserError, match="different run"):
         ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(4), output=tmp_path, resume=True)
@@ -68,7 +68,7 @@ def test_the_error_on_a_full_disk_names_the_journal_and_not_the_metrics(tmp_path
     done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("error: cannot write out/rollouts.jsonl: File too large. What was finished is safe")
+    assert last.startswith("error: cannot write out/rollouts.jsonl: File too large. Finished rollouts are safe")
     assert last.endswith("--resume")
 
 

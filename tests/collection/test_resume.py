@@ -76,8 +76,8 @@ FAILED = {**RECORD, "outcome": "failed", "stage": "model", "kind": "http_500", "
 @pytest.mark.parametrize(
     ("file", "line", "why"),
     [
-        ("rollouts", {"x": 1}, "it has no rollout_id, task_id and outcome"),
-        ("rollouts", [1], "it has no rollout_id, task_id and outcome"),
+        ("rollouts", {"x": 1}, "rollout_id, task_id or outcome is missing"),
+        ("rollouts", [1], "rollout_id, task_id or outcome is missing"),
         ("rollouts", {**RECORD, "outcome": "splendid"}, "'splendid' is not a valid Outcome"),
         ("rollouts", {**RECORD, "repeat": "first"}, "repeat is 'first'"),
         ("rollouts", {**RECORD, "reward": "much"}, "a reward must be a finite number"),

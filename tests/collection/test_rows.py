@@ -152,7 +152,7 @@ def test_a_full_disk_while_rows_are_buffered_names_the_folder_and_tmpdir(tmp_pat
             Rows(many, Answer.model_validate, 100_000).survey()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    expected = f"cannot keep the rows in {tempfile.gettempdir()}: File too large. Set TMPDIR to a folder with more room"
+    expected = f"cannot copy the rows to {tempfile.gettempdir()}: File too large. Set TMPDIR to a folder with more room"
     assert str(caught.value) == expected
 
 

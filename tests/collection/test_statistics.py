@@ -101,7 +101,7 @@ def test_metrics_drop_the_state_of_a_task_after_its_last_repeat():
     for task in range(100):
         metrics.add(rollout(f"t{task}", 0, 1.0))
         metrics.add(rollout(f"t{task}", 1, None))
-        assert not metrics._open
+        assert not metrics._incomplete
 
 
 @pytest.mark.parametrize("count", [1, BATCH - 1, BATCH, 2 * BATCH + 1])

@@ -69,7 +69,7 @@ def rows(function=counting, limit=None, seed=0, **settings):
 
 
 def test_a_generated_dataset_needs_a_limit(folder):
-    with pytest.raises(UserError, match="dataset endless has no end. Say how many rows to use: --limit N"):
+    with pytest.raises(UserError, match="dataset endless is endless. Say how many rows to use: --limit N"):
         collect(folder)
 
 
@@ -123,7 +123,7 @@ def test_a_dataset_is_chosen_by_name(folder):
     assert ludus.collect(folder, model=ScriptedModel(adds)).metrics["counts"]["completed"] == 1
     with pytest.raises(UserError, match="has no dataset endles. Did you mean endless?"):
         ludus.collect(folder, model=ScriptedModel(adds), dataset="endles")
-    with pytest.raises(UserError, match="both an input and a dataset"):
+    with pytest.raises(UserError, match="both --input and --dataset are given"):
         collect(folder, input=[])
     with pytest.raises(UserError, match="dataset example is a file and has no setting data.step"):
         ludus.collect(folder, model=ScriptedModel(adds), settings={"data.step": 2})
@@ -192,7 +192,7 @@ def test_a_user_error_of_the_generating_function_is_passed_on_unchanged():
 
 @pytest.mark.parametrize("bad", [object(), "\ud800", {1: 2}])
 def test_a_generated_row_that_is_not_json_is_reported_with_its_number(bad):
-    with pytest.raises(UserError, match=r"^numbers:2: .*Each row must be an object as JSON knows it$"):
+    with pytest.raises(UserError, match=r"^numbers:2: .*Each row must be a JSON object$"):
         rows(lambda seed: iter([next(counting(seed)), {"x": bad}]), limit=3).survey()
 
 

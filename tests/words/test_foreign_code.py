@@ -175,7 +175,7 @@ async def test_a_cancelled_run_starts_no_rollout_even_if_open_swallows_the_cance
 
     rows = [{"responses_create_params": {"input": "hello"}, "n": n} for n in range(4)]
     collection = Collection(Opens, Options(model=ScriptedModel(["done"]), input=rows, concurrency=1))
-    running = asyncio.create_task(collection.run(collection.prepare(sink=collection.keep)))
+    running = asyncio.create_task(collection.run(collection.prepare(sink=collection.add_rollout)))
     while not opened:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     running.cancel()

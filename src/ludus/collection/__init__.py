@@ -1,1 +1,1 @@
-"""From tasks to rollouts: reading rows, playing them, and keeping what happened."""
+"""From tasks to rollouts: reading rows, playing them, and recording the results."""

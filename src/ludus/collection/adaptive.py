@@ -1,8 +1,8 @@
-"""How many rollouts at once: found out by trying, for `--concurrency auto`.
+"""The concurrency limit of `--concurrency auto`: additive increase, multiplicative decrease.
 
-Additive increase, multiplicative decrease: one more for every full round of answers, three tenths fewer when the
-server says that it is too much (429, 503, a timeout) or when answers take several times as long as they did.
-`Adaptive` is a pure state machine; `Gate` makes workers wait for it.
+The limit grows by 1 after `limit` answers. It shrinks to 70 % when the server is overloaded (429, 503, a timeout) or
+when answers take three times as long as the baseline. `Adaptive` computes the limit without a clock or an event loop;
+`Gate` makes workers wait until they are below the limit.
 """
 
 from __future__ import annotations
@@ -12,45 +12,45 @@ from collections import deque
 from time import perf_counter
 
 DECREASE = 0.7
-SLOW = 3.0
-BASELINE_MEMORY = 0.01
-RECENT_MEMORY = 0.1
+SLOW_FACTOR = 3.0
+BASELINE_WEIGHT = 0.01
+RECENT_WEIGHT = 0.1
 
 
 class Adaptive:
-    """The limit, and what moves it. Time is an argument."""
+    """Computes the limit from the results of calls. The caller passes the time."""
 
-    def __init__(self, start: int = 8, least: int = 1, most: int = 1024) -> None:
-        self._limit = float(max(least, min(start, most)))
-        self._least, self._most = least, most
-        self._usual: float | None = None
+    def __init__(self, start: int = 8, minimum: int = 1, maximum: int = 1024) -> None:
+        self._limit = float(max(minimum, min(start, maximum)))
+        self._minimum, self._maximum = minimum, maximum
+        self._baseline: float | None = None
         self._recent: float | None = None
-        self._quiet_until = 0.0
+        self._no_change_until = 0.0
 
     @property
     def limit(self) -> int:
-        """How many may be in flight now."""
+        """The largest allowed number of rollouts in flight."""
         return int(self._limit)
 
     def answered(self, seconds: float, in_flight: int, now: float) -> None:
-        """A call was answered. The limit grows only while it is what holds things back."""
-        self._recent = _blend(self._recent, seconds, RECENT_MEMORY)
-        self._usual = min(self._recent, _blend(self._usual, seconds, BASELINE_MEMORY))
-        if self._recent > SLOW * self._usual:
+        """A call was answered. The limit grows only if it is reached."""
+        self._recent = _moving_average(self._recent, seconds, RECENT_WEIGHT)
+        self._baseline = min(self._recent, _moving_average(self._baseline, seconds, BASELINE_WEIGHT))
+        if self._recent > SLOW_FACTOR * self._baseline:
             self.pressed(now)
-        elif in_flight >= self.limit and now >= self._quiet_until:
-            self._limit = min(self._most, self._limit + 1 / self._limit)
+        elif in_flight >= self.limit and now >= self._no_change_until:
+            self._limit = min(self._maximum, self._limit + 1 / self._limit)
 
     def pressed(self, now: float) -> None:
-        """The server says that it is too much. What was sent before the last decrease does not count again."""
-        if now < self._quiet_until:
+        """The server is overloaded. Ignored for one latency after a decrease: those calls were sent before it."""
+        if now < self._no_change_until:
             return
-        self._limit = max(self._least, self._limit * DECREASE)
-        self._quiet_until = now + (self._recent or 1.0)
+        self._limit = max(self._minimum, self._limit * DECREASE)
+        self._no_change_until = now + (self._recent or 1.0)
 
 
 class Gate:
-    """Lets as many through as the limit says, and tells the limit how calls go. One `enter` for each `leave`."""
+    """Admits workers up to the limit, and reports the results of calls to `Adaptive`. Pair `enter` with `leave`."""
 
     def __init__(self, adaptive: Adaptive) -> None:
         self.adaptive = adaptive
@@ -58,41 +58,41 @@ class Gate:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def enter(self) -> None:
-        """Wait until there is room."""
+        """Wait until fewer workers than the limit are inside."""
         if self.inside < self.adaptive.limit:
             self.inside += 1
             return
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(admitted)
         try:
-            await place
+            await admitted
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
+            if admitted.done() and not admitted.cancelled():
                 self.leave()
             raise
 
     def answered(self, seconds: float) -> None:
         """A call was answered."""
         self.adaptive.answered(seconds, self.inside, perf_counter())
-        self.let_in()
+        self.admit()
 
     def pressed(self) -> None:
-        """The server says that it is too much."""
+        """The server is overloaded."""
         self.adaptive.pressed(perf_counter())
 
     def leave(self) -> None:
-        """Make room."""
+        """Free a place for the next worker."""
         self.inside -= 1
-        self.let_in()
+        self.admit()
 
-    def let_in(self) -> None:
-        """Let in whoever has room by now."""
+    def admit(self) -> None:
+        """Admit waiting workers up to the limit."""
         while self._waiting and self.inside < self.adaptive.limit:
-            place = self._waiting.popleft()
-            if not place.done():
+            admitted = self._waiting.popleft()
+            if not admitted.done():
                 self.inside += 1
-                place.set_result(None)
+                admitted.set_result(None)
 
 
-def _blend(old: float | None, new: float, memory: float) -> float:
-    return new if old is None else old + memory * (new - old)
+def _moving_average(old: float | None, new: float, weight: float) -> float:
+    return new if old is None else old + weight * (new - old)

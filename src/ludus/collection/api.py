@@ -1,5 +1,4 @@
-"""`ludus.collect` and `ludus.stream`: a whole collection as one call, in a script, in a notebook or from the
-command line."""
+"""`ludus.collect` and `ludus.stream`: a whole collection as one call. `ludus collect` uses them too."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ import orjson
 
 from ludus.collection.branching import Branches, check_agents
 from ludus.collection.collector import CollectionPlan, Collector, Sink
-from ludus.collection.row_environments import RowEnvironments, Which
+from ludus.collection.row_environments import EnvironmentSpec, RowEnvironments
 from ludus.collection.rows import Rows
 from ludus.environment import Environment
 from ludus.errors import UserError
@@ -24,18 +23,18 @@ from ludus.models import open_model
 from ludus.rollout import Rollout
 from ludus.runtime.running import allow_open_files, fewer_garbage_collections, run_to_end
 from ludus.store.journal import Journal, write_whole
-from ludus.store.run import Files, check_same, continued, describe, identity, readable, write_run
+from ludus.store.run import Files, check_identity, describe, identity, indented_json, with_options, write_run
 
 T = TypeVar("T")
 
-#: How far `--concurrency auto` may go.
-MOST_AT_ONCE = 4096
+#: The upper limit of `--concurrency auto`.
+MAX_AUTO_CONCURRENCY = 4096
 Watcher = Callable[[Collector], Coroutine[Any, Any, None]]
 
 
 @dataclass
 class Options:
-    """Everything that can be said about a collection; the keyword arguments of `collect` and `stream`."""
+    """The options of a collection: the keyword arguments of `collect` and `stream`."""
 
     model: str | Model = "local"
     input: str | Path | Iterable[dict[str, Any]] | None = None
@@ -52,30 +51,30 @@ class Options:
     tokens: bool = False
     settings: dict[str, Any] | None = None
     resources: str | None = None  # the URL of a resources server to use instead of resources in this process
-    agent: str | None = None  # the URL of an agent server that plays the rollouts, with its own model and resources
-    branch: str | Path | None = None  # recorded rollouts to go on with, each with `repeats` continuations
-    turn: int | None = None  # after how many of their model calls; -1 is before the last one
+    agent: str | None = None  # the URL of an agent server that plays the rollouts with its own model and resources
+    branch: str | Path | None = None  # a file of recorded rollouts to continue, `repeats` times each
+    turn: int | None = None  # where to cut them: after this many model calls; -1 is before the last call
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse invalid values and combinations."""
         for name in ("repeats", "concurrency", "limit", "max_attempts"):
             value = getattr(self, name)
             if isinstance(value, (int, float)) and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
         if self.resume and self.output is None:
-            raise UserError("nothing says which collection to resume", "Name it: --output DIR")
+            raise UserError("--resume needs the folder of the collection to resume", "Add --output DIR")
         if self.resume and self.overwrite:
-            raise UserError("--resume goes on with a collection and --overwrite deletes it", "Leave one of them out")
+            raise UserError("--resume continues a collection and --overwrite deletes it", "Leave one of them out")
 
 
 class Collection:
-    """One collection: prepared, run once, and then a thing to read.
+    """One collection: `prepare` it, `run` it once, then read its results.
 
-    `metrics` is the content of metrics.json. Iterate it for the completed and masked rollouts, read from disk where
-    there is an output; without one, `rollouts` lists all of them, failed ones included.
+    `metrics` is the content of metrics.json. Iterating yields the completed and masked rollouts, read from the output
+    files if there are any. Without output files, `rollouts` lists all rollouts, failed ones included.
     """
 
-    def __init__(self, environment: Which | None, options: Options) -> None:
+    def __init__(self, environment: EnvironmentSpec | None, options: Options) -> None:
         self.options = options
         self.metrics: dict[str, Any] = {}
         self.rollouts: list[Rollout] = []
@@ -98,11 +97,11 @@ class Collection:
                 yield Rollout.from_row(orjson.loads(line))
 
     def environments(self) -> list[Environment]:
-        """The environments that its rows are for."""
+        """The environments of the rows."""
         return self._environments.all()
 
     def prepare(self, tick: Callable[[int], None] = lambda _: None, sink: Sink | None = None) -> Collector:
-        """Check rows, files and identity, so that what can be known to go wrong does so before anything is spent."""
+        """Check the rows, the files and the run's identity, so that mistakes are reported before any model call."""
         options = self.options
         if self.files is not None and isinstance(self.rows.source, Path):
             self.files.check_input(self.rows.source)
@@ -115,7 +114,7 @@ class Collection:
             self._environments.of_row,
             self.model,
             options.repeats,
-            MOST_AT_ONCE if adaptive else int(options.concurrency or self.model.concurrency),
+            MAX_AUTO_CONCURRENCY if adaptive else int(options.concurrency or self.model.concurrency),
             options.seed,
             options.max_attempts,
             options.tokens,
@@ -127,28 +126,28 @@ class Collection:
         dataset: dict[str, Any] = {"name": Path(self.rows.name).name, "rows": survey.rows, "digest": survey.digest}
         if isinstance(self.rows, Branches):
             dataset["turn"] = self.rows.turn
-        known = identity(self._environments.all(), self.model, dataset, options.seed)
-        with contextlib.ExitStack() as unless_ready:
-            unless_ready.callback(self._stack.close)
-            used = self.files is not None and self._open_files(self.files, known)
+        run_identity = identity(self._environments.all(), self.model, dataset, options.seed)
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self._stack.close)
+            resumes = self.files is not None and self._open_files(self.files, run_identity)
             collector = Collector(plan, *self._journals, sink=sink)
             if self.files is not None:
                 if options.resume:
                     collector.restore()
-                self._write_run(self.files, known, plan, goes_on=used and not options.force)
+                self._write_run(self.files, run_identity, plan, keep_identity=resumes and not options.force)
             collector.progress.expect(survey.rows * options.repeats)
-            unless_ready.pop_all()
+            on_error.pop_all()
         return collector
 
     async def run(self, collector: Collector, watch: Watcher | None = None) -> None:
-        """Collect, and leave valid files whatever happens."""
+        """Run the collection. The files are valid even after an error or a cancel."""
         began = time.perf_counter()
         watching = asyncio.create_task(watch(collector)) if watch is not None else None
         try:
             with fewer_garbage_collections():
                 await collector.run()
         except BaseException:
-            # A disk that is full is full for these files too: what stopped the run is what there is to say.
+            # On a full disk the metrics cannot be written either: report the first error, not this one.
             with contextlib.suppress(UserError, OSError):
                 self._finish(collector, began)
             raise
@@ -160,61 +159,63 @@ class Collection:
                 await asyncio.gather(watching, return_exceptions=True)
 
     def _finish(self, collector: Collector, began: float) -> None:
-        """Sum up, let go of the journals, and write the metrics."""
+        """Compute the metrics, close the journals, and write metrics.json."""
         self.metrics = collector.metrics.summary(round(time.perf_counter() - began, 3))
         self.metrics["model"] = self.model.stats()
         try:
             self._stack.close()
         finally:
             if self.files is not None:
-                write_whole(self.files.metrics, readable(self.metrics) + b"\n")
+                write_whole(self.files.metrics, indented_json(self.metrics) + b"\n")
 
-    async def keep(self, rollout: Rollout) -> None:
-        """Remember a rollout where there is no file to hold it."""
+    async def add_rollout(self, rollout: Rollout) -> None:
+        """Add a rollout to `rollouts`: the sink of a collection without output files."""
         self.rollouts.append(rollout)
 
     def _rows(self) -> Rows:
         options, environments = self.options, self._environments
         if options.input is not None and options.dataset is not None:
-            raise UserError("both an input and a dataset were named", "Leave one of --input and --dataset out")
+            raise UserError("both --input and --dataset are given", "Leave one of them out")
         if options.branch is not None or options.turn is not None:
             if options.branch is None or options.turn is None:
-                raise UserError("a branch needs both, --branch FILE and --turn K", "Example: --branch RUN --turn 2")
+                raise UserError("--branch FILE and --turn K need each other", "Example: --branch RUN --turn 2")
             if options.input is not None or options.dataset is not None:
-                raise UserError("the rows of a branch are its recorded rollouts", "Leave --input and --dataset out")
+                raise UserError("--branch takes its tasks from recorded rollouts", "Leave --input and --dataset out")
             return Branches(options.branch, options.turn, environments.task, options.limit)
         source = options.input if options.input is not None else environments.rows(options.dataset)
         return Rows(source, environments.task, options.limit, options.seed)
 
-    def _open_files(self, files: Files, known: dict[str, Any]) -> bool:
-        """Open the journals. Returns whether they hold something that this run goes on with."""
+    def _open_files(self, files: Files, run_identity: dict[str, Any]) -> bool:
+        """Open the journals. Returns whether this run resumes them: they are not empty and not overwritten."""
         options = self.options
-        # Opening a journal repairs it, so what is not ours, or not to be changed, must be refused before.
-        found = files.in_use()
+        # Opening a journal repairs it, so files of other programs must be refused before that.
+        found = files.nonempty_journal()
         if found is not None and (options.overwrite or not options.resume) and not files.run.exists():
-            raise UserError(f"{found} is no collection: no {files.run.name} is beside it", "Choose another --output")
-        used = found is not None and not options.overwrite
-        if used and not options.resume:
+            raise UserError(f"{found} is not a collection: {files.run.name} is missing", "Choose another --output")
+        resumes = found is not None and not options.overwrite
+        if resumes and not options.resume:
             raise UserError(
-                f"{options.output} holds a collection already",
+                f"{options.output} already holds a collection",
                 "Add --resume to continue it or --overwrite to replace it, or choose another --output",
             )
-        if used and not options.force:
-            check_same(files.run, known)
+        if resumes and not options.force:
+            check_identity(files.run, run_identity)
         self._journals = [self._stack.enter_context(Journal(path)) for path in (files.rollouts, files.failures)]
         if options.overwrite:
             for journal in self._journals:
                 journal.clear()
-        return used
+        return resumes
 
-    def _write_run(self, files: Files, known: dict[str, Any], plan: CollectionPlan, *, goes_on: bool) -> None:
-        how: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency, "limit": self.options.limit}
-        how |= {"max_attempts": plan.max_attempts, "input": self.rows.name}
-        write_run(files.run, continued(files.run, how) if goes_on else describe(known, how))
+    def _write_run(
+        self, files: Files, run_identity: dict[str, Any], plan: CollectionPlan, *, keep_identity: bool
+    ) -> None:
+        options: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency}
+        options |= {"limit": self.options.limit, "max_attempts": plan.max_attempts, "input": self.rows.name}
+        write_run(files.run, with_options(files.run, options) if keep_identity else describe(run_identity, options))
 
 
 class _ServerModel(Model):
-    """The model of rollouts that an agent server plays: it is asked there."""
+    """Stands for the model that an agent server calls. Its name is the server's URL."""
 
     connects = True
 
@@ -222,44 +223,44 @@ class _ServerModel(Model):
         self.name = url
 
 
-def collect(environment: Which | None = None, *, watch: Watcher | None = None, **options: Any) -> Collection:
-    """Collect rollouts and return when all are done.
+def collect(environment: EnvironmentSpec | None = None, *, watch: Watcher | None = None, **options: Any) -> Collection:
+    """Collect rollouts. Returns when all are done.
 
         result = ludus.collect("mcqa", model="local", limit=3)
         print(result.metrics["reward"]["mean"])
 
-    Works in a script and, on a thread of its own, in a notebook. Keyword arguments are those of `Options`.
+    Works in a script and in a notebook, where it runs on a new thread. Keyword arguments are those of `Options`.
     """
     collection = Collection(environment, Options(**options))
-    collector = collection.prepare(sink=collection.keep if collection.files is None else None)
+    collector = collection.prepare(sink=collection.add_rollout if collection.files is None else None)
     run_to_end(collection.run(collector, watch))
     return collection
 
 
-async def stream(environment: Which | None = None, **options: Any) -> AsyncIterator[Rollout]:
-    """Rollouts as they end, failed ones included; a slow reader slows the collection down.
+async def stream(environment: EnvironmentSpec | None = None, **options: Any) -> AsyncIterator[Rollout]:
+    """Yield rollouts when they end, failed ones included. A slow reader slows the collection down.
 
     async for rollout in ludus.stream("mcqa", model="local"):
         print(rollout.reward)
     """
     collection = Collection(environment, Options(**options))
-    outbox: asyncio.Queue[Rollout | None] = asyncio.Queue(maxsize=1)
-    collector = collection.prepare(sink=outbox.put)
+    queue: asyncio.Queue[Rollout | None] = asyncio.Queue(maxsize=1)
+    collector = collection.prepare(sink=queue.put)
 
     async def produce() -> None:
         try:
             await collection.run(collector)
         finally:
-            await outbox.put(None)
+            await queue.put(None)
 
     producing = asyncio.create_task(produce())
     try:
-        while (rollout := await outbox.get()) is not None:
+        while (rollout := await queue.get()) is not None:
             yield rollout
         await producing
     finally:
         producing.cancel()
         while not producing.done():
-            while not outbox.empty():
-                outbox.get_nowait()
+            while not queue.empty():
+                queue.get_nowait()
             await asyncio.wait({producing}, timeout=0.05)

@@ -1,12 +1,11 @@
-"""Branches: rollouts that go on from the middle of recorded ones.
+"""Branches: rollouts that continue recorded rollouts from one of their model calls.
 
-A branch point is a recorded rollout as it stood just before one of its model calls. A fresh session is brought there by
-doing again what the record says was done, and copied for every continuation (`Resources.fork`); where a session cannot
-be copied, each continuation gets one that was brought there for it alone. What was recorded is taken over as it stands:
-the agent goes on from it and the verifier sees all of it, but only what is new counts as written by the model.
+A branch point is a recorded rollout that is cut before one of its model calls. The recorded calls are replayed in a new
+session, which is copied for every continuation with `Resources.fork`. A session that cannot be copied is replayed for
+each continuation. The continuation starts with the recorded trajectory: agent and verifier see all of it, but only new
+items count as written by the model.
 
-A session that answers differently this time is not where the record stood. That is the failure `drift` of every
-continuation of the point, and no reward.
+If a tool returns another output than recorded, every continuation of the branch point fails with kind `drift`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from ludus.agents.recorded import NO_MODEL, begins, reach, sizes_of
 from ludus.collection.player import Player
-from ludus.collection.rows import Names, ReadTask, Rows, parse
+from ludus.collection.rows import ReadTask, Rows, UniqueIds, parse_row
 from ludus.environment import Environment
 from ludus.episode import Episode, Limits
 from ludus.errors import Failure, UserError
@@ -26,69 +25,69 @@ from ludus.resources import Resources
 from ludus.rollout import Job
 from ludus.runtime.boundary import Deadline, step
 from ludus.runtime.threads import awaited
-from ludus.store.stored import Stored, bad_row
+from ludus.store.stored import StoredRow, bad_row
 from ludus.task import Task, private
 
 
 class Branches(Rows):
-    """Recorded rollouts as tasks, of which the continuations are the repeats.
+    """The tasks of recorded rollouts. The repeats of a task are the continuations of its rollout.
 
-    A record that failed, or that made no more model calls, has no such point and is `left_out`.
+    `left_out` counts the rollouts without a branch point: they failed or have no model call after `turn`.
     """
 
     def __init__(self, source: str | Path, turn: int, read_task: ReadTask, limit: int | None = None) -> None:
         path = Path(source)
         super().__init__(path / "rollouts.jsonl" if path.is_dir() else path, read_task, limit)
-        if self._comes_once:
+        if self._one_pass:
             raise UserError(f"{path} can be read only once", "Name a file: --branch RUN/rollouts.jsonl")
         self.turn = turn
         self.left_out = 0
-        self._points: dict[str, Point] = {}
+        self._points: dict[str, BranchPoint] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Row, Task]]:
-        """The id of each point, the row of its task, and the task."""
-        names = Names()
+        """The id of each branch point, the row of its task, and the task."""
+        ids = UniqueIds()
         for where, _, stored, turn in self._records():
-            point = Point(stored, turn)
-            name = names.new(f"{point.parent}.t{turn}")
-            self._points[name] = point
-            yield name, point.row, super()._task(where, private(point.row))
+            point = BranchPoint(stored, turn)
+            task_id = ids.assign(f"{point.parent}.t{turn}")
+            self._points[task_id] = point
+            yield task_id, point.row, super()._task(where, private(point.row))
 
-    def expect(self, name: str, missing: int) -> None:
-        """Say how many continuations of a point are to be played."""
-        self._points[name].waiting = missing
+    def expect(self, task_id: str, missing: int) -> None:
+        """Set the number of continuations of a branch point that will be played."""
+        self._points[task_id].sessions_needed = missing
         if not missing:
-            del self._points[name]
+            del self._points[task_id]
 
     def episode(self, job: Job, player: Player, deadline: Deadline) -> Episode:
-        """A continuation, ready to be played."""
+        """The episode of a continuation."""
         return _Continuation(self, self._points[job.task_id], job, player, deadline)
 
-    async def session(self, name: str, player: Player) -> Resources:
-        """A session that stands at a point, for one continuation."""
-        point = self._points[name]
+    async def session(self, task_id: str, player: Player) -> Resources:
+        """A session that was replayed up to the branch point, for one continuation."""
+        point = self._points[task_id]
         try:
             return await point.session(player)
         finally:
             if point.is_done:
-                self._points.pop(name, None)
+                self._points.pop(task_id, None)
 
     async def close(self) -> None:
-        """Close the sessions that nobody took, where the run was stopped."""
+        """Close the sessions that were not used because the run was stopped."""
         for point in self._points.values():
             await point.close()
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         return ((where, line) for where, line, _, _ in self._records())
 
-    def _records(self) -> Iterator[tuple[str, bytes, Stored, int]]:
-        """The lines that hold a record with such a point, and how many of its model calls come before that."""
+    def _records(self) -> Iterator[tuple[str, bytes, StoredRow, int]]:
+        """The lines with a branch point, and the number of model calls before it."""
         assert isinstance(self.source, Path)
         self.left_out = used = 0
         for where, line in self._read(self.source):
-            stored = Stored(parse(where, line), 0)
+            stored = StoredRow(parse_row(where, line), 0)
             try:
-                turn = _place(stored, self.turn)
+                turn = _calls_before(stored, self.turn)
             except Failure as failure:
                 hint = "Name the rollouts of a collection: --branch RUN/rollouts.jsonl"
                 raise UserError(f"{where}: {failure.cause}", hint) from failure
@@ -101,146 +100,147 @@ class Branches(Rows):
                 return
         if not used and self.left_out:
             cause = f"{self.name}: none of its rollouts made a model call after turn {self.turn}"
-            raise UserError(cause, "Choose an earlier one: --turn K")
+            raise UserError(cause, "Choose an earlier turn: --turn K")
 
     def _task(self, where: str, row: Row) -> Task:
-        return super()._task(where, Stored(row, 0).task)
+        return super()._task(where, StoredRow(row, 0).task)
 
 
-class Point:
-    """A recorded rollout as it stood after `turn` of its model calls, and the sessions that stand there."""
+class BranchPoint:
+    """A recorded rollout that is cut after `turn` model calls, and the sessions that were replayed up to there."""
 
-    def __init__(self, stored: Stored, turn: int) -> None:
+    def __init__(self, stored: StoredRow, turn: int) -> None:
         self.parent, self.turn, self.seed, self.row = stored.name, turn, stored.seed, stored.task
-        self.before = self._response = stored.response()  #: what was recorded up to here, once a session stands here
+        self.trajectory = self._response = stored.response()  #: cut at the branch point after the first replay
         self._model_calls = stored.row["model_calls"]
         self.calls = [{"items": call["items"], "given": True} for call in self._model_calls[:turn]]
-        self.waiting = 0  #: how many continuations still want a session
+        self.sessions_needed = 0  #: the number of continuations that have no session yet
         self._original: Resources | None = None
         self._failure: Failure | None = None
-        self._can_be_copied = True
-        self._strays: list[asyncio.Future[Resources]] = []
+        self._can_fork = True
+        self._orphaned_forks: list[asyncio.Future[Resources]] = []
         self._limits = Limits()
-        self._one_at_a_time = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     @property
     def is_done(self) -> bool:
-        """Whether nobody wants a session any more, and none is left."""
-        return not self.waiting and self._original is None and not self._strays
+        """Whether all sessions were handed out and none is left to close."""
+        return not self.sessions_needed and self._original is None and not self._orphaned_forks
 
     async def session(self, player: Player) -> Resources:
-        """A session that stands here: a copy of the original, or the original itself for the last who wants one."""
+        """A copy of the original session; the last caller gets the original."""
         self._limits = player.environment.limits
         try:
-            async with self._one_at_a_time:
-                original = await self._reached(player)
-                if self.waiting == 1:
+            async with self._lock:
+                original = await self._original_session(player)
+                if self.sessions_needed == 1:
                     self._original = None
                     return original
-                twin = await self._copy_of(original) if self._can_be_copied else None
-                if twin is not None:
-                    return twin
+                fork = await self._fork(original) if self._can_fork else None
+                if fork is not None:
+                    return fork
         finally:
-            self.waiting -= 1
-        return await self._reach(player)
+            self.sessions_needed -= 1
+        return await self._replay(player)
 
     async def close(self) -> None:
-        """Close what nobody took."""
-        left: list[Resources | asyncio.Future[Resources]] = [*self._strays]
+        """Close the sessions that were not handed out."""
+        unused: list[Resources | asyncio.Future[Resources]] = [*self._orphaned_forks]
         if self._original is not None:
-            left.append(self._original)
-        await asyncio.gather(*map(self._close, left))
+            unused.append(self._original)
+        await asyncio.gather(*map(self._close, unused))
 
     async def _close(self, session: Resources | asyncio.Future[Resources]) -> None:
         try:
             seconds = self._limits.close
             ready = session if isinstance(session, Resources) else await step("close", seconds, session)
             await step("close", seconds, awaited(ready.close))
-        except Failure:  # the run is over: there is no rollout left to record it in
+        except Failure:  # the run has ended: no rollout can record the failure
             return
 
-    async def _reached(self, player: Player) -> Resources:
-        """The original, brought here when it is first asked for."""
+    async def _original_session(self, player: Player) -> Resources:
+        """The original session, replayed on the first call. A failed replay fails all later calls too."""
         if self._failure is not None:
             raise self._failure
         if self._original is None:
             try:
-                self._original = await self._reach(player)
+                self._original = await self._replay(player)
             except Failure as failure:
                 self._failure = failure
                 raise
         return self._original
 
-    async def _reach(self, player: Player) -> Resources:
+    async def _replay(self, player: Player) -> Resources:
+        """A new session in which the recorded calls before the branch point were run again."""
         environment = player.environment
         task = environment.task(private(self.row))
         job = Job(self.parent, self.parent, 0, task, self.row, seed=self.seed, environment=environment.name)
         episode = Episode(job, environment.session(player.shared, self.seed), NO_MODEL, environment.limits)
-        session, self.before = await reach(episode, self._response, self._model_calls, self.turn)
+        session, self.trajectory = await reach(episode, self._response, self._model_calls, self.turn)
         return session
 
-    async def _copy_of(self, original: Resources) -> Resources | None:
-        """A copy of the session; None where it is of a kind that cannot be copied."""
-        copying = asyncio.ensure_future(awaited(original.fork))
+    async def _fork(self, original: Resources) -> Resources | None:
+        """A copy of the session; None if its class cannot be copied."""
+        forking = asyncio.ensure_future(awaited(original.fork))
         try:
-            twin: Resources = await asyncio.shield(copying)
+            fork: Resources = await asyncio.shield(forking)
         except asyncio.CancelledError:
-            self._strays.append(copying)  # it goes on by itself, and what comes of it has to be closed
+            self._orphaned_forks.append(forking)  # fork() goes on, and its session must be closed later
             raise
         except Failure as failure:
             if failure.kind != "cannot_fork":
                 raise
-            self._can_be_copied = False
+            self._can_fork = False
             return None
-        if type(twin) is not type(original) or twin is original:
-            raise Failure("bad_fork", f"{type(original).__name__}.fork() must return another session, not {twin!r:.80}")
-        twin.seed = original.seed
-        return twin
+        if type(fork) is not type(original) or fork is original:
+            raise Failure("bad_fork", f"{type(original).__name__}.fork() must return another session, not {fork!r:.80}")
+        fork.seed = original.seed
+        return fork
 
 
 class _Continuation(Episode):
-    """A rollout that begins where another one stood."""
+    """A rollout that starts at a branch point."""
 
     __slots__ = ("_branches", "_player", "_point")
 
-    def __init__(self, branches: Branches, point: Point, job: Job, player: Player, deadline: Deadline) -> None:
-        nothing_to_close = Resources()
-        super().__init__(job, nothing_to_close, player.model, player.environment.limits, deadline)
+    def __init__(self, branches: Branches, point: BranchPoint, job: Job, player: Player, deadline: Deadline) -> None:
+        placeholder = Resources()  # replaced by `open`
+        super().__init__(job, placeholder, player.model, player.environment.limits, deadline)
         self._branches, self._point, self._player = branches, point, player
         job.origin = {"parent": point.parent, "branch_turn": point.turn, "session_seed": point.seed}
 
     async def open(self) -> None:
-        """Take a session that stands at the point, and what was recorded up to there."""
-        coming = self._branches.session(self.job.task_id, self._player)
-        self.resources = await self.step("open", self.limits.rollout, coming)
-        self.adopt(self._point.before, self._point.calls, {})
+        """Get a session from the branch point, and start with the recorded trajectory."""
+        session = self._branches.session(self.job.task_id, self._player)
+        self.resources = await self.step("open", self.limits.rollout, session)
+        self.adopt(self._point.trajectory, self._point.calls, {})
         self.offer_tools()
 
 
 def check_agents(environments: list[Environment]) -> None:
-    """Refuse agents that cannot go on from the middle: whoever wrote the `act` of one must have said that it can."""
+    """Refuse agents that cannot continue a rollout: the class that defines `act` must also set `continues = True`."""
     for environment in environments:
-        kinds = type(environment.agent).__mro__
-        author = next(kind for kind in kinds if "act" in vars(kind))
-        if not vars(author).get("continues"):
-            cause = f"{environment.name}: its agent, {kinds[0].__name__}, cannot go on from the middle of a rollout"
-            raise UserError(cause, "Of the agents here, simple, single_turn, gymnasium and conversation can")
+        classes = type(environment.agent).__mro__
+        defines_act = next(each for each in classes if "act" in vars(each))
+        if not vars(defines_act).get("continues"):
+            cause = f"{environment.name}: its agent {classes[0].__name__} cannot continue a recorded rollout"
+            raise UserError(cause, "Use simple, single_turn, gymnasium or conversation, or set its `continues`")
 
 
-def _place(stored: Stored, turn: int) -> int | None:
-    """How many model calls of a record come before the point; None where it has no such point."""
+def _calls_before(stored: StoredRow, turn: int) -> int | None:
+    """The number of model calls before the branch point; None if the rollout has no such branch point."""
     if not stored.is_record:
-        raise bad_row("it is not a recorded rollout")
+        raise bad_row("not a recorded rollout")
     calls = stored.row.get("model_calls")
     if not calls or stored.row["outcome"] == "failed":
         return None
     sizes = sizes_of(calls)
     if sizes is None or min(sizes) < 0:
-        raise bad_row("its model_calls do not say how many items each of them wrote")
-    place = turn if turn >= 0 else len(calls) + turn
-    if not 0 <= place < len(calls):
+        raise bad_row("model_calls: the number of items of a call is missing or negative")
+    before = turn if turn >= 0 else len(calls) + turn
+    if not 0 <= before < len(calls):
         return None
     output = stored.response().output
-    if not 0 <= begins(output, calls, place) <= len(output):
-        raise bad_row("its model_calls do not fit its response")
-    return place
+    if not 0 <= begins(output, calls, before) <= len(output):
+        raise bad_row("model_calls do not match the items of the response")
+    return before

@@ -1,12 +1,11 @@
-"""Rollouts that are judged together: finished ones wait here, in nobody's way, until their group is complete.
+"""Groups for `verify_group`: all repeats of a task. Finished rollouts wait here until their group is complete.
 
-A task's repeats are a group. A finished rollout waits in memory, holding neither a worker nor a place among those in
-flight. A repeat that failed waits for nothing and counts as arrived. When the first to wait has waited for
-`limits.group`, the group is closed with those that are there, and whoever comes later is too late, which is a failure
-with a name.
+A waiting rollout is held in memory: it occupies no worker and does not count against `--concurrency`. A failed repeat
+is recorded at once and is no longer missing. `limits.group` seconds after the first rollout began to wait, the group is
+closed with the rollouts that are there. A rollout that finishes later fails with kind `group_late`.
 
-Tasks are begun one after another, so what waits is at most the repeats of as many tasks as there are rollouts in
-flight; each costs what its record will.
+Tasks are started in order, so at most `concurrency` tasks have waiting rollouts. A waiting rollout takes about as much
+memory as its record.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from ludus.environment import Environment
 from ludus.errors import Failure
 from ludus.rollout import Rollout
 
-#: Verdicts are relative: fewer responses than this cannot be judged, unless no more were wanted.
-FEWEST = 2
+#: The fewest responses that can be compared. A task with one repeat is judged with one.
+MIN_GROUP_SIZE = 2
 
 
 class Timer(Protocol):
-    """What can be called off."""
+    """A scheduled callback."""
 
     def cancel(self) -> object:
-        """Call it off."""
+        """Do not call it."""
 
 
 CallLater = Callable[[float, Callable[[], None]], Timer]
 
 
 class Member:
-    """A finished rollout that waits for its verdict. `mask` is what its agent knows against training on it."""
+    """A finished rollout that waits for its verdict. `mask` is the agent's reason not to train on it."""
 
     __slots__ = ("mask", "rollout", "since")
 
@@ -45,14 +44,15 @@ class Member:
 
 
 class Group:
-    """The repeats of one task: `missing` are still being played, `members` wait, `recorded` were judged before."""
+    """The `size` repeats of one task: `missing` are still being played, `members` wait for the verdict, and the rest
+    failed or was judged in an earlier run: `recorded` are the journal offsets of those."""
 
-    __slots__ = ("closed", "environment", "members", "missing", "recorded", "task_id", "timer", "wanted")
+    __slots__ = ("closed", "environment", "members", "missing", "recorded", "size", "task_id", "timer")
 
-    def __init__(self, task_id: str, environment: Environment, wanted: int, missing: int, recorded: list[int]) -> None:
+    def __init__(self, task_id: str, environment: Environment, size: int, missing: int, recorded: list[int]) -> None:
         self.task_id = task_id
         self.environment = environment
-        self.wanted = wanted
+        self.size = size
         self.missing = missing
         self.recorded = recorded
         self.members: list[Member] = []
@@ -60,41 +60,41 @@ class Group:
         self.timer: Timer | None = None
 
     @property
-    def enough(self) -> bool:
-        """Whether there is anything to compare: two responses, or one where no more were wanted."""
-        return len(self.members) + len(self.recorded) >= min(FEWEST, self.wanted)
+    def is_comparable(self) -> bool:
+        """Whether there are at least two responses, or one if the task has one repeat."""
+        return len(self.members) + len(self.recorded) >= min(MIN_GROUP_SIZE, self.size)
 
 
-class Groups:
-    """The groups that are not complete yet, by task. It knows no clock and no loop: `call_later` calls it back, and
-    `expired` is told of a group whose time is up.
+class IncompleteGroups:
+    """The incomplete groups by task id. `call_later` schedules the deadlines, and `expired` is called with each group
+    that is closed by its deadline.
 
-    groups.expect(task_id, environment, wanted=4, missing=4)
-    group = groups.arrived(rollout)     # None, or the group if it is complete now
+    groups.expect(task_id, environment, size=4, missing=4)
+    group = groups.add(rollout)     # the group if it is complete now, else None
     """
 
     def __init__(self, call_later: CallLater, expired: Callable[[Group], None]) -> None:
         self._call_later, self._expired = call_later, expired
-        self.open: dict[str, Group] = {}
+        self.by_task: dict[str, Group] = {}
 
     def expect(
-        self, task_id: str, environment: Environment, *, wanted: int, missing: int, recorded: list[int] | None = None
+        self, task_id: str, environment: Environment, *, size: int, missing: int, recorded: list[int] | None = None
     ) -> None:
-        """Announce `missing` rollouts of a task that has `wanted` repeats, some of them `recorded` before."""
+        """Open the group of a task, if some of its `size` repeats are `missing`."""
         if missing:
-            self.open[task_id] = Group(task_id, environment, wanted, missing, recorded or [])
+            self.by_task[task_id] = Group(task_id, environment, size, missing, recorded or [])
 
-    def arrived(self, rollout: Rollout, mask: str | None = None) -> Group | None:
-        """Take in a rollout that was played; the group, if it is complete now and has anybody to judge.
+    def add(self, rollout: Rollout, mask: str | None = None) -> Group | None:
+        """Add a rollout that was played. Returns its group if it is now complete and has members.
 
-        One that comes too late becomes a failed rollout. A failed one is for the caller to record at once.
+        A rollout whose group is closed fails here. The caller records failed rollouts at once.
         """
-        group = self.open[rollout.job.task_id]
+        group = self.by_task[rollout.job.task_id]
         group.missing -= 1
         if not group.missing:
-            del self.open[group.task_id]
+            del self.by_task[group.task_id]
         if group.closed:
-            late = f"its group was judged without it, {group.environment.limits.group:g} s after the first had finished"
+            late = f"its group was judged without it, {group.environment.limits.group:g} s after the first rollout"
             rollout.fail(Failure("group_late", late, stage="verify"))
             return None
         if rollout.error is None:
@@ -103,13 +103,13 @@ class Groups:
                 group.timer = self._call_later(group.environment.limits.group, lambda: self._expire(group))
         return None if group.missing else self._close(group)
 
-    def stop(self) -> None:
-        """Forget everybody who waits."""
-        for group in self.open.values():
+    def clear(self) -> None:
+        """Close all groups and drop their waiting rollouts."""
+        for group in self.by_task.values():
             if group.timer is not None:
                 group.timer.cancel()
             group.closed = True
-        self.open.clear()
+        self.by_task.clear()
 
     def _expire(self, group: Group) -> None:
         if not group.closed and self._close(group) is not None:

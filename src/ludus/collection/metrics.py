@@ -1,7 +1,7 @@
-"""What a collection amounts to: counts that add up, rewards with their uncertainty, tokens and time.
+"""The metrics of a collection: counts, rewards with confidence intervals, pass rates, tokens and times.
 
-Rewards are of completed rollouts only. A rollout passes when its reward is at least 1. A task is closed, and its
-sums forgotten, once all its repeats are in, so memory does not grow with the dataset.
+Rewards are of completed rollouts only. A rollout passes if its reward is at least 1. When all repeats of a task are
+counted, its sums are merged into the totals and dropped, so memory does not grow with the dataset.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ludus.response import add_usage
 from ludus.rollout import Rollout
 from ludus.runtime.encoding import encode
 
-PASS = 1.0
-TASKS_LISTED = 10_000
-TURNS_LISTED = 100
+PASS_REWARD = 1.0
+MAX_TASKS_LISTED = 10_000
+MAX_TURNS_LISTED = 100
 BATCH = 1024
 
-#: Values of verdicts that are common, and have no mean.
-_NO_NUMBER = frozenset({str, list, dict, tuple, set, type(None)})
+#: Types of verdict values that have no mean.
+_NOT_NUMERIC = frozenset({str, list, dict, tuple, set, type(None)})
 
 
-class _Group:
-    """The repeats of one task so far."""
+class _TaskSums:
+    """Sums over the repeats of one task."""
 
     __slots__ = ("failed", "masked", "passed", "seen", "total", "verified")
 
@@ -46,7 +46,7 @@ class _Group:
 
 
 class Metrics:
-    """Running metrics of a collection. Feed it every rollout once: `metrics.add(rollout)`."""
+    """Running metrics of a collection. Call `metrics.add(rollout)` once per rollout."""
 
     def __init__(self, repeats: int = 1) -> None:
         self.repeats = repeats
@@ -55,17 +55,17 @@ class Metrics:
         self.stop_reasons: Counter[str] = Counter()
         self.reward = ClusteredMean()
         self.reward_sum = 0.0
-        self._open: dict[str, _Group] = {}
+        self._incomplete: dict[str, _TaskSums] = {}
         self._values: dict[str, list[float]] = {}
         self._components: dict[str, list[float]] = {}
         self._turn_rewards: list[list[float]] = []
-        self._passes: Counter[tuple[int, int]] = Counter()  # tasks by how many repeats were verified, and passed
-        self._tasks: list[tuple[str, _Group]] = []
-        self._closed = 0
+        self._passes: Counter[tuple[int, int]] = Counter()  # number of tasks by (completed, passed) repeats
+        self._tasks: list[tuple[str, _TaskSums]] = []
+        self._tasks_counted = 0
         self._turns = Distribution()
         self._timings: dict[str, Distribution] = {}
         self._usage: dict[str, Any] = {}
-        self._unsettled: list[tuple[int, dict[str, float], dict[str, Any]]] = []
+        self._pending: list[tuple[int, dict[str, float], dict[str, Any]]] = []
 
     @property
     def dispatched(self) -> int:
@@ -79,35 +79,35 @@ class Metrics:
         return self.reward_sum / completed if completed else None
 
     def add(self, rollout: Rollout) -> None:
-        """Count one rollout with its final outcome."""
+        """Count a rollout that has ended."""
         self.counts[rollout.outcome] += 1
         task_id = rollout.job.task_id
-        group = self._open.get(task_id) or _Group()
-        group.seen += 1
-        self._unsettled.append((len(rollout.calls), rollout.timings, rollout.usage))
-        if len(self._unsettled) == BATCH:
-            self._settle()
+        sums = self._incomplete.get(task_id) or _TaskSums()
+        sums.seen += 1
+        self._pending.append((len(rollout.calls), rollout.timings, rollout.usage))
+        if len(self._pending) == BATCH:
+            self._count_pending()
         if rollout.error is not None:
-            group.failed += 1
+            sums.failed += 1
             self.failures[f"{rollout.error.stage}/{rollout.error.kind}"] += 1
         else:
             self.stop_reasons[str(rollout.stop_reason)] += 1
-            self._add_reward(rollout, group)
-        if group.seen < self.repeats:
-            self._open[task_id] = group
+            self._add_reward(rollout, sums)
+        if sums.seen < self.repeats:
+            self._incomplete[task_id] = sums
         else:
-            self._open.pop(task_id, None)
-            self._close(task_id, group)
+            self._incomplete.pop(task_id, None)
+            self._count_task(task_id, sums)
 
-    def _add_reward(self, rollout: Rollout, group: _Group) -> None:
+    def _add_reward(self, rollout: Rollout, sums: _TaskSums) -> None:
         verdict = rollout.verdict
         if verdict is None or rollout.outcome is Outcome.MASKED:
-            group.masked += 1
+            sums.masked += 1
             return
         reward = verdict.reward
-        group.verified += 1
-        group.total += reward
-        group.passed += reward >= PASS
+        sums.verified += 1
+        sums.total += reward
+        sums.passed += reward >= PASS_REWARD
         self.reward_sum += reward
         if verdict.components:
             _add_means(self._components, verdict.components)
@@ -116,17 +116,17 @@ class Metrics:
         if verdict.values:
             _add_means(self._values, verdict.values)
 
-    def _close(self, task_id: str, group: _Group) -> None:
-        self._closed += 1
-        if len(self._tasks) < TASKS_LISTED:
-            self._tasks.append((task_id, group))
-        if group.verified:
-            self._passes[group.verified, group.passed] += 1
-            self.reward.add(group.verified, group.total)
+    def _count_task(self, task_id: str, sums: _TaskSums) -> None:
+        self._tasks_counted += 1
+        if len(self._tasks) < MAX_TASKS_LISTED:
+            self._tasks.append((task_id, sums))
+        if sums.verified:
+            self._passes[sums.verified, sums.passed] += 1
+            self.reward.add(sums.verified, sums.total)
 
-    def _settle(self) -> None:
-        """Count the turns, times and tokens of the last rollouts: together, because one by one costs twice as much."""
-        batch, self._unsettled = self._unsettled, []
+    def _count_pending(self) -> None:
+        """Count the turns, times and tokens of the last rollouts in one batch, in half the time of one by one."""
+        batch, self._pending = self._pending, []
         if not batch:
             return
         self._turns.add([turns for turns, _, _ in batch])
@@ -139,11 +139,11 @@ class Metrics:
             self._timings.setdefault(stage, Distribution()).add(values)
 
     def summary(self, seconds: float | None = None) -> dict[str, Any]:
-        """Everything as one JSON object. Tasks whose repeats are not all in yet count with what they have."""
-        for task_id, group in self._open.items():
-            self._close(task_id, group)
-        self._open.clear()
-        self._settle()
+        """All metrics as one JSON object. Tasks with missing repeats count with the repeats they have."""
+        for task_id, sums in self._incomplete.items():
+            self._count_task(task_id, sums)
+        self._incomplete.clear()
+        self._count_pending()
         counts = {outcome.value: self.counts[outcome.value] for outcome in Outcome}
         interval = self.reward.interval()
         return {
@@ -163,21 +163,21 @@ class Metrics:
             "usage": self._usage,
             "turns": self._turns.summary(),
             "seconds": {"wall": seconds, **{stage: d.summary() for stage, d in self._timings.items()}},
-            "tasks": [group.summary(task_id) for task_id, group in self._tasks],
-            "tasks_left_out": self._closed - len(self._tasks),
+            "tasks": [sums.summary(task_id) for task_id, sums in self._tasks],
+            "tasks_left_out": self._tasks_counted - len(self._tasks),
         }
 
     def _pass_by_k(self, estimate: Callable[[int, int, int], float]) -> dict[str, float]:
-        """What an estimator comes to on average, for every k that some task has enough repeats for."""
-        found = {}
+        """The mean of an estimator over tasks, for every k that some task has enough repeats for."""
+        means = {}
         for k in range(1, self.repeats + 1):
-            able = [(tasks, estimate(n, passed, k)) for (n, passed), tasks in self._passes.items() if n >= k]
-            if able:
-                found[str(k)] = sum(tasks * value for tasks, value in able) / sum(tasks for tasks, _ in able)
-        return found
+            values = [(tasks, estimate(n, passed, k)) for (n, passed), tasks in self._passes.items() if n >= k]
+            if values:
+                means[str(k)] = sum(tasks * value for tasks, value in values) / sum(tasks for tasks, _ in values)
+        return means
 
     def _pass_rates(self) -> dict[str, int]:
-        """How many tasks were passed how often, in tenths."""
+        """The number of tasks by pass rate, rounded to tenths."""
         rates: Counter[float] = Counter()
         for (n, passed), tasks in self._passes.items():
             rates[round(passed / n, 1)] += tasks
@@ -187,7 +187,7 @@ class Metrics:
 def _add_means(sums: dict[str, list[float]], values: dict[str, Any]) -> None:
     for name, value in values.items():
         kind = value.__class__
-        if kind in _NO_NUMBER:
+        if kind in _NOT_NUMERIC:
             continue
         number = value if kind is bool else _number(value)
         if number is not None:
@@ -197,21 +197,21 @@ def _add_means(sums: dict[str, list[float]], values: dict[str, Any]) -> None:
 
 
 def _number(value: Any) -> float | None:
-    """The number that the record will hold for a value, so that a resumed run finds the same: NumPy's are numbers too.
+    """The number that the record holds for a value, so that a resumed run computes the same mean.
 
-    None for what is no number, or none that can be summed.
+    NumPy numbers count too. None if the value is not a finite number.
     """
     try:
         if value.__class__ not in (float, int) and (isinstance(value, Real) or hasattr(value, "item")):
             value = orjson.loads(encode(value))
         return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-    except (OverflowError, ValueError):  # an integer that no float can hold
+    except (OverflowError, ValueError):  # an integer too large for a float
         return None
 
 
 def _add_turns(sums: list[list[float]], rewards: list[float]) -> None:
-    """What each turn earned, in rollouts that came to it; of very long ones only the first turns are told apart."""
-    for turn, reward in enumerate(rewards[:TURNS_LISTED]):
+    """Add the rewards of a rollout's turns, of the first `MAX_TURNS_LISTED` turns only."""
+    for turn, reward in enumerate(rewards[:MAX_TURNS_LISTED]):
         if turn == len(sums):
             sums.append([0, 0.0])
         sums[turn][0] += 1

@@ -1,6 +1,6 @@
 """Playing the rollouts of one environment: a session, the five steps and a receipt.
 
-The collector, `ludus verify` and the agent server all play through here, so that a rollout is the same everywhere.
+The collector, `ludus verify` and the agent server all use `Player`, so that a rollout is the same everywhere.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ludus.store.receipts import Signer
 
 
 class Player:
-    """Plays rollouts of an environment with what its sessions share. With `tokens`, a rollout without token ids is
-    masked.
+    """Plays rollouts of an environment. `shared` is passed to every session. With `tokens`, a rollout without token ids
+    is masked.
 
     player = Player(environment, shared, agent, model)
     rollout = await player.play(player.episode(job))
@@ -35,25 +35,25 @@ class Player:
         self.agent = agent
         self.model = model
         self.signer = Signer(environment)
-        self._tokens = tokens
-        self._verify = not environment.resources.by_group
+        self._require_tokens = tokens
+        self._verifies_each = not environment.resources.by_group
 
     def asking(self, model: Model) -> Player:
-        """The same player with another model."""
+        """A copy of this player with another model."""
         player = copy.copy(self)
         player.model = model
         return player
 
     def episode(self, job: Job, deadline: Deadline | None = None) -> Episode:
-        """A new session and the episode that plays in it; a `Failure` if the session cannot be made."""
+        """An episode with a new session. Raises `Failure` if the session cannot be created."""
         environment = self.environment
         session = environment.session(self.shared, job.seed)
         return Episode(job, session, self.model, environment.limits, deadline)
 
     async def play(self, episode: Episode, agent: Acting | None = None) -> Rollout:
-        """Play an episode and sign its verdict. Where the repeats of a task are judged together, it has none yet."""
-        rollout = await play(episode, agent or self.agent, verify=self._verify)
-        if self._tokens:
+        """Play an episode and add a receipt. In an environment with `verify_group` the verdict comes later."""
+        rollout = await play(episode, agent or self.agent, verify=self._verifies_each)
+        if self._require_tokens:
             rollout.require_tokens()
         if rollout.verdict is not None and rollout.response is not None:
             job = episode.job
@@ -62,20 +62,20 @@ class Player:
 
 
 class Players:
-    """A player for each environment of a run, opened when its first rollout comes and closed with the stack."""
+    """The players of a run, one per environment: opened on first use, closed with the stack."""
 
     def __init__(self, stack: contextlib.AsyncExitStack, model: Model, *, tokens: bool = False) -> None:
         self.opened: dict[str, Player] = {}
-        self._stack, self._model, self._tokens = stack, model, tokens
+        self._stack, self._model, self._require_tokens = stack, model, tokens
         self._lock = asyncio.Lock()
 
     async def open(self, environment: Environment) -> Player:
-        """The player of an environment."""
+        """The player of an environment, opened if necessary."""
         async with self._lock:
             player = self.opened.get(environment.name)
             if player is None:
                 enter = self._stack.enter_async_context
                 shared, agent = await enter(environment.share()), await enter(environment.agent.share())
-                player = Player(environment, shared, agent, self._model, tokens=self._tokens)
+                player = Player(environment, shared, agent, self._model, tokens=self._require_tokens)
                 self.opened[environment.name] = player
         return player

@@ -1,4 +1,4 @@
-"""Which environment a row belongs to, loaded once and configured as the collection says."""
+"""The environment of each row, loaded once and configured with the collection's settings."""
 
 from __future__ import annotations
 
@@ -8,53 +8,59 @@ from typing import Any
 from ludus.dataset import Generated
 from ludus.environment import Environment
 from ludus.errors import UserError
+from ludus.record import Row
 from ludus.resources import Resources
 from ludus.task import Task
 
-Which = str | Path | type[Resources] | Environment
+EnvironmentSpec = str | Path | type[Resources] | Environment
 
 
 class RowEnvironments:
-    """Which environment a row is for: the one that was named, or the one that the row names itself."""
+    """Finds the environment of a row: the given one, else the one that the row names in `agent_ref`."""
 
     def __init__(
-        self, named: Which | None, settings: dict[str, Any], *, resources: str | None = None, agent: str | None = None
+        self,
+        given: EnvironmentSpec | None,
+        settings: dict[str, Any],
+        *,
+        resources: str | None = None,
+        agent: str | None = None,
     ) -> None:
         self._settings, self._resources, self._agent = settings, resources, agent
         self._loaded: dict[str, Environment] = {}
-        self._named = self._prepared(Environment.load(named)) if named is not None else None
+        self._given = self._configured(Environment.load(given)) if given is not None else None
 
     def all(self) -> list[Environment]:
-        """The environments of the rows that were read so far."""
-        return [self._named] if self._named is not None else list(self._loaded.values())
+        """The environments of the rows read so far."""
+        return [self._given] if self._given is not None else list(self._loaded.values())
 
     def rows(self, dataset: str | None) -> Path | Generated:
-        """Where the rows of the named environment come from."""
-        if self._named is None:
-            raise UserError("neither an environment nor rows were named", "Name an environment, or --input FILE")
-        return self._named.rows(dataset)
+        """The source of the rows of the given environment's dataset."""
+        if self._given is None:
+            raise UserError("no environment and no rows given", "Name an environment, or --input FILE")
+        return self._given.rows(dataset)
 
-    def task(self, row: dict[str, Any]) -> Task:
+    def task(self, row: Row) -> Task:
         """The checked task of a row."""
         return self.of_row(row).task(row)
 
-    def of_row(self, row: dict[str, Any]) -> Environment:
+    def of_row(self, row: Row) -> Environment:
         """The environment of a row."""
-        if self._named is not None:
-            return self._named
+        if self._given is not None:
+            return self._given
         reference = row.get("agent_ref")
         name = reference.get("name") if isinstance(reference, dict) else None
         if not isinstance(name, str):
             raise UserError("agent_ref: the row names no environment", "Name one: ludus collect ENV --input FILE")
         if name not in self._loaded:
-            self._loaded[name] = self._prepared(Environment.named(name))
+            self._loaded[name] = self._configured(Environment.named(name))
         return self._loaded[name]
 
-    def _prepared(self, environment: Environment) -> Environment:
-        environment = environment.copy()  # one that was passed as an object is not ours to configure
+    def _configured(self, environment: Environment) -> Environment:
+        environment = environment.copy()  # the caller's object keeps its own settings
         environment.configure(self._settings)
         if self._resources is None and self._agent is None:
             return environment
-        from ludus.remote.wiring import on_servers  # imported where used: HTTP costs a third of a second
+        from ludus.remote.wiring import on_servers  # imported here: loading HTTP takes a third of a second
 
         return on_servers(environment, resources=self._resources, agent=self._agent)

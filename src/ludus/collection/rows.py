@@ -1,8 +1,8 @@
-"""Rows of a dataset, read as a stream: a million rows cost what one row costs.
+"""The rows of a dataset, read as a stream: memory does not grow with the number of rows.
 
-A survey reads everything once before the run, so that a bad row is reported with its file, line and field while
-nothing has been spent yet; the run then reads the rows again, one at a time. Rows that are generated, or come through a
-pipe, are kept in a temporary file meanwhile: they come once, and never while rollouts are waiting.
+A survey reads all rows before the run and reports a bad row with its file, line and field, before any model call. The
+run then reads the rows again, one at a time. Generated rows and rows from a pipe can be read only once: the survey
+copies them to a temporary file, and the run reads that file.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from ludus.runtime.boundary import is_interrupt
 from ludus.runtime.imports import describe
 from ludus.task import Task, digest, private
 
-#: As many brackets as a line may have without being nested too deep, however they stand.
-_SURELY_SHALLOW = 200
+#: A line with at most this many opening brackets cannot be nested too deep, so its depth is not checked.
+_SAFE_BRACKETS = 200
 
 ReadTask = Callable[[dict[str, Any]], Task]
 
 
 @dataclass
 class Survey:
-    """What a first reading found: how many rows there are and a digest of their content."""
+    """The result of the first reading: the number of rows and a digest of their content."""
 
     rows: int
     digest: str
 
 
 class Rows:
-    """The rows of a JSONL file (`-` is standard input), of any iterable or of a dataset that is generated, as tasks.
+    """The rows of a JSONL file (`-` is standard input), of an iterable or of a generated dataset, as tasks.
 
-    Iterate it as often as you like.
+    Can be iterated any number of times.
     """
 
     def __init__(
@@ -55,41 +55,43 @@ class Rows:
         seed: int = 0,
     ) -> None:
         self.source = _source(source, limit)
-        self._comes_once = isinstance(self.source, Path) and _is_stream(self.source)
+        self._one_pass = isinstance(self.source, Path) and _is_stream(self.source)
         if isinstance(self.source, Generated):
             self.name = self.source.name
-        else:  # a pipe has another name every time
-            self.name = "rows" if isinstance(self.source, list) or self._comes_once else str(self.source)
+        else:  # the name of a pipe differs in every run
+            self.name = "rows" if isinstance(self.source, list) or self._one_pass else str(self.source)
         self._read_task = read_task
         self._limit = limit
         self._seed = seed
-        self._kept: Path | None = None
+        self._temporary_copy: Path | None = None
 
     def survey(self, tick: Callable[[int], None] = lambda _: None) -> Survey:
-        """Check every row and take the digest of all. `tick` is told how many rows were read."""
+        """Check every row and compute the digest. Calls `tick` with the number of rows read, every 1000 rows."""
         if isinstance(self.source, Generated) and self._limit is None:
-            raise UserError(f"dataset {self.name} has no end", "Say how many rows to use: --limit N")
-        seen, count = blake2b(digest_size=16), 0
+            raise UserError(f"dataset {self.name} is endless", "Say how many rows to use: --limit N")
+        content, count = blake2b(digest_size=16), 0
         for count, (where, line) in enumerate(self._lines(), start=1):
-            seen.update(line.strip())
-            seen.update(b"\n")
-            self._task(where, _shallow(where, line, parse(where, line)))
+            content.update(line.strip())
+            content.update(b"\n")
+            row = parse_row(where, line)
+            _check_depth(where, line, row)
+            self._task(where, row)
             if count % 1000 == 0:
                 tick(count)
         if count == 0:
             raise UserError(f"{self.name} holds no rows")
-        return Survey(count, seen.hexdigest())
+        return Survey(count, content.hexdigest())
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any], Task]]:
-        """A task's id, its row, and the task for one session. The id is the row's `task_id`, or else its digest."""
-        names = Names()
+        """Each task's id, row, and task for one session. The id is the row's `task_id`, or else the row's digest."""
+        ids = UniqueIds()
         for where, row in self._rows():
-            named = row.get("task_id")
+            given = row.get("task_id")
             try:
-                name = names.new(str(named) if isinstance(named, (str, int)) else digest(row))
+                task_id = ids.assign(str(given) if isinstance(given, (str, int)) else digest(row))
             except TypeError as error:
-                raise _not_writable(where, error) from error
-            yield name, row, self._task(where, private(row))
+                raise _too_deep(where, error) from error
+            yield task_id, row, self._task(where, private(row))
 
     def _task(self, where: str, row: dict[str, Any]) -> Task:
         try:
@@ -100,7 +102,7 @@ class Rows:
             raise UserError(f"{where}: {field}: {first['msg']}", "Fix the row or leave it out") from error
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
-        except BaseException as error:  # of a validator that an author wrote
+        except BaseException as error:  # raised by an author's own validator
             if is_interrupt(error):
                 raise
             raise UserError(f"{where}: {describe(error)}", "Add --debug to see more") from error
@@ -111,24 +113,24 @@ class Rows:
                 yield f"row {index}", row
         else:
             for where, line in self._lines():
-                yield where, parse(where, line)
+                yield where, parse_row(where, line)
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         source = self.source
         if isinstance(source, list):
             given = ((f"row {index}", row) for index, row in enumerate(source))
             return itertools.islice(_encoded(given), self._limit)
-        if self._kept is not None:
-            return self._read(self._kept)
+        if self._temporary_copy is not None:
+            return self._read(self._temporary_copy)
         if isinstance(source, Generated):
-            made = enumerate(source.rows(self._seed), start=1)
-            return self._keep(_encoded((f"{self.name}:{number}", row) for number, row in made))
-        if self._comes_once:
-            return self._keep(self._read(source))
+            generated = enumerate(source.rows(self._seed), start=1)
+            return self._copied(_encoded((f"{self.name}:{number}", row) for number, row in generated))
+        if self._one_pass:
+            return self._copied(self._read(source))
         return itertools.islice(self._read(source), self._limit)
 
-    def _keep(self, lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-        """Lines that come only once, kept for later when the last of them has come."""
+    def _copied(self, lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+        """The same lines, copied to a temporary file that later iterations read."""
         try:
             handle, name = tempfile.mkstemp(prefix="ludus-rows-")
             weakref.finalize(self, Path(name).unlink, missing_ok=True)
@@ -137,9 +139,9 @@ class Rows:
                     file.write(line.rstrip(b"\n") + b"\n")
                     yield where, line
         except OSError as error:
-            cause = f"cannot keep the rows in {tempfile.tempdir or 'a temporary file'}: {error.strerror}"
+            cause = f"cannot copy the rows to {tempfile.tempdir or 'a temporary file'}: {error.strerror}"
             raise UserError(cause, "Set TMPDIR to a folder with more room") from error
-        self._kept = Path(name)
+        self._temporary_copy = Path(name)
 
     def _read(self, path: Path) -> Iterator[tuple[str, bytes]]:
         try:
@@ -164,7 +166,7 @@ def _source(
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether it can be read only once: a pipe, or a terminal."""
+    """Whether the file can be read only once: a pipe or a terminal."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -177,46 +179,45 @@ def _encoded(rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, bytes]]:
         try:
             line = orjson.dumps(row)
         except TypeError as error:
-            raise UserError(f"{where}: {error}", "Each row must be an object as JSON knows it") from error
+            raise UserError(f"{where}: {error}", "Each row must be a JSON object") from error
         yield where, line
 
 
-def _shallow(where: str, line: bytes, row: dict[str, Any]) -> dict[str, Any]:
-    """A row that can be written again: what can be read may be nested deeper than what can be written."""
-    if line.count(b"[") + line.count(b"{") > _SURELY_SHALLOW:
+def _check_depth(where: str, line: bytes, row: dict[str, Any]) -> None:
+    """Refuse a row that cannot be written again: orjson reads deeper nesting than it writes."""
+    if line.count(b"[") + line.count(b"{") > _SAFE_BRACKETS:
         try:
             digest(row)
         except TypeError as error:
-            raise _not_writable(where, error) from error
-    return row
+            raise _too_deep(where, error) from error
 
 
-def _not_writable(where: str, error: TypeError) -> UserError:
+def _too_deep(where: str, error: TypeError) -> UserError:
     return UserError(f"{where}: nested too deep: {error}", "Fix the row or leave it out")
 
 
-class Names:
-    """Gives names that came before a suffix."""
+class UniqueIds:
+    """Makes ids unique: the second `x` becomes `x.2`."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}  # names that came more than once
-        self._seen: set[int] = set()  # a number costs a fifth of what its text costs
+        self._counts: dict[str, int] = {}  # how often each duplicated id was assigned
+        self._hashes: set[int] = set()  # a hash takes a fifth of the memory of its text
 
-    def new(self, name: str) -> str:
-        """A name that no other has."""
-        key, counts = hash(name), self._counts
-        if key in self._seen:
-            count = counts.get(name, 1) + 1
-            while (key := hash(f"{name}.{count}")) in self._seen:  # a row may be called like that by itself
+    def assign(self, id: str) -> str:
+        """The id, with a suffix if it was assigned before."""
+        key, counts = hash(id), self._counts
+        if key in self._hashes:
+            count = counts.get(id, 1) + 1
+            while (key := hash(f"{id}.{count}")) in self._hashes:  # a row's own task_id may look like that
                 count += 1
-            counts[name] = count
-            name = f"{name}.{count}"
-        self._seen.add(key)
-        return name
+            counts[id] = count
+            id = f"{id}.{count}"
+        self._hashes.add(key)
+        return id
 
 
-def parse(where: str, line: bytes) -> dict[str, Any]:
-    """The JSON object of a line, or a user's mistake that names the line."""
+def parse_row(where: str, line: bytes) -> dict[str, Any]:
+    """The JSON object of a line, or a `UserError` that names the line."""
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""The arithmetic of metrics: estimators that need only running sums, so that memory does not grow with the run."""
+"""Estimators that keep only running sums, so that memory does not grow with the run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def t95(degrees: int) -> float:
 
 
 def pass_at_k(n: int, passed: int, k: int) -> float:
-    """The chance that at least one of k attempts passes, estimated without bias from n of which `passed` did."""
+    """The unbiased estimate, from `passed` of n attempts, of the chance that at least one of k attempts passes."""
     return 1.0 - comb(n - passed, k) / comb(n, k)
 
 
 def pass_hat_k(n: int, passed: int, k: int) -> float:
-    """The chance that all of k attempts pass (pass^k), estimated without bias from n of which `passed` did."""
+    """The unbiased estimate, from `passed` of n attempts, of the chance that all of k attempts pass (pass^k)."""
     return comb(passed, k) / comb(n, k)
 
 
 class ClusteredMean:
-    """A mean with a confidence interval that knows that repeats of a task are not independent."""
+    """A mean with a confidence interval for clustered values: the repeats of a task are not independent."""
 
     def __init__(self) -> None:
         self.clusters = 0
@@ -38,7 +38,7 @@ class ClusteredMean:
         self._counts_squared = self._totals_squared = self._products = 0.0
 
     def add(self, count: int, total: float) -> None:
-        """One cluster: how many values it has and their sum."""
+        """Add one cluster: the number of its values and their sum."""
         self.clusters += 1
         self.count += count
         self.total += total
@@ -48,22 +48,22 @@ class ClusteredMean:
 
     @property
     def mean(self) -> float | None:
-        """The mean of all values, or None without any."""
+        """The mean of all values, or None if there are none."""
         return self.total / self.count if self.count else None
 
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean; None where fewer than two tasks leave nothing to estimate it from."""
-        mean, groups = self.mean, self.clusters
-        if mean is None or groups < 2:
+        """The 95 % confidence interval of the mean; None with fewer than two clusters."""
+        mean, clusters = self.mean, self.clusters
+        if mean is None or clusters < 2:
             return None
         spread = self._totals_squared - 2 * mean * self._products + mean * mean * self._counts_squared
-        error = math.sqrt(max(spread, 0.0) * groups / (groups - 1)) / self.count
-        reach = t95(groups - 1) * error
-        return mean - reach, mean + reach
+        error = math.sqrt(max(spread, 0.0) * clusters / (clusters - 1)) / self.count
+        half_width = t95(clusters - 1) * error
+        return mean - half_width, mean + half_width
 
 
 class Distribution:
-    """Count, mean, largest and quantiles of numbers that are not negative: quantiles within 5 %, in constant memory."""
+    """Count, mean, maximum and quantiles (within 5 %) of numbers that are not negative, in constant memory."""
 
     _GROWTH = math.log(1.1)
 
@@ -74,7 +74,7 @@ class Distribution:
         self._buckets: Counter[int] = Counter()
 
     def add(self, values: list[float]) -> None:
-        """Some more values. Give it many at once: one by one costs five times as much."""
+        """Add values. Many at once take a fifth of the time of one by one."""
         values = sorted(values)
         self._count += len(values)
         self._total += math.fsum(values)
@@ -82,7 +82,7 @@ class Distribution:
         start, growth = bisect_right(values, 1e-9), self._GROWTH
         if start:
             self._buckets[-1000] += start
-        while start < len(values):  # sorted, so that a whole bucket is found at once
+        while start < len(values):  # the values are sorted: count a whole bucket at once
             bucket = int(math.log(values[start]) // growth)
             end = max(start + 1, bisect_left(values, math.exp((bucket + 1) * growth), start))
             self._buckets[bucket] += end - start
@@ -99,7 +99,7 @@ class Distribution:
         return self._largest
 
     def summary(self) -> dict[str, float]:
-        """What is written to metrics.json."""
+        """The fields for metrics.json."""
         if not self._count:
             return {"count": 0}
         quantiles = {f"p{round(share * 100)}": round(self.quantile(share), 6) for share in (0.5, 0.95)}

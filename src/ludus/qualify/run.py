@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.row_environments import Which
+from ludus.collection.row_environments import EnvironmentSpec
 from ludus.collection.rows import Rows
 from ludus.environment import Environment
 from ludus.graders.judge import JudgeModelConfig
@@ -29,7 +29,7 @@ CONCURRENCY = 32
 
 
 def qualify(
-    which: Which,
+    which: EnvironmentSpec,
     *,
     input: str | Path | list[Row] | None = None,
     limit: int | None = None,

@@ -1,4 +1,4 @@
-"""What scoring again changed: counts that add up to the rows, and the first few of what a person wants to look at."""
+"""The result of scoring again: counts of changed and failed rows, and the first few of each."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import Counter
 from typing import Any
 
 from ludus.errors import Failure
-from ludus.rescore.scoring import Answer
+from ludus.rescore.scoring import ScoredLine
 
-#: How many changes, failures and drifted rollouts are named.
-NAMED = 10
+#: How many changed, failed and drifted rows are listed.
+MAX_LISTED = 10
 
 
 class Changes:
-    """Running totals. Every row is one of `unchanged`, `changed`, `new`, `failed` and `fresh`.
+    """Running totals. Every row counts once: as `unchanged`, `changed`, `new`, `failed` or `fresh`.
 
-    A row is changed when its reward is another one, or when it was masked and is not, or is and was not. A row without
-    a reward that has one now is new. Means are of rows that were scored now and before, and are not masked.
+    `changed` rows have another reward, or are masked only before or only now. `new` rows had no reward before. `fresh`
+    rows were not scored: their receipt is still valid. The means are of rows with both rewards that were never masked.
     """
 
     def __init__(self) -> None:
@@ -27,77 +27,77 @@ class Changes:
         self.failed: list[dict[str, Any]] = []
         self.drifted: list[str] = []
         self.drift_count = 0
-        self._both = 0
+        self._scored_twice = 0
         self._sum_before = self._sum_after = 0.0
 
     @property
     def rows(self) -> int:
-        """How many rows were answered."""
+        """The number of rows counted so far."""
         return self.counts.total()
 
     @property
     def nothing_scored(self) -> bool:
-        """Whether there were rows to score and none of them could be."""
+        """Whether every row failed, and there was at least one."""
         return self.counts["failed"] > 0 and self.counts["failed"] == self.rows
 
-    def add(self, answer: Answer) -> None:
-        """Count one answer."""
-        before, reward, masked = answer.before, answer.reward, bool(answer.mask)
+    def add(self, scored: ScoredLine) -> None:
+        """Count one line."""
+        before, reward, masked = scored.before, scored.reward, bool(scored.mask)
         if reward is None:
-            kind = "fresh" if answer.failure is None else self._failed(answer, answer.failure)
+            kind = "fresh" if scored.failure is None else self._failed(scored, scored.failure)
         elif before is None:
             kind = "new"
         else:
             kind = "unchanged"
-            if before != reward or answer.was_masked != masked:
-                kind = self._changed(answer)
-            if not masked and not answer.was_masked:
-                self._both += 1
+            if before != reward or scored.was_masked != masked:
+                kind = self._changed(scored)
+            if not masked and not scored.was_masked:
+                self._scored_twice += 1
                 self._sum_before += before
                 self._sum_after += reward
         self.masked += masked
         self.counts[kind] += 1
-        if answer.drift:
+        if scored.drift:
             self.drift_count += 1
-            if len(self.drifted) < NAMED:
-                self.drifted.append(answer.name)
+            if len(self.drifted) < MAX_LISTED:
+                self.drifted.append(scored.name)
 
     def merge(self, other: Changes) -> None:
-        """Count what another has counted. Its rows come after those counted so far."""
+        """Add the totals of later rows."""
         self.counts += other.counts
         self.failures += other.failures
         self.masked += other.masked
         self.drift_count += other.drift_count
-        self._both += other._both
+        self._scored_twice += other._scored_twice
         self._sum_before += other._sum_before
         self._sum_after += other._sum_after
-        self.changes += other.changes[: NAMED - len(self.changes)]
-        self.failed += other.failed[: NAMED - len(self.failed)]
-        self.drifted += other.drifted[: NAMED - len(self.drifted)]
+        self.changes += other.changes[: MAX_LISTED - len(self.changes)]
+        self.failed += other.failed[: MAX_LISTED - len(self.failed)]
+        self.drifted += other.drifted[: MAX_LISTED - len(self.drifted)]
 
-    def _changed(self, answer: Answer) -> str:
-        if len(self.changes) < NAMED:
-            masks = {"mask": answer.mask} if answer.mask else {}
-            self.changes.append({**_place(answer), "before": answer.before, "after": answer.reward, **masks})
+    def _changed(self, scored: ScoredLine) -> str:
+        if len(self.changes) < MAX_LISTED:
+            masks = {"mask": scored.mask} if scored.mask else {}
+            self.changes.append({**_location(scored), "before": scored.before, "after": scored.reward, **masks})
         return "changed"
 
-    def _failed(self, answer: Answer, failure: Failure) -> str:
+    def _failed(self, scored: ScoredLine, failure: Failure) -> str:
         self.failures[f"{failure.stage}/{failure.kind}"] += 1
-        if len(self.failed) < NAMED:
+        if len(self.failed) < MAX_LISTED:
             why = {"stage": failure.stage, "kind": failure.kind, "cause": failure.cause}
-            self.failed.append({**_place(answer), **why})
+            self.failed.append({**_location(scored), **why})
         return "failed"
 
     def summary(self) -> dict[str, Any]:
-        """Everything as one JSON object."""
+        """All totals as one JSON object."""
         names = ("unchanged", "changed", "new", "failed", "fresh")
-        both = self._both
+        scored_twice = self._scored_twice
         return {
             "rows": self.rows,
             **{name: self.counts[name] for name in names},
             "masked": self.masked,
-            "mean_before": self._sum_before / both if both else None,
-            "mean_after": self._sum_after / both if both else None,
+            "mean_before": self._sum_before / scored_twice if scored_twice else None,
+            "mean_after": self._sum_after / scored_twice if scored_twice else None,
             "changes": self.changes,
             "failures": dict(self.failures.most_common()),
             "first_failures": self.failed,
@@ -105,5 +105,5 @@ class Changes:
         }
 
 
-def _place(answer: Answer) -> dict[str, Any]:
-    return {"line": answer.number, "rollout_id": answer.name}
+def _location(scored: ScoredLine) -> dict[str, Any]:
+    return {"line": scored.number, "rollout_id": scored.name}

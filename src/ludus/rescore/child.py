@@ -1,4 +1,4 @@
-"""The part of scoring again that other processes do: whole blocks of lines, answered as the first process would."""
+"""The helper process of `ludus verify`: it scores whole blocks of lines and returns the results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ludus.rescore.ordered import answer_all
+from ludus.rescore.ordered import score_lines
 from ludus.rescore.scoring import Scorers
 from ludus.store.lines import Block, Source
 
@@ -19,8 +19,8 @@ _WORKERS = 16
 
 
 @dataclass(frozen=True)
-class Order:
-    """What is asked of every block."""
+class HelperSettings:
+    """The settings of a helper process, the same for every block."""
 
     environment: str | None
     settings: dict[str, Any]
@@ -28,42 +28,42 @@ class Order:
     stale: bool
 
 
-class _Session:
-    """An event loop that lives from block to block, with what the environment shares."""
+class _Helper:
+    """The state between blocks: an event loop, and the scorers with their environments' shared resources."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, settings: HelperSettings) -> None:
         gc.freeze()
-        gc.set_threshold(50000, 20, 100)  # a block is many live objects and few cycles
+        gc.set_threshold(50000, 20, 100)  # scoring creates many objects and few reference cycles
         self.runner = asyncio.Runner()
         self.stack = contextlib.AsyncExitStack()
-        self.scorers = self.runner.run(self._open(order))
+        self.scorers = self.runner.run(self._open(settings))
 
-    async def _open(self, order: Order) -> Scorers:
-        scorers = Scorers(self.stack, order.settings, sign=order.sign, stale=order.stale)
-        if order.environment is not None:
-            await scorers.use(order.environment)
+    async def _open(self, settings: HelperSettings) -> Scorers:
+        scorers = Scorers(self.stack, settings.settings, sign=settings.sign, stale=settings.stale)
+        if settings.environment is not None:
+            await scorers.set_environment(settings.environment)
         return scorers
 
 
-def prepare(order: bytes) -> None:
-    """Import what the environment needs and open what it shares, before anybody waits for a block."""
-    _session(order)
+def prepare(settings: bytes) -> None:
+    """Load the environment before the first block. `settings` is a pickled `HelperSettings`, here and below."""
+    _helper(settings)
 
 
-def answer_block(order: bytes, path: Path, block: Block) -> tuple[bytes | None, Any]:
-    """The lines that answer a block of a file (None where they are the same) and what changed. `order` is pickled."""
-    session = _session(order)
+def score_block(settings: bytes, path: Path, block: Block) -> tuple[bytes | None, Any]:
+    """The lines to write for a block of a file, or None if none changed, and the changes."""
+    helper = _helper(settings)
     with Source(path, block) as source:
-        part = session.runner.run(answer_all(source, session.scorers, _WORKERS))
-    return None if part.line == block.read(path) else part.line, part.changes
+        scored = helper.runner.run(score_lines(source, helper.scorers, _WORKERS))
+    return None if scored.line == block.read(path) else scored.line, scored.changes
 
 
-def close(order: bytes) -> None:
-    """Let go of what the environment shares."""
-    session = _session(order)
-    session.runner.run(session.stack.aclose())
+def close(settings: bytes) -> None:
+    """Close the environments' shared resources."""
+    helper = _helper(settings)
+    helper.runner.run(helper.stack.aclose())
 
 
 @functools.cache
-def _session(order: bytes) -> _Session:
-    return _Session(pickle.loads(order))
+def _helper(settings: bytes) -> _Helper:
+    return _Helper(pickle.loads(settings))

@@ -1,8 +1,8 @@
-"""Stored rows that are judged together: all rows of a file with the same task, wherever they stand in it.
+"""Groups of stored rows for `verify_group`: all rows of a file with the same task, anywhere in the file.
 
-A first reading notes where the rows of each task are, which takes some 300 bytes a row; beside that, only groups that
-are being judged are in memory. A group is judged when the first of its rows has its turn, in the order of its repeats,
-and each of its rows fetches its own verdict. A row that cannot be judged takes no part, and fails on its own account.
+A first reading stores the line number and byte offset of every row by task, in about 300 bytes a row. Only groups that
+are being judged are held in memory. A group is judged, in the order of the repeats, when its first row is scored. Each
+row then takes its own result. A row that cannot be judged fails alone and is not part of the group.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.groups import FEWEST
-from ludus.collection.jury import verdicts
+from ludus.collection.group_verifier import verify_group
+from ludus.collection.groups import MIN_GROUP_SIZE
 from ludus.errors import Failure, UserError
 from ludus.outcome import NAMES, Verdict
 from ludus.record import Row
@@ -21,122 +21,122 @@ from ludus.rescore.scorer import Scorer
 from ludus.response import Response
 from ludus.runtime.boundary import attribute
 from ludus.runtime.threads import in_thread
-from ludus.store.stored import Stored, bad_row, parse
+from ludus.store.stored import StoredRow, bad_row, parse
 
-#: The number of a line, and where it is in the file.
-Place = tuple[int, int]
+#: The number of a line and its byte offset.
+LineOffset = tuple[int, int]
 
-#: What became of each line of a group: a verdict with its receipt, a failure, or None where nothing is to be done.
-Ends = dict[int, tuple[Verdict, str] | Failure | None]
+#: The results of a group by line number: a verdict with its receipt, a failure, or None if the receipt is still valid.
+Results = dict[int, tuple[Verdict, str] | Failure | None]
 
 
 class NeedsWholeFile(Exception):
-    """Whoever sees only a part of a file cannot judge groups of its rows."""
+    """Raised in a helper process: it sees one block of the file and cannot judge groups."""
 
 
-class _Judged:
-    """What became of a group. It is kept until each of its lines has fetched its own end."""
+class _JudgedGroup:
+    """The results of a group that its lines have not taken yet. `done` is set when the group is judged."""
 
-    __slots__ = ("found", "whole")
+    __slots__ = ("done", "results")
 
     def __init__(self) -> None:
-        self.found: Ends = {}
-        self.whole: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.results: Results = {}
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class StoredGroups:
-    """The groups of one file. With `stale`, a group whose receipts are all good is left alone. `named` says that all
-    rows are of one environment, whatever they say themselves."""
+    """The groups of one file. With `stale`, a group whose receipts are all valid is not judged. With
+    `ignore_agent_ref`, all rows belong to one environment."""
 
     def __init__(self, path: Path | None, *, stale: bool) -> None:
         self._path, self._stale = path, stale
-        self.named = False
-        self._places: dict[Any, list[Place]] | None = None
-        self._judged: dict[Any, _Judged] = {}
+        self.ignore_agent_ref = False
+        self._offsets: dict[Any, list[LineOffset]] | None = None
+        self._judged: dict[Any, _JudgedGroup] = {}
         self._lock = asyncio.Lock()
 
-    async def verdict(self, scorer: Scorer, stored: Stored) -> tuple[Verdict, str] | None:
-        """The verdict on a row that has a response, and its receipt; None where there is nothing to do."""
+    async def verdict(self, scorer: Scorer, stored: StoredRow) -> tuple[Verdict, str] | None:
+        """The verdict on a row with a response, and its receipt; None if its receipt is still valid."""
         key, number = self._key(stored), stored.number
-        places = await self._places_of(key)
-        judged = self._judged.get(key)
-        if judged is None:
-            judged = self._judged[key] = _Judged()
-            judged.found = await self._ends(scorer, places)
-            judged.whole.set_result(None)
-        await judged.whole
-        if number not in judged.found:
+        offsets = await self._offsets_of(key)
+        group = self._judged.get(key)
+        if group is None:
+            group = self._judged[key] = _JudgedGroup()
+            group.results = await self._results(scorer, offsets)
+            group.done.set_result(None)
+        await group.done
+        if number not in group.results:
             raise Failure("group_late", "the row was written while the file was being read", stage="verify")
-        found = judged.found.pop(number)
-        if not judged.found:
+        result = group.results.pop(number)
+        if not group.results:
             self._judged.pop(key, None)
-        if isinstance(found, Failure):
-            raise found
-        return found
+        if isinstance(result, Failure):
+            raise result
+        return result
 
-    async def _ends(self, scorer: Scorer, places: list[Place]) -> Ends:
-        """The end of every row of a group that has a response, whatever happens: others wait for theirs."""
+    async def _results(self, scorer: Scorer, offsets: list[LineOffset]) -> Results:
+        """The results of a group. An error is the result of every row, because all of them wait for one."""
         try:
-            return await self._judge(scorer, places)
+            return await self._judge(scorer, offsets)
         except UserError:
             raise
         except BaseException as error:
             failure = failure_of(error)
-            return {number: failure for number, _ in places}
+            return {number: failure for number, _ in offsets}
 
-    async def _judge(self, scorer: Scorer, places: list[Place]) -> Ends:
-        pairs = await in_thread(self._read, places)
+    async def _judge(self, scorer: Scorer, offsets: list[LineOffset]) -> Results:
+        pairs = await in_thread(self._read, offsets)
         if not pairs:
             return {}
         first, task = pairs[0][0], _content(pairs[0][0].task)
         group = [(stored, response) for stored, response in pairs if _content(stored.task) == task]
-        other = f"its task is not that of line {first.number}, although both have the task_id {first.head['task_id']}"
-        ends: Ends = {stored.number: bad_row(other, "verify") for stored, _ in pairs}
+        differs = f"its task differs from line {first.number}, which has the same task_id {first.head['task_id']}"
+        results: Results = {stored.number: bad_row(differs, "verify") for stored, _ in pairs}
         receipts = scorer.player.signer.sign_group(first.task, [response.output for _, response in group])
-        if self._stale and all(_is_signed(row, receipt) for (row, _), receipt in zip(group, receipts, strict=True)):
-            return ends | {stored.number: None for stored, _ in group}
-        if len(group) < min(FEWEST, len(places)):
-            why = f"none of the other {len(places) - 1} rows of its task can be compared with it"
-            return ends | {first.number: Failure("group_incomplete", why, stage="verify")}
+        if self._stale and all(_has_receipt(row, receipt) for (row, _), receipt in zip(group, receipts, strict=True)):
+            return results | {stored.number: None for stored, _ in group}
+        if len(group) < min(MIN_GROUP_SIZE, len(offsets)):
+            why = f"none of the other {len(offsets) - 1} rows of its task can be compared with it"
+            return results | {first.number: Failure("group_incomplete", why, stage="verify")}
         environment = scorer.environment
         session = environment.session(scorer.player.shared, first.seed)
         responses = [response for _, response in group]
-        found = await verdicts(session, scorer.task(first.task), responses, environment.limits.verify)
-        signed = zip(found, receipts, strict=True)
-        return ends | {stored.number: verdict for (stored, _), verdict in zip(group, signed, strict=True)}
+        verdicts = await verify_group(session, scorer.task(first.task), responses, environment.limits.verify)
+        signed = zip(verdicts, receipts, strict=True)
+        return results | {stored.number: verdict for (stored, _), verdict in zip(group, signed, strict=True)}
 
-    async def _places_of(self, key: Any) -> list[Place]:
+    async def _offsets_of(self, key: Any) -> list[LineOffset]:
         if self._path is None:
             raise NeedsWholeFile
         async with self._lock:
-            if self._places is None:
-                self._places = await in_thread(self._survey, self._path)
-        return self._places.get(key, [])
+            if self._offsets is None:
+                self._offsets = await in_thread(self._survey, self._path)
+        return self._offsets.get(key, [])
 
-    def _survey(self, path: Path) -> dict[Any, list[Place]]:
-        found: dict[Any, list[Place]] = {}
+    def _survey(self, path: Path) -> dict[Any, list[LineOffset]]:
+        found: dict[Any, list[LineOffset]] = {}
         offset = 0
         with path.open("rb", buffering=1 << 18) as file:
             for number, line in enumerate(file, start=1):
-                with contextlib.suppress(Failure, RecursionError):  # the line will say so itself when it has its turn
-                    found.setdefault(self._key(Stored(parse(line), number)), []).append((number, offset))
+                with contextlib.suppress(Failure, RecursionError):  # the line fails when it is scored
+                    found.setdefault(self._key(StoredRow(parse(line), number)), []).append((number, offset))
                 offset += len(line)
         return found
 
-    def _read(self, places: list[Place]) -> list[tuple[Stored, Response]]:
-        """The rows of a group that have a response, and those, in the order of the repeats."""
-        read: list[tuple[Stored, Response]] = []
+    def _read(self, offsets: list[LineOffset]) -> list[tuple[StoredRow, Response]]:
+        """The rows of a group that have a response, each with its response, in the order of the repeats."""
+        read: list[tuple[StoredRow, Response]] = []
         assert self._path is not None
         with self._path.open("rb") as file:
-            for number, offset in places:
+            for number, offset in offsets:
                 file.seek(offset)
-                stored = Stored(parse(file.readline()), number)
+                stored = StoredRow(parse(file.readline()), number)
                 with contextlib.suppress(Failure):
                     read.append((stored, stored.response()))
         return sorted(read, key=lambda pair: (pair[0].head["repeat"], pair[0].number))
 
-    def _key(self, stored: Stored) -> Any:
-        reference = None if self.named else stored.row.get("agent_ref")
+    def _key(self, stored: StoredRow) -> Any:
+        reference = None if self.ignore_agent_ref else stored.row.get("agent_ref")
         return str(reference.get("name")) if isinstance(reference, dict) else "", str(stored.head["task_id"])
 
 
@@ -144,10 +144,10 @@ def _content(task: Row) -> Row:
     return {key: task[key] for key in task if key not in NAMES}
 
 
-def _is_signed(stored: Stored, receipt: str) -> bool:
+def _has_receipt(stored: StoredRow, receipt: str) -> bool:
     return stored.reward is not None and stored.row.get("receipt") == receipt
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The failure of a row whose scoring raised. A row that is nested too deeply is a bad row."""
-    return bad_row("it is nested too deeply") if isinstance(error, RecursionError) else attribute(error, "verify")
+    """The failure of a row whose scoring raised an error. A RecursionError means a bad row: nested too deeply."""
+    return bad_row("nested too deeply") if isinstance(error, RecursionError) else attribute(error, "verify")

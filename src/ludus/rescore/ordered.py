@@ -1,7 +1,7 @@
-"""Lines answered by many workers at once, and handed on in the order in which they came.
+"""Scoring lines with many concurrent workers, and passing the results on in the order of the lines.
 
-A verifier that answers at once is awaited where it stands, so that no task is made for a row. What is answered out of
-turn waits, encoded, for its turn; when much waits, no more lines are taken.
+No asyncio task is created per row: each worker is one task that scores line after line. A result that is ready before
+an earlier line's waits, encoded, in memory. When `MAX_PENDING_BYTES` wait, workers take no more lines.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from time import perf_counter
 
 from ludus.rescore.changes import Changes
 from ludus.rescore.scorer import Deadlines
-from ludus.rescore.scoring import Answer, Scorers
+from ludus.rescore.scoring import ScoredLine, Scorers
 from ludus.store.lines import Block, Source
 
-#: How many bytes may wait for their turn.
-HELD = 8 << 20
+#: How many bytes of results may wait for an earlier line.
+MAX_PENDING_BYTES = 8 << 20
 
-#: Seconds after which a worker that never waits lets the others run: as long as another process may wait for a block.
-BREATH = 0.0005
+#: Seconds after which a worker that never waits yields to the event loop, which serves the helper processes.
+YIELD_SECONDS = 0.0005
 
 
-class Part:
-    """The answers to several lines in a row, as one."""
+class ScoredBlock:
+    """The results for a block of lines: the lines to write, joined, and their changes."""
 
     __slots__ = ("changes", "line")
 
@@ -33,110 +33,113 @@ class Part:
         self.changes = changes
 
 
-class Lineup:
-    """Takes lines, answers them, and passes each answer to `sink` when it is its turn."""
+class OrderedScoring:
+    """Scores the lines of a source and passes the results to `sink` in order.
 
-    def __init__(self, source: Source, scorers: Scorers, sink: Callable[[Answer | Part], None]) -> None:
+    Lines and blocks are numbered by one index when they are taken. `_next` is the index of the next result for `sink`.
+    """
+
+    def __init__(self, source: Source, scorers: Scorers, sink: Callable[[ScoredLine | ScoredBlock], None]) -> None:
         self._source, self._scorers, self._sink = source, scorers, sink
-        self._taken = self._passed_on = 0
-        self._waiting: dict[int, Answer | Part] = {}
-        self._held = 0
-        self._moved = asyncio.Event()
-        self._turns: deque[asyncio.Future[None]] = deque()
-        self._until = 0.0
+        self._taken = self._next = 0
+        self._pending: dict[int, ScoredLine | ScoredBlock] = {}
+        self._pending_bytes = 0
+        self._progressed = asyncio.Event()
+        self._yielding: deque[asyncio.Future[None]] = deque()
+        self._yield_at = 0.0
 
     @property
     def in_flight(self) -> int:
-        """How many lines, or blocks of lines, are being answered or wait for their turn."""
-        return self._taken - self._passed_on
+        """How many lines and blocks were taken and not yet passed to `sink`."""
+        return self._taken - self._next
 
     async def run(self, workers: int) -> None:
-        """Answer every line, `workers` of them at once at most."""
+        """Score every line with at most `workers` concurrent workers."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._work(group, workers - 1))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def take(self, size: int) -> tuple[int, Block] | None:
-        """About `size` bytes of lines for somebody else to answer, and their place; None when nothing is left."""
-        if self._held > HELD:
-            await self._room()
-        block = self._source.block(size)
+    async def take_block(self, size: int) -> tuple[int, Block] | None:
+        """Take about `size` bytes of lines for another process. Returns their index and block; None at the end."""
+        if self._pending_bytes > MAX_PENDING_BYTES:
+            await self._wait_for_room()
+        block = self._source.take_block(size)
         if block is None:
             return None
         self._taken += 1
         return self._taken - 1, block
 
-    def deliver(self, place: int, answer: Answer | Part) -> None:
-        """Pass on an answer, and those that waited for it."""
-        if place != self._passed_on:
-            self._waiting[place] = answer
-            self._held += len(answer.line)
+    def add_result(self, index: int, result: ScoredLine | ScoredBlock) -> None:
+        """Pass a result to `sink`, followed by the pending results after it; keep it if an earlier one is missing."""
+        if index != self._next:
+            self._pending[index] = result
+            self._pending_bytes += len(result.line)
             return
-        self._sink(answer)
-        self._passed_on += 1
-        if self._waiting:
-            self._pass_on()
+        self._sink(result)
+        self._next += 1
+        if self._pending:
+            self._pass_on_pending()
 
-    def _pass_on(self) -> None:
-        while (answer := self._waiting.pop(self._passed_on, None)) is not None:
-            self._held -= len(answer.line)
-            self._sink(answer)
-            self._passed_on += 1
-        self._moved.set()
+    def _pass_on_pending(self) -> None:
+        while (result := self._pending.pop(self._next, None)) is not None:
+            self._pending_bytes -= len(result.line)
+            self._sink(result)
+            self._next += 1
+        self._progressed.set()
 
     async def _work(self, group: asyncio.TaskGroup, more: int) -> None:
-        """Answer line after line. The next worker is started by this one, and first runs when this one has to wait."""
-        lines, answer, deliver = self._source.lines, self._scorers.answer, self.deliver
-        await self._turn()
+        """Score line after line. Each worker starts the next one, which first runs when this one waits."""
+        lines, score_line, add_result = self._source.lines, self._scorers.score_line, self.add_result
+        await self._yield_to_loop()
         if more:
             group.create_task(self._work(group, more - 1))
         deadlines: Deadlines = {}
         while True:
-            if self._held > HELD:
-                await self._room()
+            if self._pending_bytes > MAX_PENDING_BYTES:
+                await self._wait_for_room()
             taken = next(lines, None)
             if taken is None:
                 return
             number, line = taken
-            place = self._taken
+            index = self._taken
             self._taken += 1
-            deliver(place, await answer(number, line, deadlines))
-            if perf_counter() > self._until:
-                await self._turn()
+            add_result(index, await score_line(number, line, deadlines))
+            if perf_counter() > self._yield_at:
+                await self._yield_to_loop()
 
-    async def _turn(self) -> None:
-        """Wait for a turn to work. The loop looks at the world after each, and wakes one worker, however many wait."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turns.append(turn)
-        if len(self._turns) == 1:
-            asyncio.get_running_loop().call_soon(self._next_turn)
-        await turn
+    async def _yield_to_loop(self) -> None:
+        """Let the event loop handle I/O. It resumes one yielding worker per iteration, in order."""
+        resumed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._yielding.append(resumed)
+        if len(self._yielding) == 1:
+            asyncio.get_running_loop().call_soon(self._resume_one)
+        await resumed
 
-    def _next_turn(self) -> None:
-        self._until = perf_counter() + BREATH
-        turn = self._turns.popleft()
-        if not turn.done():
-            turn.set_result(None)
-        if self._turns:
-            asyncio.get_running_loop().call_soon(self._next_turn)
+    def _resume_one(self) -> None:
+        self._yield_at = perf_counter() + YIELD_SECONDS
+        resumed = self._yielding.popleft()
+        if not resumed.done():
+            resumed.set_result(None)
+        if self._yielding:
+            asyncio.get_running_loop().call_soon(self._resume_one)
 
-    async def _room(self) -> None:
-        while self._held > HELD:
-            self._moved.clear()
-            await self._moved.wait()
+    async def _wait_for_room(self) -> None:
+        while self._pending_bytes > MAX_PENDING_BYTES:
+            self._progressed.clear()
+            await self._progressed.wait()
 
 
-async def answer_all(source: Source, scorers: Scorers, workers: int) -> Part:
-    """Answer lines for somebody else."""
-    answered: list[bytes] = []
+async def score_lines(source: Source, scorers: Scorers, workers: int) -> ScoredBlock:
+    """Score all lines of a source, usually a block, and collect the results in memory."""
+    lines: list[bytes] = []
     changes = Changes()
 
-    def keep(answer: Answer | Part) -> None:
-        assert isinstance(answer, Answer)
-        answered.append(answer.line)
-        changes.add(answer)
+    def add(result: ScoredLine | ScoredBlock) -> None:
+        assert isinstance(result, ScoredLine)
+        lines.append(result.line)
+        changes.add(result)
 
-    await Lineup(source, scorers, keep).run(workers)
-    return Part(b"".join(answered), changes)
+    await OrderedScoring(source, scorers, add).run(workers)
+    return ScoredBlock(b"".join(lines), changes)

@@ -1,7 +1,7 @@
-"""Scoring stored rollouts again: a file of rows in, the same rows with today's rewards out, in the same order.
+"""Scoring stored rollouts again: reads a file of rows and writes the rows with new rewards, in the same order.
 
-Rows stream through a fixed number of workers, so memory depends neither on the file nor on how slow a judge is. Where
-the verifier turns out never to wait for anything, a processor is all it takes, and the others of this machine help.
+A fixed number of workers reads the rows as a stream, so memory does not grow with the file. If verification only
+computes and never waits, helper processes on the other cores score blocks of lines.
 """
 
 from __future__ import annotations
@@ -15,38 +15,39 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ludus.collection.row_environments import EnvironmentSpec
 from ludus.errors import UserError
 from ludus.rescore.changes import Changes
-from ludus.rescore.child import Order, answer_block, close, prepare
-from ludus.rescore.ordered import Lineup, Part, answer_all
-from ludus.rescore.scoring import Answer, Scorers, Which
+from ludus.rescore.child import HelperSettings, close, prepare, score_block
+from ludus.rescore.ordered import OrderedScoring, ScoredBlock, score_lines
+from ludus.rescore.scoring import ScoredLine, Scorers
 from ludus.runtime.processes import ProcessPool
 from ludus.runtime.running import fewer_garbage_collections, run_to_end
 from ludus.store.journal import Journal
 from ludus.store.lines import Source
 from ludus.store.run import Files
 
-#: How many bytes are written at once, and after how many seconds at the latest.
-WRITTEN = 256 << 10
-FLUSH = 0.5
+#: The output is flushed after this many bytes, or this many seconds.
+FLUSH_BYTES = 256 << 10
+FLUSH_SECONDS = 0.5
 
-#: Bytes that another process gets at once, and how many must be left to be worth starting one.
-BLOCK = 1 << 20
-WORTH_HELP = 16 << 20
-MOST_HELPERS = 7
-HELP_SECONDS = 3600.0
+#: Helper processes score blocks of BLOCK_BYTES. They are started if at least MIN_BYTES_FOR_HELPERS are left to score.
+BLOCK_BYTES = 1 << 20
+MIN_BYTES_FOR_HELPERS = 16 << 20
+MAX_HELPERS = 7
+BLOCK_TIMEOUT = 3600.0
 
-#: Seconds after which it is clear whether rows wait for anything.
-LOOK = 0.02
+#: After this many seconds of scoring, a row that is still in flight shows that verification waits for something.
+HELPER_DELAY = 0.02
 
 
 class Rescoring:
-    """One pass over a file. `changes` is what it found so far."""
+    """Scores the rows of one file. `changes` holds the totals so far."""
 
     def __init__(
         self,
         source: str | Path,
-        environment: Which | None = None,
+        environment: EnvironmentSpec | None = None,
         *,
         output: str | Path | None = None,
         settings: dict[str, Any] | None = None,
@@ -58,108 +59,109 @@ class Rescoring:
         self.changes = Changes()
         self.source: Source | None = None
         self.started = self.last_change = time.perf_counter()
-        self.lineup: Lineup | None = None
         self._environment, self._settings, self._stale = environment, settings or {}, stale
         self._concurrency = concurrency
         self._helpers = 0
-        self.writer: Output | None = None
+        self.writer: OutputFile | None = None
 
     async def run(self) -> None:
-        """Answer every row. However it ends, what is in the output is whole."""
+        """Score every row. The output holds only whole lines, even after an error or a cancel."""
         async with contextlib.AsyncExitStack() as stack:
             self.source = stack.enter_context(Source(self.path))
             signs = self.output is not None
-            scorers = Scorers(stack, self._settings, sign=signs, stale=self._stale, whole=self.path)
+            scorers = Scorers(stack, self._settings, sign=signs, stale=self._stale, file=self.path)
             if self._environment is not None:
-                await scorers.use(self._environment)
+                await scorers.set_environment(self._environment)
             if self.output is not None:
-                self.writer = stack.enter_context(Output(self.output))
-            self.lineup = Lineup(self.source, scorers, self._record)
+                self.writer = stack.enter_context(OutputFile(self.output))
             with fewer_garbage_collections():
-                await self._answer(self.lineup, scorers)
+                await self._score(OrderedScoring(self.source, scorers, self._record), scorers)
             if not self.changes.rows:
                 raise UserError(f"{self.path} holds no rows")
             if self.writer is not None:
                 self.writer.finish()
 
-    async def _answer(self, lineup: Lineup, scorers: Scorers) -> None:
-        others = [asyncio.create_task(self._flush_now_and_then()), asyncio.create_task(self._help(lineup, scorers))]
+    async def _score(self, scoring: OrderedScoring, scorers: Scorers) -> None:
+        flushing = asyncio.create_task(self._flush_regularly())
+        helping = asyncio.create_task(self._run_helpers(scoring, scorers))
         try:
-            await lineup.run(self._concurrency)
-            if self._helpers or others[1].done():  # one who is not ready yet need not become it
-                await others[1]
+            await scoring.run(self._concurrency)
+            if self._helpers or helping.done():  # do not wait for helpers that are still starting
+                await helping
         finally:
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            flushing.cancel()
+            helping.cancel()
+            await asyncio.gather(flushing, helping, return_exceptions=True)
 
-    def _record(self, answer: Answer | Part) -> None:
+    def _record(self, result: ScoredLine | ScoredBlock) -> None:
         if self.writer is not None:
-            self.writer.add(answer.line)
-        if isinstance(answer, Part):
-            self.changes.merge(answer.changes)
+            self.writer.add(result.line)
+        if isinstance(result, ScoredBlock):
+            self.changes.merge(result.changes)
         else:
-            self.changes.add(answer)
+            self.changes.add(result)
 
-    async def _flush_now_and_then(self) -> None:
+    async def _flush_regularly(self) -> None:
         rows = 0
         while True:
-            await asyncio.sleep(FLUSH)
+            await asyncio.sleep(FLUSH_SECONDS)
             if self.writer is not None:
                 self.writer.flush()
             if self.changes.rows != rows:
                 rows, self.last_change = self.changes.rows, time.perf_counter()
 
-    async def _help(self, lineup: Lineup, scorers: Scorers) -> None:
-        """Give blocks of lines to other processes, where that is safe and worth it."""
-        await asyncio.sleep(LOOK)
-        named = self._environment
-        movable = named is None or isinstance(named, (str, Path))
-        alone = self._concurrency == 1 or lineup.in_flight or not scorers.stand_alone
-        helpers = min(_processors() - 1, MOST_HELPERS)
-        if not movable or alone or helpers < 1 or self.source is None or self.source.left < WORTH_HELP:
+    async def _run_helpers(self, scoring: OrderedScoring, scorers: Scorers) -> None:
+        """Score blocks of lines in helper processes, if rows are independent and enough lines are left."""
+        await asyncio.sleep(HELPER_DELAY)
+        given = self._environment
+        can_be_sent = given is None or isinstance(given, (str, Path))
+        waits = self._concurrency == 1 or scoring.in_flight or not scorers.rows_are_independent
+        count = min(_processors() - 1, MAX_HELPERS)
+        if not can_be_sent or waits or count < 1 or self.source is None:
             return
-        where = str(named) if named is not None else None
-        order = pickle.dumps(Order(where, self._settings, self.output is not None, self._stale))
-        async with ProcessPool(helpers, memory=None) as pool:
-            await asyncio.gather(*(self._delegate(lineup, scorers, pool, order) for _ in range(helpers)))
-            closing = (pool.run(close, order) for _ in range(helpers))
+        if self.source.bytes_left < MIN_BYTES_FOR_HELPERS:
+            return
+        environment = str(given) if given is not None else None
+        settings = pickle.dumps(HelperSettings(environment, self._settings, self.output is not None, self._stale))
+        async with ProcessPool(count, memory=None) as pool:
+            await asyncio.gather(*(self._run_helper(scoring, scorers, pool, settings) for _ in range(count)))
+            closing = (pool.run(close, settings) for _ in range(count))
             await asyncio.gather(*closing, return_exceptions=True)
 
-    async def _delegate(self, lineup: Lineup, scorers: Scorers, pool: ProcessPool, order: bytes) -> None:
+    async def _run_helper(self, scoring: OrderedScoring, scorers: Scorers, pool: ProcessPool, settings: bytes) -> None:
         try:
-            await pool.run(prepare, order)
+            await pool.run(prepare, settings)
             self._helpers += 1
-        except Exception:  # help that fails is no help, and nothing else: we can do it ourselves
+        except Exception:  # the helper process failed to start: the workers here score all lines
             return
-        helped = True
-        while helped and (taken := await lineup.take(BLOCK)) is not None:
-            place, block = taken
+        works = True
+        while works and (taken := await scoring.take_block(BLOCK_BYTES)) is not None:
+            index, block = taken
             try:
-                lines, changes = await pool.run(answer_block, order, self.path, block, timeout=HELP_SECONDS)
-                part = Part(block.read(self.path) if lines is None else lines, changes)
-            except Exception:
-                helped = False
+                lines, changes = await pool.run(score_block, settings, self.path, block, timeout=BLOCK_TIMEOUT)
+                scored = ScoredBlock(block.read(self.path) if lines is None else lines, changes)
+            except Exception:  # the helper process failed: score its block here, and give it no more
+                works = False
                 with Source(self.path, block) as source:
-                    part = await answer_all(source, scorers, self._concurrency)
-            lineup.deliver(place, part)
+                    scored = await score_lines(source, scorers, self._concurrency)
+            scoring.add_result(index, scored)
 
 
-class Output:
-    """Where the answers go. A new file grows while rows are answered; one that is there already, which may be the one
-    that is being read, is replaced when all of them are. Only whole lines are written."""
+class OutputFile:
+    """Writes the scored rows, only whole lines. A new file grows while rows are scored. An existing file, which may be
+    the input, is replaced by a draft file when all rows are scored."""
 
     def __init__(self, path: Path) -> None:
         if path.exists() and not path.is_file():
             raise UserError(f"cannot write {path}: it is not a file", "Choose another --output")
-        self.path = path = path.resolve()  # what a link leads to is what is meant
+        self.path = path = path.resolve()  # write to the target of a symbolic link
         self.draft = path.with_name(f"{path.name}.part") if path.exists() else path
         self._lines: list[bytes] = []
         self._size = 0
-        self._journal = Journal(self.draft, "What is being read is as it was: make room, then run it again")
+        self._journal = Journal(self.draft, "The input is unchanged: make room, then run it again")
         self._journal.clear()
 
-    def __enter__(self) -> Output:
+    def __enter__(self) -> OutputFile:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -169,20 +171,20 @@ class Output:
         self._journal.close()
 
     def add(self, line: bytes) -> None:
-        """Write one or more lines, soon."""
+        """Buffer one or more lines."""
         self._lines.append(line)
         self._size += len(line)
-        if self._size >= WRITTEN:
+        if self._size >= FLUSH_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has been added."""
+        """Write the buffered lines."""
         if self._lines:
             block, self._lines, self._size = b"".join(self._lines), [], 0
             self._journal.append(block[:-1])
 
     def finish(self) -> None:
-        """Everything is there: put it in its place."""
+        """All rows are added: replace the existing file, if any, with the draft."""
         self.flush()
         self._journal.close()
         if self.draft != self.path:
@@ -191,7 +193,7 @@ class Output:
 
 
 def rollouts_file(given: Path) -> Path:
-    """The file that is meant by a collection's folder or by a file."""
+    """The rollouts of a collection's folder, or the file itself."""
     try:
         given.stat()
     except OSError as error:
@@ -204,7 +206,7 @@ def rollouts_file(given: Path) -> Path:
     return found
 
 
-def rescore(source: str | Path, environment: Which | None = None, **options: Any) -> Changes:
+def rescore(source: str | Path, environment: EnvironmentSpec | None = None, **options: Any) -> Changes:
     """Score stored rollouts again, or any rows with a task's fields and a `response`.
 
         changes = rescore("runs/first", "mcqa", settings={"resources.grading_mode": "lenient_boxed"})

@@ -1,4 +1,4 @@
-"""Judging the stored rows of one environment: each row is a job whose agent plays the record again."""
+"""Scoring the stored rows of one environment. If the verifier needs a session, the record is replayed in one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ludus.outcome import Verdict
 from ludus.record import Row
 from ludus.response import Response
 from ludus.runtime.boundary import Deadline
-from ludus.store.stored import Stored, bad_row
+from ludus.store.stored import StoredRow, bad_row
 from ludus.task import Task, private
 
 #: The deadlines of one worker, by environment.
@@ -19,23 +19,22 @@ Deadlines = dict[str, Deadline]
 
 
 class Scorer:
-    """Judges rows of one environment. Without `sign` it writes no receipts."""
+    """Scores rows of one environment."""
 
-    def __init__(self, player: Player, *, sign: bool) -> None:
+    def __init__(self, player: Player) -> None:
         self.player = player
         self.environment = environment = player.environment
         kind = environment.resources
         self.by_group = kind.by_group
         self.has_session = kind.has_session
-        self.signs = sign
         aliases = (field.alias or name for name, field in kind.Task.model_fields.items())
-        forbids = kind.Task.model_config.get("extra") == "forbid"
-        self._only = frozenset(kind.Task.model_fields).union(aliases) if forbids else None
-        self._row: Row = {}
-        self._checked: Task | None = None
+        forbids_extra = kind.Task.model_config.get("extra") == "forbid"
+        self._allowed_fields = frozenset(kind.Task.model_fields).union(aliases) if forbids_extra else None
+        self._last_row: Row = {}
+        self._last_task: Task | None = None
 
-    async def score(self, stored: Stored, response: Response, deadlines: Deadlines) -> tuple[Verdict, Row | None]:
-        """The verdict on a response, and how its session differed from the recorded one; or the failure."""
+    async def score(self, stored: StoredRow, response: Response, deadlines: Deadlines) -> tuple[Verdict, Row | None]:
+        """The verdict on a response, and how its replay drifted from the record. Raises `Failure`."""
         environment, limits = self.environment, self.environment.limits
         session = environment.session(self.player.shared, stored.seed)
         if not self.has_session:
@@ -43,21 +42,21 @@ class Scorer:
             if deadline is None:
                 deadline = deadlines[environment.name] = limits.deadline()
             return await judge_text(session, self.task(stored.task), response, limits, deadline), None
-        job = stored.job(self.task(private(stored.task)), environment.name)  # a session may change its task
+        job = stored.job(self.task(private(stored.task)), environment.name)  # a copy: the session may change it
         return await judge_again(job, session, response, limits, stored.row.get("model_calls"))
 
     def same_task(self, row: Row) -> Row:
-        """The row of the last task if this is an equal one: repeats share their task, unless they have sessions.
+        """The row of the last task if it equals this row, so that repeats share one parsed task.
 
-        A verifier that changes the task it is given would see that: the price of not reading every row anew.
+        A verifier without a session that changes its task would see the change in the next repeat.
         """
-        return self._row if row == self._row else row
+        return self._last_row if row == self._last_row else row
 
     def task(self, row: Row) -> Task:
-        """The task that a row holds; a failure where it is none of this environment's."""
-        if row is self._row and self._checked is not None:
-            return self._checked
-        given = row if self._only is None else {key: row[key] for key in row if key in self._only}
+        """The task of a row. Raises `Failure` if the row is not a valid task of this environment."""
+        if row is self._last_row and self._last_task is not None:
+            return self._last_task
+        given = row if self._allowed_fields is None else {key: row[key] for key in row if key in self._allowed_fields}
         try:
             task = self.environment.task(given)
         except ValidationError as error:
@@ -65,5 +64,5 @@ class Scorer:
             raise bad_row(f"{'.'.join(map(str, first['loc'])) or 'row'}: {first['msg']}") from None
         except Exception as error:
             raise Failure.of(error, "open") from error
-        self._row, self._checked = row, task
+        self._last_row, self._last_task = row, task
         return task

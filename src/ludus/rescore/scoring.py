@@ -1,7 +1,7 @@
-"""One stored row in, its answer out: a reward, or a failure that says why there is none.
+"""Scoring one stored line: the result is a reward, or a failure that says why there is none.
 
-No model is asked; an environment with a judge asks its judge. Rows of several environments may be mixed, each named by
-its `agent_ref`. A row cannot stop the others, whatever it holds.
+No policy model is called; a verifier with a judge model calls its judge. A file may mix environments: each row names
+its environment in `agent_ref`. A bad row fails alone and does not stop the others.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ from typing import Any
 
 from ludus.agents.recorded import NO_MODEL
 from ludus.collection.player import Players
+from ludus.collection.row_environments import EnvironmentSpec
 from ludus.environment import Environment
 from ludus.errors import Failure, UserError
 from ludus.record import Row
 from ludus.rescore.groups import NeedsWholeFile, StoredGroups, failure_of
 from ludus.rescore.scorer import Deadlines, Scorer
-from ludus.resources import Resources
-from ludus.store.stored import Stored, bad_row, parse, unreadable
-
-Which = str | Path | type[Resources] | Environment
+from ludus.store.stored import StoredRow, bad_row, parse, unreadable_line
 
 
-class Answer:
-    """What became of a line: a reward, a failure, or neither where its receipt showed that there is nothing to do.
+class ScoredLine:
+    """The result for one line: a reward, a failure, or neither if its receipt is still valid.
 
-    `line` is what to write. It keeps nothing of the row, since many answers may wait for their turn.
+    `line` is the line to write. The parsed row is not kept, because many results may wait to be written in order.
     """
 
     __slots__ = ("before", "drift", "failure", "line", "mask", "name", "number", "reward", "was_masked")
@@ -45,8 +43,8 @@ class Answer:
 
 
 class Scorers:
-    """Answers rows of any environment. With `sign`, an answer is a line to be written; with `stale`, a row whose
-    receipt is still good is left alone. Rows of `whole` that are judged together find each other in that file."""
+    """Scores lines of any environment. With `sign`, results have new lines with receipts. With `stale`, rows with a
+    valid receipt are not scored. `file` is the whole file, where the other rows of a group are found."""
 
     def __init__(
         self,
@@ -55,81 +53,81 @@ class Scorers:
         *,
         sign: bool = True,
         stale: bool = False,
-        whole: Path | None = None,
+        file: Path | None = None,
     ) -> None:
         self._settings = settings
         self._players = Players(stack, NO_MODEL)
-        self._groups = StoredGroups(whole, stale=stale)
+        self._groups = StoredGroups(file, stale=stale)
         self._sign, self._stale = sign or stale, stale
-        self._all: Scorer | None = None
-        self._known: dict[str, Scorer | str] = {}
+        self._for_all_rows: Scorer | None = None
+        self._by_name: dict[str, Scorer | str] = {}  # a string is the reason why the environment cannot be loaded
         self._lock = asyncio.Lock()
 
-    async def use(self, which: Which) -> None:
-        """Judge every row with this environment, whatever the rows say."""
-        self._all = await self._open(Environment.load(which))
-        self._groups.named = True
+    async def set_environment(self, environment: EnvironmentSpec) -> None:
+        """Score every row in this environment. Their `agent_ref` is ignored."""
+        self._for_all_rows = await self._open(Environment.load(environment))
+        self._groups.ignore_agent_ref = True
 
     @property
-    def stand_alone(self) -> bool:
-        """Whether every row so far was no more than its text, and judged for itself."""
-        scorers = [each for each in (self._all, *self._known.values()) if isinstance(each, Scorer)]
+    def rows_are_independent(self) -> bool:
+        """Whether no row so far needed a session or a group."""
+        scorers = [each for each in (self._for_all_rows, *self._by_name.values()) if isinstance(each, Scorer)]
         return not any(each.has_session or each.by_group for each in scorers)
 
-    async def answer(self, number: int, line: bytes, deadlines: Deadlines) -> Answer:
-        """Answer one line of a file. Raises only what stops everything: a cancellation, a mistake in the settings."""
-        answer, scorer = Answer(number, line), self._all
+    async def score_line(self, number: int, line: bytes, deadlines: Deadlines) -> ScoredLine:
+        """Score one line of a file. Raises only errors that stop the run: a cancel, a wrong setting."""
+        scored, scorer = ScoredLine(number, line), self._for_all_rows
         try:
-            stored = Stored(parse(line), number)
+            stored = StoredRow(parse(line), number)
         except Failure as failure:
-            answer.failure, answer.line = failure, unreadable(failure, number, line)
-            return answer
-        answer.name, answer.before, answer.was_masked = stored.name, stored.reward, stored.is_masked
+            scored.failure, scored.line = failure, unreadable_line(failure, number, line)
+            return scored
+        scored.name, scored.before, scored.was_masked = stored.name, stored.reward, stored.is_masked
         try:
             if scorer is None:
-                scorer = await self._named(stored.row)
+                scorer = await self._scorer_of(stored.row)
             response, receipt, drift = stored.response(), "", None
             stored.task = scorer.same_task(stored.task)
             if scorer.by_group:
                 found = await self._groups.verdict(scorer, stored)
                 if found is None:
-                    return answer
+                    return scored
                 verdict, receipt = found
             else:
                 if self._sign:
                     receipt = scorer.player.signer.sign(stored.task, response.output)
-                    if self._stale and answer.before is not None and stored.row.get("receipt") == receipt:
-                        return answer
+                    if self._stale and scored.before is not None and stored.row.get("receipt") == receipt:
+                        return scored
                 verdict, drift = await scorer.score(stored, response, deadlines)
-            answer.reward, answer.mask, answer.drift = verdict.reward, verdict.mask, drift["count"] if drift else 0
+            scored.reward, scored.mask, scored.drift = verdict.reward, verdict.mask, drift["count"] if drift else 0
             if self._sign:
-                answer.line = stored.line(line, scorer.environment.name, verdict, receipt, drift)
+                scored.line = stored.rescored_line(line, scorer.environment.name, verdict, receipt, drift)
         except (UserError, NeedsWholeFile):
             raise
         except BaseException as error:
-            answer.failure = failure_of(error)
+            scored.failure = failure_of(error)
             name = scorer.environment.name if scorer is not None else ""
-            answer.line = stored.exact(line).failed(name, answer.failure)
-        return answer
+            scored.line = stored.with_exact_integers(line).failed_line(name, scored.failure)
+        return scored
 
-    async def _named(self, row: Row) -> Scorer:
+    async def _scorer_of(self, row: Row) -> Scorer:
         """The scorer of the environment that a row names."""
         reference = row.get("agent_ref")
         name = reference.get("name") if isinstance(reference, dict) else None
         if not isinstance(name, str):
             raise bad_row("agent_ref: the row names no environment. Name one with --env ENV")
-        known = self._known.get(name)
-        if known is None:
+        scorer = self._by_name.get(name)
+        if scorer is None:
             async with self._lock:
-                known = self._known.get(name)
-                if known is None:
-                    known = self._known[name] = await self._load(name)
-        if isinstance(known, str):
-            raise bad_row(f"agent_ref: {known}")
-        return known
+                scorer = self._by_name.get(name)
+                if scorer is None:
+                    scorer = self._by_name[name] = await self._load(name)
+        if isinstance(scorer, str):
+            raise bad_row(f"agent_ref: {scorer}")
+        return scorer
 
     async def _load(self, name: str) -> Scorer | str:
-        """The scorer of an environment, or why there is none."""
+        """The scorer of an environment, or the reason why it cannot be loaded."""
         try:
             environment = Environment.named(name)
         except UserError as error:
@@ -138,4 +136,4 @@ class Scorers:
 
     async def _open(self, environment: Environment) -> Scorer:
         environment.configure(self._settings)
-        return Scorer(await self._players.open(environment), sign=self._sign)
+        return Scorer(await self._players.open(environment))

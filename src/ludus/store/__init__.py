@@ -1,1 +1,1 @@
-"""What lies on disk: journals, stored rollouts, the identity of a run and receipts."""
+"""Files on disk: journals, stored rollouts, run identity, receipts."""

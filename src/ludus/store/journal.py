@@ -1,8 +1,7 @@
-"""Append-only journals: killed at any moment, a collection has lost nothing it had finished.
+"""Append-only JSONL journals: a collection that is killed at any moment keeps every finished rollout.
 
-A line is written with one system call and never touched again. What a kill or a full disk left of a last line is
-cut off when the journal is opened next, and at once where we are still alive to see it. One process at a time may
-hold a journal.
+Each line is appended with one write and never changed. A kill can tear the last line: the next open cuts it off. A full
+disk can tear it too: the failed append cuts it off. A file lock allows one process per journal.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from ludus.errors import UserError
 
 
 class Journal:
-    """A JSONL file that is only ever appended to. `hint` is what to do when that is not possible any more.
+    """An append-only JSONL file. `hint` ends the error message of a failed write and tells the user what to do.
 
     with Journal(path) as journal:
         journal.append(rollout.encode())
     """
 
-    def __init__(self, path: Path, hint: str = "What was finished is safe: make room, then use --resume") -> None:
+    def __init__(self, path: Path, hint: str = "Finished rollouts are safe: make room, then use --resume") -> None:
         self.path = path
         self._hint = hint
         try:
@@ -44,11 +43,11 @@ class Journal:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was written yet."""
+        """Whether the journal has no lines."""
         return self._size == 0
 
     def append(self, line: bytes) -> None:
-        """Write one line, whole or not at all."""
+        """Write one line. If the write fails, the journal keeps none of the line."""
         data = line + b"\n"
         try:
             written = os.pwrite(self._file, data, self._size)
@@ -56,56 +55,56 @@ class Journal:
                 written += os.pwrite(self._file, data[written:], self._size + written)
         except OSError as error:
             os.ftruncate(self._file, self._size)
-            raise self._cannot_write(error) from error
+            raise self._write_error(error) from error
         self._size += len(data)
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Every row written so far."""
-        return (row for _, row in self.places())
+        """All rows."""
+        return (row for _, row in self.rows_with_offsets())
 
-    def places(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Every row written so far, and where it is."""
-        place = 0
+    def rows_with_offsets(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """All rows, each with its byte offset in the file."""
+        offset = 0
         with self.path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 try:
-                    yield place, orjson.loads(line)
+                    yield offset, orjson.loads(line)
                 except orjson.JSONDecodeError as error:
                     raise UserError(
                         f"{self.path}:{number}: not JSON: {error}", "Remove the line, then use --resume"
                     ) from error
-                place += len(line)
+                offset += len(line)
 
-    def at(self, place: int) -> dict[str, Any]:
-        """The row at a place."""
+    def read_at(self, offset: int) -> dict[str, Any]:
+        """The row at a byte offset."""
         with self.path.open("rb") as file:
-            file.seek(place)
+            file.seek(offset)
             row: dict[str, Any] = orjson.loads(file.readline())
         return row
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all lines."""
         os.ftruncate(self._file, 0)
         self._size = 0
 
     def close(self) -> None:
-        """Make it durable and let go of it."""
+        """Flush the file to disk and close it."""
         if self._file >= 0:
             file, self._file = self._file, -1
             try:
                 os.fsync(file)
             except OSError as error:
-                raise self._cannot_write(error) from error
+                raise self._write_error(error) from error
             finally:
                 os.close(file)
 
-    def _cannot_write(self, error: OSError) -> UserError:
+    def _write_error(self, error: OSError) -> UserError:
         return UserError(f"cannot write {self.path}: {error.strerror}", self._hint)
 
     def _lock(self) -> None:
         try:
             import fcntl
-        except ImportError:  # no such locks on this system: two writers are the user's own risk
+        except ImportError:  # Windows: no lock, so two collections can write to the same journal
             return
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,7 +115,7 @@ class Journal:
             ) from error
 
     def _repair(self) -> int:
-        """Cut off a torn last line and return the size of what is whole."""
+        """Cut off a torn last line. Returns the new size of the file."""
         size = end = os.fstat(self._file).st_size
         while end > 0:
             start = max(0, end - 65536)
@@ -131,7 +130,7 @@ class Journal:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file so that a reader sees the old content or the new, never a part."""
+    """Replace a file atomically: a reader sees the old content or the new content."""
     draft = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The lines of a file, one by one with their numbers, or in blocks that another process can read for itself."""
+"""Reading a JSONL file by line, with line numbers, or by blocks of lines that another process can read."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from ludus.errors import UserError
 
 
 class Block(NamedTuple):
-    """Whole lines in the middle of a file: where they are, and the number of the first."""
+    """Whole lines of a file: byte offset, length in bytes, and the line number of the first."""
 
     offset: int
     length: int
     number: int
 
     def read(self, path: Path) -> bytes:
-        """The lines as they stand."""
+        """The bytes of the block."""
         with path.open("rb") as file:
             file.seek(self.offset)
             return file.read(self.length)
 
 
 class Source:
-    """A file, or a block of one, that is read once. `lines` and `block` share what is left of it."""
+    """Reads a file, or one block of it, once. `lines` and `take_block` advance the same position."""
 
     def __init__(self, path: Path, block: Block | None = None) -> None:
         self.path = path
         try:
             self._file = path.open("rb", buffering=1 << 18)
             size = os.fstat(self._file.fileno()).st_size
-            self._at, self._end, self._number = block if block is not None else Block(0, size, 1)
+            self._position, self._end, self._number = block if block is not None else Block(0, size, 1)
             if block is not None:
-                self._end += self._at
-                self._file.seek(self._at)
+                self._end += self._position
+                self._file.seek(self._position)
         except OSError as error:
-            raise self._unreadable(error) from error
+            raise self._read_error(error) from error
         self._bounded = block is not None
         self.lines = self._lines()
 
@@ -48,39 +48,39 @@ class Source:
         self._file.close()
 
     @property
-    def left(self) -> int:
-        """How many bytes are left, as far as that is known."""
-        return self._end - self._at
+    def bytes_left(self) -> int:
+        """How many bytes are left, according to the size of the file when it was opened."""
+        return self._end - self._position
 
     @property
     def share(self) -> float:
-        """How much of it has been read, from 0 to 1."""
-        return min(self._at / self._end, 1.0) if self._end else 0.0
+        """The share that has been read, from 0 to 1."""
+        return min(self._position / self._end, 1.0) if self._end else 0.0
 
-    def block(self, size: int) -> Block | None:
-        """Take about `size` bytes of whole lines, unread; None when nothing is left."""
+    def take_block(self, size: int) -> Block | None:
+        """Skip whole lines of about `size` bytes and return their block; None at the end."""
         try:
             data = self._file.read(size) + self._file.readline()
         except OSError as error:
-            raise self._unreadable(error) from error
-        block = Block(self._at, len(data), self._number)
-        self._at += len(data)
+            raise self._read_error(error) from error
+        block = Block(self._position, len(data), self._number)
+        self._position += len(data)
         self._number += data.count(b"\n")
         return block if data else None
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """The lines that hold anything, with their numbers and their ends."""
+        """The lines that are not blank, each with its line number. Every line ends with a newline."""
         try:
             for line in self._file:
                 number = self._number
                 self._number += 1
-                self._at += len(line)
+                self._position += len(line)
                 if not line.isspace():
                     yield number, line if line.endswith(b"\n") else line + b"\n"
-                if self._bounded and self._at >= self._end:
+                if self._bounded and self._position >= self._end:
                     return
         except OSError as error:
-            raise self._unreadable(error) from error
+            raise self._read_error(error) from error
 
-    def _unreadable(self, error: OSError) -> UserError:
+    def _read_error(self, error: OSError) -> UserError:
         return UserError(f"cannot read {self.path}: {error.strerror}")

@@ -1,9 +1,9 @@
-"""Receipts: what a reward was given for, in a few characters that travel with it.
+"""Receipts: short digests that show whether a stored reward is stale.
 
-A reward means something only together with the verifier that gave it. A receipt is `VERIFIER.TASK.RESPONSE`, three
-short digests: of the verifier's source and settings (the judge is one of them), of the task's fields, and of what the
-model wrote. It can be made again from a stored row, so a reward whose verifier, task or response has changed since is
-known to be stale. A fourth digest, of all answers, follows where the answers were judged together.
+A receipt is `VERIFIER.TASK.RESPONSE`: the digest of the verifier's source and settings (the judge's settings included),
+the digest of the task's fields, and the digest of the model's output. `ludus verify` computes the receipt again from a
+stored row. If it differs, the verifier, the task or the response has changed since, and the reward is stale. The
+receipt of a response that was judged in a group ends with a fourth digest, of all responses in the group.
 
 A verifier's source is the Python files of the environment's folder, the files of the classes that its resources inherit
 from, and the files of `ludus.graders` that these import. Other packages, data files and a judge's weights do not count.
@@ -29,7 +29,7 @@ from ludus.runtime.encoding import encode
 from ludus.runtime.redaction import redacted_settings
 from ludus.task import digest
 
-#: Our package, and the room whose functions judge: a verifier may call them.
+#: The folder of this package, and its folder of graders, which verifiers may import.
 _ROOT = Path(__file__).parents[1]
 _GRADERS = _ROOT / "graders"
 
@@ -37,8 +37,8 @@ _DIGEST_SIZE = 6
 
 
 class Signer:
-    """Writes the receipts of one environment. What all of them share is read once, and so is the row of a task that
-    comes several times in a row, as repeats do.
+    """Writes the receipts of one environment. The verifier's digest is computed once. The last task's digest is cached,
+    because the repeats of a task follow each other.
 
     signer = Signer(environment)
     signer.sign(row, response.output)   # '1c0f62a9b3d4.77aa01bc24e5.0e1d2c3b4a59'
@@ -51,27 +51,27 @@ class Signer:
         self._row: Row | None = None
         self._prefix = ""
 
-    def sign(self, row: Row, output: list[Item], name: str | None = None) -> str:
-        """The receipt for a task, given as its row, and the output that answered it.
+    def sign(self, row: Row, output: list[Item], task_id: str | None = None) -> str:
+        """The receipt for a task's row and the output of a response.
 
-        `name` is the task's id, where it is known: for a row that names none itself it begins with the row's digest.
+        `task_id` saves work: if the row has no `task_id`, the given one starts with the row's digest.
         """
         if row is not self._row:
-            known = name is not None and NAMES.isdisjoint(row)
-            task = name if name is not None and known else _task_digest(row)
+            is_digest = task_id is not None and NAMES.isdisjoint(row)
+            task = task_id if task_id is not None and is_digest else _task_digest(row)
             self._row, self._prefix = row, f"{self.verifier}.{task[: 2 * _DIGEST_SIZE]}."
         written = encode(output.encoded() if isinstance(output, Items) else output)
         return self._prefix + _digest(written)
 
     def sign_group(self, row: Row, outputs: list[list[Item]]) -> list[str]:
-        """The receipts for outputs that were judged together, in their order: each depends on all of them."""
+        """The receipts for outputs that were judged as a group, in order. Each receipt depends on all outputs."""
         receipts = [self.sign(row, output) for output in outputs]
         group = _digest(" ".join(receipts).encode())
         return [f"{receipt}.{group}" for receipt in receipts]
 
 
 def verifier_digest(environment: Environment) -> str:
-    """What identifies a verifier: its source and its settings."""
+    """The digest of a verifier's source and settings."""
     kind = environment.resources
     if kind.verifier is not None:
         return kind.verifier
@@ -82,16 +82,16 @@ def verifier_digest(environment: Environment) -> str:
     settings = redacted_settings(environment.config)
     try:
         content.update(orjson.dumps(settings, default=str, option=orjson.OPT_SORT_KEYS))
-    except TypeError:  # a number that is too long for 64 bits, or a name that is not UTF-8
+    except TypeError:  # an integer over 64 bits, or text that is not UTF-8
         content.update(encode(settings))
     return content.hexdigest()
 
 
 def _sources(kind: type[Resources], folder: Path | None) -> Iterator[bytes]:
-    """The text of every file that takes part in a verdict, in an order that does not depend on where it lies."""
-    own = [path for path in sorted(folder.rglob("*.py")) if _counts(path.relative_to(folder))] if folder else []
-    seen = {path.resolve() for path in own}
-    waiting = list(own)
+    """The content of every source file of a verifier. The order does not depend on the folder's path."""
+    files = [path for path in sorted(folder.rglob("*.py")) if _is_source(path.relative_to(folder))] if folder else []
+    seen = {path.resolve() for path in files}
+    queue = list(files)
     for base in kind.__mro__:
         if base is Resources or not issubclass(base, Resources):
             continue
@@ -100,17 +100,17 @@ def _sources(kind: type[Resources], folder: Path | None) -> Iterator[bytes]:
             yield _compiled(base)
         elif path not in seen:
             seen.add(path)
-            waiting.append(path)
-    while waiting:
-        source = waiting.pop(0).read_bytes()
+            queue.append(path)
+    while queue:
+        source = queue.pop(0).read_bytes()
         yield source
         for path in _graders_in(source):
             if path not in seen:
                 seen.add(path)
-                waiting.append(path)
+                queue.append(path)
 
 
-def _counts(path: Path) -> bool:
+def _is_source(path: Path) -> bool:
     return not any(
         part.startswith((".", "test_", "__pycache__")) or part in ("conftest.py", "qualify.py") for part in path.parts
     )
@@ -125,13 +125,13 @@ def _file_of(kind: type) -> Path | None:
 
 
 def _compiled(kind: type) -> bytes:
-    """The code of a class that was typed into an interpreter and has no file."""
+    """The bytecode of a class without a file, such as one typed into an interpreter."""
     functions = (getattr(member, "__func__", member) for member in vars(kind).values())
     return b"".join(marshal.dumps(each.__code__) for each in functions if inspect.isfunction(each))
 
 
 def _graders_in(source: bytes) -> Iterator[Path]:
-    """The files of our graders that a source imports."""
+    """The files of `ludus.graders` that a source imports."""
     for name in _imports(source):
         package, *parts = name.split(".")
         path = _ROOT.joinpath(*parts).with_suffix(".py")
@@ -140,7 +140,7 @@ def _graders_in(source: bytes) -> Iterator[Path]:
 
 
 def _imports(source: bytes) -> Iterator[str]:
-    """The names of everything that a source imports, anywhere in it."""
+    """The names of all modules that a source imports, at the top or inside functions."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -150,11 +150,11 @@ def _imports(source: bytes) -> Iterator[str]:
 
 
 def _task_digest(row: Row) -> str:
-    """What a task is about, in whatever order its fields came and however it is named."""
+    """The digest of a task's fields in any order, without the fields that name the task or its environment."""
     content = {key: row[key] for key in row if key not in NAMES}
     try:
         return digest(content)
-    except TypeError:  # a row that never was JSON, from a list in Python
+    except TypeError:  # a Python row with values that are not JSON
         return _digest(encode(content))
 
 

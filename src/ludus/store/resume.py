@@ -1,6 +1,6 @@
-"""What the journals of a collection hold: rollouts, read back one by one by a run that goes on with it.
+"""Reading a journal's rollouts to resume a collection.
 
-A journal lies where anybody can edit it, so a line that is no rollout is the user's to repair, and is named.
+Users can edit a journal, so a line that is not a rollout is an error with its file and line number.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ludus.rollout import Rollout
 from ludus.store.journal import Journal
 
 
-def recorded(journal: Journal) -> Iterator[tuple[int, Rollout]]:
-    """Every rollout of a journal, and where it is."""
-    for number, (place, row) in enumerate(journal.places(), start=1):
+def read_rollouts(journal: Journal) -> Iterator[tuple[int, Rollout]]:
+    """All rollouts of a journal, each with its byte offset."""
+    for number, (offset, row) in enumerate(journal.rows_with_offsets(), start=1):
         try:
             rollout = _rollout(row)
         except (AttributeError, KeyError, TypeError, ValueError, Failure) as error:
@@ -24,22 +24,22 @@ def recorded(journal: Journal) -> Iterator[tuple[int, Rollout]]:
             raise UserError(
                 f"{journal.path}:{number}: not a rollout: {why}", "Remove the line, then use --resume"
             ) from error
-        yield place, rollout
+        yield offset, rollout
 
 
 def _rollout(row: Any) -> Rollout:
     if not isinstance(row, dict) or not is_record(row):
-        raise TypeError("it has no rollout_id, task_id and outcome")
+        raise TypeError("rollout_id, task_id or outcome is missing")
     rollout = Rollout.from_row(row)
     job = rollout.job
-    parts: dict[str, tuple[Any, type]] = {
+    expected_types: dict[str, tuple[Any, type]] = {
         "repeat": (job.repeat, int),
         "attempt": (job.attempt, int),
         "usage": (rollout.usage, dict),
         "timings": (rollout.timings, dict),
         "model_calls": (rollout.calls, list),
     }
-    for name, (value, kind) in parts.items():
+    for name, (value, kind) in expected_types.items():
         if not isinstance(value, kind):
-            raise TypeError(f"{name} is {value!r:.40}")
+            raise TypeError(f"{name} is {value!r:.40}, which is not of type {kind.__name__}")
     return rollout

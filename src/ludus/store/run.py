@@ -1,8 +1,7 @@
-"""The identity of a run: what must be the same for two sittings to belong to one collection.
+"""The identity of a run: the environments, dataset, model and seed that a resumed collection must share.
 
-`run.json` is written before the first rollout. A resume compares it and refuses to mix rollouts of two different
-runs. How many repeats or rollouts at once is not part of the identity: a run may be extended with more repeats. Other
-rows, and more of the same, are another dataset.
+`run.json` is written before the first rollout. `--resume` refuses a run whose identity differs. Repeats and concurrency
+are not part of the identity, so a resumed run may add repeats. Changed or added rows change the dataset's digest.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from ludus.store.journal import write_whole
 
 
 class Files:
-    """The four files of a collection: in a folder, or beside an `X.jsonl`."""
+    """The paths of a collection's four files: in a folder, or beside an output file `X.jsonl`."""
 
     def __init__(self, output: str | Path) -> None:
         path = Path(output)
@@ -41,14 +40,14 @@ class Files:
             self.run, self.metrics = path / "run.json", path / "metrics.json"
 
     def check_input(self, path: Path) -> None:
-        """Refuse to write over what is to be read."""
-        for ours in (self.rollouts, self.failures, self.run, self.metrics):
-            with contextlib.suppress(OSError):  # one that is not there is not the same
-                if ours.samefile(path):
-                    raise UserError(f"{path} is the input and would be written over", "Choose another --output")
+        """Refuse an input that is one of the output files."""
+        for output in (self.rollouts, self.failures, self.run, self.metrics):
+            with contextlib.suppress(OSError):  # the output file does not exist yet
+                if output.samefile(path):
+                    raise UserError(f"{path} is the input and would be overwritten", "Choose another --output")
 
-    def in_use(self) -> Path | None:
-        """The journal that holds something already, if one does. Nothing is opened to find out."""
+    def nonempty_journal(self) -> Path | None:
+        """The first journal that is not empty. Does not open the journals, because opening repairs them."""
         for path in (self.rollouts, self.failures):
             with contextlib.suppress(OSError):
                 if path.stat().st_size:
@@ -57,9 +56,9 @@ class Files:
 
 
 def identity(environments: list[Environment], model: Model, dataset: dict[str, Any], seed: int) -> dict[str, Any]:
-    """What a rollout's content depends on, as far as we decide it."""
+    """The inputs that determine a rollout's content."""
     return {
-        "environments": {environment.name: _wiring(environment) for environment in environments},
+        "environments": {environment.name: _environment_identity(environment) for environment in environments},
         "dataset": dataset,
         "model": {"name": model.name, "settings": model.settings()},
         "seed": seed,
@@ -67,7 +66,7 @@ def identity(environments: list[Environment], model: Model, dataset: dict[str, A
 
 
 def describe(identity: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The whole of `run.json`: the identity, and the circumstances worth knowing later."""
+    """The content of `run.json`: identity, options, start time, versions and git commit."""
     return {
         "identity": identity,
         "options": options,
@@ -81,40 +80,40 @@ def describe(identity: dict[str, Any], options: dict[str, Any]) -> dict[str, Any
     }
 
 
-def continued(path: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """What `run.json` says of a run that goes on with other options: all else is as it was."""
+def with_options(path: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """The content of an existing `run.json` with the options of the resumed run."""
     return {**json.loads(path.read_bytes()), "options": options}
 
 
-def check_same(path: Path, ours: dict[str, Any]) -> None:
-    """Refuse to continue a run whose identity differs, and say in what."""
+def check_identity(path: Path, current: dict[str, Any]) -> None:
+    """Refuse to resume a run whose identity differs. The error lists the first differences."""
     try:
-        theirs = json.loads(path.read_bytes())["identity"]
+        recorded = json.loads(path.read_bytes())["identity"]
     except FileNotFoundError as error:
         raise UserError(
-            f"{path} is missing, so it is unknown what was run here", "Add --force to resume anyway"
+            f"{path} is missing: the identity of this run is unknown", "Add --force to resume anyway"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} cannot be read", "Add --force to resume anyway") from error
-    if differing := _differences(theirs, json.loads(readable(ours)), ""):
-        what = "; ".join(differing[:3])
-        raise UserError(f"{path} describes a different run: {what}", "Choose another --output, or add --force")
+        raise UserError(f"{path} holds no run identity", "Add --force to resume anyway") from error
+    if differing := _differences(recorded, json.loads(indented_json(current)), ""):
+        listed = "; ".join(differing[:3])
+        raise UserError(f"{path} describes a different run: {listed}", "Choose another --output, or add --force")
 
 
 def write_run(path: Path, description: dict[str, Any]) -> None:
-    """Write `run.json` for a person to read."""
-    write_whole(path, readable(description) + b"\n")
+    """Write `run.json`, indented."""
+    write_whole(path, indented_json(description) + b"\n")
 
 
-def readable(value: dict[str, Any]) -> bytes:
-    """JSON with indents, also of a name that is not UTF-8 and of a number that is too long for 64 bits."""
+def indented_json(value: dict[str, Any]) -> bytes:
+    """Indented JSON. Text that is not UTF-8 and integers over 64 bits, which orjson refuses, are allowed."""
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2)
     except TypeError:
         return json.dumps(json.loads(encode(value)), ensure_ascii=False, indent=2).encode()
 
 
-def _wiring(environment: Environment) -> dict[str, Any]:
+def _environment_identity(environment: Environment) -> dict[str, Any]:
     agent = environment.agent
     return {
         "resources": f"{environment.resources.__qualname__}",
@@ -125,13 +124,15 @@ def _wiring(environment: Environment) -> dict[str, Any]:
     }
 
 
-def _differences(theirs: Any, ours: Any, path: str) -> list[str]:
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        keys = sorted(theirs.keys() | ours.keys())
+def _differences(recorded: Any, current: Any, path: str) -> list[str]:
+    if isinstance(recorded, dict) and isinstance(current, dict):
+        keys = sorted(recorded.keys() | current.keys())
         return [
-            line for key in keys for line in _differences(theirs.get(key), ours.get(key), f"{path}.{key}".strip("."))
+            line
+            for key in keys
+            for line in _differences(recorded.get(key), current.get(key), f"{path}.{key}".strip("."))
         ]
-    return [] if theirs == ours else [f"{path} was {theirs!r:.60}, now {ours!r:.60}"]
+    return [] if recorded == current else [f"{path} was {recorded!r:.60}, now {current!r:.60}"]
 
 
 def _version(package: str) -> str | None:
@@ -142,7 +143,7 @@ def _version(package: str) -> str | None:
 
 
 def _revision() -> dict[str, Any] | None:
-    """The commit of the folder we run in, and whether it was changed; None outside a repository."""
+    """The git commit of the current folder, and whether files were changed since; None outside a repository."""
     try:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5)
         changed = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, timeout=5)

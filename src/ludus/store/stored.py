@@ -1,7 +1,7 @@
-"""Stored rows: the task that a row holds, and the row that a new verdict makes of it.
+"""StoredRow rows: reading a row's task and response, and writing the row with a new verdict.
 
-A row is a rollout that we wrote, or any object with a task's fields and a `response`. It comes from a file that others
-may have touched, so whatever is wrong with it is a `Failure` of kind `bad_row` and never an exception of another sort.
+A row is a recorded rollout, or any object with a task's fields and a `response`. Users can edit the file, so every
+error in a row is a `Failure` of kind `bad_row` and no other exception.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from ludus.rollout import Job
 from ludus.runtime.encoding import encode
 from ludus.task import Task, derive_seed, digest
 
-#: Fields of the record that a verdict has no part in.
-_KEPT = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls", *ORIGIN)
+#: Fields of the record that a new verdict does not change.
+_UNCHANGED = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls", *ORIGIN)
 
-#: Every byte of a line as `0` (a digit), `.` or `x`: a long integer is found many times faster than by `re`. The digits
-#: of a fraction follow a point and do not count.
-_SHAPES = bytes(48 if 48 <= byte <= 57 else 46 if byte == 46 else 120 for byte in range(256))
+#: Finds integers of 19 or more digits many times faster than `re`. Every byte of a line is translated to `0` (a digit),
+#: `.` or `x` (any other byte). The digits of a fraction follow `.`, so they do not match.
+_DIGIT_OR_DOT = bytes(48 if 48 <= byte <= 57 else 46 if byte == 46 else 120 for byte in range(256))
 _LONG_INTEGER = b"x" + b"0" * 19
 
 
 def parse(line: bytes) -> Row:
-    """The row of a line."""
+    """The JSON object of a line."""
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        row = _leniently(line)
+        row = _parse_lenient(line)
         if row is None:
             raise bad_row(f"not JSON: {error}") from None
     if not isinstance(row, dict):
@@ -41,8 +41,8 @@ def parse(line: bytes) -> Row:
     return row
 
 
-def _leniently(line: bytes) -> Any:
-    """What Python's own parser takes and orjson does not: NaN, half a character, a mark at the beginning of a file."""
+def _parse_lenient(line: bytes) -> Any:
+    """Parse with Python's json, which accepts what orjson refuses: NaN, lone surrogates, a byte order mark."""
     try:
         return json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
@@ -50,12 +50,12 @@ def _leniently(line: bytes) -> Any:
 
 
 def bad_row(cause: str, stage: Stage = "open") -> Failure:
-    """The failure of a row that cannot be scored as it stands."""
+    """The failure of a row that cannot be scored."""
     return Failure("bad_row", cause, stage=stage)
 
 
-class Stored:
-    """One row: what it says of the task, of the answer and of the verdict it got before."""
+class StoredRow:
+    """One row of a file: its task, its response and its old verdict. `number` is the line number."""
 
     __slots__ = ("is_record", "number", "row", "task")
 
@@ -67,7 +67,7 @@ class Stored:
 
     @property
     def reward(self) -> float | None:
-        """The reward that the row came with, or None."""
+        """The old reward, or None."""
         reward = self.row.get("reward")
         return float(reward) if isinstance(reward, (int, float)) and self.row.get("outcome") != "failed" else None
 
@@ -78,12 +78,12 @@ class Stored:
 
     @property
     def is_masked(self) -> bool:
-        """Whether its reward was not fit to train on."""
+        """Whether the rollout was masked."""
         return bool(self.row.get("outcome") == "masked")
 
     @property
     def head(self) -> Row:
-        """The fields that name a rollout. One without a name is named after its task and its line."""
+        """The fields that name a rollout. A row that is no record is named after its task and line number."""
         row = self.row
         if not self.is_record:
             task_id = self._task_id()
@@ -99,18 +99,18 @@ class Stored:
 
     @property
     def seed(self) -> int:
-        """What its session drew random numbers from."""
+        """The seed of the rollout's session."""
         origin = origin_of(self.row) if "session_seed" in self.row else None
         seed = origin["session_seed"] if origin is not None else self.row.get("rollout_seed")
         return seed if isinstance(seed, int) else derive_seed(0, self.head["task_id"], self.head["repeat"])
 
     def job(self, task: Task, environment: str) -> Job:
-        """The attempt to judge this row again."""
+        """The job that scores this row again."""
         name, task_id, repeat, attempt = self.head.values()
         return Job(name, task_id, repeat, task, self.task, attempt, self.seed, environment)
 
     def response(self) -> Response:
-        """What the model answered; a text stands for a response that is one message."""
+        """The recorded response. A plain string is a response with one message."""
         given = self.row.get("response")
         if given is None:
             raise bad_row("the row has no response", "verify")
@@ -121,21 +121,21 @@ class Stored:
         except Failure as error:
             raise bad_row(f"response: {error.cause}", "verify") from None
 
-    def line(self, line: bytes, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
-        """The line to write for a verdict: `line`, which held the row, if it says the same already."""
-        if not self._says(verdict, drift):
-            return self.exact(line).scored(environment, verdict, receipt, drift)
+    def rescored_line(self, line: bytes, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
+        """The line to write for a verdict: `line`, which held this row, if nothing changed."""
+        if not self._has(verdict, drift):
+            return self.with_exact_integers(line).scored_line(environment, verdict, receipt, drift)
         if self.row["receipt"] == receipt:
             return line
-        return encode({**self.exact(line).row, "receipt": receipt}) + b"\n"
+        return encode({**self.with_exact_integers(line).row, "receipt": receipt}) + b"\n"
 
-    def exact(self, line: bytes) -> Stored:
-        """This row as it is to be written again: orjson reads integers of more than 64 bits as something near them."""
-        row = _leniently(line) if _LONG_INTEGER in line.translate(_SHAPES) else None
-        return Stored(row, self.number) if isinstance(row, dict) else self
+    def with_exact_integers(self, line: bytes) -> StoredRow:
+        """This row, parsed again if `line` has long integers: orjson rounds integers of more than 64 bits."""
+        row = _parse_lenient(line) if _LONG_INTEGER in line.translate(_DIGIT_OR_DOT) else None
+        return StoredRow(row, self.number) if isinstance(row, dict) else self
 
-    def _says(self, verdict: Verdict, drift: Row | None) -> bool:
-        """Whether the row is a whole record of this verdict, so that nothing but its receipt may have to change."""
+    def _has(self, verdict: Verdict, drift: Row | None) -> bool:
+        """Whether the row records this verdict and drift, so that only its receipt may differ."""
         row, values = self.row, verdict.values
         get = row.get
         return (
@@ -151,22 +151,24 @@ class Stored:
             and "receipt" in row
         )
 
-    def scored(self, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
-        """The line of a row that was judged, in the format of `rollouts.jsonl`."""
+    def scored_line(self, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
+        """The line of a scored row, in the format of `rollouts.jsonl`."""
         outcome = Outcome.MASKED if verdict.mask else Outcome.COMPLETED
-        rest = {"receipt": receipt, **self._kept()}
+        rest = {"receipt": receipt, **self._unchanged_fields()}
         if drift:
             rest["replay_drift"] = drift
         return encode(record_row({**self.head, "outcome": outcome}, environment, self.task, verdict, rest)) + b"\n"
 
-    def failed(self, environment: str, failure: Failure) -> bytes:
-        """The line of a row that could not be judged: without a reward, and with everything that a next try needs."""
-        rest = {"line": self.number, **self._kept()} if failure.kind == "bad_row" else self._kept()
+    def failed_line(self, environment: str, failure: Failure) -> bytes:
+        """The line of a row that could not be scored: no reward, but the task and response for another try."""
+        rest = self._unchanged_fields()
+        if failure.kind == "bad_row":
+            rest = {"line": self.number, **rest}
         head = {**self.head, "outcome": Outcome.FAILED}
         try:
             return encode(record_row(head, environment, self.task, failure, rest)) + b"\n"
         except RecursionError:
-            return unreadable(failure, self.number)
+            return unreadable_line(failure, self.number)
 
     def _task_id(self) -> str:
         named = self.task.get("task_id")
@@ -175,16 +177,16 @@ class Stored:
         except TypeError:  # nested too deeply to be written
             return f"line-{self.number}"
 
-    def _kept(self) -> Row:
-        """The fields of the record that a verdict has no part in."""
-        kept = {key: self.row[key] for key in _KEPT if key in self.row}
-        if isinstance(kept.get("response"), str):
-            kept["response"] = Response.of(message(kept["response"])).data
-        return kept
+    def _unchanged_fields(self) -> Row:
+        """The fields of the record that a new verdict does not change."""
+        fields = {key: self.row[key] for key in _UNCHANGED if key in self.row}
+        if isinstance(fields.get("response"), str):
+            fields["response"] = Response.of(message(fields["response"])).data
+        return fields
 
 
-def unreadable(failure: Failure, number: int, line: bytes = b"") -> bytes:
-    """The line that answers one that holds no row, and keeps what it holds."""
+def unreadable_line(failure: Failure, number: int, line: bytes = b"") -> bytes:
+    """The line to write for a line without a JSON object: the failure, and the old line as `text`."""
     name, text = f"line-{number}", line.decode("utf-8", "replace").rstrip("\r\n")
     row = {"rollout_id": name, "task_id": name, "outcome": "failed", **({"text": text} if text else {})}
-    return Stored(row, number).failed("", failure)
+    return StoredRow(row, number).failed_line("", failure)
