@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import orjson
 
@@ -24,8 +24,6 @@ from ludus.rollout import Rollout
 from ludus.runtime.running import allow_open_files, fewer_garbage_collections, run_to_end
 from ludus.store.journal import Journal, write_whole
 from ludus.store.run import Files, check_identity, describe, identity, indented_json, with_options, write_run
-
-T = TypeVar("T")
 
 #: The upper limit of `--concurrency auto`.
 MAX_AUTO_CONCURRENCY = 4096
@@ -134,7 +132,7 @@ class Collection:
             if self.files is not None:
                 if options.resume:
                     collector.restore()
-                self._write_run(self.files, run_identity, plan, keep_identity=resumes and not options.force)
+                self._write_run(self.files, run_identity, plan, resumes=resumes and not options.force)
             collector.progress.expect(survey.rows * options.repeats)
             on_error.pop_all()
         return collector
@@ -206,12 +204,10 @@ class Collection:
                 journal.clear()
         return resumes
 
-    def _write_run(
-        self, files: Files, run_identity: dict[str, Any], plan: CollectionPlan, *, keep_identity: bool
-    ) -> None:
+    def _write_run(self, files: Files, run_identity: dict[str, Any], plan: CollectionPlan, *, resumes: bool) -> None:
         options: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency}
         options |= {"limit": self.options.limit, "max_attempts": plan.max_attempts, "input": self.rows.name}
-        write_run(files.run, with_options(files.run, options) if keep_identity else describe(run_identity, options))
+        write_run(files.run, with_options(files.run, options) if resumes else describe(run_identity, options))
 
 
 class _ServerModel(Model):

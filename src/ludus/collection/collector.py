@@ -93,7 +93,7 @@ class Progress:
 
 
 class Collector:
-    """Plays the rollouts of a plan. Journals and `sink` receive each rollout."""
+    """Plays the rollouts of a plan. Each goes to its journal, `rollouts` or `failures`, and to `sink`."""
 
     def __init__(
         self,

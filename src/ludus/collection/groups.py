@@ -44,8 +44,8 @@ class Member:
 
 
 class Group:
-    """The `size` repeats of one task: `missing` are still being played, `members` wait for the verdict, and the rest
-    failed or was judged in an earlier run: `recorded` are the journal offsets of those."""
+    """The `size` repeats of one task: `missing` are not finished, `members` wait for a verdict, and `recorded` are the
+    journal offsets of rollouts that were judged in an earlier run. The others failed."""
 
     __slots__ = ("closed", "environment", "members", "missing", "recorded", "size", "task_id", "timer")
 

@@ -8,7 +8,6 @@ from typing import Any
 from ludus.dataset import Generated
 from ludus.environment import Environment
 from ludus.errors import UserError
-from ludus.record import Row
 from ludus.resources import Resources
 from ludus.task import Task
 
@@ -40,11 +39,11 @@ class RowEnvironments:
             raise UserError("no environment and no rows given", "Name an environment, or --input FILE")
         return self._given.rows(dataset)
 
-    def task(self, row: Row) -> Task:
+    def task(self, row: dict[str, Any]) -> Task:
         """The checked task of a row."""
         return self.of_row(row).task(row)
 
-    def of_row(self, row: Row) -> Environment:
+    def of_row(self, row: dict[str, Any]) -> Environment:
         """The environment of a row."""
         if self._given is not None:
             return self._given

@@ -55,7 +55,7 @@ def score_block(settings: bytes, path: Path, block: Block) -> tuple[bytes | None
     helper = _helper(settings)
     with Source(path, block) as source:
         scored = helper.runner.run(score_lines(source, helper.scorers, _WORKERS))
-    return None if scored.line == block.read(path) else scored.line, scored.changes
+    return None if scored.output == block.read(path) else scored.output, scored.changes
 
 
 def close(settings: bytes) -> None:

@@ -24,24 +24,21 @@ YIELD_SECONDS = 0.0005
 
 
 class ScoredBlock:
-    """The results for a block of lines: the lines to write, joined, and their changes."""
+    """The result for a block of lines. `output` is the lines to write."""
 
-    __slots__ = ("changes", "line")
+    __slots__ = ("changes", "output")
 
-    def __init__(self, line: bytes, changes: Changes) -> None:
-        self.line = line
+    def __init__(self, output: bytes, changes: Changes) -> None:
+        self.output = output
         self.changes = changes
 
 
 class OrderedScoring:
-    """Scores the lines of a source and passes the results to `sink` in order.
-
-    Lines and blocks are numbered by one index when they are taken. `_next` is the index of the next result for `sink`.
-    """
+    """Scores the lines of a source and passes the results to `sink` in the order of the lines."""
 
     def __init__(self, source: Source, scorers: Scorers, sink: Callable[[ScoredLine | ScoredBlock], None]) -> None:
         self._source, self._scorers, self._sink = source, scorers, sink
-        self._taken = self._next = 0
+        self._taken = self._next = 0  # how many lines and blocks were taken; the index of the next result for `sink`
         self._pending: dict[int, ScoredLine | ScoredBlock] = {}
         self._pending_bytes = 0
         self._progressed = asyncio.Event()
@@ -75,7 +72,7 @@ class OrderedScoring:
         """Pass a result to `sink`, followed by the pending results after it; keep it if an earlier one is missing."""
         if index != self._next:
             self._pending[index] = result
-            self._pending_bytes += len(result.line)
+            self._pending_bytes += len(result.output)
             return
         self._sink(result)
         self._next += 1
@@ -84,7 +81,7 @@ class OrderedScoring:
 
     def _pass_on_pending(self) -> None:
         while (result := self._pending.pop(self._next, None)) is not None:
-            self._pending_bytes -= len(result.line)
+            self._pending_bytes -= len(result.output)
             self._sink(result)
             self._next += 1
         self._progressed.set()
@@ -138,7 +135,7 @@ async def score_lines(source: Source, scorers: Scorers, workers: int) -> ScoredB
 
     def add(result: ScoredLine | ScoredBlock) -> None:
         assert isinstance(result, ScoredLine)
-        lines.append(result.line)
+        lines.append(result.output)
         changes.add(result)
 
     await OrderedScoring(source, scorers, add).run(workers)

@@ -1,7 +1,7 @@
 """Scoring stored rollouts again: reads a file of rows and writes the rows with new rewards, in the same order.
 
 A fixed number of workers reads the rows as a stream, so memory does not grow with the file. If verification only
-computes and never waits, helper processes on the other cores score blocks of lines.
+computes and never one_process, helper processes on the other cores score blocks of lines.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MIN_BYTES_FOR_HELPERS = 16 << 20
 MAX_HELPERS = 7
 BLOCK_TIMEOUT = 3600.0
 
-#: After this many seconds of scoring, a row that is still in flight shows that verification waits for something.
+#: After this many seconds of scoring, a row that is still in flight shows that verification one_process for something.
 HELPER_DELAY = 0.02
 
 
@@ -95,7 +95,7 @@ class Rescoring:
 
     def _record(self, result: ScoredLine | ScoredBlock) -> None:
         if self.writer is not None:
-            self.writer.add(result.line)
+            self.writer.add(result.output)
         if isinstance(result, ScoredBlock):
             self.changes.merge(result.changes)
         else:
@@ -115,11 +115,10 @@ class Rescoring:
         await asyncio.sleep(HELPER_DELAY)
         given = self._environment
         can_be_sent = given is None or isinstance(given, (str, Path))
-        waits = self._concurrency == 1 or scoring.in_flight or not scorers.rows_are_independent
+        one_process = self._concurrency == 1 or scoring.in_flight or not scorers.rows_are_independent
         count = min(_processors() - 1, MAX_HELPERS)
-        if not can_be_sent or waits or count < 1 or self.source is None:
-            return
-        if self.source.bytes_left < MIN_BYTES_FOR_HELPERS:
+        worth_it = self.source is not None and self.source.bytes_left >= MIN_BYTES_FOR_HELPERS
+        if one_process or count < 1 or not can_be_sent or not worth_it:
             return
         environment = str(given) if given is not None else None
         settings = pickle.dumps(HelperSettings(environment, self._settings, self.output is not None, self._stale))

@@ -25,14 +25,14 @@ from ludus.store.stored import StoredRow, bad_row, parse, unreadable_line
 class ScoredLine:
     """The result for one line: a reward, a failure, or neither if its receipt is still valid.
 
-    `line` is the line to write. The parsed row is not kept, because many results may wait to be written in order.
+    `output` is the line to write. The parsed row is not kept, because many results may wait to be written in order.
     """
 
-    __slots__ = ("before", "drift", "failure", "line", "mask", "name", "number", "reward", "was_masked")
+    __slots__ = ("before", "drift", "failure", "mask", "name", "number", "output", "reward", "was_masked")
 
     def __init__(self, number: int, line: bytes) -> None:
         self.number = number
-        self.line = line
+        self.output = line
         self.name = ""
         self.before: float | None = None
         self.reward: float | None = None
@@ -43,7 +43,7 @@ class ScoredLine:
 
 
 class Scorers:
-    """Scores lines of any environment. With `sign`, results have new lines with receipts. With `stale`, rows with a
+    """Scores lines of any environment. With `sign`, results have new lines and receipts. With `stale`, rows with a
     valid receipt are not scored. `file` is the whole file, where the other rows of a group are found."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Scorers:
         try:
             stored = StoredRow(parse(line), number)
         except Failure as failure:
-            scored.failure, scored.line = failure, unreadable_line(failure, number, line)
+            scored.failure, scored.output = failure, unreadable_line(failure, number, line)
             return scored
         scored.name, scored.before, scored.was_masked = stored.name, stored.reward, stored.is_masked
         try:
@@ -101,13 +101,13 @@ class Scorers:
                 verdict, drift = await scorer.score(stored, response, deadlines)
             scored.reward, scored.mask, scored.drift = verdict.reward, verdict.mask, drift["count"] if drift else 0
             if self._sign:
-                scored.line = stored.rescored_line(line, scorer.environment.name, verdict, receipt, drift)
+                scored.output = stored.rescored_line(line, scorer.environment.name, verdict, receipt, drift)
         except (UserError, NeedsWholeFile):
             raise
         except BaseException as error:
             scored.failure = failure_of(error)
             name = scorer.environment.name if scorer is not None else ""
-            scored.line = stored.with_exact_integers(line).failed_line(name, scored.failure)
+            scored.output = stored.with_exact_integers(line).failed_line(name, scored.failure)
         return scored
 
     async def _scorer_of(self, row: Row) -> Scorer:

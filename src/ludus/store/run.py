@@ -124,15 +124,11 @@ def _environment_identity(environment: Environment) -> dict[str, Any]:
     }
 
 
-def _differences(recorded: Any, current: Any, path: str) -> list[str]:
-    if isinstance(recorded, dict) and isinstance(current, dict):
-        keys = sorted(recorded.keys() | current.keys())
-        return [
-            line
-            for key in keys
-            for line in _differences(recorded.get(key), current.get(key), f"{path}.{key}".strip("."))
-        ]
-    return [] if recorded == current else [f"{path} was {recorded!r:.60}, now {current!r:.60}"]
+def _differences(old: Any, new: Any, path: str) -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = sorted(old.keys() | new.keys())
+        return [line for key in keys for line in _differences(old.get(key), new.get(key), f"{path}.{key}".strip("."))]
+    return [] if old == new else [f"{path} was {old!r:.60}, now {new!r:.60}"]
 
 
 def _version(package: str) -> str | None:

@@ -154,16 +154,14 @@ class StoredRow:
     def scored_line(self, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
         """The line of a scored row, in the format of `rollouts.jsonl`."""
         outcome = Outcome.MASKED if verdict.mask else Outcome.COMPLETED
-        rest = {"receipt": receipt, **self._unchanged_fields()}
+        rest = {"receipt": receipt, **self._unchanged()}
         if drift:
             rest["replay_drift"] = drift
         return encode(record_row({**self.head, "outcome": outcome}, environment, self.task, verdict, rest)) + b"\n"
 
     def failed_line(self, environment: str, failure: Failure) -> bytes:
         """The line of a row that could not be scored: no reward, but the task and response for another try."""
-        rest = self._unchanged_fields()
-        if failure.kind == "bad_row":
-            rest = {"line": self.number, **rest}
+        rest = {"line": self.number, **self._unchanged()} if failure.kind == "bad_row" else self._unchanged()
         head = {**self.head, "outcome": Outcome.FAILED}
         try:
             return encode(record_row(head, environment, self.task, failure, rest)) + b"\n"
@@ -177,7 +175,7 @@ class StoredRow:
         except TypeError:  # nested too deeply to be written
             return f"line-{self.number}"
 
-    def _unchanged_fields(self) -> Row:
+    def _unchanged(self) -> Row:
         """The fields of the record that a new verdict does not change."""
         fields = {key: self.row[key] for key in _UNCHANGED if key in self.row}
         if isinstance(fields.get("response"), str):
