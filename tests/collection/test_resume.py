@@ -98,7 +98,7 @@ def test_a_journal_line_that_is_not_a_rollout_is_reported_with_file_and_line(cou
 
 
 def test_resume_without_an_output_is_refused(counter, rows, tmp_path):
-    with pytest.raises(UserError, match="which collection to resume. Name it: --output DIR"):
+    with pytest.raises(UserError, match="--resume needs the folder of the collection to resume. Add --output DIR"):
         ludus.collect(counter, model=GOOD, input=rows(1), resume=True)
     (tmp_path / "script.yaml").write_text("- done\n")
     done = command(tmp_path, "--resume")

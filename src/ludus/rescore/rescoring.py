@@ -1,7 +1,7 @@
 """Scoring stored rollouts again: reads a file of rows and writes the rows with new rewards, in the same order.
 
 A fixed number of workers reads the rows as a stream, so memory does not grow with the file. If verification only
-computes and never one_process, helper processes on the other cores score blocks of lines.
+computes and never waits, helper processes on the other cores score blocks of lines.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MIN_BYTES_FOR_HELPERS = 16 << 20
 MAX_HELPERS = 7
 BLOCK_TIMEOUT = 3600.0
 
-#: After this many seconds of scoring, a row that is still in flight shows that verification one_process for something.
+#: After this many seconds of scoring, a row that is still in flight shows that verification waits for something.
 HELPER_DELAY = 0.02
 
 
