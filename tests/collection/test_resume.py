@@ -103,7 +103,7 @@ def test_resume_without_an_output_is_refused(counter, rows, tmp_path):
     (tmp_path / "script.yaml").write_text("- done\n")
     done = command(tmp_path, "--resume")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "Name it: --output DIR" in done.stderr
+    assert "Add --output DIR" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
