@@ -49,7 +49,7 @@ __all__ = [
     "tool",
 ]
 
-_HOMES = {
+_NAMES = {
     "agent": ("Agent", "AgentConfig"),
     "collection.api": ("Collection", "collect", "stream"),
     "environment": ("Environment",),
@@ -64,12 +64,12 @@ _HOMES = {
     "rollout": ("Rollout",),
     "task": ("Task",),
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Every name is imported when it is first used, so that `ludus --help` does not wait for pydantic."""
-    if name in _HOME:
-        value = globals()[name] = getattr(import_module(f"ludus.{_HOME[name]}"), name)
+    """Import a name at its first use, so that `ludus --help` does not wait for pydantic."""
+    if name in _MODULE_OF:
+        value = globals()[name] = getattr(import_module(f"ludus.{_MODULE_OF[name]}"), name)
         return value
     raise AttributeError(f"module 'ludus' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Agents drive a rollout: ask the model, run its tool calls, decide when it is over."""
+"""Agents drive a rollout: they ask the model, run its tool calls, and decide when the rollout is over."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ludus.episode import Episode
 
 
 class AgentConfig(BaseModel):
-    """Settings of an agent; subclass it as `Config`. Unknown settings are refused."""
+    """Settings of an agent. Subclass it as `Config` inside your agent. Unknown settings are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Agent:
-    """Base of all agents. One agent serves many rollouts at once, so it keeps nothing between calls.
+    """Base of all agents. One agent object plays many rollouts at once: keep no state of a rollout in `self`.
 
     class OneQuestion(Agent):
         async def act(self, episode: Episode) -> str:
@@ -28,7 +28,7 @@ class Agent:
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
 
-    #: Whether `act` goes on from wherever the episode's items stand, so that a recorded rollout can be branched.
+    #: Whether `act` can continue a trajectory from any model call. Branching a recorded rollout needs that.
     continues: ClassVar[bool] = False
 
     def __init__(self, config: Any = None) -> None:
@@ -36,9 +36,9 @@ class Agent:
 
     @asynccontextmanager
     async def share(self) -> AsyncIterator[Agent]:
-        """The agent as it plays, with what all its rollouts in this process share (a model of its own) opened once."""
+        """Open once what all rollouts in this process share (such as a second model), and yield the agent to play."""
         yield self
 
     async def act(self, episode: Episode) -> str:
-        """Play one rollout through `episode`, and return why it stopped."""
+        """Play one rollout through `episode`, and return the reason why it stopped."""
         raise TypeError(f"{type(self).__name__} does not define act()")

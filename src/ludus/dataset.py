@@ -1,7 +1,7 @@
-"""Datasets: where the rows of an environment come from, which is a file, or a function that makes them up.
+"""Datasets: the rows of an environment come from a file, or from a function that generates them.
 
-A generated dataset is as good as a file: the same seed and settings give the same rows in the same order, so a
-collection can be resumed, and a task keeps its id.
+Generated rows are reproducible: the same seed and settings give the same rows in the same order. So a collection can
+be resumed, and a task keeps its id.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ class Dataset(BaseModel):
     licence: str = Field(alias="license", default="unknown")
 
     @model_validator(mode="after")
-    def _comes_from_somewhere(self) -> Self:
+    def _has_one_source(self) -> Self:
         if (self.path is None) == (self.generate is None):
-            raise ValueError("a dataset has either a path or a function to generate it")
+            raise ValueError("a dataset needs a `path` or a function to `generate` it, and not both")
         return self
 
 
 @dataclass(frozen=True)
 class Generated:
-    """Rows that a function yields, without end as far as anyone knows: `stream(seed, **settings)`."""
+    """Rows that a function `stream(seed, **settings)` yields. They may never end."""
 
     name: str
     function: Callable[..., Iterator[dict[str, Any]]]
     settings: dict[str, Any] = field(default_factory=dict)
 
     def rows(self, seed: int) -> Iterator[dict[str, Any]]:
-        """Begin anew. A setting `seed` takes the place of the run's."""
-        given = {"seed": seed, **self.settings}
-        self._check(given)
+        """Yield the rows, from the first on. A setting `seed` overrides the seed of the run."""
+        arguments = {"seed": seed, **self.settings}
+        self._check(arguments)
         try:
-            made = self.function(**given)
+            returned = self.function(**arguments)
             try:
-                rows = iter(made)
+                rows = iter(returned)
             except TypeError:
-                raise self._wrong(f"it returns {made!r:.80}, and no rows", "Let it yield them") from None
+                raise self._error(f"the function returns {returned!r:.80} and no rows", "Yield the rows") from None
             yield from rows
         except UserError:
             raise
@@ -63,8 +63,8 @@ class Generated:
                 raise
             raise UserError(f"dataset {self.name}: {author_error(error, self.function)}") from error
 
-    def _check(self, given: dict[str, Any]) -> None:
-        """Find out what can be known to go wrong before the function is called."""
+    def _check(self, arguments: dict[str, Any]) -> None:
+        """Check the arguments against the function's signature."""
         signature = inspect.signature(self.function)
         known = signature.parameters
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
@@ -72,12 +72,12 @@ class Generated:
                 if key not in known:
                     raise UserError(f"dataset {self.name} has no setting data.{key}", did_you_mean(key, known))
         try:
-            signature.bind(**given)
+            signature.bind(**arguments)
         except TypeError as error:
-            name = getattr(self.function, "__name__", "it")
-            raise self._wrong(f"{name}() {error}", "It must be stream(seed, **settings)") from error
+            name = getattr(self.function, "__name__", "generate")
+            raise self._error(f"{name}() {error}", "Write def stream(seed, **settings)") from error
         if inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function):
-            raise self._wrong("it is async, and rows are read without waiting", "Write def in place of async def")
+            raise self._error("the function is async, and rows are read without await", "Write def, not async def")
 
-    def _wrong(self, what: str, hint: str) -> UserError:
-        return UserError(f"dataset {self.name}: {place_of(self.function)}: {what}", hint)
+    def _error(self, message: str, hint: str) -> UserError:
+        return UserError(f"dataset {self.name}: {place_of(self.function)}: {message}", hint)

@@ -1,8 +1,8 @@
 """Environments: a named wiring of resources, an agent and datasets, in one folder.
 
-Loading goes one way: find the folder and read its file (`folder.py`), import the classes that it names, check their
-settings, build. `session` is the only place where resources are made, and `share` the only one where what they share is
-opened.
+Loading has four steps: find the folder and read its `environment.yaml` (`folder.py`), import the classes that this
+file names, check their settings, build the `Environment`. Only `session` makes resources, and only `share` opens what
+they share.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Environment:
 
     @classmethod
     def load(cls, which: str | Path | type[Resources] | Environment) -> Environment:
-        """Find an environment by name or folder, either with an argument if it takes one.
+        """Load an environment by its name or folder, or `NAME:ARGUMENT` for one that takes an argument.
 
-        A `Resources` class becomes one with the simple agent, a `Game` with the one that plays games.
+        A `Resources` class gets the `simple` agent, a `Game` class the `gymnasium` agent.
         """
         if isinstance(which, Environment):
             return which
@@ -70,7 +70,7 @@ class Environment:
 
     @classmethod
     def named(cls, name: str) -> Environment:
-        """The environment that a row names in its `agent_ref`: one that is known by name, never a path."""
+        """Load the environment that a row names in `agent_ref`. A row can give a known name, never a path."""
         return cls.from_folder(*find_named(name))
 
     @classmethod
@@ -97,7 +97,7 @@ class Environment:
 
     @asynccontextmanager
     async def share(self) -> AsyncIterator[Any]:
-        """Open what the sessions of this environment share, once per process. A failure is the user's to fix."""
+        """Open what the sessions of this environment share, once per process. An error becomes a `UserError`."""
         async with AsyncExitStack() as stack:
             try:
                 shared = await stack.enter_async_context(self.resources.share(self.config))
@@ -105,12 +105,12 @@ class Environment:
                 raise
             except BaseException as error:
                 failure = attribute(error, "open")
-                what = f"environment {self.name} cannot open what its rollouts share: {failure.cause}"
-                raise UserError(what, REMEDIES.get(failure.kind, "")) from error
+                message = f"environment {self.name} cannot open what its rollouts share: {failure.cause}"
+                raise UserError(message, REMEDIES.get(failure.kind, "")) from error
             yield shared
 
     def session(self, shared: Any, seed: int = 0) -> Resources:
-        """Resources for one rollout, not opened yet. `seed` is what they draw random numbers from."""
+        """Make the resources of one rollout, not opened yet. `seed` becomes their `self.seed`."""
         try:
             session = self.resources(self.config, shared)
         except BaseException as error:
@@ -119,13 +119,13 @@ class Environment:
         return session
 
     def copy(self) -> Environment:
-        """An environment that can be configured without touching this one."""
+        """A copy that can be configured without changing this environment."""
         return replace(self, agent=copy.copy(self.agent))
 
     def configure(self, settings: dict[str, Any]) -> None:
         """Apply settings such as `resources.KEY`, `agent.KEY` and `limits.KEY`, checked against their classes.
 
-        `data.KEY` is for the function that generates a dataset, and checked when that is called.
+        `data.KEY` goes to the function that generates a dataset, and is checked when that function is called.
         """
         parts: dict[str, dict[str, Any]] = {"resources": {}, "agent": {}, "limits": {}, "data": {}}
         for key, value in settings.items():
@@ -133,7 +133,7 @@ class Environment:
             if not name and part in (*parts, "model"):
                 raise UserError(f"setting {part} names no key", f"Write {part}.KEY=VALUE")
             if part == "model":
-                raise UserError(f"unknown setting {key}: no model is asked here", "Leave it out")
+                raise UserError(f"unknown setting {key}: no model is called here", "Leave it out")
             if part not in parts:
                 raise UserError(f"unknown setting {key}", did_you_mean(part, [*parts, "model"]))
             parts[part][name] = value
@@ -146,23 +146,23 @@ class Environment:
     def task(self, row: dict[str, Any]) -> Task:
         """Check a row. Raises pydantic's ValidationError, which names the field.
 
-        Validators can tell from their context whether the reference's leniency was asked for (`compat`).
+        Validators of the `Task` find the setting `compat` in their context.
         """
-        return _reader(self.resources.Task)(row, context={"compat": self.config.compat})
+        return _row_checker(self.resources.Task)(row, context={"compat": self.config.compat})
 
     def dataset(self, name: str | None = None) -> Path:
-        """The file of a dataset; the first one when no name is given."""
+        """The file of a dataset. Without a name, of the first dataset."""
         rows = self.rows(name)
         if isinstance(rows, Generated):
             raise UserError(f"dataset {rows.name} of environment {self.name} is generated, not a file")
         return rows
 
     def rows(self, name: str | None = None) -> Path | Generated:
-        """Where the rows of a dataset come from; the first one when no name is given."""
+        """The file or the generator of a dataset. Without a name, of the first dataset."""
         for dataset in self.datasets:
             if name in (None, dataset.name):
                 if dataset.path is not None and self.data:
-                    hint = "Choose one that is generated: --dataset NAME"
+                    hint = "Choose a generated dataset: --dataset NAME"
                     raise UserError(f"dataset {dataset.name} is a file and has no setting data.{min(self.data)}", hint)
                 if dataset.path is not None:
                     return (self.folder or Path()) / dataset.path
@@ -184,12 +184,12 @@ class Environment:
 
 @functools.cache
 def agent_types() -> dict[str, str]:
-    """Every agent that `agent: {type: NAME}` can name: ours, and those of packages that register some."""
+    """The agents that `agent: {type: NAME}` can name, ours and those that packages register, with their classes."""
     return {entry.name: entry.value for entry in entry_points(group="ludus.agents")}
 
 
 def _load(reference: str, folder: Path | None, where: str, base: type | None = None) -> Any:
-    """What a key of `environment.yaml` names. `where` is that key, which errors name too."""
+    """Import what a key of `environment.yaml` names. `where` is that key, for error messages."""
     try:
         return load_object(reference, folder, base)
     except MissingExtra:
@@ -199,14 +199,14 @@ def _load(reference: str, folder: Path | None, where: str, base: type | None = N
 
 
 @functools.lru_cache(maxsize=256)
-def _reader(kind: type[Task]) -> Callable[..., Task]:
-    """What reads a row. The validator behind `model_validate` is a quarter cheaper, unless that is an author's own."""
-    own = kind.model_validate.__func__ is not BaseModel.model_validate.__func__  # type: ignore[attr-defined]
-    return kind.model_validate if own else kind.__pydantic_validator__.validate_python
+def _row_checker(kind: type[Task]) -> Callable[..., Task]:
+    """`model_validate` if the author overrode it, else the validator behind it, which is a quarter cheaper."""
+    overridden = kind.model_validate.__func__ is not BaseModel.model_validate.__func__  # type: ignore[attr-defined]
+    return kind.model_validate if overridden else kind.__pydantic_validator__.validate_python
 
 
 def _config_of(resources: type[Resources]) -> type[ResourcesConfig]:
-    """The class of its settings. That rows can be checked with its `Task` is found out here too, before any is read."""
+    """The class of the settings. The class `Task` is checked here too, before any row is read."""
     declared_class(resources, "Task", Task)
     config: type[ResourcesConfig] = declared_class(resources, "Config", ResourcesConfig)
     return config

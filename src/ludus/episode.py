@@ -2,8 +2,9 @@
 
     open resources for the task  ->  agent acts  ->  verify  ->  close (always)  ->  record
 
-Every step runs through the boundary (`ludus.runtime.boundary`): it has a deadline, and what it raises is attributed to
-its stage and ends in a `failed` rollout with a first cause and no reward. A cancel (Ctrl-C) first closes the session.
+Every step runs under a deadline, through the boundary (`ludus.runtime.boundary`). A step that raises makes the rollout
+`failed`: the failure names its stage and its first cause, and there is no reward. A cancel (Ctrl-C) closes the session
+first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Item, Items, Response, add_usage, function_call_output
 from ludus.rollout import Job, Rollout
-from ludus.runtime.boundary import Deadline, attribute, ended, finish, step, together
+from ludus.runtime.boundary import Deadline, attribute, failure_of, finish, step, together
 from ludus.runtime.threads import awaited, call_after, start_call
 from ludus.task import Task
 from ludus.tokens import TokenLog, Tokens
@@ -32,9 +33,10 @@ T = TypeVar("T")
 
 
 class Limits(BaseModel):
-    """Deadlines in seconds. All are finite, so nothing waits for ever.
+    """Deadlines in seconds. All are finite, so no step can wait forever.
 
-    `tool` is for all calls of one turn, `group` for how long a finished rollout waits for the others of its task.
+    `tool` limits all tool calls of one turn together. `group` limits how long a finished rollout waits for the other
+    rollouts of its task.
     """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -58,14 +60,14 @@ class Limits(BaseModel):
 
 
 class Episode:
-    """What an agent holds while it plays: the items so far, the model, and the tools this task offers."""
+    """One rollout in progress, as its agent uses it: the items so far, the model, and the tools of the task."""
 
     __slots__ = (
         "_last",
         "_offered",
+        "_recorded",
         "_start",
         "_tokens",
-        "_whole",
         "calls",
         "deadline",
         "items",
@@ -103,15 +105,15 @@ class Episode:
         self.timings: dict[str, float] = {}
         self.calls: list[dict[str, Any]] = []
         self.usage: dict[str, Any] = {}
-        self.mask: str | None = None  #: why this rollout must not be trained on, where the agent knows
+        self.mask: str | None = None  #: the reason not to train on this rollout, if the agent knows one
         self._start = len(self.items)
         self._last: Response | None = None
-        self._whole: Response | None = None
+        self._recorded: Response | None = None
         self._tokens: TokenLog | None = None
         self._offered: set[str] = set()
 
     async def open(self) -> None:
-        """Prepare the session, and fix which tools are on offer."""
+        """Open the session, and fix which tools the model may call."""
         resources = self.resources
         if type(resources).open is not Resources.open:
             work, self.opening = start_call(resources.open, self.task)
@@ -119,7 +121,7 @@ class Episode:
         self.offer_tools()
 
     def offer_tools(self) -> None:
-        """Fix which tools the model may call: the row's own list, or else all that the environment has now."""
+        """Fix which tools the model may call: the row's `tools`, or all tools of the environment if it has none."""
         tools = self.task.tools
         try:
             if tools is None:
@@ -131,7 +133,7 @@ class Episode:
             raise attribute(error, "open") from error
 
     async def ask(self, **overrides: Any) -> Response:
-        """Call the model with everything so far and append what it answers. `overrides` changes request fields."""
+        """Call the model with all items so far and append its answer. `overrides` replaces fields of the request."""
         job, seconds = self.job, self.limits.model
         tokens = self._tokens.last if self._tokens is not None else None
         params = {**self.params, **overrides} if overrides else self.params
@@ -144,7 +146,7 @@ class Episode:
         return response
 
     def take(self, response: Response) -> None:
-        """Append an answer of the model, with its tokens and its usage."""
+        """Append an answer of the model, and record its tokens and its usage."""
         self.items.extend(response.output)
         if response.waited:
             self.timings["connect"] = self.timings.get("connect", 0.0) + response.waited
@@ -159,7 +161,7 @@ class Episode:
     async def run_tools(self, calls: list[Item]) -> None:
         """Run the function calls of one turn and append their outputs in order.
 
-        They run at the same time unless the task says `parallel_tool_calls: false`.
+        The calls run at the same time unless the task says `parallel_tool_calls: false`.
         """
         limit = self.limits.tool
         if len(calls) > 1 and self.params.get("parallel_tool_calls") is not False:
@@ -174,36 +176,36 @@ class Episode:
             self.items.append(function_call_output(call["call_id"], output))
 
     def say(self, *items: Item) -> None:
-        """Append items that did not come from the model (a user's next turn)."""
+        """Append items that the model did not write, such as the user's next turn."""
         self.items.extend(items)
 
     def note(self, **texts: str) -> None:
-        """Write into the response's metadata what its items do not show. Call it last: the next answer replaces it."""
+        """Add texts to the response's metadata. Call this after the last model call: a later answer drops them."""
         last = self._last or Response.of(model=self.model.name, status="incomplete")
         metadata = {**(last.data.get("metadata") or {}), **texts}
         self._last = Response({**last.data, "metadata": metadata}, last.tokens)
 
     def adopt(self, response: Response, calls: list[dict[str, Any]], usage: dict[str, Any]) -> None:
-        """Take over a trajectory that was played elsewhere, with what each model call of it added."""
+        """Append a trajectory that was played on a server, with the records of its model calls."""
         self._last = response
         self.items.extend(response.output)
         self.calls += calls
         add_usage(self.usage, usage)
 
     def conclude(self, response: Response) -> None:
-        """Take a recorded trajectory as this episode's own, from beginning to end: nothing is added to it."""
-        self._whole = response
+        """Make a recorded trajectory the whole response of this episode."""
+        self._recorded = response
 
     @property
     def response(self) -> Response:
         """The trajectory so far as one response: the last answer's fields, all output, summed usage."""
-        if self._whole is not None:
-            return self._whole
+        if self._recorded is not None:
+            return self._recorded
         last = self._last.data if self._last else Response.of(model=self.model.name, status="incomplete").data
         return Response({**last, "output": self.items.since(self._start), "usage": self.usage or None})
 
     async def call_tool(self, name: str, arguments: str) -> str:
-        """Run one tool, if this task offers it, and return the text that the model sees. Nothing is appended."""
+        """Run one tool, if the task offers it, and return the text that the model sees. No item is appended."""
         if name not in self._offered:
             return str(not_found())
         try:
@@ -213,26 +215,26 @@ class Episode:
 
     @property
     def last_tokens(self) -> Tokens | None:
-        """The tokens of the last model call, where the model told them."""
+        """The tokens of the last model call, or None if the model reported no token ids."""
         return self._tokens.last if self._tokens is not None else None
 
     def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str = "") -> Awaitable[T]:
-        """Await one step under its deadline, keep its time, and attribute what it raises. See `boundary.step`."""
+        """Await one step under its deadline, record its time, and raise its `Failure`. See `boundary.step`."""
         self.stage, self.since = stage, perf_counter()
         return step(stage, seconds, work, name, self.deadline, self.timings)
 
 
 class Acting(Protocol):
-    """Whatever can drive an episode: every `Agent`."""
+    """An object that can drive an episode, such as an `Agent`."""
 
     async def act(self, episode: Episode) -> str:
-        """Play one rollout through `episode`, and return why it stopped."""
+        """Play one rollout through `episode`, and return the reason why it stopped."""
 
 
 async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollout:
     """Play one episode from open to close and return its record. Only interrupts are raised.
 
-    Without `verify` a rollout that did not fail has no verdict yet: its group is judged later.
+    Without `verify`, a rollout that did not fail has no verdict: the caller judges it, for example with its group.
     """
     began = perf_counter()
     rollout = Rollout(episode.job, episode.usage, episode.timings, episode.calls)
@@ -249,7 +251,7 @@ async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollo
         if deadline.leave():
             raise deadline.timeout("agent", limits.rollout, "the rollout")
     except BaseException as error:
-        rollout.fail(ended(error, "agent", limits.rollout, "the rollout", deadline))
+        rollout.fail(failure_of(error, "agent", limits.rollout, "the rollout", deadline))
     finally:
         deadline.stop()
         episode.model.forget(episode.job.rollout_id)
@@ -261,7 +263,7 @@ async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollo
 
 
 async def _close(episode: Episode, rollout: Rollout) -> None:
-    """Close the session, whatever happened and however often this task is cancelled meanwhile."""
+    """Close the session, however the rollout ended and however often its asyncio task is cancelled meanwhile."""
     episode.stage, episode.since = "close", perf_counter()
     seconds = episode.limits.close
     work = call_after(episode.opening, seconds / 2, episode.resources.close)

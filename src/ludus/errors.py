@@ -13,12 +13,12 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-#: What Ludus is called where packages are installed from.
+#: The name of Ludus on PyPI.
 DISTRIBUTION = "ludus-gym"
 
 
 class UserError(Exception):
-    """Shown as one line without a traceback. `hint` is what to do about it."""
+    """A mistake that the user can fix, shown as one line without a traceback. `hint` says how to fix it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(f"{message}. {hint}" if hint else message)
@@ -34,9 +34,9 @@ def missing_extra(what: str, extra: str) -> MissingExtra:
 
 
 def install_command(extra: str) -> str:
-    """What to type for an extra of Ludus, depending on how this copy was installed.
+    """The command that installs an extra of Ludus, depending on how this copy was installed.
 
-    `ludus` on PyPI is another project, so the name of our distribution is written out.
+    It names the distribution, because `ludus` on PyPI is another project.
     """
     try:
         origin = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
@@ -49,7 +49,7 @@ def install_command(extra: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint that names the nearest known word, or all of them when nothing is near."""
+    """A hint that names the most similar known word, or all known words if none is similar."""
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     return f"Did you mean {close[0]}?" if close else f"Known: {', '.join(names) or 'none'}."
@@ -59,23 +59,22 @@ Stage = Literal["open", "model", "tool", "user", "verify", "close", "agent"]
 
 
 class Interrupt(BaseException):
-    """The end of acting, asked for from within a step (a person has seen enough). It passes through any agent's own
-    handling of errors, and is caught by whoever knows it."""
+    """Raised inside a step to end the rollout, as when a person leaves `ludus chat`. No `except Exception` of an agent
+    catches it. Subclass it, and catch your subclass around `play`."""
 
 
-#: What goes on its way through any step. Everything else that code of others raises ends its own rollout: `exit()` too,
-#: and what a panic in an extension becomes.
+#: Exceptions that pass through every step unchanged. Any other exception of foreign code fails its own rollout only,
+#: also `SystemExit` and the panic of a Rust extension.
 INTERRUPTS = (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, Interrupt)
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ENVIRONMENTS = os.path.join(_HERE, "environments", "")
 _LIBRARIES = ("<", _HERE, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
 
-#: The cause where a step met a cancellation that nobody asked of it.
+#: The cause of a step that raised CancelledError although its task was not cancelled. Models read it too.
 STRAY_CANCEL = "CancelledError: something that it waited for was cancelled"
 
-
-#: Failures that every rollout of a run would share, and what to do about them.
+#: Kinds of failure that all rollouts of a run would share, and how to fix each.
 REMEDIES = {
     "http_401": "Check the key, which comes from the environment or env.yaml",
     "http_403": "Check what the key may do",
@@ -86,10 +85,10 @@ REMEDIES = {
 
 
 class Failure(Exception):
-    """Why a rollout has no reward: what kind of failure, its first cause, and the stage it happened in.
+    """Why a rollout has no reward: the kind of failure, its first cause, and the stage in which it happened.
 
-    Code that knows better than "it crashed" raises one with a kind; the stage is filled in by the step
-    of the lifecycle that was running, so that a judge's dead server is a failure of `verify`.
+    Raise one where you know a better kind than `crash`. The step that was running fills in the stage: if a judge's
+    server is down, that is a failure of `verify`.
 
         raise Failure("http_429", "the judge answered 429: slow down")
     """
@@ -105,12 +104,12 @@ class Failure(Exception):
         return f"{self.stage or 'rollout'}: {self.kind}: {self.cause}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What a child process raised arrives here with its kind."""
+        """Pickle all fields, so that a failure in a child process arrives here complete."""
         return _failure, (self.kind, self.cause, self.stage, self.where)
 
     @classmethod
     def of(cls, error: BaseException, stage: Stage) -> Failure:
-        """Classify any exception raised while `stage` was running. A `Failure` keeps what it knows."""
+        """Classify any exception raised while `stage` was running. A `Failure` keeps its kind and its cause."""
         if isinstance(error, Failure):
             error.stage = error.stage or stage
             return error
@@ -129,7 +128,7 @@ def _failure(kind: str, cause: str, stage: Stage | None, where: str | None) -> F
 
 def _first_cause(error: BaseException) -> str:
     first = error
-    while first.__cause__ is not None and first.__cause__ is not first:  # one that was raised again may be its own
+    while first.__cause__ is not None and first.__cause__ is not first:  # an exception may be its own cause
         first = first.__cause__
     text = f"{type(error).__name__}: {error}"
     return text if first is error else f"{text} (first cause: {type(first).__name__}: {first})"
@@ -139,12 +138,12 @@ def _where(error: BaseException) -> str | None:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return None
-    written = [frame for frame in frames if _is_authors(frame.filename)]
-    frame = (written or frames)[-1]
+    of_authors = [frame for frame in frames if _is_author_code(frame.filename)]
+    frame = (of_authors or frames)[-1]
     name = frame.filename.replace("\\", "/").rsplit("/", 1)[-1]
     return f"{name}:{frame.lineno} in {frame.name}"
 
 
-def _is_authors(filename: str) -> bool:
-    """Whether a file is an environment's or the user's, and not Python's, ours or another package's."""
+def _is_author_code(filename: str) -> bool:
+    """Whether a file belongs to an environment or to the user, and not to Python, Ludus or another package."""
     return filename.startswith(_ENVIRONMENTS) or not filename.startswith(_LIBRARIES)

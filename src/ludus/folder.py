@@ -1,7 +1,7 @@
 """The folder of an environment: where it is, and what its `environment.yaml` says.
 
 Built-in environments are found by name, packages register theirs through the entry point group `ludus.environments`,
-and your own folder works by path. An environment that stands for a whole family takes an argument behind a colon:
+and your own folder works by path. An environment for a whole family of games takes an argument after a colon:
 `gymnasium:Blackjack-v1`.
 """
 
@@ -22,17 +22,17 @@ from ludus.runtime.settings import read_yaml
 
 FILE = "environment.yaml"
 
-#: What the names of agents in public rows end with.
+#: Suffixes of the agents' names in public datasets.
 _AGENT_SUFFIXES = ("", "_simple_agent", "_gymnasium_agent", "_agent")
-_NAME_IT = "Name the environment on the command line if it is what you want"
+_HINT = "If you want this environment, name it on the command line"
 
 
 class EnvironmentFile(BaseModel):
     """What `environment.yaml` holds.
 
-    `argument` names the setting that `NAME:ARGUMENT` sets. Whoever types that is trusted; which arguments a row may
-    name, if any, is a pattern of its own, `row_argument`, because a row must not say what code we run. `agent_names` is
-    what rows of published datasets call it in `agent_ref`, where that does not follow from its name.
+    `argument` names the setting that `NAME:ARGUMENT` sets. You may type any argument. A row may name only those that
+    match the pattern `row_argument`, because a row must not choose what code we run. `agent_names` lists what published
+    datasets call this environment in `agent_ref`, if they do not use its name.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -70,9 +70,9 @@ def read_file(folder: Path) -> EnvironmentFile:
 
 
 def locate(which: str) -> tuple[Path, str | None]:
-    """The folder of an environment, and the argument behind its name or path if there is one."""
+    """The folder of an environment, and the argument after its name or path, if there is one."""
     name, colon, argument = which.partition(":")
-    if not colon or _is_folder_of_one(which) or Path(which).name == FILE:
+    if not colon or _is_environment_folder(which) or Path(which).name == FILE:
         return find(which), None
     return find(name), argument
 
@@ -96,7 +96,7 @@ def find(which: str) -> Path:
 
 
 def folders() -> dict[str, Path]:
-    """Every environment that can be found by name."""
+    """The folder of every environment that can be found by name."""
     found = {path.parent.name: path.parent for path in sorted(BUILT_IN.glob(f"*/{FILE}"))}
     for entry in entry_points(group="ludus.environments"):
         try:
@@ -109,18 +109,18 @@ def folders() -> dict[str, Path]:
 
 
 def find_named(name: str) -> tuple[Path, str | None]:
-    """The folder, and the argument, of the environment that a row names in its `agent_ref`: never a path."""
-    plain, colon, argument = name.partition(":")
+    """The folder and the argument of the environment that a row names in `agent_ref`, which is never a path."""
+    base, colon, argument = name.partition(":")
     known = folders()
-    found = next((known[each] for end in _AGENT_SUFFIXES if (each := plain.removesuffix(end)) in known), None)
-    found = found or next((each for each in known.values() if plain in read_file(each).agent_names), None)
-    if found is None and re.fullmatch(r"[\w-]+", plain) is None:
-        raise UserError(f"{name!r:.80} is not the name of an environment", _NAME_IT)
+    found = next((known[each] for end in _AGENT_SUFFIXES if (each := base.removesuffix(end)) in known), None)
+    found = found or next((each for each in known.values() if base in read_file(each).agent_names), None)
+    if found is None and re.fullmatch(r"[\w-]+", base) is None:
+        raise UserError(f"{name!r:.80} is not the name of an environment", _HINT)
     if found is None:
-        raise UserError(f"unknown environment {plain:.80}", did_you_mean(plain, known))
+        raise UserError(f"unknown environment {base:.80}", did_you_mean(base, known))
     allowed = read_file(found).row_argument if colon else None
     if colon and (allowed is None or re.fullmatch(allowed, argument) is None):
-        raise UserError(f"a row may not name {name!r:.80}", _NAME_IT)
+        raise UserError(f"a row may not name {name!r:.80}", _HINT)
     return found, argument if colon else None
 
 
@@ -131,19 +131,19 @@ def _path(which: str) -> Path:
         raise UserError(f"cannot read {which:.80}: there is no such user", "Write the whole path") from error
 
 
-def _is_folder_of_one(which: str) -> bool:
-    """Whether a text with a colon in it is the path of an environment after all."""
+def _is_environment_folder(which: str) -> bool:
+    """Whether a text that contains a colon is the path of an environment's folder."""
     try:
         return (_path(which) / FILE).is_file()
-    except OSError:  # an argument need not look like a path at all
+    except OSError:  # the argument cannot be part of a path
         return False
 
 
 def with_argument(file: EnvironmentFile, argument: str) -> EnvironmentFile:
-    """The file of one member of a family: the argument becomes part of the name, and a setting."""
+    """The file with an argument applied: the argument becomes part of the name, and a setting."""
     if file.argument is None:
         raise UserError(f"environment {file.name} takes no argument, and got {argument!r:.80}", f"Write {file.name}")
     if not argument:
-        raise UserError(f"{file.name}: names nothing behind its colon", f"Write {file.name}:{file.argument.upper()}")
+        raise UserError(f"{file.name}: has no argument after the colon", f"Write {file.name}:{file.argument.upper()}")
     settings = {**file.settings, file.argument: argument}
     return file.model_copy(update={"name": f"{file.name}:{argument}", "settings": settings})

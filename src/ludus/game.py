@@ -1,11 +1,11 @@
 """Games: environments that are played turn by turn.
 
-The game may speak first (`reset`); then the model answers and the game makes something of the answer (`step`), until
-one of the two says that it is over. A step sees the latest answer only: what a game has to remember it keeps in `self`,
-which is the session. The rewards of the steps are the verdict, so a game writes no verifier of its own.
+`reset` prepares the game and may return a first observation. Then the model answers, and `step` turns each answer into
+a reward and the next observation, until a step ends the game. `step` sees only the latest answer: keep the rest in
+`self`, which is the session. The verdict is the sum of the steps' rewards, so a game needs no `verify`.
 
-A game can be played again from a recorded trajectory, because all that a model contributes is its answers. That is how
-a stored rollout is scored once more, and how a response is judged that was never played here.
+A game can be replayed from a recorded trajectory, because a model contributes only its answers. So a stored rollout can
+be rescored, and a response that was played elsewhere can be judged.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ludus.tools import not_found
 
 @dataclass(slots=True)
 class Step:
-    """What one answer led to.
+    """The result of one answer of the model.
 
-    `observation` is shown to the model as a user's message, after `tool_outputs`, which answer function calls by their
-    `call_id`. `terminated` says that the game came to its end, `truncated` that it was cut short. `info` is recorded
-    and not shown.
+    The model sees `tool_outputs`, pairs of a function call's `call_id` and its output, and then `observation` as a user
+    message. `terminated` says that the game reached its end, `truncated` that it was cut short. `info` is recorded and
+    not shown to the model.
     """
 
     observation: str | None = None
@@ -42,17 +42,17 @@ class Step:
 
     @property
     def over(self) -> bool:
-        """Whether nothing comes after this step."""
+        """Whether this step ended the game."""
         return self.terminated or self.truncated
 
     def items(self) -> list[Item]:
-        """What the model is shown next."""
+        """The items that the model sees next."""
         outputs = [function_call_output(call_id, output) for call_id, output in self.tool_outputs]
-        return [*outputs, *spoken(self.observation)]
+        return [*outputs, *observation_items(self.observation)]
 
 
 class Game(Resources):
-    """Base of everything that is played turn by turn. Override `reset` and `step`; both may be plain functions.
+    """Base of all games. Override `reset` and `step`; both may be plain `def`.
 
     class GuessTheNumber(Game):
         async def reset(self, task: Task) -> str:
@@ -71,25 +71,25 @@ class Game(Resources):
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
-        self.steps: list[Step] = []  #: everything that happened so far
+        self.steps: list[Step] = []  #: the steps so far
         self._begun = False
 
     async def reset(self, task: Any) -> str | None:
-        """Prepare the first turn, and say what the model sees before it."""
+        """Prepare the first turn, and return the first observation, or None."""
         return None
 
     async def step(self, task: Any, response: Response) -> Step:
-        """Take the model's latest answer, and say what it led to."""
+        """Play the model's latest answer, and return the result."""
         raise TypeError(f"{type(self).__name__} does not define step()")
 
     async def begin(self, task: Any) -> str | None:
-        """Start the game from its beginning."""
+        """Start the game from its beginning, and return its first observation."""
         self.steps, self._begun = [], True
         observation: str | None = await awaited(self.reset, task)
         return observation
 
     async def advance(self, task: Any, response: Response) -> Step:
-        """Take one step and remember it. A function call that the game leaves unanswered is one it does not know."""
+        """Take one step and keep it. A function call that the step leaves unanswered gets the output "Not Found"."""
         if not self._begun or self.over:
             raise Failure("out_of_turn", f"the game {'is over' if self.over else 'has not begun'}")
         step = await awaited(self.step, task, response)
@@ -103,7 +103,7 @@ class Game(Resources):
 
     @property
     def begun(self) -> bool:
-        """Whether the first turn was prepared."""
+        """Whether the game has begun."""
         return self._begun
 
     @property
@@ -112,9 +112,9 @@ class Game(Resources):
         return bool(self.steps) and self.steps[-1].over
 
     async def verify(self, task: Any, response: Response) -> Verdict:
-        """The sum of all steps. A game that nobody began is played from the response; one without a step has no reward.
+        """The sum of all steps' rewards. A game that has not begun is replayed from the response first.
 
-        A game that was left before its end counts as truncated, with what it earned so far.
+        A game that was left before its end is truncated and keeps its rewards. Without a step there is no reward.
         """
         if not self._begun:
             await self.replay(task, response)
@@ -129,22 +129,22 @@ class Game(Resources):
     async def replay(
         self, task: Any, response: Response, sizes: Iterable[int] | None = None
     ) -> list[tuple[int, str, str]]:
-        """Play a trajectory again. Returns the turns after which the game said something else than the record:
-        the number of the turn, what was recorded, and what the game says now.
+        """Replay a trajectory. Returns the turns after which the game showed something else than the record:
+        the number of the turn, the recorded text, and the text that the game shows now.
 
-        `sizes` tells how many items each answer holds. Without it an answer ends where the game speaks, so answers
-        that the game passed over in silence are taken as one.
+        `sizes` says how many items each answer holds. Without it an answer ends where the game shows something, so
+        answers between which the game showed nothing count as one.
         """
         return await self.follow_record(task, GameRecord(response, sizes))
 
     async def follow_record(self, task: Any, record: GameRecord) -> list[tuple[int, str, str]]:
-        """The same for a trajectory that is read as far as `record` goes."""
+        """Replay the turns of `record`, and return the turns that differ, as `replay` does."""
         differing = []
-        shown = spoken(await self.begin(task))
+        shown = observation_items(await self.begin(task))
         while True:
-            recorded = record.shown(speaks=bool(shown) and not _is_output(shown[-1]))
-            if (recorded or record.turns is not None) and _said(recorded) != _said(shown):
-                differing.append((len(self.steps), _said(recorded), _said(shown)))
+            recorded = record.shown(expects_message=bool(shown) and not _is_output(shown[-1]))
+            if (recorded or record.turns is not None) and _text_of(recorded) != _text_of(shown):
+                differing.append((len(self.steps), _text_of(recorded), _text_of(shown)))
             answer = record.answer()
             if answer is None:
                 return differing
@@ -155,24 +155,26 @@ class Game(Resources):
 
 
 def starting_points(seed: int, instruction: str) -> Iterator[dict[str, Any]]:
-    """Rows without end that differ in the seed that the game is reset with, no two of them alike."""
-    chance, drawn = random.Random(seed), set[int]()
+    """Endless rows that differ only in their `seed`, with which the game is reset. No seed comes twice."""
+    generator, used = random.Random(seed), set[int]()
     while True:
-        start = chance.getrandbits(31)
-        if start not in drawn:
-            drawn.add(start)
-            asked = [{"role": "system", "content": instruction}, {"role": "user", "content": "Begin."}]
-            yield {"responses_create_params": {"input": asked}, "seed": start}
+        start = generator.getrandbits(31)
+        if start not in used:
+            used.add(start)
+            prompt = [{"role": "system", "content": instruction}, {"role": "user", "content": "Begin."}]
+            yield {"responses_create_params": {"input": prompt}, "seed": start}
 
 
-def spoken(observation: str | None) -> list[Item]:
-    """An observation as the message that the model sees; nothing where there is nothing to see."""
+def observation_items(observation: str | None) -> list[Item]:
+    """An observation as the user message that the model sees, or no item if it is empty."""
     return [{"type": "message", "role": "user", "content": observation}] if observation else []
 
 
 class GameRecord:
-    """A trajectory read in turns: all of it, or up to what was shown after `turns` of its answers. The part that was
-    read is `output[:at]`."""
+    """Reads a trajectory turn by turn: all of it, or up to what the game showed after `turns` answers.
+
+    The part that was read is `output[:at]`.
+    """
 
     def __init__(self, response: Response, sizes: Iterable[int] | None, turns: int | None = None) -> None:
         self.turns = turns
@@ -182,21 +184,21 @@ class GameRecord:
         self._sizes = deque(sizes) if sizes is not None else None
         self._answered = 0
 
-    def shown(self, speaks: bool) -> list[Item]:
-        """What the game showed next: outputs of tools, then at most one message.
+    def shown(self, expects_message: bool) -> list[Item]:
+        """Read what the game showed next: outputs of tools, then at most one message.
 
-        If the game does not speak now and the next answer is an empty one, the message belongs behind that.
+        If no message is expected and the next answer is empty, the message came after that answer.
         """
         start, items = self.at, self._items
         while self.at < len(items) and _is_output(items[self.at]):
             self.at += 1
         next_is_empty = self._sizes is not None and len(self._sizes) > 0 and self._sizes[0] == 0
-        if self.at < len(items) and _is_shown(items[self.at]) and (speaks or not next_is_empty):
+        if self.at < len(items) and _is_shown(items[self.at]) and (expects_message or not next_is_empty):
             self.at += 1
         return items[start : self.at]
 
     def answer(self) -> Response | None:
-        """What the model answered next; None when it answered no more."""
+        """Read the next answer of the model, or None after the last."""
         start, items = self.at, self._items
         if self._answered == self.turns:
             return None
@@ -221,9 +223,9 @@ def _is_output(item: Item) -> bool:
 
 
 def _is_shown(item: Item) -> bool:
-    """Whether the game showed an item to the model, and not the other way round."""
+    """Whether the game showed an item to the model. All other items were written by the model."""
     return _is_output(item) or (item.get("type", "message") == "message" and not is_message(item))
 
 
-def _said(items: list[Item]) -> str:
+def _text_of(items: list[Item]) -> str:
     return "\n".join(str(item.get("output")) if _is_output(item) else texts_of(item) for item in items)

@@ -14,7 +14,7 @@ from ludus.tokens import Tokens
 
 
 class ModelConfig(BaseModel):
-    """Settings of a model; subclass it as `Config` inside the model. Unknown settings are refused."""
+    """Settings of a model. Subclass it as `Config` inside your model. Unknown settings are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -22,9 +22,9 @@ class ModelConfig(BaseModel):
 class Request:
     """One request: the items so far, and every other field of the Responses API in `params`.
 
-    `seed` is what this rollout should sample with where the request names none. `session` is the same for all calls
-    of a rollout, so that a model with several endpoints can keep to one; `turn` counts the calls before this one, and
-    `tokens` are those of the last. `deadline` is when the answer is no longer wanted, as `time.perf_counter` counts.
+    `seed` is the rollout's seed, for sampling if `params` has no seed. `session` is the same for all calls of a
+    rollout, so that a model with several endpoints can keep using one of them. `turn` counts the calls before this
+    one, and `tokens` are the previous call's. At `deadline`, a time of `time.perf_counter`, the caller stops waiting.
 
         Request("Which planet is largest?", temperature=0.2)
     """
@@ -54,30 +54,30 @@ class Request:
 
 
 class Observer(Protocol):
-    """Told how a model's calls go, so that the number of rollouts in flight can follow."""
+    """Follows a model's calls, to adapt the number of rollouts in flight."""
 
     def answered(self, seconds: float) -> None:
-        """A call was answered."""
+        """A call was answered after this many seconds."""
 
     def pressed(self) -> None:
-        """The server said, or showed, that it is too much."""
+        """The server said, or showed, that it is overloaded."""
 
 
 @dataclass
 class _Users:
-    """How many use a model on a loop. Who comes while it starts or stops waits at the door."""
+    """How many use a model on an event loop. The lock is held while the model starts or stops."""
 
     loop: asyncio.AbstractEventLoop
-    door: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     count: int = 0
 
 
 class Model:
     """Base of all models. Override `respond`; override `start` and `stop` if the model holds connections or weights.
 
-    A model raises `Failure` with a kind when it knows what went wrong; anything else it raises counts as a crash.
-    It does not know about rollouts, deadlines or rewards. Collections on one loop may share a model: with
-    `async with model` it is started by the first and stopped by the last.
+    Raise a `Failure` with a kind where you know what went wrong; any other exception counts as a crash. A model knows
+    nothing of rollouts, limits or rewards. Collections on one event loop may share a model: `async with model` starts
+    it for the first user, and stops it after the last.
     """
 
     Config: ClassVar[type[ModelConfig]] = ModelConfig
@@ -85,16 +85,16 @@ class Model:
     #: How `run.json` and rollouts name this model. Never holds a secret.
     name: str = ""
 
-    #: Ask for token ids with every answer; set before `start` where a collection wants them.
+    #: Whether to ask for token ids with every answer. Set before `start`.
     capture_tokens: bool = False
 
-    #: Whoever wants to know how calls go; set by the collector.
+    #: Follows this model's calls. Set by the collector.
     observer: Observer | None = None
 
-    #: Whether every call in flight holds an open connection, which is an open file.
+    #: Whether each call in flight holds an open connection, and so an open file.
     connects: bool = False
 
-    #: How many rollouts at once suit this model where the user does not say.
+    #: The default of `--concurrency` for this model.
     concurrency: int = 64
 
     config: Any = None
@@ -102,7 +102,7 @@ class Model:
     _users: _Users | None = None
 
     def settings(self) -> dict[str, Any]:
-        """The settings that `run.json` records. Keys are read from the environment, so none can be among them."""
+        """The settings that `run.json` records. API keys are not settings: they come from environment variables."""
         return redacted_settings(self.config) if isinstance(self.config, BaseModel) else {}
 
     async def respond(self, request: Request) -> Response:
@@ -110,34 +110,34 @@ class Model:
         raise TypeError(f"{type(self).__name__} does not define respond()")
 
     def forget(self, session: str) -> None:
-        """Called when a rollout is over: what was kept for its session can go."""
+        """Called when a rollout is over: drop what you kept for its session."""
 
     def stats(self) -> dict[str, Any]:
-        """What `metrics.json` should say of this model: endpoints, retries, waiting."""
+        """Statistics of this model for `metrics.json`: endpoints, retries, waiting."""
         return {}
 
     async def start(self) -> None:
-        """Called once before the first request, on the event loop that will make them."""
+        """Called once before the first request, on the event loop of all requests."""
 
     async def stop(self) -> None:
         """Called once after the last request."""
 
     async def __aenter__(self) -> Self:
-        """Start, unless somebody on this loop uses the model already."""
+        """Start the model, unless it is in use on this event loop already."""
         users = self._users
         if users is None or users.loop is not asyncio.get_running_loop():
             users = self._users = _Users(asyncio.get_running_loop())
-        async with users.door:
+        async with users.lock:
             if not users.count:
                 await self.start()
             users.count += 1
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Stop, once nobody is left."""
+        """Stop the model after its last user."""
         users = self._users
         if users is not None and users.loop is asyncio.get_running_loop():
-            async with users.door:
+            async with users.lock:
                 users.count -= 1
                 if not users.count:
                     await self.stop()

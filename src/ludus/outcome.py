@@ -13,21 +13,21 @@ from typing import Any
 
 from ludus.errors import Failure
 
-#: Fields that the record of a rollout has beside its task's.
+#: Fields of a rollout's record that are not its task's.
 RECORD = frozenset(
     "rollout_id repeat attempt outcome reward verdict_fields reward_components turn_rewards mask receipt task_fields "
     "replay_drift stop_reason rollout_seed response usage timings model_calls parent branch_turn session_seed".split()
 )
 
-#: Fields that a task and its record have in common: they name the task and are no part of its content.
+#: Fields of both a task and its record: they identify the task and are not part of its content.
 NAMES = frozenset({"task_id", "agent_ref"})
 
-#: Names that a value of a verdict may not have, because the record needs them.
+#: Names that a verdict's values may not have, because the record uses them.
 TAKEN = RECORD | NAMES
 
 
 class Outcome(StrEnum):
-    """The three ends of a rollout; counts of the three always add up to what was dispatched."""
+    """How a rollout ended. The counts of the three always add up to the number of dispatched rollouts."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -35,10 +35,10 @@ class Outcome(StrEnum):
 
 
 class Verdict:
-    """What a verifier found: a reward, and named values that become fields of the rollout and metrics.
+    """A verifier's result: a reward, and named values that become fields of the rollout's record and metrics.
 
-    `components` are named parts of the reward, `turn_rewards` one number per model call, and `mask`
-    says why this rollout must not be trained on although it was judged.
+    `components` are named parts of the reward. `turn_rewards` holds one number per model call. `mask` is the reason
+    not to train on this rollout although it has a reward.
 
         Verdict(1.0, extracted_answer="B")
     """
@@ -65,15 +65,15 @@ class Verdict:
 
     @classmethod
     def of(cls, value: Any) -> Verdict:
-        """Accept what `verify` may return: a number or a `Verdict`. Anything else is not a reward.
+        """The verdict that `verify` returned, as a number or as a `Verdict`. Anything else is refused.
 
-        A value that is called like a field of the record would be lost there, and is refused.
+        A value with the name of a field of the record is refused too: the record could not hold both.
         """
         if not isinstance(value, Verdict):
             return cls(value)
         if value.values and not TAKEN.isdisjoint(value.values):
             name = min(TAKEN.intersection(value.values))
-            raise _bad_verdict(f"the record has a field {name} of its own: call this value something else")
+            raise _bad_verdict(f"a value of the verdict is named {name}, like a field of the record: rename it")
         return value
 
 
@@ -82,13 +82,13 @@ def _finite(value: Any) -> float:
         return value
     try:
         if not isinstance(value, Real) and hasattr(value, "item"):
-            value = value.item()  # a NumPy scalar that is no number to Python, or a tensor of one number
+            value = value.item()  # a NumPy scalar that is not a `Real`, or a tensor with one element
         if isinstance(value, Real) and math.isfinite(number := float(value)):
             return number
     except (ArithmeticError, RuntimeError, TypeError, ValueError):
-        pass  # an integer that no float can hold, or an array of several numbers
-    what = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{value!r:.80}"
-    raise _bad_verdict(f"a reward must be a finite number, not {what}")
+        pass  # an integer too large for a float, or an array with several elements
+    shown = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{value!r:.80}"
+    raise _bad_verdict(f"a reward must be a finite number, not {shown}")
 
 
 def _bad_verdict(cause: str) -> Failure:

@@ -1,8 +1,8 @@
 """The record of a rollout as one JSON object: the one codec, for collections, `ludus verify`, servers and exporters.
 
 A row of `rollouts.jsonl` holds the task's fields, the verdict's named values and the record's own fields side by side,
-because programs that read such rows expect that. Where two of them have the same name the task's field is kept under
-`task_fields`, so that the task can be read back exactly.
+because trainers and tools expect that. If the task has a field of the same name as the verdict or the record, the
+task's field is stored under `task_fields`, so that the task can be read back exactly.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from ludus.outcome import RECORD, Verdict
 
 Row = dict[str, Any]
 
-#: Where a rollout that continues another one began: the other's id, how many of its model calls were taken over, and
-#: the seed of its session.
+#: Fields of a rollout that branches from another: the parent's id, how many of the parent's model calls it starts
+#: with, and the seed of the parent's session.
 ORIGIN = ("parent", "branch_turn", "session_seed")
 
-#: What the record of a failed rollout says of its failure.
+#: Fields of the failure in a failed rollout's record.
 FAILURE = frozenset({"stage", "kind", "cause", "where", "line"})
 
-#: Fields that are not the task's in a row that is no record of ours.
-_ANSWER = frozenset({"response", "reward", "receipt", "task_fields"})
+#: Fields that are not the task's, in a row that Ludus did not write.
+_NOT_THE_TASKS = frozenset({"response", "reward", "receipt", "task_fields"})
 
 
 def record_row(head: Row, environment: str, task: Row, end: Verdict | Failure | None, rest: Row) -> Row:
-    """The record of a rollout. `head` names it and its outcome, `rest` are the record's fields that no verdict changes.
+    """The record of a rollout. `head` holds its ids and outcome, `rest` the fields that do not depend on the verdict.
 
-    The head stands twice: first, where a reader looks for it, and behind the task, where no field of the task hides it.
+    The head is merged twice: first, so that its fields come first, and after the task, so that they win.
     """
     if isinstance(end, Verdict):
         found, hidden = verdict_row(end), hidden_fields(task, end.values, head["task_id"])
@@ -47,7 +47,7 @@ def record_row(head: Row, environment: str, task: Row, end: Verdict | Failure | 
 
 
 def verdict_row(verdict: Verdict) -> Row:
-    """The fields of a verdict: its named values and its reward, and the parts that it has."""
+    """The fields of a verdict: its named values, its reward, and the optional parts that are set."""
     row = {**verdict.values, "reward": verdict.reward}
     if verdict.values:
         row["verdict_fields"] = list(verdict.values)
@@ -61,7 +61,7 @@ def verdict_row(verdict: Verdict) -> Row:
 
 
 def read_verdict(row: Row, names: Iterable[str]) -> Verdict:
-    """The verdict that a row holds. `names` are its values."""
+    """The verdict in a row. `names` are the names of its values."""
     return Verdict(
         row["reward"],
         components=row.get("reward_components"),
@@ -77,19 +77,19 @@ def failure_row(failure: Failure) -> Row:
 
 
 def is_record(row: Row) -> bool:
-    """Whether a row is a record of ours, so that some of its fields are known not to be the task's."""
+    """Whether Ludus wrote a row as the record of a rollout."""
     return isinstance(row.get("rollout_id"), str) and isinstance(row.get("task_id"), str) and "outcome" in row
 
 
 def origin_of(row: Row) -> Row | None:
-    """Where the rollout of a record began, if it continues another one."""
+    """The `ORIGIN` fields of a record, or None if its rollout does not branch from another."""
     return {key: row[key] for key in ORIGIN} if all(map(row.__contains__, ORIGIN)) and is_record(row) else None
 
 
 def hidden_fields(task: Row, used: Collection[str], task_id: str) -> Row:
-    """The fields of a task whose names its record needs, `used` being those of the verdict or the failure."""
-    plain = RECORD.isdisjoint(task) and (not used or task.keys().isdisjoint(used))  # the usual case, and cheap to tell
-    hidden = {} if plain else {key: task[key] for key in task if key in used or key in RECORD}
+    """The fields of a task whose names its record uses. `used` are the fields of the verdict or of the failure."""
+    disjoint = RECORD.isdisjoint(task) and (not used or task.keys().isdisjoint(used))  # cheap, and the usual case
+    hidden = {} if disjoint else {key: task[key] for key in task if key in used or key in RECORD}
     if task.get("task_id", task_id) != task_id:
         hidden["task_id"] = task["task_id"]
     return hidden
@@ -98,12 +98,12 @@ def hidden_fields(task: Row, used: Collection[str], task_id: str) -> Row:
 def task_row(row: Row, ours: bool | None = None) -> Row:
     """The row of the task, read back from a record or from any row that has a task's fields and a response.
 
-    A record with a receipt keeps the task's fields that the verdict hid, so its task is exact. In any other record the
-    verdict's values may as well be the task's own, and stay. `ours` says whether the row is a record, if that is known.
+    A record with a receipt stores the task's fields that the verdict replaced, so its task is exact. In any other
+    record a value of the verdict may be the task's too, and is kept. `ours` is `is_record(row)`, if that is known.
     """
     if ours is None:
         ours = is_record(row)
-    others = RECORD if ours else _ANSWER
+    others = RECORD if ours else _NOT_THE_TASKS
     task = {key: row[key] for key in row if key not in others}
     if ours:
         named = row.get("verdict_fields")

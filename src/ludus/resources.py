@@ -1,7 +1,7 @@
-"""Resources: what one rollout may use, which is its tools, its state and its verifier.
+"""Resources: the tools, the state and the verifier of one rollout.
 
-One instance serves one rollout and is thrown away: `self` is the session, so nothing can leak between rollouts. Only
-methods marked with `@tool` can be reached by a model; everything else about the object is out of its sight.
+One instance serves one rollout and is thrown away: `self` is the session, so no state can leak between rollouts. A
+model can call only the methods marked with `@tool`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ludus.tools import Tool, not_found
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-#: The kinds of parameter that an object can be bound to, and those that a model's arguments reach, which have names.
+#: The kinds of parameter that `self` can be, and the kinds that a model can pass by name.
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class ResourcesConfig(BaseModel):
-    """Settings of an environment's resources; subclass it as `Config`. Unknown settings are refused."""
+    """Settings of an environment's resources. Subclass it as `Config`. Unknown settings are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,8 +50,8 @@ def tool(function: F | None = None, *, name: str | None = None) -> F | Callable[
         async def get_weather(self, city: str) -> dict:
             \"\"\"Look up the weather of a city.\"\"\"
 
-    A plain `def` runs on a thread. Arguments are checked before the method runs; a wrong call becomes a message
-    to the model, and so does an exception.
+    A plain `def` runs on a thread. Arguments are checked before the method runs. Wrong arguments and exceptions become
+    an error text that the model reads.
     """
 
     def mark(method: F) -> F:
@@ -77,19 +77,19 @@ class Resources:
     Config: ClassVar[type[ResourcesConfig]] = ResourcesConfig
     toolbox: ClassVar[dict[str, Tool]] = {}
 
-    #: Whether the answers to a task are judged together: `verify_group` is defined.
+    #: Whether all answers to a task are judged together, because `verify_group` is defined.
     by_group: ClassVar[bool] = False
 
-    #: Set this where the tools must not run again when a stored rollout is judged, because a model plays them.
+    #: Set this if a model plays the tools: they do not run again when a stored rollout is judged.
     judged_by_response: ClassVar[bool] = False
 
-    #: Whether a rollout is more than its text: there is something to open, to call, to play or to close.
+    #: Whether a rollout has more than its text: something to open, to call, to play or to close.
     has_session: ClassVar[bool] = False
 
-    #: What identifies the verifier where it runs elsewhere, as the server there told it.
+    #: The digest of a verifier that runs on a server, as that server reports it.
     verifier: ClassVar[str | None] = None
 
-    #: What this rollout should draw its random numbers from; recorded with it.
+    #: The seed for this rollout's random numbers. It is recorded.
     seed: int = 0
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
@@ -105,8 +105,10 @@ class Resources:
             if entry is not None and entry.function is not cls.toolbox[entry.name].function:
                 raise TypeError(f"{cls.__name__} has two tools called {entry.name}: use @tool(name=...)")
         cls.by_group = cls.verify_group is not Resources.verify_group
-        named = any(getattr(cls, name) is not getattr(Resources, name) for name in ("open", "close", "call", "tools"))
-        cls.has_session = not cls.judged_by_response and (named or bool(cls.toolbox))
+        overridden = any(
+            getattr(cls, name) is not getattr(Resources, name) for name in ("open", "close", "call", "tools")
+        )
+        cls.has_session = not cls.judged_by_response and (overridden or bool(cls.toolbox))
         for entry in cls.toolbox.values():
             if getattr(entry.function, "__name__", "") in vars(Resources):
                 raise TypeError(f"{cls.__name__}.{entry.name} hides a method of Resources: use @tool(name=...)")
@@ -114,45 +116,45 @@ class Resources:
     @classmethod
     @asynccontextmanager
     async def share(cls, config: Any) -> AsyncIterator[Any]:
-        """What all rollouts of this process share (a pool, an index). It arrives as `self.shared`."""
+        """Open once what all rollouts of this process share (a pool, an index). It arrives as `self.shared`."""
         yield None
 
     async def open(self, task: Any) -> None:
         """Prepare the session for a task."""
 
     async def verify(self, task: Any, response: Response) -> float | Verdict:
-        """Judge the rollout: a number, or a `Verdict` with named values. With `verify_group` it is a group of one."""
+        """Return a number, or a `Verdict` with named values. The default calls `verify_group` with one response."""
         if not self.by_group:
             raise TypeError(f"{type(self).__name__} does not define verify()")
         (verdict,) = await awaited(self.verify_group, task, [response])
         return verdict  # type: ignore[no-any-return]
 
     async def verify_group(self, task: Any, responses: list[Response]) -> list[float | Verdict]:
-        """Judge all answers to a task together, where a verdict is relative by nature: one for each, in their order.
+        """Judge all answers to a task together, for rewards that compare answers. Return one for each, in order.
 
-        Where this is defined, `verify` is not called. It runs once for a task, when its repeats are done or have waited
-        for `limits.group`, on an instance that was never opened: what it knows is the task and the responses.
+        If you define this, a collection does not call `verify`. It calls `verify_group` once per task, when all repeats
+        are done or have waited for `limits.group`. `self` was never opened: use only the task and the responses.
         """
         raise TypeError(f"{type(self).__name__} does not define verify_group()")
 
     async def close(self) -> None:
-        """Free what `open` took. Always awaited once `open` was begun, even if it failed half-way."""
+        """Free what `open` acquired. Always awaited once `open` has started, even if `open` failed."""
 
     def fork(self) -> Self:
-        """A second session in the same state, independent from then on. It is closed like any other.
+        """A second session in the same state, independent from then on. Both are closed.
 
-        The default copies what this one keeps in `self`. A session with something to close cannot be copied like
-        that: where it can be copied at all, define this. It may be `async def`.
+        The default copies the attributes of `self`. A class with a `close` must define `fork` itself, if its sessions
+        can be copied. `fork` may be `async def`.
         """
         if type(self).close is not Resources.close:
-            cause = f"{type(self).__name__} has something to close, which only it can copy: define fork()"
+            cause = f"{type(self).__name__} defines close(), so the default fork() cannot copy it: define fork()"
             raise Failure("cannot_fork", cause)
         return self.copied()
 
     def copied(self, *fresh: str) -> Self:
-        """A new instance with a deep copy of every attribute but `fresh`, which it has made for itself.
+        """A new instance with a deep copy of every attribute, except those named in `fresh`, which stay as made.
 
-        `config` and `shared` stay shared, and so does what lies in `shared`, wherever else this one holds on to it.
+        `config`, `shared` and the objects in `shared` are not copied, even if other attributes refer to them.
         """
         twin = type(self)(self.config, self.shared)
         memo = {id(part): part for part in (self.config, self.shared, *_parts(self.shared))} | {id(self): twin}
@@ -172,18 +174,18 @@ class Resources:
         timeout: float = 60.0,  # noqa: ASYNC109
         cpu_seconds: float | None = None,
     ) -> T:
-        """Run heavy work on what the model wrote in a warm child process, which is killed when it takes too long.
+        """Run heavy or risky work in a warm child process, which is killed after `timeout` seconds.
 
         same = await self.in_process(compare_expressions, expected, given, timeout=10.0)
         """
         return await in_process(function, *args, timeout=timeout, cpu_seconds=cpu_seconds)
 
     def tools(self) -> list[dict[str, Any]]:
-        """The tools on offer where a row does not list its own, as the Responses API describes them."""
+        """The tools, in the format of the Responses API, for rows that do not list `tools` themselves."""
         return [entry.schema() for entry in self.toolbox.values()]
 
     async def call(self, name: str, arguments: str) -> str:
-        """Run a tool with the arguments the model wrote, and return what the model sees."""
+        """Run a tool with the arguments that the model wrote, and return the text that the model sees."""
         entry = self.toolbox.get(name)
         if entry is None:
             return not_found()
@@ -191,28 +193,26 @@ class Resources:
 
 
 def _check_tool(method: Any) -> None:
-    """Refuse what a model could never call, where it is defined."""
+    """Refuse a tool that a model could never call, when its class is defined."""
     if isinstance(method, (staticmethod, classmethod, property, type)) or not callable(method):
         raise TypeError(f"@tool is for a method, not for a {type(method).__name__}: write def name(self, ...)")
-    parameters, called = (
-        list(inspect.signature(method).parameters.values()),
-        getattr(method, "__name__", "of this class"),
-    )
+    parameters = list(inspect.signature(method).parameters.values())
+    name = getattr(method, "__name__", "of this class")
     if not parameters or not _is_self(parameters[0]):
-        raise TypeError(f"the tool {called} has no self: write def {called}(self, ...)")
+        raise TypeError(f"the tool {name} has no self: write def {name}(self, ...)")
     for parameter in parameters[1:]:
         if parameter.kind not in _NAMED:
-            raise TypeError(f"the tool {called} takes {parameter}, which a model cannot name")
+            raise TypeError(f"the tool {name} takes {parameter}, which a model cannot name")
 
 
 def _is_self(parameter: inspect.Parameter) -> bool:
-    """Whether a first parameter is the object. With a type and another name it is an argument, and self is missing."""
+    """Whether a first parameter is `self`. With another name and a type it is an argument, and `self` is missing."""
     untyped = parameter.annotation is parameter.empty
     return parameter.kind in _POSITIONAL and (parameter.name == "self" or untyped)
 
 
 def _parts(shared: Any) -> Iterable[Any]:
-    """What lies in the object that rollouts share."""
+    """The objects in `shared`: its values, its elements or its attributes."""
     if isinstance(shared, dict):
         return shared.values()
     if isinstance(shared, (list, tuple)):

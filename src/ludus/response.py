@@ -1,8 +1,8 @@
 """Trajectories: items of the OpenAI Responses API, as plain JSON objects.
 
-What we do not know we keep: an item is the dictionary that the provider sent. `Response` is a thin view with the
-questions that agents and verifiers ask; `Items` is a list that encodes each of its items once, however many requests
-and records it is written into.
+An item is the dictionary that the provider sent, unknown fields included. `Response` is a thin view with properties for
+agents and verifiers. `Items` is a list that encodes each of its items once, however many requests and records contain
+the item.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TEXTS = ("output_text", "input_text", "text")
 
 
 class Message(TypedDict):
-    """Text that somebody said. `content` is a string, or parts such as `input_text` and `output_text`."""
+    """A text with the role of its speaker. `content` is a string, or parts such as `input_text` and `output_text`."""
 
     type: NotRequired[Literal["message"]]
     role: Literal["user", "assistant", "system", "developer"]
@@ -34,7 +34,7 @@ class Message(TypedDict):
 
 
 class FunctionCall(TypedDict):
-    """The model asks for a tool. `arguments` is the text it wrote, which need not be JSON."""
+    """The model calls a tool. `arguments` is the text that the model wrote, which may not be JSON."""
 
     type: Literal["function_call"]
     call_id: str
@@ -45,7 +45,7 @@ class FunctionCall(TypedDict):
 
 
 class FunctionCallOutput(TypedDict):
-    """What the model saw in return."""
+    """The output of a tool, as the model sees it."""
 
     type: Literal["function_call_output"]
     call_id: str
@@ -53,7 +53,7 @@ class FunctionCallOutput(TypedDict):
 
 
 class Reasoning(TypedDict):
-    """What the model thought, as far as the provider tells."""
+    """The model's reasoning, as far as the provider shows it."""
 
     type: Literal["reasoning"]
     summary: list[dict[str, Any]]
@@ -82,7 +82,7 @@ def function_call(name: str, arguments: str | dict[str, Any], *, call_id: str) -
 
 
 def function_call_output(call_id: str, output: str) -> Item:
-    """The answer to a function call."""
+    """The output of a function call, as an item."""
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
@@ -101,14 +101,14 @@ class Items(list[Item]):
         self._encoded: list[Fragment] = []
 
     def encoded(self) -> list[Fragment]:
-        """The items as JSON fragments that orjson copies as they are."""
+        """The items as JSON fragments, which orjson copies unchanged."""
         done = self._encoded
         if len(done) < len(self):
-            done += [Fragment(b"".join((encode(item), b""))) for item in self[len(done) :]]  # as `compact` does
+            done += [Fragment(b"".join((encode(item), b""))) for item in self[len(done) :]]  # see `compact`
         return done
 
     def since(self, start: int) -> Items:
-        """The items from `start` on, with what is encoded of them."""
+        """The items from `start` on, with the fragments that exist already."""
         rest = Items(self[start:])
         rest._encoded = self._encoded[start:]
         return rest
@@ -127,7 +127,7 @@ class Response:
         self.data = data
         self.output: list[Item] = data.get("output") or []  #: everything that happened, in order
         self.tokens = tokens
-        self.waited = 0.0  # seconds of the call that went into getting a connection
+        self.waited = 0.0  # seconds that the call waited for a connection
 
     def __repr__(self) -> str:
         kinds = ", ".join(str(item.get("type", "message")) for item in self.output)
@@ -152,7 +152,7 @@ class Response:
 
     @classmethod
     def checked(cls, data: Any, tokens: Tokens | None = None) -> Response:
-        """A response from outside this process, refused as `bad_response` unless it has the shape of one."""
+        """A response from outside this process. Raises a `bad_response` failure if `data` is not a response."""
         output = data.get("output") if isinstance(data, dict) else None
         if not isinstance(output, list):
             raise Failure("bad_response", f"not a response: {str(data)[:200]}")
@@ -168,7 +168,7 @@ class Response:
             elif kind == "message":
                 _check_content(item)
             elif kind is None:
-                item.pop("type", None)  # a provider may leave it out, and null is no more than that
+                item.pop("type", None)  # null means the same as a missing type
                 _check_content(item)
         return cls(data, tokens)
 
@@ -179,7 +179,7 @@ class Response:
 
     @property
     def has_message(self) -> bool:
-        """Whether the assistant said anything, were it an empty text."""
+        """Whether there is an assistant message, even an empty one."""
         return any(map(is_message, self.output))
 
     @property
@@ -224,22 +224,22 @@ def _is_call(item: Item) -> bool:
 
 
 def _check_content(item: Item) -> None:
-    """Refuse a message that holds anything but a text, parts or nothing."""
+    """Refuse a message whose content is not a text, a list of parts or null."""
     content = item.get("content")
     if isinstance(content, list):
         for part in content:
             if not isinstance(part, dict):
-                raise _odd_content(item)
+                raise _bad_content(item)
     elif content is not None and not isinstance(content, str):
-        raise _odd_content(item)
+        raise _bad_content(item)
 
 
-def _odd_content(item: Item) -> Failure:
-    return Failure("bad_response", f"the content of a message is no text or parts: {str(item)[:200]}")
+def _bad_content(item: Item) -> Failure:
+    return Failure("bad_response", f"the content of a message is neither a text nor parts: {str(item)[:200]}")
 
 
 def is_message(item: Item) -> bool:
-    """Whether an item is a message of the assistant (a provider may leave the type out, or null)."""
+    """Whether an item is a message of the assistant. Its type may be missing or null."""
     return item.get("type") in ("message", None) and item.get("role", "assistant") == "assistant"
 
 
@@ -256,7 +256,7 @@ def _is_text(part: Any) -> bool:
 
 
 def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add one call's token counts, and those in its details, to a running total. Anything else is left out."""
+    """Add one call's token counts, and those in its details, to a running total. Other values are ignored."""
     for key, value in more.items():
         if type(value) is int:
             before = total.get(key)

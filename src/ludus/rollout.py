@@ -17,9 +17,9 @@ from ludus.tokens import Sequence, sequences
 
 @dataclass(slots=True)
 class Job:
-    """One attempt to be made: which repeat of which task, and the seed that belongs to it.
+    """One attempt to make: which repeat of which task, and its seed.
 
-    `origin` is what the record says of the rollout that this one goes on from, where it does not begin by itself.
+    `origin` holds the `ORIGIN` fields of the record, if this rollout branches from another.
     """
 
     rollout_id: str
@@ -42,9 +42,9 @@ def rollout_id(task_id: str, repeat: int) -> str:
 class Rollout:
     """One attempt: what was asked, everything that happened, and how it ended.
 
-    `reward` is None unless a verifier returned one. `error` is set for a failed rollout and only then. `calls` says of
-    each model call how many items it wrote and, where the model told, which tokens it added. Calls that are `given`
-    were made by another rollout, which this one goes on from.
+    `reward` is None unless a verifier returned one. `error` is set for a failed rollout and only then. `calls` holds,
+    for each model call, how many items it wrote and, if known, which tokens it added. A call marked `given` was made
+    by the rollout from which this one branches.
     """
 
     job: Job
@@ -70,18 +70,18 @@ class Rollout:
 
     @property
     def reward(self) -> float | None:
-        """What the verifier gave, or None where nothing was verified."""
+        """The verifier's reward, or None without a verdict."""
         return self.verdict.reward if self.verdict is not None else None
 
     def judge(self, verdict: Verdict, mask: str | None = None) -> None:
-        """Complete this rollout. `mask` is why it must not be trained on, where more than the verdict knows that."""
+        """Complete this rollout. `mask` is a reason not to train on it that the verifier does not know."""
         if mask is not None:
             verdict.mask = verdict.mask or mask
         self.verdict = verdict
         self.outcome = Outcome.MASKED if verdict.mask else Outcome.COMPLETED
 
     def fail(self, error: Failure) -> None:
-        """Turn this into a failed rollout. The first failure stays: it is the cause of the others."""
+        """Make this a failed rollout. Only the first failure is kept: it caused the others."""
         if self.error is None:
             self.outcome, self.error, self.verdict = Outcome.FAILED, error, None
 
@@ -90,9 +90,9 @@ class Rollout:
         return sequences(call for call in self.calls if "prefix" in call)
 
     def require_tokens(self) -> None:
-        """Mask this rollout if the tokens of any of its model calls are unknown: they are never guessed.
+        """Mask this rollout if the token ids of any of its model calls are missing. They are never guessed.
 
-        A call that wrote nothing, because there was no room left, has none to know.
+        A call that wrote no item, because the context was full, needs none.
         """
         calls = [(str(number), call) for number, call in enumerate(self.calls, start=1) if not call.get("given")]
         missing = [number for number, call in calls if "prefix" not in call and call["items"]]
@@ -119,7 +119,7 @@ class Rollout:
         rest["usage"] = self.usage
         rest["timings"] = self.timings
         rest["model_calls"] = self.calls
-        if error is not None:  # enough to see what was asked: the input still holds the task
+        if error is not None:  # the prompt is enough: the dataset still holds the task
             asked = {"responses_create_params": job.row.get("responses_create_params")}
             return record_row(head, job.environment, asked, error, rest)
         return record_row(head, job.environment, job.row if verdict is not None else {}, verdict, rest)
@@ -130,9 +130,9 @@ class Rollout:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Rollout:
-        """Read a stored row back. The task keeps all fields of the row, the verdict's named values included."""
+        """Read a stored row back. `task` has only `responses_create_params`; `job.row` has all fields of the task."""
         task = Task.model_construct(responses_create_params=row.get("responses_create_params") or {"input": []})
-        reference = row.get("agent_ref")  # a row of the input may have had anything there
+        reference = row.get("agent_ref")  # an input row may hold any value here
         job = Job(
             row["rollout_id"],
             row["task_id"],

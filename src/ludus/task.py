@@ -1,4 +1,4 @@
-"""Tasks: one row of a dataset, which is what the model is asked and what the verifier needs to judge it."""
+"""Tasks: one row of a dataset, with the prompt for the model and the fields that the verifier needs."""
 
 from __future__ import annotations
 
@@ -24,49 +24,49 @@ class Task(BaseModel):
 
     @property
     def input(self) -> list[dict[str, Any]]:
-        """What the model is asked, as items."""
+        """The prompt, as items."""
         given = self.responses_create_params["input"]
         return [{"role": "user", "content": given}] if isinstance(given, str) else given
 
     @property
     def tools(self) -> list[dict[str, Any]] | None:
-        """The tools this row offers, or None when it leaves that to the environment."""
+        """The tools that this row offers, or None if it offers all tools of the environment."""
         return self.responses_create_params.get("tools")
 
     @field_validator("responses_create_params")
     @classmethod
-    def _asks_something(cls, params: dict[str, Any]) -> dict[str, Any]:
+    def _check_request(cls, params: dict[str, Any]) -> dict[str, Any]:
         given, tools = params.get("input"), params.get("tools")
-        if not isinstance(given, str) and not _objects(given):
+        if not isinstance(given, str) and not _are_objects(given):
             raise ValueError("input must be a string or a list of items")
-        if tools is not None and not _objects(tools):
+        if tools is not None and not _are_objects(tools):
             raise ValueError("tools must be a list of objects")
         return params
 
 
 def digest(row: dict[str, Any]) -> str:
-    """A stable name for a row's content, whatever the order of its keys."""
+    """A hash of a row's content, the same for any order of its keys."""
     return blake2b(orjson.dumps(row, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
 
 
 def private(row: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a row for one session: whatever that does to its task changes no other's, and not the record."""
+    """A deep copy of a row for one session: changes to its task reach neither other sessions nor the record."""
     try:
         copy: dict[str, Any] = orjson.loads(orjson.dumps(row))
-    except TypeError:  # what can be read but not written, such as half a character
+    except TypeError:  # a value that orjson cannot encode, such as a lone surrogate
         return deepcopy(row)
     return copy
 
 
 def derive_seed(run_seed: int, task_id: str, repeat: int) -> int:
-    """The seed of one rollout: 31 bits, which every sampler takes."""
+    """The seed of one rollout: 31 bits, which every sampler accepts."""
     return crc32(f"{run_seed}/{task_id}/{repeat}".encode()) >> 1
 
 
-def _objects(value: Any) -> bool:
+def _are_objects(value: Any) -> bool:
     if not isinstance(value, list):
         return False
-    for item in value:  # noqa: SIM110 (a generator costs more than such a list is long)
+    for item in value:  # noqa: SIM110 (a generator is slower for lists this short)
         if not isinstance(item, dict):
             return False
     return True

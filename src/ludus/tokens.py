@@ -1,8 +1,8 @@
-"""Tokens are the truth for training.
+"""Tokens: the exact token ids of model calls, for training.
 
-Each model call may carry the exact ids it was prompted with, the ids it generated and their log probabilities. A
-rollout stores only what a call adds to the call before it, so a record grows linearly with its tokens, and gives
-back whole training sequences with loss masks.
+A model call may report the ids of its prompt, the ids that it generated and their logprobs. A rollout stores only what
+each call adds to the previous call, so a record grows linearly with its tokens. `sequences` rebuilds whole training
+sequences with loss masks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Tokens:
-    """What one model call saw and wrote, in token ids. A prompt may be an array, which is compared at memory speed."""
+    """The token ids of one model call. A prompt may be an array, which is compared at memory speed."""
 
     prompt_ids: list[int] | array[int]
     generated_ids: list[int]
@@ -25,7 +25,7 @@ class Tokens:
 
 @dataclass(slots=True)
 class Sequence:
-    """One sequence to train on: `mask` is 1 where the policy wrote the id, and `logprobs` holds 0.0 elsewhere."""
+    """One sequence to train on. `mask` is 1 for ids that the policy wrote; `logprobs` is 0.0 for all others."""
 
     ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
@@ -33,26 +33,26 @@ class Sequence:
     policy_versions: list[str | None] = field(default_factory=list)
 
     def add(self, ids: list[int], logprobs: list[float] | None) -> None:
-        """Append ids: the policy's own when `logprobs` is given, context otherwise."""
+        """Append ids: with `logprobs` they were written by the policy, without they are context."""
         self.ids += ids
         self.mask += [0 if logprobs is None else 1] * len(ids)
         self.logprobs += [0.0] * len(ids) if logprobs is None else logprobs
 
 
 class TokenLog:
-    """Turns whole calls into what each adds to the one before it, and forgets the rest at once."""
+    """Reduces each call to what it adds to the previous call."""
 
-    __slots__ = ("_before", "last")
+    __slots__ = ("_previous", "last")
 
     def __init__(self) -> None:
         self.last: Tokens | None = None
-        self._before: array[int] = array("I")
+        self._previous: array[int] = array("I")
 
     def add(self, call: Tokens) -> dict[str, Any]:
-        """What a call adds: `prefix` ids are shared with the call before, `prompt_ids` are the rest of its prompt."""
+        """What a call adds: it shares `prefix` ids with the previous call, `prompt_ids` are the rest of its prompt."""
         prompt = id_array(call.prompt_ids)
-        prefix = _shared(self._before, prompt)
-        self._before = prompt + id_array(call.generated_ids)
+        prefix = _common_prefix(self._previous, prompt)
+        self._previous = prompt + id_array(call.generated_ids)
         self.last = call
         return {
             "prefix": prefix,
@@ -66,8 +66,8 @@ class TokenLog:
 def sequences(stored: Iterable[dict[str, Any]]) -> Iterator[Sequence]:
     """Rebuild training sequences from stored deltas.
 
-    A call whose prompt continues everything before it extends the current sequence; where a template or a
-    compaction broke the prefix, a new sequence starts.
+    A call whose prompt begins with the whole current sequence extends it. If a template or a compaction changed an
+    earlier id, a new sequence starts.
     """
     current = Sequence()
     for call in stored:
@@ -84,16 +84,16 @@ def sequences(stored: Iterable[dict[str, Any]]) -> Iterator[Sequence]:
 
 
 def id_array(ids: list[int] | array[int]) -> array[int]:
-    """Token ids in one block of memory. Raises TypeError or OverflowError for what is no token id."""
+    """Token ids in one block of memory. Raises TypeError or OverflowError for a value that is not a token id."""
     return ids if isinstance(ids, array) else array("I", ids)
 
 
-def _shared(before: array[int], after: array[int]) -> int:
-    """How many ids two calls have in common at the start."""
+def _common_prefix(before: array[int], after: array[int]) -> int:
+    """How many ids two calls share at their start."""
     low, high = 0, min(len(before), len(after))
-    if before[:high] == after[:high]:  # the usual case: the prompt goes on where the last call ended
+    if before[:high] == after[:high]:  # the usual case: the prompt continues the previous call
         return high
-    while low < high:  # the ids at `low` and before are shared, those from `high` on are not
+    while low < high:  # binary search: ids before `low` are shared, ids after `high` are not
         middle = (low + high + 1) // 2
         if before[low:middle] == after[low:middle]:
             low = middle

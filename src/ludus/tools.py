@@ -1,8 +1,8 @@
-"""A tool: a method, the schema the model sees, and the check of what the model sends.
+"""A tool: a method, the schema that the model sees, and the check of the model's arguments.
 
-A call ends with a text for the model. The text of a call that went wrong is a `ToolError`, and uses the words of HTTP
-servers in this field: `{"detail": "Not Found"}` for a tool that is not on offer, a `detail` list for arguments that do
-not fit, an `error` text for arguments that are not JSON and for a tool that raised.
+Every call returns a text for the model. A failed call returns a `ToolError`, in the format of common HTTP tool servers:
+`{"detail": "Not Found"}` for a tool that is not offered, a `detail` list for arguments that do not fit the schema, an
+`error` text for arguments that are not JSON and for a tool that raised.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ludus.runtime.keys import without_keys_and_paths
 from ludus.runtime.threads import awaited
 
 _TYPING = frozenset({"type", "anyOf", "allOf", "oneOf", "$ref", "enum", "const"})
-_CONTENT = frozenset({"enum", "const", "default", "examples"})  # values, and no schemas
+_CONTENT = frozenset({"enum", "const", "default", "examples"})  # keys that hold values, not schemas
 _ARGUMENT_LINE = re.compile(r"^\s+(\w+)\s*(?:\([^)]*\))?:\s*(.+)$")
 
 
@@ -33,7 +33,7 @@ ToolErrorKind = Literal["unknown_tool", "bad_arguments", "raised"]
 
 
 class ToolError(str):
-    """What a model reads of a call that went wrong. `kind` says how; a plain `str` is the output of a tool that ran."""
+    """The text that a model reads after a failed call. The output of a tool that ran is a plain `str`."""
 
     kind: ToolErrorKind
 
@@ -56,14 +56,14 @@ class Tool:
         return dict(self._schema)
 
     async def run(self, owner: object, arguments: str, *, lenient: bool = False) -> str:
-        """Check the arguments, run the method, and give back the text that the model sees.
+        """Check the arguments, run the method, and return the text that the model sees.
 
         `lenient` also accepts what pydantic can coerce (`"3"` for 3), as the reference does.
         """
         try:
             values = self._check(arguments, lenient)
         except ValidationError as error:
-            return _complaint(error)
+            return _arguments_error(error)
         try:
             result = await awaited(self.function, owner, **values)
             return result if isinstance(result, str) else encode(result).decode()
@@ -76,14 +76,14 @@ class Tool:
             return error_text(STRAY_CANCEL if stray else without_keys_and_paths(f"{type(error).__name__}: {error}"))
 
     def _check(self, arguments: str, lenient: bool) -> dict[str, Any]:
-        text = arguments or "{}"  # models leave it empty for a tool without parameters
+        text = arguments or "{}"  # some models send nothing for a tool without parameters
         try:
             values: dict[str, Any] = self._arguments.validator.validate_json(text, strict=True)
             return values
         except ValidationError as strict:
-            # What even the lenient check refuses is reported in its words; what only it accepts is the model's mistake.
+            # Arguments that even the lenient check refuses are reported with its error, and not with the strict one.
             coerced = self._arguments.validate_json(text, strict=False)
-            if lenient or all(_is_whole(problem) for problem in strict.errors(include_url=False)):
+            if lenient or all(_is_whole_number(problem) for problem in strict.errors(include_url=False)):
                 return coerced
             raise strict from None
 
@@ -99,8 +99,8 @@ class Tool:
         for parameter in self._parameters:
             if parameter.default is not parameter.empty:
                 parameters["properties"][parameter.name]["default"] = parameter.default
-        summary, described = _docstring(self.function)
-        for name, text in described.items():
+        summary, descriptions = _docstring(self.function)
+        for name, text in descriptions.items():
             if name in parameters["properties"]:
                 parameters["properties"][name].setdefault("description", text)
         return {
@@ -125,13 +125,13 @@ class Tool:
         return list(inspect.signature(self.function).parameters.values())[1:]
 
 
-def _is_whole(problem: ErrorDetails) -> bool:
-    """Whether the only objection is that a whole number was written as 2.0, which JSON Schema counts as an integer."""
+def _is_whole_number(problem: ErrorDetails) -> bool:
+    """Whether the problem is only a whole number written as 2.0, which JSON Schema counts as an integer."""
     return problem["type"] == "int_type" and isinstance(problem["input"], float)
 
 
 def _is_strict(schema: Any) -> bool:
-    """Whether providers take a schema as strict: all is typed, objects are closed and all their properties required."""
+    """Whether providers accept a schema as strict: all properties are typed and required, and no others allowed."""
     if isinstance(schema, list):
         return all(map(_is_strict, schema))
     if not isinstance(schema, dict):
@@ -146,16 +146,16 @@ def _is_strict(schema: Any) -> bool:
 
 
 def not_found() -> ToolError:
-    """What a model sees when it calls a tool that is not on offer."""
+    """The text that a model sees when it calls a tool that is not offered."""
     return ToolError('{"detail":"Not Found"}', "unknown_tool")
 
 
 def error_text(message: str, kind: ToolErrorKind = "raised") -> ToolError:
-    """What a model sees when a call could not be carried out."""
+    """The text that a model sees when a call failed."""
     return ToolError(encode({"error": message}).decode(), kind)
 
 
-def _complaint(error: ValidationError) -> ToolError:
+def _arguments_error(error: ValidationError) -> ToolError:
     problems = error.errors(include_url=False, include_context=False)
     if problems[0]["type"] == "json_invalid":
         return error_text(f"Invalid tool call arguments: {problems[0]['msg']}", "bad_arguments")
@@ -166,10 +166,10 @@ def _complaint(error: ValidationError) -> ToolError:
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """The description of a tool, and of its parameters where the docstring has an `Args:` section."""
     summary, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
-    described = {}
+    descriptions = {}
     for line in rest.splitlines():
         if match := _ARGUMENT_LINE.match(line):
-            described[match[1]] = match[2]
+            descriptions[match[1]] = match[2]
         elif not line.startswith(" "):
             break
-    return summary.strip(), described
+    return summary.strip(), descriptions

@@ -134,7 +134,7 @@ def test_a_dataset_is_chosen_by_name(folder):
 @pytest.mark.parametrize("entry", ["{name: x}", "{name: x, path: a, generate: b.py:c}"])
 def test_a_dataset_has_exactly_one_of_path_and_generate(folder, entry):
     (folder / "environment.yaml").write_text(f"name: sums\nresources: code.py:Sums\ndatasets: [{entry}]\n")
-    with pytest.raises(UserError, match="a dataset has either a path or a function"):
+    with pytest.raises(UserError, match="a dataset needs a `path` or a function to `generate`"):
         Environment.load(folder)
 
 
@@ -143,18 +143,21 @@ def test_a_dataset_has_exactly_one_of_path_and_generate(folder, entry):
     [
         (
             "def stream(): yield {}",
-            "code.py:5: stream() got an unexpected keyword argument 'seed'. It must be stream(",
+            "code.py:5: stream() got an unexpected keyword argument 'seed'. Write def stream(",
         ),
         (
             "def stream(seed, level): yield {}",
-            "code.py:5: stream() missing a required argument: 'level'. It must be stream(",
+            "code.py:5: stream() missing a required argument: 'level'. Write def stream(",
         ),
         ("def stream(seed):\n    {}['x']\n    yield {}", "code.py:6: KeyError: 'x'. Add --debug to see more"),
         ("def stream(seed):\n    yield ROW\n    int('x')", "code.py:7: ValueError: invalid literal"),
         ("def stream(seed):\n    import json\n    return json.loads('x')", "code.py:7: JSONDecodeError: "),
-        ("def stream(seed): return None", "code.py:5: it returns None, and no rows. Let it yield them"),
-        ("async def stream(seed): yield ROW", "code.py:5: it is async, and rows are read without waiting. Write def"),
-        ("async def stream(seed): return [ROW]", "code.py:5: it is async, and rows are read without waiting"),
+        ("def stream(seed): return None", "code.py:5: the function returns None and no rows. Yield the rows"),
+        (
+            "async def stream(seed): yield ROW",
+            "code.py:5: the function is async, and rows are read without await. Write def",
+        ),
+        ("async def stream(seed): return [ROW]", "code.py:5: the function is async, and rows are read without await"),
         ("import sys\ndef stream(seed): sys.exit(0)", "code.py:6: SystemExit: 0"),
         ("def stream(seed): raise ValueError('one\\ntwo')", "code.py:5: ValueError: one two"),
     ],

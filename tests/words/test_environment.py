@@ -166,7 +166,7 @@ def test_configuring_a_copy_leaves_the_original_unchanged():
         ("model=3", "setting model names no key. Write model.KEY=VALUE"),
         ("agent=3", "setting agent names no key. Write agent.KEY=VALUE"),
         ("agent.=3", "setting agent names no key. Write agent.KEY=VALUE"),
-        ("model.temperature=3", "unknown setting model.temperature: no model is asked here"),
+        ("model.temperature=3", "unknown setting model.temperature: no model is called here"),
         ("resources.grading_mode=x", "^resources.grading_mode='x': Input should be 'strict_single_letter_boxed', "),
     ],
 )

@@ -93,7 +93,7 @@ def test_an_explicit_setting_overrides_the_argument(registered: str) -> None:
     ("spec", "says"),
     [
         ("mcqa:x", "environment mcqa takes no argument, and got 'x'. Write mcqa"),
-        ("family:", "family: names nothing behind its colon. Write family:MEMBER"),
+        ("family:", "family: has no argument after the colon. Write family:MEMBER"),
         ("famly:anna", "unknown environment famly. Did you mean family?"),
         ("./famly:anna", "./famly has no environment.yaml"),
     ],

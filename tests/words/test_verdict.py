@@ -70,7 +70,7 @@ def test_a_verdict_value_named_like_a_record_field_is_refused(name, rows):
     result = ludus.collect(giving(lambda: Verdict(1.0, fine=1, **{name: 7})), model=GOOD, input=rows(1))
     error = result.rollouts[0].error
     assert (error.stage, error.kind) == ("verify", "bad_verdict")
-    assert f"a field {name} of its own" in error.cause
+    assert f"a value of the verdict is named {name}, like a field of the record" in error.cause
 
 
 def test_a_stored_row_with_a_verdict_value_named_like_a_record_field_is_still_read(rows, tmp_path):

@@ -6,7 +6,7 @@ from pydantic import PositiveInt
 
 from ludus.agent import Agent, AgentConfig
 from ludus.episode import Episode
-from ludus.game import Game, spoken
+from ludus.game import Game, observation_items
 
 
 class GymnasiumAgent(Agent):
@@ -30,7 +30,7 @@ class GymnasiumAgent(Agent):
         if not isinstance(game, Game):
             raise TypeError(f"the gymnasium agent needs a Game as resources, and {type(game).__name__} is none")
         if not game.begun:
-            episode.say(*spoken(await episode.step("open", limits.open, game.begin(task))))
+            episode.say(*observation_items(await episode.step("open", limits.open, game.begin(task))))
         for _ in range(len(game.steps), self.config.max_steps):
             response = await episode.ask()
             step = await episode.step("tool", limits.tool, game.advance(task, response))

@@ -22,7 +22,7 @@ from ludus.cli.screen import emit, number, pretty, show_block, show_item, text
 from ludus.cli.typed_calls import Call, read_turn, signature
 from ludus.episode import Episode
 from ludus.errors import Interrupt
-from ludus.game import Game, spoken
+from ludus.game import Game, observation_items
 from ludus.model import Model, Request
 from ludus.resources import Resources
 from ludus.response import Item, Response, function_call, message
@@ -92,7 +92,7 @@ class ChatScreen:
     def show_end(self) -> None:
         """Show the last observation of a game, which the model never sees."""
         if self.game is not None and self.game.over:
-            for item in spoken(self.game.steps[-1].observation):
+            for item in observation_items(self.game.steps[-1].observation):
                 show_item(self.console, item)
 
     def mark_shown(self, count: int) -> None:

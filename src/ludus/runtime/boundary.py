@@ -1,4 +1,4 @@
-"""The boundary: the one place where code that may hang, raise or exit gets a deadline and has its end attributed.
+"""The boundary: the one place where code that may hang, raise or exit gets a deadline, and its errors a stage.
 
 Environments, agents, tools, models and verifiers are code that we did not write, or call servers that we do not run. A
 `step` awaits such code. It returns the result, or raises a `Failure` with a stage, a kind and the first cause. Only
@@ -48,7 +48,7 @@ async def step(
     try:
         result = await work
     except BaseException as error:
-        raise ended(error, stage, seconds, name, deadline, own) from error
+        raise failure_of(error, stage, seconds, name, deadline, own) from error
     finally:
         if timings is not None:
             timings[stage] = timings.get(stage, 0.0) + perf_counter() - began
@@ -57,21 +57,21 @@ async def step(
     return result
 
 
-def ended(
+def failure_of(
     error: BaseException, stage: Stage, seconds: float, name: str, deadline: Deadline, last: bool = False
 ) -> Failure:
     """The failure of a step that raised `error` under a deadline: a timeout if the deadline had cancelled the step.
 
     An interrupt is raised again: it belongs to the caller.
     """
-    late = deadline.leave(last)  # takes back the deadline's own cancels, so that only a caller's are left
+    late = deadline.leave(last)  # takes back the deadline's own cancels: only a caller's remain
     if is_interrupt(error):
         raise error
     return deadline.timeout(stage, seconds, name) if late else Failure.of(error, stage)
 
 
 async def in_time(seconds: float, work: Awaitable[T]) -> T:
-    """Await work that must end within `seconds`, or raise `TimeoutError`. What the work raises is passed on."""
+    """Await work that must end within `seconds`, or raise `TimeoutError`. The work's own exceptions pass through."""
     deadline = Deadline(seconds, seconds)
     deadline.start()
     try:
@@ -90,7 +90,7 @@ async def in_time(seconds: float, work: Awaitable[T]) -> T:
 
 
 async def finish(work: Awaitable[None]) -> None:
-    """Await work to its end, however often the running task is cancelled meanwhile; the cancel is raised after it."""
+    """Await work to its end, even if the running task is cancelled meanwhile; the cancel is raised afterwards."""
     running = asyncio.ensure_future(work)
     cancel: asyncio.CancelledError | None = None
     while not running.done():
@@ -108,27 +108,27 @@ async def finish(work: Awaitable[None]) -> None:
 
 
 async def together(works: Sequence[Awaitable[T]]) -> list[T]:
-    """Await several works at once. When one fails, the others are cancelled and awaited: none outlives the call.
+    """Await several coroutines at once. If one fails, the others are cancelled and awaited: none outlives the call.
 
     `asyncio.TaskGroup` would pass on only the first cancel of a deadline, and some tools need more than one.
     """
     tasks = [asyncio.ensure_future(work) for work in works]
-    pending, ended = set(tasks), None
+    pending, raised = set(tasks), None
     while pending:
         try:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
             failures = [task.exception() for task in done if not task.cancelled()]
-            ended = ended or next((failure for failure in failures if failure is not None), None)
+            raised = raised or next((failure for failure in failures if failure is not None), None)
         except asyncio.CancelledError as error:
-            ended, pending = error, {task for task in pending if not task.done()}
-        if ended is not None:
+            raised, pending = error, {task for task in pending if not task.done()}
+        if raised is not None:
             for task in pending:
                 task.cancel()
-    if ended is not None:
+    if raised is not None:
         for task in tasks:
             if not task.cancelled():
                 task.exception()  # read, so that Python does not log it as never retrieved
-        raise ended
+        raise raised
     return [task.result() for task in tasks]
 
 
