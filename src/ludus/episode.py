@@ -3,8 +3,7 @@
     open resources for the task  ->  agent acts  ->  verify  ->  close (always)  ->  record
 
 Every step runs under a deadline, through the boundary (`ludus.runtime.boundary`). A step that raises makes the rollout
-`failed`: the failure names its stage and its first cause, and there is no reward. A cancel (Ctrl-C) closes the session
-first.
+`failed`, with a stage, a first cause and no reward. A cancel (Ctrl-C) closes the session first.
 """
 
 from __future__ import annotations

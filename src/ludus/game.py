@@ -171,10 +171,8 @@ def observation_items(observation: str | None) -> list[Item]:
 
 
 class GameRecord:
-    """Reads a trajectory turn by turn: all of it, or up to what the game showed after `turns` answers.
-
-    The part that was read is `output[:at]`.
-    """
+    """Reads a trajectory turn by turn: all of it, or up to what the game showed after `turns` answers. The part that
+    was read is `output[:at]`."""
 
     def __init__(self, response: Response, sizes: Iterable[int] | None, turns: int | None = None) -> None:
         self.turns = turns

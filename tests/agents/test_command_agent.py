@@ -181,7 +181,7 @@ def test_repeating_a_request_after_its_answer_is_a_new_call(tmp_path: Path):
     ("source", "kind", "cause"),
     [
         ("import sys; sys.exit('I give up')", "exit", "I give up"),
-        ("pass", "no_calls", "never asked"),
+        ("pass", "no_calls", "never called the model"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "exit", "status -9"),
     ],
 )

@@ -1,13 +1,13 @@
 """Any program as an agent.
 
 The program is started for each rollout with `OPENAI_BASE_URL` and `ANTHROPIC_BASE_URL` pointing at a proxy on loopback,
-and a key that is good for this rollout only. It gets what it is asked on stdin, as a Responses request without a model.
-It may call the task's tools at `LUDUS_TOOLS_URL/NAME`. The trajectory and its tokens are rebuilt from the calls that it
-made; what it prints is not part of them.
+and a key that is valid for this rollout only. It reads the prompt from stdin, as a Responses request without a model.
+It may call the task's tools at `LUDUS_TOOLS_URL/NAME`. The trajectory and its tokens are rebuilt from the program's
+model calls; what the program prints is ignored.
 
-The program is the operator's own and runs as they do. It sees of our environment only `PATH`, the locale and what
-`pass_env` names, works in a folder that is deleted afterwards, and does not outlive its rollout: neither do its
-children, unless they leave its process group.
+The operator chooses the program, and it runs as the operator's user. Of our environment variables it gets only `PATH`,
+the locale, the time zone and those that `pass_env` names. It works in a folder that is deleted afterwards. It is killed
+at the end of the rollout, with its children, unless they leave its process group.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from pydantic import Field, PositiveInt
 
 from ludus.agent import Agent, AgentConfig
-from ludus.agents.command_proxy import Proxy, Seat
+from ludus.agents.command_proxy import ProgramCalls, Proxy
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.runtime.encoding import encode
@@ -38,13 +38,13 @@ PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
 class CommandAgent(Agent):
-    """Runs a program that drives the rollout by itself.
+    """Runs a program that drives the rollout.
 
     agent: {type: command, command: [python, my_agent.py], pass_env: [MY_SETTING]}
     """
 
     class Config(AgentConfig):
-        """What to run. It is the operator's to say: nothing of a row or of a model reaches the command line."""
+        """What to run. Only the operator sets this: no text of a row or of a model reaches the command line."""
 
         command: list[str] = Field(min_length=1)
         pass_env: list[str] = []
@@ -55,7 +55,7 @@ class CommandAgent(Agent):
 
     @asynccontextmanager
     async def share(self) -> AsyncIterator[Agent]:
-        """One proxy serves the programs of all rollouts; each has its own key."""
+        """Start one proxy for the programs of all rollouts; each program has its own key."""
         async with Proxy() as proxy:
             playing = copy.copy(self)
             playing._proxy = proxy
@@ -64,28 +64,28 @@ class CommandAgent(Agent):
     async def act(self, episode: Episode) -> str:
         """Run the program to its end."""
         if self._proxy is None:
-            raise RuntimeError("a command agent plays only while what it shares is open")
+            raise RuntimeError("a command agent needs its proxy: use `async with agent.share() as agent`")
         folder = Path(tempfile.mkdtemp(prefix="ludus-agent-"))
-        with self._proxy.seat(episode, self.config.max_steps) as seat:
+        with self._proxy.register(episode, self.config.max_steps) as program:
             try:
-                work = self._run(episode, seat, folder)
+                work = self._run(episode, program, folder)
                 return await episode.step("agent", episode.limits.rollout, work)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    async def _run(self, episode: Episode, seat: Seat, folder: Path) -> str:
+    async def _run(self, episode: Episode, program: ProgramCalls, folder: Path) -> str:
         words = [word if number else shutil.which(word) or word for number, word in enumerate(self.config.command)]
-        # Files and no pipes: a child that the program leaves behind cannot hold up its end by holding one open.
-        asked, complaints = folder / ".asked.json", folder / ".complaints.txt"
-        asked.write_bytes(encode({**episode.params, "input": list(episode.items)}))
+        # Files, not pipes: a child process that the program leaves behind could keep a pipe open.
+        request, errors = folder / ".request.json", folder / ".stderr.txt"
+        request.write_bytes(encode({**episode.params, "input": list(episode.items)}))
         try:
-            with asked.open("rb") as reading, complaints.open("wb") as writing:
+            with request.open("rb") as stdin, errors.open("wb") as stderr:
                 process = await asyncio.create_subprocess_exec(
                     *words,
-                    stdin=reading,
+                    stdin=stdin,
                     stdout=DEVNULL,
-                    stderr=writing,
-                    env=self._environment(seat, folder),
+                    stderr=stderr,
+                    env=self._environment(program, folder),
                     cwd=folder,
                     start_new_session=True,
                 )
@@ -97,37 +97,37 @@ class CommandAgent(Agent):
             _kill(process)
             await process.wait()
         if process.returncode:
-            said = f"the program ended with status {process.returncode}: {_last_words(complaints)}"
-            raise seat.failure or Failure("exit", said)
+            cause = f"the program ended with status {process.returncode}: {_last_line(errors)}"
+            raise program.failure or Failure("exit", cause)
         if not episode.calls:
-            raise Failure("no_calls", "the program never asked the model")
-        return "max_steps" if seat.refused else "completed"
+            raise Failure("no_calls", "the program never called the model")
+        return "max_steps" if program.refused else "completed"
 
-    def _environment(self, seat: Seat, folder: Path) -> dict[str, str]:
+    def _environment(self, program: ProgramCalls, folder: Path) -> dict[str, str]:
         names = (*PASSED_ON, *self.config.pass_env)
         inherited = {name: os.environ[name] for name in names if name in os.environ}
         return {
             **inherited,
             "HOME": str(folder),
             "TMPDIR": str(folder),
-            "OPENAI_BASE_URL": f"{seat.url}/v1",
-            "OPENAI_API_KEY": seat.key,
-            "ANTHROPIC_BASE_URL": seat.url,
-            "ANTHROPIC_API_KEY": seat.key,
-            "LUDUS_TOOLS_URL": f"{seat.url}/tools",
-            "LUDUS_TOOLS_KEY": seat.key,
+            "OPENAI_BASE_URL": f"{program.url}/v1",
+            "OPENAI_API_KEY": program.key,
+            "ANTHROPIC_BASE_URL": program.url,
+            "ANTHROPIC_API_KEY": program.key,
+            "LUDUS_TOOLS_URL": f"{program.url}/tools",
+            "LUDUS_TOOLS_KEY": program.key,
         }
 
 
-def _last_words(path: Path) -> str:
-    """The end of what a program complained of, in one line."""
-    with path.open("rb") as complaints:
-        complaints.seek(max(0, path.stat().st_size - KEPT_OUTPUT))
-        text = complaints.read().decode("utf-8", "replace")
+def _last_line(path: Path) -> str:
+    """The last 500 characters of a program's stderr, in one line."""
+    with path.open("rb") as errors:
+        errors.seek(max(0, path.stat().st_size - KEPT_OUTPUT))
+        text = errors.read().decode("utf-8", "replace")
     return without_keys_and_paths(" ".join(text.split())[-500:])
 
 
 def _kill(process: Process) -> None:
-    """Make sure that a program and its children are gone."""
+    """Kill a program and its children."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""A model on loopback for programs that drive their rollouts themselves: a seat for each, with a key of its own.
+"""A model on loopback for programs that drive rollouts: each program has its own key.
 
-The calls that come with a key become the trajectory of its rollout. A call that is made again because its reply got
-lost is answered once.
+The calls with a key become the trajectory of the key's rollout. A call that the program repeats because the reply got
+lost enters the trajectory once.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ludus.errors import Failure
 from ludus.http.app import App
 from ludus.http.listening import Listening, bind
 from ludus.http.messages import Incoming, Refusal, Reply
-from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, responses_reply
+from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, models_reply, responses_reply
 from ludus.model import Request
 from ludus.response import Item, Response, texts_of
 from ludus.runtime.boundary import step
 
-REMEMBERED = 16  # answers that were delivered, for a client whose copy got lost on the way
+REMEMBERED = 16  # delivered answers that are kept, for a client that did not receive its copy
 
 Body = dict[str, Any]
 ToRequest = Callable[[Body], Body]
 ToReply = Callable[[Body, Body], Reply]
 
 
-class _Asked:
-    """A call to the model: its answer, how many wait for it now, and whether the one who did has left without it."""
+class _Call:
+    """A call to the model: its answer, how many requests wait for it, and whether the client left without it."""
 
     def __init__(self, answer: asyncio.Task[Body]) -> None:
         self.answer = answer
@@ -44,73 +44,74 @@ class _Asked:
         self.lost = False
 
 
-class Seat:
-    """The proxy's side of one rollout: its key, and the calls that came with it."""
+class ProgramCalls:
+    """The calls of one rollout's program: its key, and the answers that it got."""
 
-    def __init__(self, episode: Episode, url: str, most: int) -> None:
+    def __init__(self, episode: Episode, url: str, max_calls: int) -> None:
         self.key = secrets.token_urlsafe(24)
         self.url = url
         self.failure: Failure | None = None
         self.refused = False
         self._episode = episode
-        self._most = most
+        self._max_calls = max_calls
         self._history: list[Item] = list(episode.items)
         self._start = len(episode.items)
-        self._asked: OrderedDict[bytes, _Asked] = OrderedDict()
+        self._calls: OrderedDict[bytes, _Call] = OrderedDict()
         self._answering: set[asyncio.Task[Body]] = set()
         self._turn = asyncio.Lock()
 
     async def answer(self, incoming: Incoming, body: Body) -> Body:
-        """The model's answer to one call. A call that is made again because its reply got lost is answered once."""
+        """The model's answer to one request. A repeated request gets the answer of the first."""
         key = blake2b(incoming.body, digest_size=16).digest()
-        asked = self._asked.get(key)
-        again = (incoming.header(b"x-stainless-retry-count") or "0") != "0"
-        if asked is None or not (again or asked.lost):
-            if len(self._episode.calls) >= self._most:
+        call = self._calls.get(key)
+        is_retry = (incoming.header(b"x-stainless-retry-count") or "0") != "0"
+        if call is None or not (is_retry or call.lost):
+            if len(self._episode.calls) >= self._max_calls:
                 self.refused = True
-                raise Refusal(400, f"this rollout may make {self._most} model calls, and they are made")
-            asked = _Asked(asyncio.create_task(self._call(body)))
-            self._answering.add(asked.answer)
-            asked.answer.add_done_callback(self._answering.discard)
-            self._remember(key, asked)
-        asked.waiting += 1
+                raise Refusal(400, f"this rollout has made all of its {self._max_calls} model calls (agent.max_steps)")
+            call = _Call(asyncio.create_task(self._call_model(body)))
+            self._answering.add(call.answer)
+            call.answer.add_done_callback(self._answering.discard)
+            self._remember(key, call)
+        call.waiting += 1
         try:
-            answer = await incoming.unless_gone(asyncio.shield(asked.answer))
-            asked.lost = False
-        except Refusal:  # the client left; it may come back for what it asked
-            asked.lost = asked.waiting == 1
+            answer = await incoming.cancel_on_disconnect(asyncio.shield(call.answer))
+            call.lost = False
+        except Refusal:  # the client left; it may repeat its request
+            call.lost = call.waiting == 1
             raise
         finally:
-            asked.waiting -= 1
+            call.waiting -= 1
         return answer
 
     async def call_tool(self, name: str, arguments: str) -> str:
-        """Run a tool of the task. What it says becomes part of the trajectory when the program tells the model."""
+        """Run a tool of the task. Its output enters the trajectory with the program's next model call."""
         episode = self._episode
-        said: str = await step("tool", episode.limits.tool, episode.call_tool(name, arguments))
-        return said
+        output: str = await step("tool", episode.limits.tool, episode.call_tool(name, arguments))
+        return output
 
     def close(self) -> None:
-        """Nobody waits for an answer any more."""
+        """Cancel the calls that are still running."""
         for answer in self._answering:
             answer.cancel()
 
-    def _remember(self, key: bytes, asked: _Asked) -> None:
-        """Keep an answer for a client that asks again, and forget old ones that were delivered."""
-        self._asked[key] = asked
-        self._asked.move_to_end(key)
-        old = [each for each, it in self._asked.items() if it.answer.done() and not it.waiting and not it.lost]
-        for each in old[: max(0, len(self._asked) - REMEMBERED)]:
-            del self._asked[each]
+    def _remember(self, key: bytes, call: _Call) -> None:
+        """Keep a call for a client that repeats it, and drop old calls whose answers were delivered."""
+        calls = self._calls
+        calls[key] = call
+        calls.move_to_end(key)
+        old = [each for each, one in calls.items() if one.answer.done() and not one.waiting and not one.lost]
+        for each in old[: max(0, len(calls) - REMEMBERED)]:
+            del calls[each]
 
-    async def _call(self, body: Body) -> Body:
+    async def _call_model(self, body: Body) -> Body:
         episode, job = self._episode, self._episode.job
         given = body.get("input")
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise Refusal.field(["input"], "value_error", "input must be a string or a list of items")
         items, _ = tokens_from_items(items)
-        async with self._turn:  # calls made at the same time enter the trajectory one after the other
+        async with self._turn:  # concurrent calls enter the trajectory one after another
             request = Request(
                 items,
                 session=job.rollout_id,
@@ -128,26 +129,26 @@ class Seat:
             episode.say(*self._new(items))
             at = len(episode.items) - self._start
             episode.take(response)
-            episode.calls[-1]["at"] = at  # what the program put in between may look like answers too
+            episode.calls[-1]["at"] = at  # items that the program added may look like answers of the model
             self._history = [*items, *response.output]
             return envelope(response, body, episode.model.name, tokens=False)
 
     def _new(self, items: list[Item]) -> list[Item]:
-        """What a call's conversation holds that the trajectory does not: all that comes after what they share."""
+        """The items of a call's conversation that are not in the trajectory: all after their common prefix."""
         shared = 0
-        for mine, theirs in zip(self._history, items, strict=False):
-            if not _same(mine, theirs):
+        for ours, theirs in zip(self._history, items, strict=False):
+            if not _same(ours, theirs):
                 break
             shared += 1
         return items[shared:]
 
 
 class Proxy(App):
-    """The models' three dialects and the tools, for whoever shows the key of a seat."""
+    """A server for programs: three model dialects, and the tools. A request's key says which rollout it belongs to."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._seats: dict[str, Seat] = {}
+        self._programs: dict[str, ProgramCalls] = {}
         self._listening: Listening | None = None
         self._url = ""
         self.routes |= {
@@ -170,50 +171,49 @@ class Proxy(App):
             await self._listening.stop()
 
     @contextlib.contextmanager
-    def seat(self, episode: Episode, most: int) -> Any:
-        """A seat for one rollout, while it is entered."""
-        seat = Seat(episode, self._url, most)
-        self._seats[seat.key] = seat
+    def register(self, episode: Episode, max_calls: int) -> Any:
+        """Answer the program of one rollout, while this is entered."""
+        program = ProgramCalls(episode, self._url, max_calls)
+        self._programs[program.key] = program
         try:
-            yield seat
+            yield program
         finally:
-            del self._seats[seat.key]
-            seat.close()
+            del self._programs[program.key]
+            program.close()
 
     def _dialect(self, to_request: ToRequest, to_reply: ToReply) -> Any:
         async def handle(incoming: Incoming) -> Reply:
             body = incoming.json()
-            return to_reply(body, await self._of(incoming).answer(incoming, to_request(body)))
+            return to_reply(body, await self._program(incoming).answer(incoming, to_request(body)))
 
         return handle
 
     async def _models(self, incoming: Incoming) -> Reply:
-        self._of(incoming)
-        entry = {"id": "policy", "object": "model", "created": 0, "owned_by": "ludus"}
-        return Reply.of({"object": "list", "data": [entry]})
+        self._program(incoming)
+        return models_reply("policy")
 
     async def _tool(self, incoming: Incoming) -> Reply:
         prefix, name = incoming.path[:7], incoming.path[7:]
         if prefix != "/tools/":
             raise Refusal(404, "Not Found")
-        said = await self._of(incoming).call_tool(name, incoming.body.decode("utf-8", "replace"))
-        return Reply(said.encode())
+        output = await self._program(incoming).call_tool(name, incoming.body.decode("utf-8", "replace"))
+        return Reply(output.encode())
 
-    def _of(self, incoming: Incoming) -> Seat:
+    def _program(self, incoming: Incoming) -> ProgramCalls:
         given = incoming.header(b"authorization") or ""
         key = given[7:] if given[:7].lower() == "bearer " else incoming.header(b"x-api-key") or ""
-        seat = self._seats.get(key)  # looked up by its hash: the time it takes says nothing about the keys there are
-        if seat is None:
-            raise Refusal(401, "this key is not good, or its rollout is over")
-        return seat
+        program = self._programs.get(key)  # a lookup by hash: its time reveals nothing about valid keys
+        if program is None:
+            raise Refusal(401, "this key is not valid, or its rollout is over")
+        return program
 
 
 def _same(ours: Item, theirs: Item) -> bool:
-    """Whether two items say the same. Dialects lose ids and status, so only what was said is compared."""
-    return _gist(ours) == _gist(theirs)
+    """Whether two items have the same content. Dialects lose ids and status, so these are not compared."""
+    return _content(ours) == _content(theirs)
 
 
-def _gist(item: Item) -> tuple[Any, ...]:
+def _content(item: Item) -> tuple[Any, ...]:
     kind = item.get("type", "message")
     if kind == "message":
         return kind, item.get("role", "assistant"), texts_of(item)

@@ -1,8 +1,8 @@
-"""An agent that plays a record: it brings a session to where a stored rollout left it, or once stood.
+"""An agent that replays a stored rollout: it brings a session to the state after the rollout, or after part of it.
 
-The five steps are those of every rollout; only the agent differs. It runs the recorded calls again and asks no model.
-What a tool returns now is compared with what the record says it returned. A difference is drift: the environment is
-not what it was when the rollout was collected, and a new reward has to be read with that in mind.
+The five steps are those of every rollout; only the agent differs. It runs the recorded tool calls again and calls no
+model. What a tool returns now is compared with what the record says. A difference is drift: the environment has changed
+since the rollout was collected, so the new reward may differ for that reason.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ from ludus.runtime.threads import awaited
 from ludus.task import Task
 from ludus.tools import not_found
 
-#: How much of the drift a row keeps: the first calls, and the beginning of what they returned.
+#: How much of the drift a row stores: this many calls, and this many characters of their outputs.
 CALLS_KEPT = 5
 TEXT_KEPT = 500
 
-#: How many calls of a record returned something else than recorded (`count`), and the first of them (`calls`).
+#: How many recorded calls now return something else (`count`), and the first of them (`calls`).
 Drift = dict[str, Any]
 
-#: The model of an episode in which no model is asked.
+#: The model of an episode that calls no model.
 NO_MODEL = Model()
 
 
 def recorded_agent(
     kind: type[Resources], response: Response, model_calls: Any = None, turns: int | None = None
 ) -> RecordedAgent:
-    """The agent that plays a recorded response again, or the part of it before the model call after `turns` others.
+    """The agent that replays a recorded response, or its part up to the model call that follows the first `turns`.
 
-    `model_calls` is part of a record too: it tells how many items each call wrote, which makes the turns exact.
+    `model_calls` is the record's field of that name: it says how many items each call wrote, so turns are exact.
     """
     if issubclass(kind, Game):
         return _GameAgent(response, sizes_of(model_calls), turns)
     if turns is not None:
-        response = until(response, begins(response.output, model_calls, turns))
-    return RecordedAgent(response, runs=kind.has_session)
+        response = until(response, call_start(response.output, model_calls, turns))
+    return RecordedAgent(response, run_tools=kind.has_session)
 
 
 async def judge_text(
     session: Resources, task: Task, response: Response, limits: Limits, deadline: Deadline | None = None
 ) -> Verdict:
-    """The verdict on a response where a rollout is no more than its text: of the five steps only this one is left."""
+    """The verdict on a response in an environment without session state: of the five steps, only `verify`."""
     deadline = deadline or limits.deadline()
     deadline.start()
     try:
@@ -71,7 +71,7 @@ async def judge_text(
 async def judge_again(
     job: Job, session: Resources, response: Response, limits: Limits, model_calls: Any = None
 ) -> tuple[Verdict, Drift | None]:
-    """The verdict on a recorded response after its session was played again, and how the session drifted."""
+    """The verdict on a recorded response after its tool calls were run again, and the drift."""
     agent = recorded_agent(type(session), response, model_calls)
     rollout = await play(Episode(job, session, NO_MODEL, limits), agent)
     if rollout.verdict is None:
@@ -80,12 +80,12 @@ async def judge_again(
 
 
 async def reach(episode: Episode, response: Response, model_calls: Any, turn: int) -> tuple[Resources, Response]:
-    """Bring an episode's session to where a record stood before its next model call after `turn` others.
+    """Bring an episode's session to its state before the model call that follows the first `turn` calls of a record.
 
-    Returns the session, which stays open, and the trajectory up to there. Drift is a failure here.
+    Returns the session, which stays open, and the trajectory up to that call. Drift is a failure here.
     """
     recorded = recorded_agent(type(episode.resources), response, model_calls, turn)
-    agent = _Reaching(recorded)
+    agent = _SessionTaker(recorded)
     rollout = await play(episode, agent, verify=False)
     if rollout.error is not None:
         raise rollout.error
@@ -94,7 +94,7 @@ async def reach(episode: Episode, response: Response, model_calls: Any, turn: in
 
 
 def until(response: Response, end: int) -> Response:
-    """The beginning of a trajectory, as a response of its own."""
+    """The first `end` items of a trajectory, as a response."""
     output, ending = response.output[:end], Ending.of(response)
     data = {**response.data, "output": output, "status": "completed", "incomplete_details": None, "usage": None}
     if ending is not None:
@@ -105,8 +105,8 @@ def until(response: Response, end: int) -> Response:
     return Response(data)
 
 
-def begins(output: list[Item], model_calls: list[dict[str, Any]], turn: int) -> int:
-    """Where in a trajectory begins what the model wrote after `turn` other calls."""
+def call_start(output: list[Item], model_calls: list[dict[str, Any]], turn: int) -> int:
+    """The index in a trajectory of the first item of the model call that follows the first `turn` calls."""
     at = 0
     for call in model_calls[:turn]:
         at = _after_replies(output, at, call) + call["items"]
@@ -114,45 +114,45 @@ def begins(output: list[Item], model_calls: list[dict[str, Any]], turn: int) -> 
 
 
 def answered_calls(output: list[Item], by_user: Iterable[UserCall] = ()) -> Iterator[tuple[Item | UserCall, Any]]:
-    """The calls that were run, each with what it returned. Models use the same id again, so the oldest is meant.
+    """The calls that were run, each with its output, the calls of a simulated user where they were made.
 
-    Those of a simulated user come where they were made.
+    Models reuse ids: an output belongs to the oldest call with its id that has none yet.
     """
     waiting: defaultdict[str, deque[Item]] = defaultdict(deque)
-    private = deque(by_user)
+    user_calls = deque(by_user)
     for position, item in enumerate(output):
-        while private and private[0].after <= position:
-            yield private[0], private.popleft().output
+        while user_calls and user_calls[0].after <= position:
+            yield user_calls[0], user_calls.popleft().output
         kind, name = item.get("type"), str(item.get("call_id"))
         if kind == "function_call":
             waiting[name].append(item)
         elif kind == "function_call_output" and waiting[name]:
             yield waiting[name].popleft(), item.get("output")
-    yield from ((call, call.output) for call in private)
+    yield from ((call, call.output) for call in user_calls)
 
 
 class RecordedAgent(Agent):
-    """Does again what a response says was done, and asks no model. Without `runs` no tool is called again."""
+    """Runs the tool calls of a response again, unless `run_tools` is false, and calls no model."""
 
-    def __init__(self, response: Response, *, runs: bool = True) -> None:
-        self._response, self._runs = response, runs
+    def __init__(self, response: Response, *, run_tools: bool = True) -> None:
+        self._response, self._run_tools = response, run_tools
         self._first: list[dict[str, Any]] = []
         self._differing = 0
 
     @property
     def end(self) -> int:
-        """Where in the trajectory the record was played to."""
+        """How many items of the trajectory were replayed."""
         return len(self._response.output)
 
     @property
     def drift(self) -> Drift | None:
-        """How the session answered differently from the record."""
+        """The outputs that differ from the record, or None if all are the same."""
         return {"count": self._differing, "calls": self._first} if self._differing else None
 
     async def act(self, episode: Episode) -> str:
-        """Run the recorded calls again, then take over the recorded trajectory."""
+        """Run the recorded calls again, then make the recorded trajectory the response."""
         response = self._response
-        if self._runs:
+        if self._run_tools:
             ending = Ending.of(response)
             for call, recorded in answered_calls(response.output, ending.user_calls if ending else ()):
                 if recorded != NOT_CARRIED_OUT:
@@ -173,14 +173,14 @@ class RecordedAgent(Agent):
     def _note(self, call: Item | UserCall, recorded: Any, output: str) -> None:
         self._differing += 1
         if len(self._first) < CALLS_KEPT:
-            said = recorded if isinstance(recorded, str) else encode(recorded).decode()
+            text = recorded if isinstance(recorded, str) else encode(recorded).decode()
             call_id, name = ("user", call.name) if isinstance(call, UserCall) else (call["call_id"], call["name"])
             names = {"call_id": call_id, "name": name}
-            self._first.append({**names, "recorded": said[:TEXT_KEPT], "replayed": output[:TEXT_KEPT]})
+            self._first.append({**names, "recorded": text[:TEXT_KEPT], "replayed": output[:TEXT_KEPT]})
 
 
-class _Reaching(Agent):
-    """Plays a record, then takes the session out of the episode, which closes only what it still has."""
+class _SessionTaker(Agent):
+    """Replays a record, then takes the session out of the episode, so that the episode does not close it."""
 
     def __init__(self, recorded: RecordedAgent) -> None:
         super().__init__()
@@ -191,15 +191,15 @@ class _Reaching(Agent):
         await self._recorded.act(episode)
         if (drift := self._recorded.drift) is not None:
             first = drift["calls"][0]
-            what = first.get("name") or f"turn {first.get('turn')}"
-            cause = f"{what} led to {first['recorded']!r:.200} then, and leads to {first['replayed']!r:.200} now"
+            name = first.get("name") or f"turn {first.get('turn')}"
+            cause = f"{name} led to {first['recorded']!r:.200} then, and leads to {first['replayed']!r:.200} now"
             raise Failure("drift", cause, stage="tool")
         self.session, episode.resources = episode.resources, Resources()
         return "reached"
 
 
 class _GameAgent(RecordedAgent):
-    """Gives a game the recorded answers again, or the first `turns` of them."""
+    """Plays the recorded answers of a game again, or the first `turns` of them."""
 
     def __init__(self, response: Response, sizes: list[int] | None, turns: int | None = None) -> None:
         super().__init__(response)
@@ -208,26 +208,26 @@ class _GameAgent(RecordedAgent):
 
     @property
     def end(self) -> int:
-        """Where in the trajectory the game was played to."""
+        """How many items of the trajectory were replayed."""
         return self._record.at
 
     async def act(self, episode: Episode) -> str:
-        """Play the recorded turns, then take over the recorded trajectory."""
+        """Play the recorded turns, then make the recorded trajectory the response."""
         game = episode.resources
         assert isinstance(game, Game)
         work = game.follow_record(episode.task, self._record)
         drift = await episode.step("tool", episode.limits.tool * max(1, self._most), work, "the recorded game")
         self._differing = len(drift)
-        for turn, said, says in drift[:CALLS_KEPT]:
-            self._first.append({"turn": turn, "recorded": said[:TEXT_KEPT], "replayed": says[:TEXT_KEPT]})
+        for turn, before, now in drift[:CALLS_KEPT]:
+            self._first.append({"turn": turn, "recorded": before[:TEXT_KEPT], "replayed": now[:TEXT_KEPT]})
         episode.conclude(self._response)
         return "replayed"
 
 
 def _after_replies(output: list[Item], at: int, call: dict[str, Any]) -> int:
-    """Where a call begins that comes next after `at`, behind what the model was shown before it.
+    """The index of the first item of the next model call at or after `at`, past the items that the model was shown.
 
-    Of an empty answer nothing is to be seen: it is taken to come behind the outputs of tools and one message.
+    An empty answer has no items: it is assumed to come after the outputs of tools and one message.
     """
     if isinstance(call.get("at"), int):
         return int(call["at"])
@@ -245,21 +245,21 @@ def _is_reply(item: Item) -> bool:
 
 
 def sizes_of(model_calls: Any) -> list[int] | None:
-    """How many items each model call wrote, if all of them tell."""
+    """How many items each model call wrote, or None if that is unknown for any of them."""
     calls = model_calls if isinstance(model_calls, list) else []
     sizes = [call["items"] for call in calls if isinstance(call, dict) and isinstance(call.get("items"), int)]
     return sizes if sizes and len(sizes) == len(calls) else None
 
 
 async def _run_for_user(episode: Episode, call: UserCall) -> str:
-    """Run a call of the simulated user's own tools again."""
+    """Run a tool call of the simulated user again."""
     role: UserRole = episode.resources.user(episode.task)  # type: ignore[attr-defined]
     tools = {tool.name: tool for tool in role.tools}
     return str(await tools[call.name].run(call.arguments) if call.name in tools else not_found())
 
 
 def _same(recorded: Any, output: str) -> bool:
-    """Whether two outputs say the same; two texts that hold JSON are compared by what they hold."""
+    """Whether two outputs are equal. Two JSON texts are compared by their values."""
     if recorded == output:
         return True
     try:

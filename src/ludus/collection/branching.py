@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
-from ludus.agents.recorded import NO_MODEL, begins, reach, sizes_of
+from ludus.agents.recorded import NO_MODEL, call_start, reach, sizes_of
 from ludus.collection.player import Player
 from ludus.collection.rows import ReadTask, Rows, UniqueIds, parse_row
 from ludus.environment import Environment
@@ -241,6 +241,6 @@ def _calls_before(stored: StoredRow, turn: int) -> int | None:
     if not 0 <= before < len(calls):
         return None
     output = stored.response().output
-    if not 0 <= begins(output, calls, before) <= len(output):
+    if not 0 <= call_start(output, calls, before) <= len(output):
         raise bad_row("model_calls do not match the items of the response")
     return before

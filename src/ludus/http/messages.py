@@ -70,7 +70,7 @@ class Incoming:
             raise Refusal(422, [_problem("recursion", [], f"the body is nested more than {MAX_DEPTH} levels deep")])
         return found
 
-    async def unless_gone(self, work: Awaitable[T]) -> T:
+    async def cancel_on_disconnect(self, work: Awaitable[T]) -> T:
         """Await the work, and cancel it if the client disconnects.
 
         Watching starts after `WATCH_AFTER_SECONDS`, since most work is done by then.

@@ -49,6 +49,11 @@ def envelope(response: Response, body: dict[str, Any], name: str, *, tokens: boo
     return data
 
 
+def models_reply(name: str) -> Reply:
+    """The reply to `GET /v1/models` of a server with one model."""
+    return Reply.of({"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "ludus"}]})
+
+
 def responses_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
     """The response as a reply of the Responses API."""
     if body.get("stream"):

@@ -1,4 +1,4 @@
-"""An agent that runs on a server, with its model and its resources: a whole rollout is one request."""
+"""An agent on a server, which has the model and the resources too: a whole rollout is one request."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.remote.http import ROLLOUT, SEED, Client, connect
-from ludus.remote.resources import RemoteConfig, described, verdict_in
+from ludus.remote.resources import RemoteConfig, openapi_document, verdict_in, verifier_in
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.runtime.encoding import encode
 
 
-class Elsewhere(Resources):
-    """The resources of a rollout that is played on a server: all that is left of them here is the verdict."""
+class VerdictFromServer(Resources):
+    """The resources of a rollout that an agent server plays. In this process they only hold the server's verdict."""
 
     Config = RemoteConfig
     shared: Client
@@ -32,20 +32,20 @@ class Elsewhere(Resources):
     @classmethod
     @asynccontextmanager
     async def share(cls, config: RemoteConfig) -> AsyncIterator[Client]:
-        """Connections to the agent's server."""
+        """Connect to the agent server."""
         async with connect(config.url, config.token_env) as client:
-            cls.verifier = (await described(client)).get("info", {}).get("x-ludus-verifier")
+            cls.verifier = verifier_in(await openapi_document(client))
             yield client
 
     async def verify(self, task: Any, response: Response) -> Verdict:
-        """What the server found."""
+        """The server's verdict."""
         if self.verdict is None:
             raise Failure("bad_verdict", "the server gave no verdict")
         return self.verdict
 
 
 class RemoteAgent(Agent):
-    """Has a rollout played by an agent server.
+    """Lets an agent server play the rollout.
 
     environment = remote_agent(Environment.load("mcqa"), "http://127.0.0.1:8002")
     """
@@ -53,9 +53,9 @@ class RemoteAgent(Agent):
     Config = AgentConfig
 
     async def act(self, episode: Episode) -> str:
-        """Send the row, take over what was played."""
+        """Send the row, and take over the trajectory and the verdict of the reply."""
         resources, job = episode.resources, episode.job
-        assert isinstance(resources, Elsewhere)
+        assert isinstance(resources, VerdictFromServer)
         client = resources.shared
         headers = {ROLLOUT: job.rollout_id, SEED: str(job.seed)}
         reply = await episode.step("agent", episode.limits.rollout, client.post("/run", encode(job.row), headers))
@@ -67,9 +67,8 @@ class RemoteAgent(Agent):
 
 
 def remote_agent(environment: Environment, url: str, token_env: str = "LUDUS_TOKEN") -> Environment:
-    """The same environment with its rollouts played on a server; its tasks are still checked here."""
-    kind: type[Resources] = type(
-        environment.resources.__name__, (Elsewhere,), {"Task": environment.resources.Task, "__doc__": Elsewhere.__doc__}
-    )
+    """The environment with its rollouts played by an agent server. Rows are still checked here."""
+    local, base = environment.resources, VerdictFromServer
+    kind: type[Resources] = type(local.__name__, (base,), {"Task": local.Task, "__doc__": base.__doc__})
     config = RemoteConfig(url=url, token_env=token_env, compat=environment.config.compat)
     return replace(environment, resources=kind, config=config, agent=RemoteAgent())

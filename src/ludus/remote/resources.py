@@ -1,6 +1,6 @@
-"""Resources that run on a server: each call goes there, into the session that `open` began.
+"""Resources on a server: each call is a request in the session that `open` began.
 
-Whatever uses resources cannot tell: the same tools are offered, the same texts come back, the same verdicts are given.
+Tools, their texts and verdicts are the same as those of the resources in this process.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _RESERVED = frozenset(
     "seed_session verify close_session aggregate_metrics reverify_mode reset step close mcp health metrics".split()
 )
-#: What the status of a tool's reply says of the call; any other status is that of a tool that ran.
+#: The statuses of failed tool calls. Any other status means that the tool ran.
 _TOOL_ERRORS: dict[int, ToolErrorKind] = {404: "unknown_tool", 422: "bad_arguments", 500: "raised"}
 
-#: What is no value of a verdict in a server's reply. A server that is not ours may use names that our record needs.
+#: Fields of a server's reply that are not values of the verdict. Other servers may use names that our record uses.
 _NOT_A_VALUE = TAKEN | {"responses_create_params", "mask_sample"}
 
 
 class RemoteConfig(ResourcesConfig):
-    """Where the resources are. The token is named by its variable."""
+    """The server's URL, and the environment variable that holds its token."""
 
     url: str = ""
     token_env: str = "LUDUS_TOKEN"
@@ -48,7 +48,7 @@ class _Shared:
 
 
 class RemoteResources(Resources):
-    """Stands in for resources that a server holds.
+    """Stands in for resources on a server.
 
     environment = remote_resources(Environment.load("mcqa"), "http://127.0.0.1:8001")
     """
@@ -59,10 +59,10 @@ class RemoteResources(Resources):
     @classmethod
     @asynccontextmanager
     async def share(cls, config: RemoteConfig) -> AsyncIterator[_Shared]:
-        """Connections, and the tools that the server describes."""
+        """Connect to the server, and read its list of tools."""
         async with connect(config.url, config.token_env) as client:
-            document = await described(client)
-            cls.verifier = document.get("info", {}).get("x-ludus-verifier")
+            document = await openapi_document(client)
+            cls.verifier = verifier_in(document)
             yield _Shared(client, _tools(document))
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
@@ -70,12 +70,12 @@ class RemoteResources(Resources):
         self._headers: dict[str, str] = {}
 
     async def open(self, task: Any) -> None:
-        """Begin a session there."""
+        """Begin a session on the server."""
         await self._begin("/seed_session", task)
 
     async def verify(self, task: Any, response: Response) -> Verdict:
-        """Have the server judge. One of ours knows the task, and closes the session with its verdict."""
-        client, answer = self.shared.client, {**response.data, "output": encoded(response.output)}
+        """Let the server judge. A Ludus server has the task already, and closes the session with its verdict."""
+        client, answer = self.shared.client, {**response.data, "output": encoded_items(response.output)}
         if SESSION not in self._headers:
             row = task.model_dump(mode="json", exclude_unset=True)
             body = encode({**row, "response": answer})
@@ -86,7 +86,7 @@ class RemoteResources(Resources):
         return verdict
 
     async def close(self) -> None:
-        """End the session there. A server that does not know how forgets it in its own time."""
+        """Close the session on the server. A server without this route lets the session expire."""
         if SESSION in self._headers:
             reply = await self.shared.client.post("/close_session", b"{}", self._headers)
             if reply.status >= 500:
@@ -97,7 +97,7 @@ class RemoteResources(Resources):
         return [dict(tool) for tool in self.shared.tools]
 
     async def call(self, name: str, arguments: str) -> str:
-        """Run a tool there. What the server answers is what the model sees."""
+        """Run a tool on the server. The model sees the body of the reply."""
         if not _TOOL_NAME.fullmatch(name) or name in _RESERVED:
             return not_found()
         client = self.shared.client
@@ -120,70 +120,75 @@ class RemoteResources(Resources):
 
 
 class RemoteGame(Game, RemoteResources):
-    """Stands in for a game that a server holds."""
+    """Stands in for a game on a server."""
 
     async def open(self, task: Any) -> None:
-        """Nothing yet: a game begins with its reset."""
+        """Does nothing: `reset` begins the session."""
 
     async def reset(self, task: Any) -> str | None:
-        """Begin the game there."""
-        told = (await self._begin("/reset", task)).json()
-        observation = told.get("observation")
+        """Begin the game on the server."""
+        reply = (await self._begin("/reset", task)).json()
+        observation = reply.get("observation")
         return str(observation) if observation is not None else None
 
     async def step(self, task: Any, response: Response) -> Step:
-        """Take a turn there."""
+        """Play a turn on the server."""
         row = task.model_dump(mode="json", exclude_unset=True)
-        body = encode({**row, "response": {**response.data, "output": encoded(response.output)}})
+        body = encode({**row, "response": {**response.data, "output": encoded_items(response.output)}})
         client = self.shared.client
-        told = client.checked(await client.post("/step", body, self._headers))
-        info = dict(told.get("info") or {})
+        reply = client.checked(await client.post("/step", body, self._headers))
+        info = dict(reply.get("info") or {})
         outputs = [(each["call_id"], each["output"]) for each in info.pop("tool_outputs", [])]
         return Step(
-            told.get("observation"),
-            told.get("reward", 0.0),
-            bool(told.get("terminated")),
-            bool(told.get("truncated")),
+            reply.get("observation"),
+            reply.get("reward", 0.0),
+            bool(reply.get("terminated")),
+            bool(reply.get("truncated")),
             outputs,
             info,
         )
 
 
 def remote_resources(environment: Environment, url: str, token_env: str = "LUDUS_TOKEN") -> Environment:
-    """The same environment with its resources on a server; its tasks are still checked here."""
-    kind = environment.resources
-    base = RemoteGame if issubclass(kind, Game) else RemoteResources
-    made: type[Resources] = type(kind.__name__, (base,), {"Task": kind.Task, "__doc__": kind.__doc__})
+    """The environment with its resources on a server. Rows are still checked here."""
+    local = environment.resources
+    base = RemoteGame if issubclass(local, Game) else RemoteResources
+    kind: type[Resources] = type(local.__name__, (base,), {"Task": local.Task, "__doc__": local.__doc__})
     config = RemoteConfig(url=url, token_env=token_env, compat=environment.config.compat)
-    return replace(environment, resources=made, config=config)
+    return replace(environment, resources=kind, config=config)
 
 
-def encoded(output: list[Item]) -> Any:
-    """Items as they are sent: what is encoded already is not encoded again."""
+def encoded_items(output: list[Item]) -> Any:
+    """Items to send. Those that are encoded already are not encoded again."""
     return output.encoded() if isinstance(output, Items) else output
 
 
-def verdict_in(row: Any, asked: dict[str, Any]) -> Verdict:
-    """The verdict in a server's reply: what it added to what it was asked."""
+def verdict_in(row: Any, request: dict[str, Any]) -> Verdict:
+    """The verdict in a server's reply: the fields that the server added to the request."""
     if not isinstance(row, dict) or "reward" not in row:
         raise Failure("bad_verdict", f"the server gave no reward: {str(row)[:200]}", stage="verify")
     names = row.get("verdict_fields")
     if not isinstance(names, list):
-        names = [key for key, value in row.items() if key not in _NOT_A_VALUE and asked.get(key, ...) != value]
+        names = [key for key, value in row.items() if key not in _NOT_A_VALUE and request.get(key, ...) != value]
     if row.get("mask_sample") and not row.get("mask"):
         row = {**row, "mask": "the server says so"}
     return read_verdict(row, (key for key in names if isinstance(key, str) and key not in _NOT_A_VALUE))
 
 
-async def described(client: Client) -> dict[str, Any]:
-    """What a server says of itself; nothing where it does not."""
+async def openapi_document(client: Client) -> dict[str, Any]:
+    """The OpenAPI document of a server; empty if it has none."""
     reply = await client.get("/openapi.json")
     document = reply.json() if reply.status == 200 else None
     return document if isinstance(document, dict) else {}
 
 
+def verifier_in(document: dict[str, Any]) -> str | None:
+    """The digest of the verifier in a server's OpenAPI document."""
+    return document.get("info", {}).get("x-ludus-verifier")  # type: ignore[no-any-return]
+
+
 def _tools(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tools in a server's OpenAPI document: the operations that it marks as such."""
+    """The tools in a server's OpenAPI document: the operations that are marked as tools."""
     found = []
     for path, operations in (document.get("paths") or {}).items():
         post = operations.get("post") or {}

@@ -1,1 +1,1 @@
-"""The same three classes over HTTP: resources, agents and models as servers, with a head that says where they are."""
+"""Resources, agents and models as HTTP servers, with a head server that lists their URLs."""

@@ -1,9 +1,9 @@
 """An agent server: a row in, a verified rollout out.
 
-`POST /run` plays a whole rollout and answers with its row, reward included; a rollout that failed is an HTTP error that
-says stage, kind and cause, and has no reward. `POST /v1/responses` plays without a verdict, for a client that only
-wants to see the agent at work; the other two dialects are offered there as well. Where the operator allows it, a
-request may bring its own policy: trainers hand out an endpoint for each rollout.
+`POST /run` plays a whole rollout and replies with its row and reward. A failed rollout is an HTTP error with its stage,
+kind and cause, and no reward. `POST /v1/responses` plays without a verdict, for a client that wants only the agent's
+output; Chat Completions and Anthropic's Messages are offered too. If the operator allows it, a request may name the
+model to use as its `policy`: trainers hand out an endpoint for each rollout.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from ludus.http.app import App, Guard
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.replies import chat_reply, messages_reply, responses_reply
 from ludus.model import Model
+from ludus.remote.http import ROLLOUT
 from ludus.resources import Resources
 from ludus.rollout import Job, Rollout, rollout_id
 from ludus.runtime.encoding import encode
 from ludus.serve.aggregate import aggregate_metrics
 from ludus.serve.openapi import describe_agent
 from ludus.serve.policies import Policies
-from ludus.serve.resources import SEED_HEADER, checked_task, judged
+from ludus.serve.resources import SEED_HEADER, checked_task, refused_row, with_verdict
 from ludus.task import Task, derive_seed, digest
 from ludus.tokens import Tokens
 
-ROLLOUT_HEADER = b"x-ludus-rollout"
-#: Agents that look at nothing in a row but what the model is asked.
+ROLLOUT_HEADER = ROLLOUT.encode()
+#: Agents that read nothing of a row but its prompt.
 _TOOL_LOOPS = (SimpleAgent, SingleTurnAgent)
 
 
@@ -65,7 +66,7 @@ class AgentApp(App):
         }
 
     async def stop(self) -> None:
-        """Close the connections to policies that came with requests."""
+        """Close the connections to the policies of requests."""
         await self._policies.stop()
 
     def state(self) -> dict[str, float]:
@@ -73,30 +74,30 @@ class AgentApp(App):
         return super().state() | {"rollouts_total": self.played}
 
     async def run(self, incoming: Incoming) -> Reply:
-        """Play the rollout of a row and answer with its record."""
+        """Play the rollout of a row and reply with its record."""
         row = incoming.json()
         if self.environment.resources.by_group:
             raise Refusal(400, "this environment judges the rollouts of a task together: collect it with ludus collect")
         async with self._policies.use(row.pop("policy", None)) as policy:
             job = self._job(incoming, row, checked_task(self.environment, row))
-            rollout = await incoming.unless_gone(self._play(job, policy or self._player.model))
+            rollout = await incoming.cancel_on_disconnect(self._play(job, policy or self._player.model))
         if rollout.error is not None:
             raise rollout.error
-        ours = incoming.header(ROLLOUT_HEADER) is not None
-        return Reply(encode(_played(rollout) if ours else self._record(rollout)))
+        from_ludus = incoming.header(ROLLOUT_HEADER) is not None
+        return Reply(encode(_result(rollout) if from_ludus else self._record(rollout)))
 
     async def responses(self, incoming: Incoming) -> Reply:
-        """The agent at work on a Responses request: all that the model and the tools said, and no verdict."""
+        """Play a Responses request: the reply holds all items of the model and the tools, and no verdict."""
         body = incoming.json()
         return responses_reply(body, await self._act(incoming, body))
 
     async def chat_completions(self, incoming: Incoming) -> Reply:
-        """The same in Chat Completions; what the tools said has no place there."""
+        """The same in Chat Completions, which has no place for tool outputs."""
         body = incoming.json()
         return chat_reply(body, _last_turn(await self._act(incoming, request_from_chat(body))))
 
     async def messages(self, incoming: Incoming) -> Reply:
-        """The same in Anthropic's Messages; what the tools said has no place there."""
+        """The same in Anthropic's Messages, which has no place for tool outputs."""
         body = incoming.json()
         return messages_reply(body, _last_turn(await self._act(incoming, request_from_messages(body))))
 
@@ -111,13 +112,13 @@ class AgentApp(App):
         return rollout
 
     async def _act(self, incoming: Incoming, body: dict[str, Any]) -> dict[str, Any]:
-        asked = {key: value for key, value in body.items() if key not in ("model", "stream", "stream_options")}
-        row = {"responses_create_params": {key: value for key, value in asked.items() if value is not None}}
+        params = {key: value for key, value in body.items() if key not in ("model", "stream", "stream_options")}
+        row = {"responses_create_params": {key: value for key, value in params.items() if value is not None}}
         environment, agent = self.environment, self._player.agent
         reads_the_row = environment.resources.open is not Resources.open or not isinstance(agent, _TOOL_LOOPS)
         task = checked_task(environment, row) if reads_the_row else _plain_task(row)
         episode = self._player.episode(self._job(incoming, row, task))
-        rollout = await incoming.unless_gone(play(episode, agent, verify=False))
+        rollout = await incoming.cancel_on_disconnect(play(episode, agent, verify=False))
         if rollout.error is not None:
             raise rollout.error
         assert rollout.response is not None
@@ -139,15 +140,15 @@ class AgentApp(App):
         )
 
     def _record(self, rollout: Rollout) -> dict[str, Any]:
-        """The rollout's row, with the tokens of its calls on the items, where such clients look for them."""
+        """The rollout's row, with the tokens of each call on its last item, where NeMo Gym's clients look for them."""
         row = rollout.to_row()
         assert rollout.verdict is not None
         row |= {"agent_ref": rollout.job.row.get("agent_ref") or row["agent_ref"]}
         row.setdefault("verdict_fields", [])
         if rollout.verdict.mask:
-            row = judged(row, rollout.verdict)
+            row = with_verdict(row, rollout.verdict)
         if self._tokens:
-            row["response"] = with_tokens(rollout)
+            row["response"] = _with_tokens(rollout)
         row["model_calls"] = [{"items": call["items"]} for call in rollout.calls]
         return row
 
@@ -156,31 +157,31 @@ def _plain_task(row: dict[str, Any]) -> Task:
     try:
         return Task.model_validate(row)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False, include_input=False)
-        raise Refusal(422, [{**each, "loc": ["body", *each["loc"][1:]]} for each in problems]) from error
+        raise refused_row(error, skip=1) from error
 
 
 def _last_turn(response: dict[str, Any]) -> dict[str, Any]:
-    """What the model said after its last tool call."""
+    """The response with only what the model wrote after its last tool call."""
     output = response["output"]
     outputs = [index for index, item in enumerate(output) if item.get("type") == "function_call_output"]
     return {**response, "output": output[outputs[-1] + 1 :] if outputs else output}
 
 
-def _played(rollout: Rollout) -> dict[str, Any]:
-    """What a client of ours does not know yet: it has the task, and keeps the tokens as the record stores them."""
+def _result(rollout: Rollout) -> dict[str, Any]:
+    """The reply to a `RemoteAgent`: it has the task already, and wants the tokens as a record stores them."""
     row = rollout.to_row()
     assert rollout.verdict is not None
-    return judged({}, rollout.verdict) | {key: row[key] for key in ("response", "stop_reason", "usage", "model_calls")}
+    fields = {key: row[key] for key in ("response", "stop_reason", "usage", "model_calls")}
+    return with_verdict({}, rollout.verdict) | fields
 
 
-def with_tokens(rollout: Rollout) -> dict[str, Any]:
+def _with_tokens(rollout: Rollout) -> dict[str, Any]:
     """The response with the tokens of each model call on the last item that the call wrote."""
     assert rollout.response is not None
     output, place = list(rollout.response.output), 0
-    for call, tokens in zip(rollout.calls, whole_calls(rollout.calls), strict=True):
+    for call, tokens in zip(rollout.calls, _full_tokens(rollout.calls), strict=True):
         place = call.get("at", place)
-        while place < len(output) and not _of_the_model(output[place]):
+        while place < len(output) and not _is_by_model(output[place]):
             place += 1
         place += call["items"]
         if tokens is not None and call["items"]:
@@ -190,19 +191,19 @@ def with_tokens(rollout: Rollout) -> dict[str, Any]:
     return {**rollout.response.data, "output": output}
 
 
-def whole_calls(calls: list[dict[str, Any]]) -> list[Tokens | None]:
-    """The tokens of each call in full, out of what each adds to the one before it."""
+def _full_tokens(calls: list[dict[str, Any]]) -> list[Tokens | None]:
+    """All tokens of each call, rebuilt from what each call adds to the previous one."""
     before: list[int] = []
-    whole: list[Tokens | None] = []
+    full: list[Tokens | None] = []
     for call in calls:
         if "prefix" not in call:
-            whole.append(None)
+            full.append(None)
             continue
         prompt = before[: call["prefix"]] + call["prompt_ids"]
-        whole.append(Tokens(prompt, call["generated_ids"], call["logprobs"], call["policy_version"]))
+        full.append(Tokens(prompt, call["generated_ids"], call["logprobs"], call["policy_version"]))
         before = prompt + call["generated_ids"]
-    return whole
+    return full
 
 
-def _of_the_model(item: dict[str, Any]) -> bool:
+def _is_by_model(item: dict[str, Any]) -> bool:
     return item.get("type") != "function_call_output" and item.get("role", "assistant") == "assistant"

@@ -1,4 +1,4 @@
-"""Statistics over verified rollouts, in the shape that NeMo Gym's `/aggregate_metrics` answers in."""
+"""Statistics over verified rollouts, in the format of NeMo Gym's `/aggregate_metrics`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def aggregate(rows: Rows) -> dict[str, Any]:
 
 
 async def aggregate_metrics(incoming: Incoming) -> Reply:
-    """The route of resources and agents alike."""
+    """The handler of `/aggregate_metrics`, for resources servers and agent servers."""
     rows = incoming.json().get("verify_responses")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Refusal.field(["verify_responses"], "list_type", "a list of objects is wanted")
+        raise Refusal.field(["verify_responses"], "list_type", "verify_responses must be a list of objects")
     return Reply.of(aggregate(rows))
 
 

@@ -1,8 +1,8 @@
-"""Requests of a session reach the worker that holds it.
+"""Forwards the requests of a session to the worker that holds the session.
 
 Workers accept from the same socket, so a request may arrive at any of them. A session's id begins with the number of
-its worker; whoever gets a request of somebody else's session passes it on, over a Unix socket that only this user can
-open, and passes the reply back as it is.
+its worker. Another worker that gets the request forwards it over a Unix socket that only this user can open, and
+returns the reply unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOST = b'{"detail":"this session is over: its worker died","kind":"session_lost
 
 
 class Forwarding:
-    """An application in front of a server's own: it keeps what is for this worker and passes on the rest."""
+    """An application in front of a server: it forwards the requests of other workers' sessions."""
 
     def __init__(
         self, app: App, session_of: Callable[[Incoming], str | None], name: str, worker: int, folder: str
@@ -39,7 +39,7 @@ class Forwarding:
         self._private: Listening | None = None
 
     async def __aenter__(self) -> Self:
-        """Listen for what other workers pass on."""
+        """Listen for requests that other workers forward."""
         path = self._path(self._worker)
         path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -58,15 +58,15 @@ class Forwarding:
         self._path(self._worker).unlink(missing_ok=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or have it answered by the worker whose session it is for."""
+        """Answer a request, or forward it to the worker that holds its session."""
         incoming = Incoming(scope, receive, scope["method"], scope["path"])
         owner = _worker_in(self._session_of(incoming))
         if owner is None or owner == self._worker:
             await self._app(scope, receive, send)
         else:
-            await self._pass_on(owner, scope, receive, send)
+            await self._forward(owner, scope, receive, send)
 
-    async def _pass_on(self, owner: int, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _forward(self, owner: int, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(key, value) for key, value in scope["headers"] if key not in _HOP_BY_HOP]
         text = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in headers]
         try:
@@ -94,7 +94,7 @@ class Forwarding:
 
 
 async def _body(receive: Receive, most: int) -> bytes:
-    """A request's body; one that is too large is passed on as far as the owner would read it."""
+    """A request's body. Reading stops just after `most` bytes: then the owner refuses the body as too large."""
     pieces: list[bytes] = []
     size = 0
     async with asyncio.timeout(60):

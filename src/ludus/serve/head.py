@@ -1,4 +1,4 @@
-"""The head: where the other servers are, for clients that know only one address. It never serves a secret."""
+"""The head server: lists the other servers, for clients that know only one address. It never serves a secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ludus.serve.plan import Plan, Server
 
 
 class HeadApp(App):
-    """Tells the servers of a plan. `progress` says what is still being waited for, and of whom."""
+    """Lists the servers of a plan. `progress` says which parts have not started yet."""
 
     def __init__(self, plan: Plan, progress: Callable[[], dict[str, Any]], *, guard: Guard | None = None) -> None:
         super().__init__(guard)
@@ -25,7 +25,7 @@ class HeadApp(App):
         }
 
     async def health(self, incoming: Incoming) -> Reply:
-        """Whether all servers are ready, and what is waited for if not."""
+        """Whether all servers are ready, and what has not started yet."""
         return Reply.of({**self._progress(), **self.state()})
 
     async def global_config(self, incoming: Incoming) -> Reply:
@@ -39,18 +39,18 @@ class HeadApp(App):
 
 def configuration(plan: Plan) -> dict[str, Any]:
     """A plan in the three levels of NeMo Gym's configuration: instance, kind, implementation."""
-    told: dict[str, Any] = {"head_server": {"host": plan.host, "port": plan.head_port}}
-    told["default_host"] = plan.host
+    config: dict[str, Any] = {"head_server": {"host": plan.host, "port": plan.head_port}}
+    config["default_host"] = plan.host
     for server in plan.servers:
-        told[server.name] = {server.kind: {server.implementation: _entry(server, plan)}}
-    return told
+        config[server.name] = {server.kind: {server.implementation: _entry(server, plan)}}
+    return config
 
 
 def _entry(server: Server, plan: Plan) -> dict[str, Any]:
     entry: dict[str, Any] = {"entrypoint": "app.py", "host": server.host, "port": server.port}
     if server.kind == "responses_api_agents":
-        mine = [each for each in plan.servers if each.kind == "resources_servers"]
-        names = [each.name for each in mine if each.environment == server.environment]
+        resources = [each for each in plan.servers if each.kind == "resources_servers"]
+        names = [each.name for each in resources if each.environment == server.environment]
         if names:
             entry["resources_server"] = {"type": "resources_servers", "name": names[0]}
         entry["model_server"] = {"type": "responses_api_models", "name": server.model}

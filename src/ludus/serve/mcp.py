@@ -1,8 +1,7 @@
-"""An environment's tools over MCP: each call goes into the session that its token names.
+"""An environment's tools over MCP: each call runs in the session that its token names.
 
-`/seed_session` hands out the token; a client sends it as `X-NeMo-Gym-Session-Token` with every request. Listing the
-tools needs none. Over stdio there is one session, for one row, and no token: whoever started the process is the
-client.
+`/seed_session` returns the token, and a client sends it as `X-NeMo-Gym-Session-Token` with every request. Listing the
+tools needs no token. Over stdio there is one session, for one row, and no token.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ TOKEN_HEADER = "x-nemo-gym-session-token"
 FindSession = Callable[[Any], Awaitable[Session]]
 
 
-class McpDoor:
-    """The `/mcp` of a resources server. It runs while it is entered, in a task of its own, as the SDK demands."""
+class McpEndpoint:
+    """The `/mcp` of a resources server. It runs while it is entered, in a separate task, as the SDK demands."""
 
     def __init__(self, sessions: Sessions, host: str) -> None:
         try:
@@ -111,14 +110,14 @@ def tool_server(sessions: Sessions, find: FindSession) -> Server[Any]:
             arguments = orjson.dumps(params.arguments or {}).decode()
             limit = sessions.environment.limits.tool
             work = session.resources.call(params.name, arguments)
-            said = await step("tool", limit, work, f"tool `{params.name}`")
-        return _result(said, failed=isinstance(said, ToolError))
+            output = await step("tool", limit, work, f"tool `{params.name}`")
+        return _result(output, failed=isinstance(output, ToolError))
 
     return Server(sessions.environment.name, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
 def _offered(session: Session) -> list[dict[str, Any]]:
-    """The tools of a session: those that its row lists, or all where it lists none."""
+    """The tools of a session: those that its row lists, or all if the row lists none."""
     tools = session.resources.tools()
     wanted = {tool.get("name") for tool in (session.task.tools if session.task is not None else None) or ()}
     return [tool for tool in tools if tool["name"] in wanted] if wanted else tools

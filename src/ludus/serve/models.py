@@ -1,8 +1,8 @@
-"""A model server: any model of ours behind the three dialects that clients speak, streamed where they ask for it.
+"""A model server: any Ludus model in the Responses, Chat Completions and Messages dialects, streamed on request.
 
-An answer is computed whole and then streamed: the exact tokens of a call are only known at its end, and a rollout has
-no use for half an answer. Where the model tells token ids, they sit on the last item of the answer (Responses) or on
-the message (Chat), as trainers read them.
+An answer is computed whole and then streamed: the exact tokens of a call are known only at its end, and a rollout
+cannot use half an answer. Token ids, if the model reports them, are on the last item of the answer (Responses) or on
+the message (Chat), where trainers read them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from ludus.dialects.token_capture import tokens_from_items
 from ludus.errors import Failure
 from ludus.http.app import App, Guard
 from ludus.http.messages import Incoming, Refusal, Reply
-from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, responses_reply
+from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, models_reply, responses_reply
 from ludus.model import Model, Request
+from ludus.remote.http import SESSION
 from ludus.serve.openapi import describe_model
+
+_SESSION_HEADER = SESSION.encode()
 
 
 class ModelApp(App):
-    """A model over HTTP. `name` is what `/v1/models` lists; a request may call it what it likes."""
+    """A model over HTTP. `/v1/models` lists it as `name`; the `model` field of a request is ignored."""
 
     def __init__(self, model: Model, *, name: str | None = None, guard: Guard | None = None, seconds: float = 600.0):
         super().__init__(guard)
@@ -40,25 +43,22 @@ class ModelApp(App):
     async def responses(self, incoming: Incoming) -> Reply:
         """The Responses API."""
         body = incoming.json()
-        response = await incoming.unless_gone(self.answer(incoming, body))
-        return responses_reply(body, response)
+        return responses_reply(body, await incoming.cancel_on_disconnect(self.answer(incoming, body)))
 
     async def chat_completions(self, incoming: Incoming) -> Reply:
         """Chat Completions."""
         body = incoming.json()
-        response = await incoming.unless_gone(self.answer(incoming, request_from_chat(body)))
-        return chat_reply(body, response)
+        return chat_reply(body, await incoming.cancel_on_disconnect(self.answer(incoming, request_from_chat(body))))
 
     async def messages(self, incoming: Incoming) -> Reply:
         """Anthropic's Messages."""
         body = incoming.json()
-        response = await incoming.unless_gone(self.answer(incoming, request_from_messages(body)))
+        response = await incoming.cancel_on_disconnect(self.answer(incoming, request_from_messages(body)))
         return messages_reply(body, response)
 
     async def models(self, incoming: Incoming) -> Reply:
-        """The one model there is."""
-        entry = {"id": self.name, "object": "model", "created": 0, "owned_by": "ludus"}
-        return Reply.of({"object": "list", "data": [entry]})
+        """The list of models, which has one entry."""
+        return models_reply(self.name)
 
     async def openapi(self, incoming: Incoming) -> Reply:
         """The routes."""
@@ -79,15 +79,15 @@ class Answering:
             raise Refusal.field(["input"], "value_error", "input must be a string or a list of items")
         try:
             items, tokens = (given, None) if isinstance(given, str) else tokens_from_items(given)
-        except Failure as error:  # ids that a client sends back are part of the request
+        except Failure as error:  # wrong token ids in the request are the client's mistake
             raise Refusal.field(["input"], "value_error", error.cause) from error
         params = {key: value for key, value in body.items() if key not in TRANSPORT and value is not None}
-        told = body.get("ludus")
-        ours: dict[str, Any] = told if isinstance(told, dict) else {}
-        session, seed, turn = ours.get("session"), ours.get("seed"), ours.get("turn")
+        extra = body.get("ludus")  # sent by a `RemoteModel`
+        sent: dict[str, Any] = extra if isinstance(extra, dict) else {}
+        session, seed, turn = sent.get("session"), sent.get("seed"), sent.get("turn")
         request = Request(
             items,
-            session=session if isinstance(session, str) else incoming.rollout or incoming.header(b"x-ludus-session"),
+            session=session if isinstance(session, str) else incoming.rollout or incoming.header(_SESSION_HEADER),
             seed=seed if isinstance(seed, int) else None,
             turn=turn if isinstance(turn, int) else _turns(items),
             tokens=tokens,
@@ -95,15 +95,15 @@ class Answering:
             params=params,
         )
         response = await self._model.respond(request)
-        wanted = self._model.capture_tokens or incoming.wants_tokens or told is not None
+        wanted = self._model.capture_tokens or incoming.wants_tokens or extra is not None
         return envelope(response, body, self._model.name, tokens=wanted)
 
 
 def _turns(items: Any) -> int:
-    """How often the model has answered before: a run of its own items counts once."""
-    turns, its_own = 0, False
+    """How many answers of the model the items hold: consecutive items of the model are one answer."""
+    turns, after_model = 0, False
     for item in items if isinstance(items, list) else ():
-        mine = item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
-        turns += mine and not its_own
-        its_own = mine
+        by_model = item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
+        turns += by_model and not after_model
+        after_model = by_model
     return turns

@@ -1,4 +1,4 @@
-"""What servers offer, as OpenAPI documents: their routes, the rows they take, and tools with their real schemas."""
+"""The OpenAPI documents of servers: routes, the schema of rows, and tools with their real schemas."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from ludus.environment import Environment
 from ludus.game import Game
+from ludus.remote.http import SESSION
 from ludus.store.receipts import verifier_digest
 
 Schema = dict[str, Any]
 
 _OBJECT: Schema = {"type": "object"}
 _OBJECTS: Schema = {"type": "array", "items": _OBJECT}
-_ASKED: Schema = {
+_REQUEST: Schema = {
     "type": "object",
     "properties": {
         "input": {"anyOf": [{"type": "string"}, _OBJECTS]},
@@ -23,9 +24,9 @@ _ASKED: Schema = {
     "required": ["input"],
 }
 _RESPONSE: Schema = {"type": "object", "properties": {"output": _OBJECTS}, "required": ["output"]}
-_MANY: Schema = {"type": "object", "properties": {"verify_responses": _OBJECTS}, "required": ["verify_responses"]}
+_VERIFIED: Schema = {"type": "object", "properties": {"verify_responses": _OBJECTS}, "required": ["verify_responses"]}
 _CHAT: Schema = {"type": "object", "properties": {"messages": _OBJECTS}, "required": ["messages"]}
-_REFUSED = {
+_REFUSALS = {
     "400": {"description": "The body is not JSON, or no session is open"},
     "401": {"description": "The token is missing"},
     "403": {"description": "A policy that the operator does not allow"},
@@ -53,7 +54,7 @@ def describe_resources(environment: Environment, tools: list[Schema]) -> Schema:
         "/seed_session": _post("Open a session for a row", row),
         "/verify": _post("Judge a response: the request comes back with its reward", judged),
         "/close_session": _post("Close a session", _OBJECT),
-        "/aggregate_metrics": _post("Statistics over verified rollouts", _MANY),
+        "/aggregate_metrics": _post("Statistics over verified rollouts", _VERIFIED),
         "/reverify_mode": _get("Whether a stored rollout can be judged again"),
         "/health": _get("How the server is doing"),
     }
@@ -66,8 +67,8 @@ def describe_resources(environment: Environment, tools: list[Schema]) -> Schema:
             operation = _post(summary, tool.get("parameters") or _OBJECT, "application/json", "text/plain")
             paths[f"/{tool['name']}"] = operation
             operation["post"]["x-ludus-tool"] = True
-    named = {"session": {"type": "apiKey", "in": "header", "name": "x-ludus-session"}}
-    return {**_document(environment, paths), "components": {"securitySchemes": named, "schemas": schemas}}
+    session = {"session": {"type": "apiKey", "in": "header", "name": SESSION}}
+    return {**_document(environment, paths), "components": {"securitySchemes": session, "schemas": schemas}}
 
 
 def describe_agent(environment: Environment) -> Schema:
@@ -75,10 +76,10 @@ def describe_agent(environment: Environment) -> Schema:
     row, schemas = _row(environment)
     paths = {
         "/run": _post("Play a rollout: its record comes back, with its reward", row),
-        "/v1/responses": _post("Play without a verdict", _ASKED, *_STREAMED),
+        "/v1/responses": _post("Play without a verdict", _REQUEST, *_STREAMED),
         "/v1/chat/completions": _post("The same in Chat Completions", _CHAT, *_STREAMED),
         "/v1/messages": _post("The same in Anthropic's Messages", _CHAT, *_STREAMED),
-        "/aggregate_metrics": _post("Statistics over verified rollouts", _MANY),
+        "/aggregate_metrics": _post("Statistics over verified rollouts", _VERIFIED),
         "/health": _get("How the server is doing"),
     }
     return {**_document(environment, paths), "components": {"schemas": schemas}}
@@ -87,7 +88,7 @@ def describe_agent(environment: Environment) -> Schema:
 def describe_model(name: str) -> Schema:
     """The document of a model server."""
     paths = {
-        "/v1/responses": _post("The Responses API", _ASKED, *_STREAMED),
+        "/v1/responses": _post("The Responses API", _REQUEST, *_STREAMED),
         "/v1/chat/completions": _post("Chat Completions", _CHAT, *_STREAMED),
         "/v1/messages": _post("Anthropic's Messages", _CHAT, *_STREAMED),
         "/v1/models": _get("The one model there is"),
@@ -97,13 +98,13 @@ def describe_model(name: str) -> Schema:
 
 
 def _row(environment: Environment) -> tuple[Schema, Schema]:
-    """The rows that an environment takes, as its `Task` declares them, and the schemas that this refers to."""
+    """The schema of an environment's rows, from its `Task`, and the schemas to which this one refers."""
     try:
         schema = environment.resources.Task.model_json_schema(ref_template="#/components/schemas/{model}")
-    except PydanticInvalidForJsonSchema:  # a field of a type that JSON does not know: the rest is still worth telling
+    except PydanticInvalidForJsonSchema:  # a field has a type without a JSON schema
         schema = {"type": "object", "properties": {}, "required": ["responses_create_params"]}
     schemas = schema.pop("$defs", {})
-    schema["properties"] = {**schema["properties"], "responses_create_params": _ASKED}
+    schema["properties"] = {**schema["properties"], "responses_create_params": _REQUEST}
     return schema, schemas
 
 
@@ -119,8 +120,8 @@ def _document(environment: Environment, paths: Schema) -> Schema:
 def _post(summary: str, schema: Schema, *kinds: str) -> Schema:
     body = {"required": True, "content": {"application/json": {"schema": schema}}}
     answered = {"description": "Done", "content": {kind: {} for kind in kinds or ("application/json",)}}
-    return {"post": {"summary": summary, "requestBody": body, "responses": {"200": answered, **_REFUSED}}}
+    return {"post": {"summary": summary, "requestBody": body, "responses": {"200": answered, **_REFUSALS}}}
 
 
 def _get(summary: str) -> Schema:
-    return {"get": {"summary": summary, "responses": {"200": {"description": "Done"}, "401": _REFUSED["401"]}}}
+    return {"get": {"summary": summary, "responses": {"200": {"description": "Done"}, "401": _REFUSALS["401"]}}}

@@ -1,4 +1,4 @@
-"""What is to be served: a plain description that a worker process can be handed as JSON, without any secret in it."""
+"""What to serve: a description that a worker process gets as JSON, without any secret in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAD_PORT = 11000
 
 
 class Server(BaseModel):
-    """One server: its name, its kind, and the part of the plan that it serves. Port 0 means any free one."""
+    """One server: its name, its kind, and what it serves. Port 0 means any free port."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -25,20 +25,20 @@ class Server(BaseModel):
     implementation: str
     environment: str | None = None
     settings: dict[str, Any] = {}
-    resources: str | None = None  # of an agent: the URL of resources that run elsewhere
-    model: str | None = None  # of an agent: the name of the model server whose model it asks
-    spec: str | dict[str, Any] | None = None  # of a model: what `open_model` takes
+    resources: str | None = None  # of an agent: the URL of its resources server, if not in this process
+    model: str | None = None  # of an agent: the name of its model server
+    spec: str | dict[str, Any] | None = None  # of a model: the argument of `open_model`
     host: str = "127.0.0.1"
     port: int = 0
 
     @property
     def url(self) -> str:
-        """Where it listens, once its port is known."""
+        """The URL of the server, once its port is known."""
         return address(self.host, self.port)
 
 
 class Plan(BaseModel):
-    """Servers that belong together, and how they are run. The token is named by its variable, never written here."""
+    """Servers that run together, and their options. `token_env` names the variable of the token, which is not here."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -65,55 +65,44 @@ class Plan(BaseModel):
         resources: str | None = None,
         **options: Any,
     ) -> Plan:
-        """Everything that environments need: resources and an agent for each, and one model for all.
+        """A plan with resources and an agent for each environment, and one model for all.
 
-        With `resources_only` there is no model and no agent; `resources` is the URL of resources that run elsewhere.
+        With `resources_only` there is no model and no agent. `resources` is the URL of a resources server to use.
         """
         plan = cls(**options)
         given = dict(settings or {})
-        of_model = {key[6:]: given.pop(key) for key in list(given) if key.startswith("model.")}
+        model_settings = {key[6:]: given.pop(key) for key in list(given) if key.startswith("model.")}
         names: set[str] = set()
         for which in environments:
             name = _instance(which, names)
+            common: dict[str, Any] = {"environment": which, "settings": given}
             if resources is None:
-                kind: Kind = "resources_servers"
-                plan.servers.append(
-                    Server(name=name, kind=kind, implementation=name, environment=which, settings=given)
-                )
+                plan.servers.append(Server(name=name, kind="resources_servers", implementation=name, **common))
             if not resources_only:
-                agent = f"{name}_simple_agent"
-                plan.servers.append(
-                    Server(
-                        name=agent,
-                        kind="responses_api_agents",
-                        implementation="simple_agent",
-                        environment=which,
-                        settings=given,
-                        resources=resources,
-                        model="policy_model",
-                    )
-                )
+                agent: dict[str, Any] = {"name": f"{name}_simple_agent", "implementation": "simple_agent", **common}
+                agent |= {"resources": resources, "model": "policy_model"}
+                plan.servers.append(Server(kind="responses_api_agents", **agent))
         if not resources_only:
-            spec = {"spec": model or "local", "settings": of_model} if of_model else model or "local"
-            kind = "responses_api_models"
+            spec = {"spec": model or "local", "settings": model_settings} if model_settings else model or "local"
+            kind: Kind = "responses_api_models"
             plan.servers.append(Server(name="policy_model", kind=kind, implementation="openai_model", spec=spec))
         for server in plan.servers:
             server.host = plan.host
         return plan
 
     def token(self) -> str | None:
-        """The token that clients must show. Beyond loopback there must be one."""
-        found = look_up_key(self.token_env) or None
+        """The token that clients must send. Listening on more than loopback requires one."""
+        token = look_up_key(self.token_env) or None
         hosts = {self.host, *(server.host for server in self.servers)}
-        if found is None and not hosts <= set(LOOPBACK):
+        if token is None and not hosts <= set(LOOPBACK):
             raise UserError(
                 f"listening on {min(hosts - set(LOOPBACK))} needs a token", f"Set {self.token_env} in the environment"
             )
-        return found
+        return token
 
 
 def _instance(which: str, taken: set[str]) -> str:
-    """A name for an environment's servers: its own, without the folder it was found in."""
+    """A name for an environment's servers that is not taken: the environment's name, without its folder."""
     base = which.rstrip("/").rsplit("/", 1)[-1].replace(":", "_")
     name, number = base, 2
     while name in taken:

@@ -1,7 +1,7 @@
-"""Models that requests bring along: trainers hand out an endpoint, and a key, for each rollout.
+"""Models that requests name: trainers hand out an endpoint, and a key, for each rollout.
 
-Only where the operator allows it: an allowed URL is a prefix, compared part by part and after `..` has been worked out.
-Keys that come this way are cut out of replies and logs like those of our own.
+The operator lists the allowed URLs. An allowed URL is a prefix, compared part by part after `..` is resolved. Keys in
+requests are removed from replies and logs, like the server's own keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_KEY = "LUDUS_POLICY_KEY_COMES_WITH_THE_REQUEST"
 
 
 class Policy(BaseModel):
-    """The endpoint that a request brings along, under the key `policy`. It is never part of a reply."""
+    """The endpoint that a request names in its field `policy`. It is never part of a reply."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,7 +35,7 @@ class Policy(BaseModel):
 
 
 class Policies:
-    """The models that requests brought along. Some are kept, so that the calls of a rollout share connections."""
+    """The models that requests named. The last ones are kept, so that later requests reuse their connections."""
 
     def __init__(self, allowed: tuple[str, ...], tokens: bool) -> None:
         self._allowed = tuple(URL(each) for each in allowed)
@@ -45,7 +45,7 @@ class Policies:
 
     @asynccontextmanager
     async def use(self, given: Any) -> AsyncIterator[Model | None]:
-        """The model that a request's `policy` names; None when it names none."""
+        """The model that a request's `policy` names, or None without a `policy`."""
         if given is None:
             yield None
             return
@@ -58,16 +58,16 @@ class Policies:
             yield self._kept[policy]
         finally:
             self._users[policy] -= 1
-            for model in self._given_up():
+            for model in self._evict():
                 await model.stop()
 
     async def stop(self) -> None:
-        """Close all of them."""
+        """Close the connections of all models."""
         for model in self._kept.values():
             await model.stop()
 
-    def _given_up(self) -> list[OpenAIModel]:
-        """Take out models that nobody uses while there are too many, the least recently used first."""
+    def _evict(self) -> list[OpenAIModel]:
+        """Drop unused models while more than `KEPT` are kept, the least recently used first."""
         self._users = +self._users
         over = max(0, len(self._kept) - KEPT)
         return [self._kept.pop(each) for each in [each for each in self._kept if each not in self._users][:over]]
@@ -101,7 +101,7 @@ def _parsed(url: str) -> URL | None:
 
 
 def _is_under(url: URL, prefix: URL) -> bool:
-    """Whether a URL is a prefix itself or lies below it. A prefix that names neither port nor path allows any port."""
+    """Whether a URL equals a prefix or lies below it. A prefix with neither port nor path allows any port."""
     if url.user is not None or url.password is not None or url.query_string or url.fragment:
         return False
     if (url.scheme, url.host) != (prefix.scheme, prefix.host):

@@ -1,8 +1,8 @@
-"""A resources server: an environment's tools and its verifier, each rollout in a session of its own.
+"""A resources server: an environment's tools and its verifier, with one session per rollout.
 
 The routes are those of NeMo Gym's resources servers, with three additions: `POST /close_session`, `GET /health` and
-`GET /metrics`. A session is named by the header `x-ludus-session`, or by the cookie that such clients send along. A
-tool is looked up by its name among the environment's tools; nothing else of it can be reached.
+`GET /metrics`. The header `x-ludus-session` names a session, or the cookie that NeMo Gym's clients send. A tool is
+looked up by its name among the environment's tools; no other method can be called.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ludus.http.app import App, Guard
 from ludus.http.messages import TEXT, Headers, Incoming, Receive, Refusal, Reply, Scope, Send
 from ludus.outcome import Verdict
 from ludus.record import verdict_row
+from ludus.remote.http import LAST, SEED, SESSION
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Job
@@ -27,22 +28,20 @@ from ludus.runtime.boundary import step
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
 from ludus.serve.aggregate import aggregate_metrics
-from ludus.serve.mcp import TOKEN_HEADER, McpDoor
+from ludus.serve.mcp import TOKEN_HEADER, McpEndpoint
 from ludus.serve.openapi import describe_resources
 from ludus.serve.sessions import Lease, Session, Sessions
 from ludus.task import Task, derive_seed, digest
 from ludus.tools import ToolError, not_found
 
-SESSION_HEADER = b"x-ludus-session"
-SEED_HEADER = b"x-ludus-seed"
-LAST_HEADER = b"x-ludus-last"
+SESSION_HEADER, SEED_HEADER, LAST_HEADER = SESSION.encode(), SEED.encode(), LAST.encode()
 
-#: The status of a tool call that went wrong. Clients show the body to the model whatever it is; people read the status.
+#: The status of a failed tool call. Clients show the body to the model with any status; the status is for people.
 STATUS_OF_TOOL = {"unknown_tool": 404, "bad_arguments": 422, "raised": 500}
 
 
 class ResourcesApp(App):
-    """One environment's resources over HTTP. `instance` is how clients call it in cookies."""
+    """One environment's resources over HTTP. `instance` is the server's name in cookies."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class ResourcesApp(App):
         super().__init__(guard)
         self.environment = environment
         self.sessions = Sessions(environment, shared, lease, worker)
-        self.mcp: McpDoor | None = None
+        self.mcp: McpEndpoint | None = None
         self.cookie = f"{environment.resources.__name__}___{instance or environment.name}"
         is_game = issubclass(environment.resources, Game)
         self._takes_any_row = environment.resources.open is Resources.open and not is_game
@@ -74,7 +73,7 @@ class ResourcesApp(App):
         self.other = self.call_tool
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; MCP has a door of its own."""
+        """Answer one request, `/mcp` with the MCP endpoint."""
         if self.mcp is not None and scope.get("path") in ("/mcp", "/mcp/"):
             if self.guard.token is not None:
                 try:
@@ -82,17 +81,17 @@ class ResourcesApp(App):
                 except Refusal as refused:
                     await self.refuse(refused, send)
                     return
-            await self._through(self.mcp, scope, receive, send)
+            await self._answer_mcp(self.mcp, scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
-    async def _through(self, door: McpDoor, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_mcp(self, endpoint: McpEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
         if self.busy >= self.guard.at_once:
             await self.refuse(self.too_busy(), send)
             return
         self.busy += 1
         try:
-            await door(scope, receive, send)
+            await endpoint(scope, receive, send)
         finally:
             self.busy -= 1
 
@@ -101,68 +100,68 @@ class ResourcesApp(App):
         await self.sessions.stop()
 
     def state(self) -> dict[str, float]:
-        """How many sessions there are and were."""
+        """How many sessions are open, were opened, and ended for each reason."""
         sessions = self.sessions
         ended = {f"sessions_{why}_total": float(count) for why, count in sorted(sessions.ended.items())}
         return super().state() | {"sessions_open": len(sessions), "sessions_opened_total": sessions.opened} | ended
 
     async def seed_session(self, incoming: Incoming) -> Reply:
-        """Open a session for a row. A client that had one gets a new one: nothing of the old is left."""
+        """Open a session for a row. If the client has a session already, that one is closed first."""
         session = await self._seed(incoming, incoming.json())
-        told: dict[str, Any] = {}
+        reply: dict[str, Any] = {}
         if self.mcp is not None:
             token = {"X-NeMo-Gym-Session-Token": session.id}
-            named = {"server_name": self.environment.name, "url_path": "/mcp", "transport": "http"}
-            told["mcp"] = {**named, "headers": token}
-        return Reply(encode(told), headers=self._named(session))
+            endpoint = {"server_name": self.environment.name, "url_path": "/mcp", "transport": "http"}
+            reply["mcp"] = {**endpoint, "headers": token}
+        return Reply(encode(reply), headers=self._session_headers(session))
 
     async def call_tool(self, incoming: Incoming) -> Reply:
         """Run a tool. The body is the arguments that the model wrote, and the reply is what the model sees."""
         name = incoming.path[1:]
-        if name not in self.environment.resources.toolbox and not self._has_tools_of_its_own:
+        if name not in self.environment.resources.toolbox and not self._decides_tools_in_call:
             return Reply(not_found().encode(), 404)
         arguments = incoming.body.decode("utf-8", "replace")
-        named = incoming.header(SESSION_HEADER)  # a client that names its session need not be told it again
-        held = named or self.session_name(incoming) or (await self._unseeded()).id
-        with self.sessions.use(held) as session:
+        named = incoming.header(SESSION_HEADER)  # such a client does not need the session's headers in the reply
+        session_id = named or self.session_name(incoming) or (await self._open_without_row()).id
+        with self.sessions.use(session_id) as session:
             work = session.resources.call(name, arguments)
             text = await step("tool", self.environment.limits.tool, work, f"tool `{name}`")
         status = STATUS_OF_TOOL[text.kind] if isinstance(text, ToolError) else 200
         kind = b"application/json" if text[:1] in '{["' else TEXT
-        return Reply(text.encode(), status, kind, [] if named else self._named(session))
+        return Reply(text.encode(), status, kind, [] if named else self._session_headers(session))
 
     async def verify(self, incoming: Incoming) -> Reply:
-        """Judge a response. The reply is the request with the reward and what else the verdict says.
+        """Judge a response. The reply is the request with the reward and the other fields of the verdict.
 
-        Without a session, the tool calls in the response are run again on a fresh one where there is state to judge. A
-        client of ours says that this is the last it wants of its session: it need not send the row again, gets the
-        verdict alone, and the session is closed.
+        Without a session, the tool calls in the response are run again in a new one, if the environment has state. With
+        the header `x-ludus-last`, which `RemoteResources` sends, the request needs no row, the reply is the verdict
+        alone, and the session is closed.
         """
         body = incoming.json()
         response = self._response(body)
-        held = self.session_name(incoming)
-        if held is None:
+        session_id = self.session_name(incoming)
+        if session_id is None:
             row = _without_response(body)
-            return Reply(encode(judged(body, await self._verify_alone(incoming, row, response))))
+            return Reply(encode(with_verdict(body, await self._verify_without_session(incoming, row, response))))
         last = incoming.header(LAST_HEADER) is not None
-        with self.sessions.use(held) as session:
+        with self.sessions.use(session_id) as session:
             task = session.task if last and session.task is not None else self._task(_without_response(body))
             verdict = await self._verify(session.resources, task, response)
         if last:
-            await self.sessions.close(held)
-            return Reply(encode(judged({}, verdict)))
-        self.sessions.linger(session)
-        return Reply(encode(judged(body, verdict)), headers=self._named(session))
+            await self.sessions.close(session_id)
+            return Reply(encode(with_verdict({}, verdict)))
+        self.sessions.expire_soon(session)
+        return Reply(encode(with_verdict(body, verdict)), headers=self._session_headers(session))
 
     async def close_session(self, incoming: Incoming) -> Reply:
-        """Close a session now. Closing one that is over already is no mistake."""
-        held = self.session_name(incoming)
-        if held is None:
+        """Close a session now. Closing a session that is over already is not an error."""
+        session_id = self.session_name(incoming)
+        if session_id is None:
             raise Refusal(400, "no session is named: send the header x-ludus-session")
-        return Reply.of({"closed": await self.sessions.close(held)})
+        return Reply.of({"closed": await self.sessions.close(session_id)})
 
     async def reverify_mode(self, incoming: Incoming) -> Reply:
-        """Whether a stored rollout can be judged again without its session: always, by replay if need be."""
+        """Whether a stored rollout can be judged again without its session: yes, by replay if it has state."""
         return Reply(b'"stateless"')
 
     async def openapi(self, incoming: Incoming) -> Reply:
@@ -170,47 +169,48 @@ class ResourcesApp(App):
         return Reply.of(describe_resources(self.environment, self.sessions.fresh().tools()))
 
     async def reset(self, incoming: Incoming) -> Reply:
-        """Begin a game: a session for the row, and what the player sees first."""
+        """Begin a game: open a session for the row, and reply with the first observation."""
         session = await self._seed(incoming, incoming.json())
         game, limits = session.resources, self.environment.limits
         assert isinstance(game, Game)
         observation = await step("tool", limits.tool, game.begin(session.task))
-        return Reply(encode({"observation": observation, "info": {}}), headers=self._named(session))
+        return Reply(encode({"observation": observation, "info": {}}), headers=self._session_headers(session))
 
     async def step(self, incoming: Incoming) -> Reply:
-        """One turn of a game: what the model answered in, what the player sees next out."""
+        """Play one turn of a game: the model's answer comes in, the next observation goes out."""
         body = incoming.json()
         response = self._response(body)
-        with self.sessions.use(self._needed(incoming)) as session:
+        with self.sessions.use(self._required_session(incoming)) as session:
             game = session.resources
             assert isinstance(game, Game)
             done = await step("tool", self.environment.limits.tool, game.advance(session.task, response))
         if done.terminated or done.truncated:
-            self.sessions.linger(session)
+            self.sessions.expire_soon(session)
         info = dict(done.info)
         if done.tool_outputs:
             info["tool_outputs"] = [{"call_id": name, "output": output} for name, output in done.tool_outputs]
-        told = {"observation": done.observation, "reward": done.reward, "terminated": done.terminated}
-        return Reply(encode({**told, "truncated": done.truncated, "info": info}), headers=self._named(session))
+        ends = {"terminated": done.terminated, "truncated": done.truncated}
+        reply = {"observation": done.observation, "reward": done.reward, **ends, "info": info}
+        return Reply(encode(reply), headers=self._session_headers(session))
 
     @property
-    def _has_tools_of_its_own(self) -> bool:
-        """Whether the environment decides in `call` what its tools are, as one that speaks to another server does."""
+    def _decides_tools_in_call(self) -> bool:
+        """Whether the environment overrides `call`, so that it may have tools that are not in its toolbox."""
         return self.environment.resources.call is not Resources.call
 
     async def _seed(self, incoming: Incoming, row: dict[str, Any]) -> Session:
-        held = self.session_name(incoming)
-        if held is not None:
-            await self.sessions.close(held, "seeded again")
+        session_id = self.session_name(incoming)
+        if session_id is not None:
+            await self.sessions.close(session_id, "seeded again")
         task = self._task(row) if "responses_create_params" in row or not self._takes_any_row else None
         return await self.sessions.open(task, self._seed_of(incoming, row))
 
-    async def _unseeded(self) -> Session:
+    async def _open_without_row(self) -> Session:
         if not self._takes_any_row:
             raise Refusal(400, "no session is open: POST /seed_session with the row first")
         return await self.sessions.open(None)
 
-    async def _verify_alone(self, incoming: Incoming, row: dict[str, Any], response: Response) -> Verdict:
+    async def _verify_without_session(self, incoming: Incoming, row: dict[str, Any], response: Response) -> Verdict:
         task, seed, environment = self._task(row), self._seed_of(incoming, row), self.environment
         session = self.sessions.fresh(seed)
         if not session.has_session:
@@ -222,8 +222,7 @@ class ResourcesApp(App):
 
     async def _verify(self, resources: Resources, task: Task, response: Response) -> Verdict:
         work = awaited(resources.verify, task, response)
-        given = await step("verify", self.environment.limits.verify, work)
-        return Verdict.of(given)
+        return Verdict.of(await step("verify", self.environment.limits.verify, work))
 
     def _task(self, row: dict[str, Any]) -> Task:
         return checked_task(self.environment, row)
@@ -235,41 +234,46 @@ class ResourcesApp(App):
             raise Refusal.field(["response"], "value_error", error.cause) from error
 
     def session_name(self, incoming: Incoming) -> str | None:
-        """Which session a request is for."""
+        """The id of the session that a request names."""
         return incoming.header(SESSION_HEADER) or incoming.cookie(self.cookie) or incoming.header(TOKEN_HEADER.encode())
 
-    def _needed(self, incoming: Incoming) -> str:
-        held = self.session_name(incoming)
-        if held is None:
-            raise Refusal(400, "no session is open: begin one first")
-        return held
+    def _required_session(self, incoming: Incoming) -> str:
+        session_id = self.session_name(incoming)
+        if session_id is None:
+            raise Refusal(400, "no session is open: POST /reset with the row first")
+        return session_id
 
     def _seed_of(self, incoming: Incoming, row: dict[str, Any]) -> int:
         given = incoming.header(SEED_HEADER) or ""
         return int(given) if given.isdigit() and len(given) < 20 else derive_seed(0, incoming.rollout or digest(row), 0)
 
-    def _named(self, session: Session) -> Headers:
+    def _session_headers(self, session: Session) -> Headers:
         name = session.id.encode()
         cookie = f"{self.cookie}={session.id}; path=/; Max-Age=1209600; httponly; samesite=lax".encode()
         return [(SESSION_HEADER, name), (b"set-cookie", cookie)]
 
 
 def checked_task(environment: Environment, row: dict[str, Any]) -> Task:
-    """The task in a row; a row that does not fit is refused with the fields that are wrong.
+    """The task in a row. A row that does not fit is refused, with the wrong fields.
 
-    Datasets of one shape for all rows fill what a row does not have with nulls, at any depth: they may be left out.
+    Some datasets fill missing fields with nulls, at any depth: a row that does not fit is tried again without nulls.
     """
     try:
         return environment.task(row)
     except ValidationError as error:
         with contextlib.suppress(ValidationError):
             return environment.task(_without_nulls(row))
-        problems = error.errors(include_url=False, include_context=False, include_input=False)
-        raise Refusal(422, [{**each, "loc": ["body", *each["loc"]]} for each in problems]) from error
+        raise refused_row(error) from error
 
 
-def judged(body: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
-    """A request for a verdict with the verdict in it, and what NeMo Gym's trainers read of a mask."""
+def refused_row(error: ValidationError, skip: int = 0) -> Refusal:
+    """The refusal of a row, with its wrong fields; `skip` drops the first parts of each field's path."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    return Refusal(422, [{**each, "loc": ["body", *each["loc"][skip:]]} for each in problems])
+
+
+def with_verdict(body: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
+    """A request with its verdict; for a mask, also with the fields that NeMo Gym's trainers read."""
     row = {**body, "verdict_fields": [], **verdict_row(verdict)}
     if verdict.mask:
         config = row.get("instance_config")

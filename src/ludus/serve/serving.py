@@ -1,4 +1,4 @@
-"""A plan being served: in this process, or by workers, with the head in front of both."""
+"""Serves a plan, in this process or by worker processes, together with the head server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("ludus.serve")
 
 
 class Serving:
-    """Serves while it is entered. The ports of the plan's servers are known from then on.
+    """Serves a plan while it is entered. From then on the plan holds the ports of its servers.
 
     async with Serving(Plan.of(["mcqa"], "local")) as serving:
         print(serving.plan.servers[0].url)
@@ -34,16 +34,16 @@ class Serving:
 
     @property
     def head_url(self) -> str:
-        """Where the head listens."""
+        """The URL of the head server."""
         return address(self.plan.host, self.plan.head_port)
 
     @property
     def apps(self) -> dict[str, App]:
-        """The applications that this process serves, by name; none where workers do."""
+        """The applications that this process serves, by name; none if worker processes serve them."""
         return self._site.apps if self._site is not None else {}
 
     def bind(self) -> None:
-        """Check the plan and take all ports, so that what is wrong is known before anything is started."""
+        """Check the plan and bind all ports, so that a mistake shows before a server starts."""
         plan = self.plan
         plan.token()
         check(plan)
@@ -55,14 +55,14 @@ class Serving:
             server.port = self._sockets[server.name].getsockname()[1]
 
     def progress(self) -> dict[str, Any]:
-        """Whether it is ready, and what is waited for if not."""
+        """Whether all servers are ready, and what has not started yet."""
         if self._workers is not None:
             return self._workers.progress()
         waiting_for = self._site.waiting_for if self._site is not None else "its process"
         return {"status": "starting" if waiting_for else "ok", "waiting_for": waiting_for, "workers": []}
 
     async def start(self) -> None:
-        """Start everything; returns when all servers answer."""
+        """Start all servers, and return when they answer."""
         try:
             if not self._sockets:
                 self.bind()
@@ -82,7 +82,7 @@ class Serving:
             raise
 
     async def stop(self) -> None:
-        """Stop everything, sessions closed and workers gone."""
+        """Stop all servers: close their sessions and end the workers."""
         if self._head is not None:
             await self._head.stop()
         if self._workers is not None:
@@ -93,7 +93,7 @@ class Serving:
             each.close()
 
     async def until_failed(self) -> None:
-        """Wait for ever, unless the workers cannot be kept alive: then it raises why."""
+        """Wait forever, or raise an error when a worker keeps dying."""
         if self._workers is not None:
             await self._workers.failed()
         await asyncio.Event().wait()

@@ -1,8 +1,8 @@
-"""Sessions are leases: opened with an id, kept while they are used, and always closed.
+"""Sessions on a server: opened with an id, kept while they are used, and always closed.
 
-A lease ends when its client closes it, when nobody used it for a while, when its verdict was given and nobody asked
-again, or when the server stops. There is a cap, so that clients who never close cannot fill the memory. The id says
-which worker holds the session and is hard to guess; nothing else protects it.
+A session ends when its client closes it, when it was idle for `Lease.idle` seconds, or `Lease.after_verdict` seconds
+after its verdict, or when the server stops. The number of sessions is limited, because some clients never close them.
+The id names the worker that holds the session, and is hard to guess; nothing else protects the session.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("ludus.serve")
 
 @dataclass(slots=True)
 class Session:
-    """One rollout's resources while a client uses them. `busy` counts the requests that do so right now."""
+    """One rollout's resources while a client uses them. `busy` counts the requests in progress."""
 
     id: str
     resources: Resources
@@ -49,11 +49,11 @@ class Session:
 
 @dataclass(slots=True)
 class Lease:
-    """How long a session may be left alone, and how many there may be."""
+    """How many seconds a session may be idle, also after its verdict, and how many sessions may be open."""
 
     idle: float = 600.0
     after_verdict: float = 30.0
-    most: int = 16384
+    max_sessions: int = 16384
 
 
 class Sessions:
@@ -69,15 +69,15 @@ class Sessions:
         self._open: dict[str, Session] = {}
         self._opening = 0
         self._sweeper: asyncio.Task[None] | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[bool]] = set()
 
     def __len__(self) -> int:
         return len(self._open)
 
     async def open(self, task: Task | None, seed: int = 0) -> Session:
-        """Open a session for a task; without a task, only where the environment has nothing to prepare."""
-        if len(self._open) + self._opening >= self.lease.most:
-            raise Refusal(429, f"{self.lease.most} sessions are open already: close some, or come back later")
+        """Open a session for a task. Without a task, `open` of the resources is not called."""
+        if len(self._open) + self._opening >= self.lease.max_sessions:
+            raise Refusal(429, f"{self.lease.max_sessions} sessions are open already: close some, or come back later")
         self._opening += 1
         try:
             resources = self.fresh(seed)
@@ -94,11 +94,11 @@ class Sessions:
         return session
 
     def fresh(self, seed: int = 0) -> Resources:
-        """Resources that are not open yet."""
+        """New resources, not opened yet."""
         return self.environment.session(self._shared, seed)
 
     async def prepare(self, resources: Resources, task: Task) -> None:
-        """Open resources within their deadline, and close them if that fails."""
+        """Open resources within the deadline, and close them if that fails."""
         work, opening = start_call(resources.open, task)
         try:
             await step("open", self.environment.limits.open, work)
@@ -107,18 +107,18 @@ class Sessions:
             raise
 
     def use(self, name: str) -> Session:
-        """The session of that name, to be entered: it does not expire while it is in use."""
+        """The session with this id, as a context manager: it does not expire while it is entered."""
         session = self._open.get(name)
         if session is None:
             raise Refusal(410, "this session is over: it expired, was closed, or its worker died", kind="session_lost")
         return session
 
-    def linger(self, session: Session) -> None:
-        """A verdict was given: the session is kept only for a client that asks once more."""
+    def expire_soon(self, session: Session) -> None:
+        """Keep a session only a little longer after its verdict, for a client that asks again."""
         session.expires = monotonic() + self.lease.after_verdict
 
     async def close(self, name: str, why: str = "closed") -> bool:
-        """Close a session, whoever is still using it. False when there is none of that name."""
+        """Close a session, even if a request still uses it. False if there is no session with this id."""
         session = self._open.pop(name, None)
         if session is None:
             return False
@@ -127,9 +127,9 @@ class Sessions:
         return True
 
     async def free(self, resources: Resources, opening: asyncio.Future[Any] | None = None) -> None:
-        """Close resources within their deadline; a failure is logged, since nobody is left who could act on it.
+        """Close resources within the deadline. A failure is logged, because no client waits for it.
 
-        `opening` is an `open` that may still be going on.
+        `opening` is an `open` that may still run on its thread.
         """
         try:
             seconds = self.environment.limits.close
@@ -138,7 +138,7 @@ class Sessions:
             log.warning("%s: a session did not close: %s", self.environment.name, without_keys(str(error)))
 
     async def stop(self) -> None:
-        """Close all sessions, at most some at once."""
+        """Close all sessions, at most 256 at once."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
@@ -148,14 +148,11 @@ class Sessions:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def _sweep(self) -> None:
-        """Close what has expired. A slow close holds up nobody."""
+        """Close expired sessions, each in its own asyncio task, so that a slow close does not delay others."""
         while True:
             await asyncio.sleep(min(self.lease.idle, self.lease.after_verdict, 5.0) / 2)
             now = monotonic()
             for session in [each for each in self._open.values() if each.expires < now and not each.busy]:
-                closing = asyncio.create_task(self._expire(session.id))
+                closing = asyncio.create_task(self.close(session.id, "expired"))
                 self._closing.add(closing)
                 closing.add_done_callback(self._closing.discard)
-
-    async def _expire(self, name: str) -> None:
-        await self.close(name, "expired")

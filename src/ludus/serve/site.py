@@ -1,4 +1,4 @@
-"""Everything that one process serves: the applications of a plan, with what they share opened once."""
+"""All that one process serves: the applications of a plan. What they share is opened once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ludus.runtime.processes import shared_pool
 from ludus.runtime.running import fewer_garbage_collections
 from ludus.serve.agents import AgentApp
 from ludus.serve.forwarding import Forwarding
-from ludus.serve.mcp import McpDoor
+from ludus.serve.mcp import McpEndpoint
 from ludus.serve.models import ModelApp
 from ludus.serve.plan import Plan, Server
 from ludus.serve.resources import ResourcesApp
@@ -30,7 +30,7 @@ Sockets = dict[str, socket.socket]
 
 
 class Site:
-    """The servers of a plan in this process. `waiting_for` says what it is busy with until it is ready."""
+    """The servers of a plan in this process. `waiting_for` names what is being started, and is empty when all run."""
 
     def __init__(self, plan: Plan, worker: int = 0, peers: str | None = None) -> None:
         self.plan = plan
@@ -45,7 +45,7 @@ class Site:
         self._stack = contextlib.AsyncExitStack()
 
     async def start(self, sockets: Sockets) -> None:
-        """Open models and environments, then listen. Whatever fails closes what was opened."""
+        """Open models and environments, then listen. An error closes again what was opened."""
         try:
             await self._start(sockets)
         except BaseException:
@@ -53,7 +53,7 @@ class Site:
             raise
 
     async def stop(self) -> None:
-        """Stop listening, close every session, then what they shared. Nothing is left behind."""
+        """Stop listening, close every session, then close what the sessions shared."""
         await asyncio.gather(*(each.stop() for each in self._listening), return_exceptions=True)
         for app in self.apps.values():
             if isinstance(app, ResourcesApp | AgentApp):
@@ -76,7 +76,7 @@ class Site:
             app: Any = self.apps[server.name]
             app.worker = self.worker if plan.workers > 1 else None
             if plan.mcp and isinstance(app, ResourcesApp):
-                app.mcp = await stack.enter_async_context(McpDoor(app.sessions, server.host))
+                app.mcp = await stack.enter_async_context(McpEndpoint(app.sessions, server.host))
             if self.peers is not None and isinstance(app, ResourcesApp):
                 app = Forwarding(app, app.session_name, server.name, self.worker, self.peers)
                 await stack.enter_async_context(app)
@@ -100,7 +100,7 @@ class Site:
         environment = environment_of(server, plan)
         shared, agent = await self._open_shared(server, environment)
         if server.kind == "resources_servers":
-            lease = Lease(idle=plan.idle_seconds, most=-(-plan.max_sessions // plan.workers))  # a share of them
+            lease = Lease(idle=plan.idle_seconds, max_sessions=-(-plan.max_sessions // plan.workers))  # rounded up
             return ResourcesApp(
                 environment, shared, instance=server.name, guard=self._guard, lease=lease, worker=self.worker
             )
@@ -112,7 +112,7 @@ class Site:
         return AgentApp(player, guard=self._guard, allowed_policies=policies, tokens=plan.tokens)
 
     async def _open_shared(self, server: Server, environment: Environment) -> tuple[Any, Agent]:
-        """What the sessions of an environment share, and its agent; both servers of it get the same."""
+        """What the sessions of an environment share, and its agent: its two servers use the same."""
         key = f"{server.environment} {server.settings} {server.resources}"
         if key not in self._shared:
             enter = self._stack.enter_async_context
@@ -122,7 +122,7 @@ class Site:
 
 
 def check(plan: Plan) -> None:
-    """Find what a user got wrong before anything is started: names, settings, models."""
+    """Raise an error for a wrong name, setting or model, before a server starts."""
     for server in plan.servers:
         if server.kind == "responses_api_models":
             model_of(server)
@@ -131,7 +131,7 @@ def check(plan: Plan) -> None:
 
 
 def environment_of(server: Server, plan: Plan) -> Environment:
-    """The environment that a server serves, with its settings."""
+    """The environment of a server, with its settings applied."""
     if server.environment is None:
         raise UserError(f"server {server.name} names no environment")
     environment = Environment.load(server.environment)
@@ -140,7 +140,7 @@ def environment_of(server: Server, plan: Plan) -> Environment:
 
 
 def model_of(server: Server) -> Model:
-    """The model that a server serves, not started yet."""
+    """The model of a server, not started yet."""
     spec, settings = server.spec or "local", None
     if isinstance(spec, dict) and "spec" in spec:
         spec, settings = spec["spec"], spec["settings"]

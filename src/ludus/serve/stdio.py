@@ -1,4 +1,4 @@
-"""The tools of one environment over MCP on stdin and stdout, in a session for one row of its own data."""
+"""The tools of one environment over MCP on stdin and stdout, in a session for one row of its dataset."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ludus.task import Task
 
 
 def serve_stdio(plan: Plan, row: int = 0) -> None:
-    """Offer the tools of one environment over stdin and stdout, in a session for one row of its own data."""
+    """Offer the tools of one environment over stdin and stdout, in a session for one row of its dataset."""
     try:
         import mcp.server.stdio  # noqa: F401
     except ImportError as error:
         raise missing_extra("MCP", "mcp") from error
     if len({server.environment for server in plan.servers if server.environment}) != 1:
-        raise UserError("over stdio there is one environment", "Name one: ludus serve ENV --mcp --stdio")
+        raise UserError("--stdio serves exactly one environment", "Name one: ludus serve ENV --mcp --stdio")
     asyncio.run(_stdio(plan, row))
 
 
@@ -41,12 +41,12 @@ async def _stdio(plan: Plan, row: int) -> None:
         sessions = Sessions(environment, shared)
         session = await sessions.open(task)
 
-        async def the_only_one(request: Any) -> Session:
+        async def find(request: Any) -> Session:
             return session
 
-        server = tool_server(sessions, the_only_one)
+        server = tool_server(sessions, find)
         try:
-            async with stdio_server() as (reading, writing):
-                await server.run(reading, writing, server.create_initialization_options())
+            async with stdio_server() as (incoming, outgoing):
+                await server.run(incoming, outgoing, server.create_initialization_options())
         finally:
             await sessions.stop()

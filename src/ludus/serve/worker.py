@@ -1,8 +1,8 @@
 """A worker process: one site on sockets that it inherited.
 
-It is handed its part as one line of JSON on stdin and tells how far it is in lines of JSON on what was its stdout;
-whatever an environment prints goes to stderr. When stdin ends, its supervisor is gone, however that ended, and so is
-the worker.
+The worker reads its assignment as one line of JSON from stdin, and reports its progress as lines of JSON on its
+original stdout. What an environment prints goes to stderr. When stdin ends, the supervisor is gone, and the worker
+stops.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from ludus.serve.site import Site
 
 
 def main() -> None:
-    """Serve until told to stop."""
-    part = orjson.loads(sys.stdin.buffer.readline())
+    """Serve until SIGINT, SIGTERM or the end of stdin."""
+    assignment = orjson.loads(sys.stdin.buffer.readline())
     supervisor = os.dup(1)
     os.dup2(2, 1)
-    run(_serve(part, partial(_say, supervisor)))
+    run(_serve(assignment, partial(_report, supervisor)))
 
 
 def run(work: Any) -> Any:
-    """Run a coroutine on uvloop where it is installed, with as many open files as this system allows."""
+    """Run a coroutine on uvloop if it is installed, with as many open files as the system allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -46,35 +46,35 @@ def run(work: Any) -> Any:
         return runner.run(work)
 
 
-def _say(pipe: int, **told: Any) -> None:
-    """Tell the supervisor something."""
+def _report(pipe: int, **message: Any) -> None:
+    """Send a message to the supervisor."""
     with contextlib.suppress(OSError):
-        os.write(pipe, orjson.dumps(told) + b"\n")
+        os.write(pipe, orjson.dumps(message) + b"\n")
 
 
-async def _serve(part: dict[str, Any], say: Callable[..., None]) -> None:
-    site = Site(Plan.model_validate(part["plan"]), part["worker"], part["peers"])
+async def _serve(assignment: dict[str, Any], report: Callable[..., None]) -> None:
+    site = Site(Plan.model_validate(assignment["plan"]), assignment["worker"], assignment["peers"])
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    lifeline = asyncio.create_task(_until_eof(stopping))
-    telling = asyncio.create_task(_tell(site, say))
+    stdin = asyncio.create_task(_stop_at_eof(stopping))
+    progress = asyncio.create_task(_report_progress(site, report))
     try:
-        await site.start({name: socket.socket(fileno=number) for name, number in part["sockets"].items()})
-        telling.cancel()
-        say(ready=True)
+        await site.start({name: socket.socket(fileno=number) for name, number in assignment["sockets"].items()})
+        progress.cancel()
+        report(ready=True)
         await stopping.wait()
     except UserError as error:
-        say(error=str(error))
+        report(error=str(error))
         sys.exit(2)
     finally:
-        lifeline.cancel()
-        telling.cancel()
+        stdin.cancel()
+        progress.cancel()
         await site.stop()
 
 
-async def _until_eof(stopping: asyncio.Event) -> None:
+async def _stop_at_eof(stopping: asyncio.Event) -> None:
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -83,13 +83,13 @@ async def _until_eof(stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-async def _tell(site: Site, say: Callable[..., None]) -> None:
-    """What it waits for, whenever that changes."""
-    told = ""
+async def _report_progress(site: Site, report: Callable[..., None]) -> None:
+    """Report what the site waits for, whenever that changes."""
+    reported = ""
     while True:
-        if site.waiting_for != told:
-            told = site.waiting_for
-            say(waiting_for=told)
+        if site.waiting_for != reported:
+            reported = site.waiting_for
+            report(waiting_for=reported)
         await asyncio.sleep(0.05)
 
 

@@ -1,7 +1,7 @@
-"""Several processes behind the same sockets, watched: one that dies is started again.
+"""Several worker processes on the same sockets. A worker that dies is started again.
 
-The sockets belong to the supervisor, so a connection that waits to be accepted survives the death of a worker. What a
-dead worker held is lost, and only that: its sessions answer 410 and its rollouts fail.
+The supervisor owns the sockets, so a connection that waits to be accepted survives the death of a worker. Only the
+sessions and rollouts of the dead worker are lost: its sessions answer 410, and its rollouts fail.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ludus.serve.site import Sockets
 
 log = logging.getLogger("ludus.serve")
 
-#: A worker that dies this often within a minute will not be cured by starting it again.
-DEATHS = 5
+#: A worker that dies this often within a minute is not started again.
+MAX_DEATHS = 5
 STOP_SECONDS = 20.0
 LONGEST_FOLDER = 72
 
@@ -41,7 +41,7 @@ class _Worker:
 
 
 class Workers:
-    """The worker processes of a plan. `say` is told what a person should know."""
+    """The worker processes of a plan. `say` prints a message to the operator."""
 
     def __init__(self, plan: Plan, sockets: Sockets, say: Callable[[str], None] = log.warning) -> None:
         self._plan = plan
@@ -54,7 +54,7 @@ class Workers:
         self._failed: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
-        """Start all workers and return when all are ready."""
+        """Start all workers, and return when all are ready."""
         self._folder = _short_folder()
         self._failed = asyncio.get_running_loop().create_future()
         self._watching = [asyncio.create_task(self._watch(worker)) for worker in self._workers]
@@ -67,7 +67,7 @@ class Workers:
             await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
-        """Ask all to stop, and make them."""
+        """Terminate all workers, and kill those that are still alive after `STOP_SECONDS`."""
         self._stopping = True
         processes = [worker.process for worker in self._workers if worker.process is not None]
         for process in processes:
@@ -86,8 +86,8 @@ class Workers:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def progress(self) -> dict[str, Any]:
-        """How each worker is doing."""
-        told = [
+        """The state of each worker."""
+        workers = [
             {
                 "worker": worker.number,
                 "pid": worker.process.pid if worker.process else None,
@@ -98,15 +98,15 @@ class Workers:
             for worker in self._workers
         ]
         ready = all(worker.ready for worker in self._workers)
-        return {"status": "ok" if ready else "starting", "workers": told}
+        return {"status": "ok" if ready else "starting", "workers": workers}
 
     async def failed(self) -> None:
-        """Returns never, unless the workers cannot be kept alive: then it raises why."""
+        """Wait forever, or raise an error when a worker keeps dying."""
         assert self._failed is not None
         await asyncio.shield(self._failed)
 
     def _watched(self, watching: asyncio.Task[None]) -> None:
-        """Nobody watches a worker any more: if that was not meant to be, it is known."""
+        """Called when the task that watches a worker has ended: pass on its error."""
         error = None if watching.cancelled() else watching.exception()
         if error is not None and self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
@@ -120,7 +120,7 @@ class Workers:
             assert worker.process is not None
             now, status = monotonic(), worker.process.returncode
             deaths = [when for when in deaths if when > now - 60] + [now]
-            if error is not None or len(deaths) >= DEATHS:
+            if error is not None or len(deaths) >= MAX_DEATHS:
                 why = error or f"worker {worker.number} keeps dying (last with status {status})"
                 if self._failed is not None and not self._failed.done():
                     self._failed.set_exception(UserError(why))
@@ -130,27 +130,27 @@ class Workers:
             await asyncio.sleep(0.1 * 2 ** (len(deaths) - 1))
 
     async def _run(self, worker: _Worker) -> str | None:
-        """One life of a worker; what it complained of, if it did."""
+        """Run a worker process until it ends, and return the error that it reported, or None."""
         worker.ready, worker.waiting_for = False, "its process"
-        numbers = {name: each.fileno() for name, each in self._sockets.items()}
+        fds = {name: each.fileno() for name, each in self._sockets.items()}
         worker.process = process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "ludus.serve.worker",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            pass_fds=list(numbers.values()),
+            pass_fds=list(fds.values()),
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        part = {"plan": self._plan.model_dump(), "worker": worker.number, "peers": self._folder, "sockets": numbers}
-        process.stdin.write(orjson.dumps(part) + b"\n")
+        assignment = {"plan": self._plan.model_dump(), "worker": worker.number, "peers": self._folder, "sockets": fds}
+        process.stdin.write(orjson.dumps(assignment) + b"\n")
         error: str | None = None
         async for line in process.stdout:
-            told = orjson.loads(line)
-            worker.waiting_for = told.get("waiting_for", worker.waiting_for)
-            error = told.get("error", error)
-            if told.get("ready"):
+            report = orjson.loads(line)
+            worker.waiting_for = report.get("waiting_for", worker.waiting_for)
+            error = report.get("error", error)
+            if report.get("ready"):
                 worker.ready, worker.waiting_for = True, ""
         await process.wait()
         worker.ready = False
@@ -158,7 +158,7 @@ class Workers:
 
 
 def _short_folder() -> str:
-    """A temporary folder whose path leaves room for a socket's name in the hundred characters that those may have."""
+    """A temporary folder with a short path: the path of a Unix socket may have about 100 characters."""
     folder = tempfile.mkdtemp(prefix="ludus-")
     if len(folder) <= LONGEST_FOLDER:
         return folder
