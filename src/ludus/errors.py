@@ -59,8 +59,8 @@ Stage = Literal["open", "model", "tool", "user", "verify", "close", "agent"]
 
 
 class Interrupt(BaseException):
-    """Raised inside a step to end the rollout, as when a person leaves `ludus chat`. No `except Exception` of an agent
-    catches it. Subclass it, and catch your subclass around `play`."""
+    """Raised inside a step to end acting early, as when a person ends a rollout in `ludus chat`. No `except Exception`
+    of an agent catches it. Subclass it, and catch your subclass around `act`."""
 
 
 #: Exceptions that pass through every step unchanged. Any other exception of foreign code fails its own rollout only,

@@ -93,7 +93,7 @@ def _common_prefix(before: array[int], after: array[int]) -> int:
     low, high = 0, min(len(before), len(after))
     if before[:high] == after[:high]:  # the usual case: the prompt continues the previous call
         return high
-    while low < high:  # binary search: ids before `low` are shared, ids after `high` are not
+    while low < high:  # binary search: at least `low` and at most `high` ids are shared
         middle = (low + high + 1) // 2
         if before[low:middle] == after[low:middle]:
             low = middle

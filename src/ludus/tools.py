@@ -33,7 +33,7 @@ ToolErrorKind = Literal["unknown_tool", "bad_arguments", "raised"]
 
 
 class ToolError(str):
-    """The text that a model reads after a failed call. The output of a tool that ran is a plain `str`."""
+    """The text of a failed call, with the `kind` of error. The output of a tool that ran is a plain `str`."""
 
     kind: ToolErrorKind
 
