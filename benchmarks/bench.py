@@ -59,7 +59,7 @@ def pair(
 def overhead(rounds: int) -> Figures:
     rounds = 2 * rounds  # runs of one second: other load on the machine disturbs them most
     floor, product = pair(rounds, turns=1, rollouts=3000, concurrency=64)
-    return [Figure("3,000 rollouts, 64 at once: CPU against the floor", product["cpu_s"] / floor["cpu_s"], 1.3, "x")]
+    return [Figure("3,000 rollouts, 64 at once: CPU against the floor", product["cpu_s"] / floor["cpu_s"], 1.2, "x")]
 
 
 def in_flight(rounds: int) -> Figures:

@@ -60,12 +60,7 @@ async def judge_text(
     session: Resources, task: Task, response: Response, limits: Limits, deadline: Deadline | None = None
 ) -> Verdict:
     """The verdict on a response in an environment without session state: of the five steps, only `verify`."""
-    deadline = deadline or limits.deadline()
-    deadline.start()
-    try:
-        return Verdict.of(await step("verify", limits.verify, awaited(session.verify, task, response), "", deadline))
-    finally:
-        deadline.stop()
+    return Verdict.of(await step("verify", limits.verify, awaited(session.verify, task, response), "", deadline))
 
 
 async def judge_again(

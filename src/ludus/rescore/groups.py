@@ -81,7 +81,7 @@ class StoredGroups:
         except UserError:
             raise
         except BaseException as error:
-            failure = failure_of(error)
+            failure = row_failure(error)
             return {number: failure for number, _ in offsets}
 
     async def _judge(self, scorer: Scorer, offsets: list[LineOffset]) -> Results:
@@ -148,6 +148,6 @@ def _has_receipt(stored: StoredRow, receipt: str) -> bool:
     return stored.reward is not None and stored.row.get("receipt") == receipt
 
 
-def failure_of(error: BaseException) -> Failure:
+def row_failure(error: BaseException) -> Failure:
     """The failure of a row whose scoring raised an error. A RecursionError means a bad row: nested too deeply."""
     return bad_row("nested too deeply") if isinstance(error, RecursionError) else attribute(error, "verify")

@@ -7,13 +7,14 @@ an earlier line's waits, encoded, in memory. When `MAX_PENDING_BYTES` wait, work
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
 from ludus.rescore.changes import Changes
-from ludus.rescore.scorer import Deadlines
 from ludus.rescore.scoring import ScoredLine, Scorers
+from ludus.runtime.boundary import Deadline
 from ludus.store.lines import Block, Source
 
 #: How many bytes of results may wait for an earlier line.
@@ -92,19 +93,20 @@ class OrderedScoring:
         await self._yield_to_loop()
         if more:
             group.create_task(self._work(group, more - 1))
-        deadlines: Deadlines = {}
-        while True:
-            if self._pending_bytes > MAX_PENDING_BYTES:
-                await self._wait_for_room()
-            taken = next(lines, None)
-            if taken is None:
-                return
-            number, line = taken
-            index = self._taken
-            self._taken += 1
-            add_result(index, await score_line(number, line, deadlines))
-            if perf_counter() > self._yield_at:
-                await self._yield_to_loop()
+        deadline = Deadline(whole=math.inf, shortest=60.0)  # one timer for the verdicts of all rows
+        deadline.start()
+        try:
+            while (taken := next(lines, None)) is not None:
+                number, line = taken
+                index = self._taken
+                self._taken += 1
+                add_result(index, await score_line(number, line, deadline))
+                if perf_counter() > self._yield_at:
+                    await self._yield_to_loop()
+                if self._pending_bytes > MAX_PENDING_BYTES:
+                    await self._wait_for_room()
+        finally:
+            deadline.leave(last=True)
 
     async def _yield_to_loop(self) -> None:
         """Let the event loop handle I/O. It resumes one yielding worker per iteration, in order."""

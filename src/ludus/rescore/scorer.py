@@ -14,9 +14,6 @@ from ludus.runtime.boundary import Deadline
 from ludus.store.stored import StoredRow, bad_row
 from ludus.task import Task, private
 
-#: The deadlines of one worker, by environment.
-Deadlines = dict[str, Deadline]
-
 
 class Scorer:
     """Scores rows of one environment."""
@@ -33,14 +30,11 @@ class Scorer:
         self._last_row: Row = {}
         self._last_task: Task | None = None
 
-    async def score(self, stored: StoredRow, response: Response, deadlines: Deadlines) -> tuple[Verdict, Row | None]:
+    async def score(self, stored: StoredRow, response: Response, deadline: Deadline) -> tuple[Verdict, Row | None]:
         """The verdict on a response, and how its replay drifted from the record. Raises `Failure`."""
         environment, limits = self.environment, self.environment.limits
         session = environment.session(self.player.shared, stored.seed)
         if not self.has_session:
-            deadline = deadlines.get(environment.name)
-            if deadline is None:
-                deadline = deadlines[environment.name] = limits.deadline()
             return await judge_text(session, self.task(stored.task), response, limits, deadline), None
         job = stored.job(self.task(private(stored.task)), environment.name)  # a copy: the session may change it
         return await judge_again(job, session, response, limits, stored.row.get("model_calls"))

@@ -17,8 +17,9 @@ from ludus.collection.row_environments import EnvironmentSpec
 from ludus.environment import Environment
 from ludus.errors import Failure, UserError
 from ludus.record import Row
-from ludus.rescore.groups import NeedsWholeFile, StoredGroups, failure_of
-from ludus.rescore.scorer import Deadlines, Scorer
+from ludus.rescore.groups import NeedsWholeFile, StoredGroups, row_failure
+from ludus.rescore.scorer import Scorer
+from ludus.runtime.boundary import Deadline
 from ludus.store.stored import StoredRow, bad_row, parse, unreadable_line
 
 
@@ -74,7 +75,7 @@ class Scorers:
         scorers = [each for each in (self._for_all_rows, *self._by_name.values()) if isinstance(each, Scorer)]
         return not any(each.has_session or each.by_group for each in scorers)
 
-    async def score_line(self, number: int, line: bytes, deadlines: Deadlines) -> ScoredLine:
+    async def score_line(self, number: int, line: bytes, deadline: Deadline) -> ScoredLine:
         """Score one line of a file. Raises only errors that stop the run: a cancel, a wrong setting."""
         scored, scorer = ScoredLine(number, line), self._for_all_rows
         try:
@@ -98,14 +99,14 @@ class Scorers:
                     receipt = scorer.player.signer.sign(stored.task, response.output)
                     if self._stale and scored.before is not None and stored.row.get("receipt") == receipt:
                         return scored
-                verdict, drift = await scorer.score(stored, response, deadlines)
+                verdict, drift = await scorer.score(stored, response, deadline)
             scored.reward, scored.mask, scored.drift = verdict.reward, verdict.mask, drift["count"] if drift else 0
             if self._sign:
                 scored.output = stored.rescored_line(line, scorer.environment.name, verdict, receipt, drift)
         except (UserError, NeedsWholeFile):
             raise
         except BaseException as error:
-            scored.failure = failure_of(error)
+            scored.failure = row_failure(error)
             name = scorer.environment.name if scorer is not None else ""
             scored.output = stored.with_exact_integers(line).failed_line(name, scored.failure)
         return scored

@@ -239,7 +239,7 @@ class Deadline:
         now = perf_counter()
         self._timer, self._armed = None, _NEVER
         if now < self._until:
-            if self._until is not _NEVER:
+            if self._until != _NEVER:
                 self._arm(now, self._until)
             return
         self._expired += 1
