@@ -8,7 +8,6 @@ result of the reference implementation: `reference_reward`, `reference_extra`, `
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
@@ -22,10 +21,11 @@ from pydantic import ValidationError
 
 from ludus.collection.group_verifier import verify_group
 from ludus.environment import Environment
-from ludus.errors import Failure, Stage
+from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Response, message
+from ludus.runtime.boundary import step
 from ludus.runtime.processes import shared_pool
 from ludus.runtime.threads import awaited
 from ludus.task import Task
@@ -180,19 +180,14 @@ async def _judge(
     prepare: Prepare | None,
     open: bool = True,
 ) -> Verdict | Failure:
-    stage: Stage = "open"
+    limits = environment.limits
     try:
-        async with (
-            asyncio.timeout(environment.limits.verify),
-            _session(environment, row, prepare, open) as (task, session),
-        ):
-            stage = "tool"
+        async with _session(environment, row, prepare, open) as (task, session):
             for call in calls:
-                await session.call(call["name"], _text(call["arguments"]))
-            stage = "verify"
-            return Verdict.of(await awaited(session.verify, task, response))
+                await step("tool", limits.tool, session.call(call["name"], _text(call["arguments"])))
+            return Verdict.of(await step("verify", limits.verify, awaited(session.verify, task, response)))
     except Exception as error:
-        return Failure.of(error, stage)
+        return Failure.of(error, "open")
 
 
 async def _judge_group(
@@ -209,10 +204,11 @@ async def _outputs(
     environment: Environment, row: Row, calls: Iterable[dict[str, Any]], prepare: Prepare | None
 ) -> list[str] | Failure:
     try:
-        async with asyncio.timeout(environment.limits.tool), _session(environment, row, prepare) as (_, session):
-            return [await session.call(call["name"], _text(call["arguments"])) for call in calls]
+        async with _session(environment, row, prepare) as (_, session):
+            works = (session.call(call["name"], _text(call["arguments"])) for call in calls)
+            return [await step("tool", environment.limits.tool, work) for work in works]
     except Exception as error:
-        return Failure.of(error, "tool")
+        return Failure.of(error, "open")
 
 
 @asynccontextmanager
@@ -222,10 +218,10 @@ async def _session(
     async with _prepared(environment, row, prepare) as (task, session):
         try:
             if open:
-                await awaited(session.open, task)
+                await step("open", environment.limits.open, awaited(session.open, task))
             yield task, session
         finally:
-            await awaited(session.close)
+            await step("close", environment.limits.close, awaited(session.close))
 
 
 @asynccontextmanager
