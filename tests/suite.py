@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -80,6 +81,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "outcomes.jsonl")
         child = subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, FILE: str(place)})
+        signal.signal(signal.SIGTERM, lambda *_: child.terminate())
         while True:
             try:
                 code = child.wait()

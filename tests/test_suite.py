@@ -45,7 +45,12 @@ def test_where_all_is_well_the_exit_code_is_0(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("end", "told", "code"), [("os._exit(5)", 5, 5), ("os.kill(os.getpid(), signal.SIGKILL)", -9, 137)]
+    ("end", "told", "code"),
+    [
+        ("os._exit(5)", 5, 5),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9, 137),
+        ("os.kill(os.getppid(), signal.SIGTERM); signal.pause()", -15, 143),
+    ],
 )
 def test_pytest_may_die(tmp_path: Path, end: str, told: int, code: int):
     died = f"pytest did not get to its end (exit code {told}): tests that had not begun are missing here"

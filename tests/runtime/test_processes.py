@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import math
 import operator
@@ -51,7 +52,13 @@ class Gate:
 
     async def reached(self) -> Any:
         """Wait until the call runs; closing what this returns lets it end."""
-        return await asyncio.to_thread(open, self.path, "w")
+        opened: list[Any] = []
+        await until_async(lambda: opened or self._open(opened))
+        return opened[0]
+
+    def _open(self, opened: list[Any]) -> None:
+        with contextlib.suppress(OSError):  # nobody reads yet
+            opened.append(os.fdopen(os.open(self.path, os.O_WRONLY | os.O_NONBLOCK), "w"))
 
 
 def author_module(folder: Path, source: str) -> Any:
