@@ -22,11 +22,11 @@ from pydantic import BaseModel
 from ludus.agent import Agent, AgentConfig
 from ludus.dataset import Dataset, Generated
 from ludus.episode import Limits
-from ludus.errors import REMEDIES, MissingExtra, UserError, did_you_mean
+from ludus.errors import DISTRIBUTION, REMEDIES, MissingExtra, UserError, did_you_mean
 from ludus.folder import FILE, find_named, locate, read_file, with_argument
 from ludus.game import Game
 from ludus.resources import Resources, ResourcesConfig
-from ludus.runtime.boundary import attribute
+from ludus.runtime.boundary import attribute, reraise
 from ludus.runtime.imports import author_error, declared_class, load_object, place_of
 from ludus.runtime.settings import checked
 from ludus.task import Task
@@ -114,7 +114,7 @@ class Environment:
         try:
             session = self.resources(self.config, shared)
         except BaseException as error:
-            raise attribute(error, "open") from error
+            reraise(error, "open")
         session.seed = seed
         return session
 
@@ -184,8 +184,12 @@ class Environment:
 
 @functools.cache
 def agent_types() -> dict[str, str]:
-    """The agents that `agent: {type: NAME}` can name, ours and those that packages register, with their classes."""
-    return {entry.name: entry.value for entry in entry_points(group="ludus.agents")}
+    """The agents that `agent: {type: NAME}` can name, with their classes: ours, and those that packages add."""
+    entries = entry_points(group="ludus.agents")
+    ours = {entry.name: entry.value for entry in entries if entry.dist is not None and entry.dist.name == DISTRIBUTION}
+    if not ours:
+        raise UserError(f"the agents of {DISTRIBUTION} are not registered", "Install it again: pip install .")
+    return {entry.name: entry.value for entry in entries} | ours
 
 
 def _load(reference: str, folder: Path | None, where: str, base: type | None = None) -> Any:

@@ -22,11 +22,11 @@ from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Item, Items, Response, add_usage, function_call_output
 from ludus.rollout import Job, Rollout
-from ludus.runtime.boundary import Deadline, attribute, failure_of, finish, step, together
+from ludus.runtime.boundary import Deadline, failure_of, finish, reraise, step, together
 from ludus.runtime.threads import awaited, call_after, start_call
 from ludus.task import Task
 from ludus.tokens import TokenLog, Tokens
-from ludus.tools import not_found
+from ludus.tools import ToolError, not_found
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ class Episode:
                     self.params["tools"] = tools
             self._offered = {str(entry["name"]) for entry in tools if "name" in entry}
         except BaseException as error:
-            raise attribute(error, "open") from error
+            reraise(error, "open")
 
     async def ask(self, **overrides: Any) -> Response:
         """Call the model with all items so far and append its answer. `overrides` replaces fields of the request."""
@@ -208,9 +208,12 @@ class Episode:
         if name not in self._offered:
             return str(not_found())
         try:
-            return str(await self.resources.call(name, arguments))
+            output = await self.resources.call(name, arguments)
+        except Exception:
+            raise
         except BaseException as error:  # `exit()` must not leave an asyncio task: it would end the event loop
-            raise attribute(error, "tool") from error
+            reraise(error, "tool")
+        return str(output) if isinstance(output, ToolError) else output
 
     @property
     def last_tokens(self) -> Tokens | None:

@@ -101,7 +101,7 @@ def folders() -> dict[str, Path]:
     for entry in entry_points(group="ludus.environments"):
         try:
             spec = importlib.util.find_spec(entry.value)
-        except ImportError:  # a package that is half uninstalled must not hide the others
+        except Exception:  # a package that cannot be imported must not hide the others
             continue
         if spec is not None and spec.submodule_search_locations:
             found.setdefault(entry.name, Path(next(iter(spec.submodule_search_locations))))

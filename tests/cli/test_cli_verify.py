@@ -106,6 +106,20 @@ def test_the_same_verifier_writes_the_same_bytes_again(folder: Path):
     assert (folder / "again.jsonl").read_bytes() == (folder / "run" / "rollouts.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("odd", ["NaN", "1e400", '"\\udfff"', str(2**1100), str(2**70), '"plain"'])
+def test_a_new_receipt_changes_nothing_else_in_a_row(folder: Path, odd: str):
+    collected(folder / "run", "yes")
+    line = (folder / "run" / "rollouts.jsonl").read_text().rstrip("\n")
+    given = json.loads(line[:-1] + f', "odd": {odd}}}')
+    (folder / "odd.jsonl").write_text(line[:-1] + f', "odd": {odd}}}\n')
+    assert run("verify", "odd.jsonl", "--env", "./echo", "--output", "once.jsonl", cwd=folder).returncode == 0
+    assert run("verify", "once.jsonl", "--env", "./echo", "--output", "twice.jsonl", cwd=folder).returncode == 0
+    written = json.loads((folder / "once.jsonl").read_text())
+    assert written["receipt"] != given["receipt"]
+    assert {**written, "receipt": 0, "odd": repr(written["odd"])} == {**given, "receipt": 0, "odd": repr(given["odd"])}
+    assert (folder / "twice.jsonl").read_bytes() == (folder / "once.jsonl").read_bytes()
+
+
 def test_a_changed_setting_changes_rewards_and_the_changes_are_listed(folder: Path):
     collected(folder / "run", *["yes", "no"] * 10)
     done = run("verify", "run", "-e", "./echo", "--set", "resources.bonus=0.5", "-o", "new.jsonl", cwd=folder)

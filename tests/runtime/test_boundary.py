@@ -141,6 +141,18 @@ async def test_a_failure_keeps_the_stage_of_the_innermost_step():
     assert caught.value.stage == "tool"
 
 
+async def test_a_failure_that_passes_several_steps_keeps_its_first_cause():
+    failure = Failure("judge", "down")
+
+    async def work() -> None:
+        raise failure from OSError("disk full")
+
+    with pytest.raises(Failure) as caught:
+        await step("agent", LONG, step("tool", LONG, work()))
+    assert caught.value is failure
+    assert isinstance(failure.__cause__, OSError)
+
+
 async def test_the_inner_of_two_deadlines_passes_without_ending_the_outer_step():
     async def outer() -> str:
         with pytest.raises(Failure, match="tool timed out"):

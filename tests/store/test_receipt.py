@@ -177,3 +177,13 @@ def test_writing_and_reading_a_row_keeps_its_receipt(row: dict[str, Any], item: 
 def test_values_that_are_not_json_can_be_signed():
     signer = Signer(Environment.load(Polite))
     assert signer.sign({"wanted": {1}, 2: "x"}, [message("\ud800")])  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("content", [b"def (", b"print 'two'", b"\0", b"# coding: nonsense", b"\xff", b"x = '\\d'"])
+def test_a_file_in_the_folder_that_is_no_python_counts_by_its_bytes(folder: Path, content: bytes):
+    before = signed(folder)
+    (folder / "notes.py").write_bytes(content)
+    (folder / "folder.py").mkdir()
+    (folder / "dangling.py").symlink_to(folder / "nothing.py")
+    assert signed(folder)[0] != before[0]
+    assert signed(folder) == signed(folder)

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from ludus import Environment, ScriptedModel, UserError
+from ludus import environment as environment_module
 from ludus.folder import folders
 from ludus.models import open_model
 from ludus.runtime.settings import parse_assignments
@@ -256,3 +257,27 @@ def test_a_module_that_cannot_be_imported_is_reported_with_file_and_line(tmp_pat
     folder = make(tmp_path / "mine", "name: x\nresources: ludus_broken_package:Mine")
     with pytest.raises(UserError, match=r"resources: .*ludus_broken_package.py:2: ImportError: cannot import name"):
         Environment.load(folder)
+
+
+class _Entry:
+    """An entry point as another package would register it."""
+
+    name, value = "simple", "somewhere.else:Agent"
+
+    class dist:
+        name = "another-package"
+
+
+def test_another_package_cannot_replace_an_agent_of_ours(monkeypatch: pytest.MonkeyPatch):
+    found = environment_module.entry_points(group="ludus.agents")
+    try:
+        for entries, ours in (([*found, _Entry], True), ([_Entry], False)):
+            monkeypatch.setattr(environment_module, "entry_points", lambda group, entries=entries: entries)
+            environment_module.agent_types.cache_clear()
+            if ours:
+                assert environment_module.agent_types()["simple"] == "ludus.agents.simple:SimpleAgent"
+            else:
+                with pytest.raises(UserError, match="the agents of ludus-gym are not registered"):
+                    environment_module.agent_types()
+    finally:
+        environment_module.agent_types.cache_clear()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ludus_nemo_gym.interpolation import resolve
+from ludus_nemo_gym.masking import masked
 
 from ludus import UserError
 
@@ -164,3 +165,20 @@ def test_an_interpolation_that_cannot_be_read_is_an_error_with_its_path(text: st
     with pytest.raises(UserError, match=r"^here\.it: ") as caught:
         resolve({"here": {"it": f"sk-secret{text}"}, "l": []})
     assert "sk-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tree", "secret"),
+    [
+        ({"which": "MY_API_KEY", "header": "${oc.env:${which}}"}, "sk-SECRETSECRET"),
+        ({"header": "${oc.env:NO_API_KEY,'sk-$abc12345678'}"}, "sk-$abc12345678"),
+        ({"header": '${oc.env:NO_API_KEY,"sk-it\'sSECRET123"}'}, "sk-it'sSECRET123"),
+        ({"base": "sk-DEFAULT12345", "header": "Bearer ${oc.env:NO_API_KEY,${base}}"}, "sk-DEFAULT12345"),
+        ({"header": "${oc.env:MY_API_KEY}-${nope}", "x": "sk-SECRETSECRET"}, "sk-SECRETSECRET"),
+    ],
+)
+def test_a_secret_from_the_environment_is_known_however_it_was_named(monkeypatch, tree, secret):
+    monkeypatch.setenv("MY_API_KEY", "sk-SECRETSECRET")
+    found = resolve(tree)
+    assert secret in found.secrets
+    assert secret not in str(masked(found.tree, found.secrets))

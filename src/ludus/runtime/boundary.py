@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ludus.errors import INTERRUPTS, Failure, Stage
 
@@ -48,7 +48,7 @@ async def step(
     try:
         result = await work
     except BaseException as error:
-        raise failure_of(error, stage, seconds, name, deadline, own) from error
+        _raise(failure_of(error, stage, seconds, name, deadline, own), error)
     finally:
         if timings is not None:
             timings[stage] = timings.get(stage, 0.0) + perf_counter() - began
@@ -132,17 +132,27 @@ async def together(works: Sequence[Awaitable[T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def attribute(error: BaseException, stage: Stage) -> Failure:
-    """The failure of a step that raised `error`. An interrupt is raised again: it belongs to the caller.
+def reraise(error: BaseException, stage: Stage) -> NoReturn:
+    """Raise the failure of a step that raised `error`. An interrupt is raised again: it belongs to the caller.
 
     try:
         session = kind(config)
     except BaseException as error:
-        raise attribute(error, "open") from error
+        reraise(error, "open")
     """
+    _raise(attribute(error, stage), error)
+
+
+def attribute(error: BaseException, stage: Stage) -> Failure:
+    """The failure of a step that raised `error`. An interrupt is raised again."""
     if is_interrupt(error):
         raise error
     return Failure.of(error, stage)
+
+
+def _raise(failure: Failure, error: BaseException) -> NoReturn:
+    """Raise a failure with its cause; one that is raised again keeps the cause that it has."""
+    raise failure from (failure.__cause__ if failure is error else error)
 
 
 def is_interrupt(error: BaseException) -> bool:

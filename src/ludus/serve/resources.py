@@ -128,7 +128,7 @@ class ResourcesApp(App):
             text = await step("tool", self.environment.limits.tool, work, f"tool `{name}`")
         status = STATUS_OF_TOOL[text.kind] if isinstance(text, ToolError) else 200
         kind = b"application/json" if text[:1] in '{["' else TEXT
-        return Reply(text.encode(), status, kind, [] if named else self._session_headers(session))
+        return Reply(text.encode("utf-8", "replace"), status, kind, [] if named else self._session_headers(session))
 
     async def verify(self, incoming: Incoming) -> Reply:
         """Judge a response. The reply is the request with the reward and the other fields of the verdict.

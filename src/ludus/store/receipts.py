@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import inspect
 import marshal
+import warnings
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -89,7 +90,11 @@ def verifier_digest(environment: Environment) -> str:
 
 def _sources(kind: type[Resources], folder: Path | None) -> Iterator[bytes]:
     """The content of every source file of a verifier. The order does not depend on the folder's path."""
-    files = [path for path in sorted(folder.rglob("*.py")) if _is_source(path.relative_to(folder))] if folder else []
+    files = (
+        [path for path in sorted(folder.rglob("*.py")) if path.is_file() and _is_source(path.relative_to(folder))]
+        if folder
+        else []
+    )
     seen = {path.resolve() for path in files}
     queue = list(files)
     for base in kind.__mro__:
@@ -141,7 +146,13 @@ def _graders_in(source: bytes) -> Iterator[Path]:
 
 def _imports(source: bytes) -> Iterator[str]:
     """The names of all modules that a source imports, at the top or inside functions."""
-    for node in ast.walk(ast.parse(source)):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # no module: its bytes count, its imports do not
+        return
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

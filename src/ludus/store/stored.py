@@ -6,6 +6,7 @@ error in a row is a `Failure` of kind `bad_row` and no other exception.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -127,7 +128,7 @@ class StoredRow:
             return self.with_exact_integers(line).scored_line(environment, verdict, receipt, drift)
         if self.row["receipt"] == receipt:
             return line
-        return encode({**self.with_exact_integers(line).row, "receipt": receipt}) + b"\n"
+        return _with_receipt(line, receipt)
 
     def with_exact_integers(self, line: bytes) -> StoredRow:
         """This row, parsed again if `line` has long integers: orjson rounds integers of more than 64 bits."""
@@ -188,3 +189,11 @@ def unreadable_line(failure: Failure, number: int, line: bytes = b"") -> bytes:
     name, text = f"line-{number}", line.decode("utf-8", "replace").rstrip("\r\n")
     row = {"rollout_id": name, "task_id": name, "outcome": "failed", **({"text": text} if text else {})}
     return StoredRow(row, number).failed_line("", failure)
+
+
+def _with_receipt(line: bytes, receipt: str) -> bytes:
+    """A record with another receipt. Numbers and characters that orjson cannot hold are written as they were."""
+    if _LONG_INTEGER not in line.translate(_DIGIT_OR_DOT):
+        with contextlib.suppress(orjson.JSONDecodeError):
+            return encode({**orjson.loads(line), "receipt": receipt}) + b"\n"
+    return json.dumps({**_parse_lenient(line), "receipt": receipt}, separators=(",", ":")).encode() + b"\n"

@@ -6,13 +6,16 @@ itself, and one that refers to a missing value stays as it is.
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError, UnsupportedInterpolationType
+from omegaconf.resolvers import oc
 
 from ludus.errors import UserError
 from ludus_nemo_gym.masking import is_secret_key
@@ -24,7 +27,9 @@ _MISSING = re.compile(
     r"Error trying to access (\S+): node|Environment variable '(?P<variable>.+)' not found"
 )
 _CIRCLE = re.compile("Recursive interpolation|Interpolation to parent node")
-_VARIABLE = re.compile(r"\boc\.env:\s*['\"]?([\w.-]+)['\"]?\s*(?:,\s*['\"]?([^'\"${}]*))?")
+
+#: Resolvers of OmegaConf are global: one configuration is resolved at a time.
+_ONE_AT_A_TIME = Lock()
 
 
 @dataclass
@@ -41,7 +46,25 @@ def resolve(tree: Tree) -> Resolved:
     with user_errors():
         config = OmegaConf.create(tree)
     resolver = _Resolver()
-    return Resolved(resolver.container(tree, config, ""), resolver.absent, resolver.secrets)
+    with _ONE_AT_A_TIME, _noting_secrets(resolver.secrets):
+        return Resolved(resolver.container(tree, config, ""), resolver.absent, resolver.secrets)
+
+
+@contextmanager
+def _noting_secrets(secrets: set[str]) -> Iterator[None]:
+    """Add every value to `secrets` that `oc.env` gives for a variable with the name of a secret, its default too."""
+
+    def environment(name: str, *default: Any) -> Any:
+        value = oc.env(name, *default)
+        if value and is_secret_key(name):
+            secrets.add(str(value))
+        return value
+
+    OmegaConf.register_resolver("oc.env", environment, replace=True)
+    try:
+        yield
+    finally:
+        OmegaConf.register_resolver("oc.env", oc.env, replace=True)
 
 
 class _Resolver:
@@ -66,9 +89,6 @@ class _Resolver:
         except InterpolationResolutionError as error:
             self.absent.setdefault(_missing_name(error, path), path)
             return raw
-        for name, default in _VARIABLE.findall(raw):
-            if is_secret_key(name):
-                self.secrets.add(os.environ.get(name) or default.strip() or str(value))
         if not OmegaConf.is_config(value):
             return value
         if any(value is each for each in self._open):
