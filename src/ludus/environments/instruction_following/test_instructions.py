@@ -184,7 +184,7 @@ def test_no_text_makes_the_language_checkers_raise(text: str) -> None:
 )
 @pytest.mark.usefixtures("processor_limit")
 def test_long_hostile_texts_take_linear_time(piece: str) -> None:
-    text = piece * (200_000 // len(piece))
+    text = piece * (120_000 // len(piece))
     for name in CASES.keys() - LANGUAGE_IDS:
         follows(text, name, CASES[name][0])
 
