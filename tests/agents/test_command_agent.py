@@ -114,17 +114,17 @@ def test_the_rollout_of_a_program_with_the_anthropic_sdk_holds_the_answer(tmp_pa
 @pytest.fixture
 def retried(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The calls that were made again, as they arrive."""
-    from ludus.agents.command_proxy import Seat
+    from ludus.agents.command_proxy import ProgramCalls
 
     seen: list[Any] = []
-    answer = Seat.answer
+    answer = ProgramCalls.answer
 
-    async def noted(seat: Seat, incoming: Any, body: Any) -> Any:
+    async def noted(calls: ProgramCalls, incoming: Any, body: Any) -> Any:
         if (incoming.header(b"x-stainless-retry-count") or "0") != "0":
             seen.append(body)
-        return await answer(seat, incoming, body)
+        return await answer(calls, incoming, body)
 
-    monkeypatch.setattr(Seat, "answer", noted)
+    monkeypatch.setattr(ProgramCalls, "answer", noted)
     return seen
 
 

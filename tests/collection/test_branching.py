@@ -288,7 +288,7 @@ async def test_a_cancelled_run_closes_the_forks_that_no_rollout_used(tmp_path):
     collection = Collection(Slow, options)
     running = asyncio.create_task(collection.run(collection.prepare(sink=collection.add_rollout)))
     await reached.wait()
-    await until_async(lambda: Tally.seen["opened"] == 4)
+    await until_async(lambda: Tally.events["opened"] == 4)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert Tally.events["opened"] == Tally.events["closed"] == 4

@@ -80,6 +80,7 @@ def _parse(path: Path, number: int, line: bytes) -> Row:
     import orjson
 
     from ludus.errors import UserError
+    from ludus.runtime.encoding import json_error
 
     hint = "Name a file that ludus collect wrote"
     try:
@@ -88,7 +89,7 @@ def _parse(path: Path, number: int, line: bytes) -> Row:
         if number > 1 and not line.endswith(b"\n"):
             hint = "The collection still runs, or was killed: ludus collect --resume repairs the file"
             raise UserError(f"{path}:{number}: the last line is incomplete", hint) from error
-        raise UserError(f"{path}:{number}: not JSON: {error}", hint) from error
+        raise UserError(f"{path}:{number}: {json_error(error)}", hint) from error
     if not isinstance(row, dict) or not ("outcome" in row or isinstance(row.get("response"), dict)):
         raise UserError(f"{path}:{number}: not a rollout", hint)
     return row

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from ludus.dataset import Generated
 from ludus.errors import UserError
 from ludus.runtime.boundary import is_interrupt
+from ludus.runtime.encoding import json_error
 from ludus.runtime.imports import describe
 from ludus.task import Task, digest, private
 
@@ -221,7 +222,7 @@ def parse_row(where: str, line: bytes) -> dict[str, Any]:
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise UserError(f"{where}: not JSON: {error}", "Each line must hold one JSON object") from error
+        raise UserError(f"{where}: {json_error(error)}", "Each line must hold one JSON object") from error
     if not isinstance(row, dict):
         raise UserError(f"{where}: not a JSON object", "Each line must hold one JSON object")
     return row

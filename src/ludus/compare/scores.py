@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from ludus.errors import UserError
+from ludus.runtime.encoding import json_error
 from ludus.store.run import Files
 from ludus.task import digest
 
@@ -115,7 +116,7 @@ class Scores:
                         if not line.endswith(b"\n") and number > 1:  # still being written, or the writer was killed
                             self.torn = True
                             return
-                        raise UserError(f"{path}:{number}: not JSON: {error}", _HINT) from error
+                        raise UserError(f"{path}:{number}: {json_error(error)}", _HINT) from error
                     if not isinstance(row, dict) or not ("reward" in row or "outcome" in row):
                         raise UserError(f"{path}:{number}: not a rollout", _HINT)
                     if isinstance(row.get("reward"), (int, float)) and abs(row["reward"]) > LARGEST:

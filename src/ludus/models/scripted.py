@@ -28,6 +28,7 @@ import orjson
 from ludus.errors import Failure, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.response import Item, Response, function_call, message, reasoning, texts_of
+from ludus.runtime.encoding import json_error
 from ludus.runtime.imports import import_named
 from ludus.runtime.settings import read_yaml
 
@@ -184,5 +185,5 @@ def _read_lines(path: Path) -> Script:
         try:
             script += [orjson.loads(line)] if line.strip() else []
         except orjson.JSONDecodeError as error:
-            raise UserError(f"script {path}:{number}: not JSON: {error}", "Write one turn or rule a line") from error
+            raise UserError(f"script {path}:{number}: {json_error(error)}", "Write one turn or rule a line") from error
     return script

@@ -18,6 +18,11 @@ def encode(value: Any) -> bytes:
         return json.dumps(_simplified(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
+def json_error(error: json.JSONDecodeError) -> str:
+    """What is wrong with a line of JSON, and in which column; the caller knows the line's number."""
+    return f"not JSON: {error.msg.partition(': line ')[0]} at column {error.pos + 1}"
+
+
 def compact(data: bytes) -> bytes:
     """A copy without spare memory: bytes from orjson keep the buffer they were written in, at least 4 KB."""
     return b"".join((data, b""))  # the cheapest copy of bytes: `data[:]` and `data + b""` do not copy

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import defaultdict
 from typing import Any
 
 from ludus.http.messages import Incoming, Refusal, Reply
+from ludus.runtime.encoding import encode
 
 Rows = list[dict[str, Any]]
 
 _TASK = "_ng_task_index"
 _NOT_MEASURED = {_TASK, "_ng_rollout_index", "_ng_attempt_index", "_rowidx"}
 
+#: Larger numbers have sums and squares that no float can hold; they, infinities and NaN are left out.
+_LARGEST = 1e100
+
 
 def aggregate(rows: Rows) -> dict[str, Any]:
     """Mean, max, min, median and standard deviation of every number, for each task and over all of them."""
-    groups: defaultdict[Any, Rows] = defaultdict(list)
+    groups: dict[bytes, Rows] = {}
     for row in rows:
-        groups[row.get(_TASK)].append(row)
+        groups.setdefault(encode(row.get(_TASK)), []).append(row)  # a client may send any JSON as the index
     overall = _statistics(rows)
     return {
-        "group_level_metrics": [{_TASK: task, **_statistics(group)} for task, group in groups.items()],
+        "group_level_metrics": [{_TASK: group[0].get(_TASK), **_statistics(group)} for group in groups.values()],
         "agent_metrics": overall,
         "key_metrics": {name: value for name, value in overall.items() if name.startswith("mean/")},
     }
@@ -42,7 +45,7 @@ def _statistics(rows: Rows) -> dict[str, float | None]:
         response = row.get("response")
         usage = response.get("usage") if isinstance(response, dict) else None
         for name, value in [*row.items(), *(usage.items() if isinstance(usage, dict) else ())]:
-            if name not in _NOT_MEASURED and isinstance(value, (bool, int, float)) and math.isfinite(value):
+            if name not in _NOT_MEASURED and isinstance(value, (bool, int, float)) and abs(value) < _LARGEST:
                 found[name].append(float(value))
     summary: dict[str, float | None] = {}
     for name, values in found.items():

@@ -15,6 +15,7 @@ from typing import Any, Self
 import orjson
 
 from ludus.errors import UserError
+from ludus.runtime.encoding import json_error
 
 
 class Journal:
@@ -71,7 +72,7 @@ class Journal:
                     yield offset, orjson.loads(line)
                 except orjson.JSONDecodeError as error:
                     raise UserError(
-                        f"{self.path}:{number}: not JSON: {error}", "Remove the line, then use --resume"
+                        f"{self.path}:{number}: {json_error(error)}", "Remove the line, then use --resume"
                     ) from error
                 offset += len(line)
 

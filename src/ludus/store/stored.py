@@ -17,7 +17,7 @@ from ludus.outcome import Outcome, Verdict
 from ludus.record import ORIGIN, Row, is_record, origin_of, record_row, task_row
 from ludus.response import Response, message
 from ludus.rollout import Job
-from ludus.runtime.encoding import encode
+from ludus.runtime.encoding import encode, json_error
 from ludus.task import Task, derive_seed, digest
 
 #: Fields of the record that a new verdict does not change.
@@ -36,7 +36,7 @@ def parse(line: bytes) -> Row:
     except orjson.JSONDecodeError as error:
         row = _parse_lenient(line)
         if row is None:
-            raise bad_row(f"not JSON: {error}") from None
+            raise bad_row(json_error(error)) from None
     if not isinstance(row, dict):
         raise bad_row("not a JSON object")
     return row

@@ -27,7 +27,7 @@ from ludus.collection.collector import Collector
 from ludus.errors import Failure, UserError
 from ludus.remote.http import connect
 from ludus.rollout import Rollout
-from ludus.runtime.encoding import encode
+from ludus.runtime.encoding import encode, json_error
 from ludus.serve.aggregate import aggregate
 from ludus.store.journal import Journal, write_whole
 from ludus_nemo_gym.agent_servers import (
@@ -221,7 +221,7 @@ def _read(path: Path) -> Iterator[Row]:
             try:
                 row = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                raise UserError(f"{path}:{number}: not JSON: {error}", "Remove the line") from error
+                raise UserError(f"{path}:{number}: {json_error(error)}", "Remove the line") from error
             if not isinstance(row, dict) or not isinstance(row.get(TASK), int) or not isinstance(row.get(ROLLOUT), int):
                 raise UserError(f"{path}:{number}: {TASK} or {ROLLOUT} is missing", "Leave resume_from_cache out")
             yield row

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from ludus.errors import UserError, did_you_mean
+from ludus.runtime.encoding import json_error
 from ludus.store.lines import Source
 from ludus_nemo_gym.agent_servers import agent_of
 from ludus_nemo_gym.names import AGENTS
@@ -86,7 +87,7 @@ def _row(where: str, line: bytes) -> Row:
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise UserError(f"{where}: not JSON: {error}", "Each line must hold one JSON object") from error
+        raise UserError(f"{where}: {json_error(error)}", "Each line must hold one JSON object") from error
     if not isinstance(row, dict) or not isinstance(row.get("responses_create_params"), dict):
         raise UserError(f"{where}: responses_create_params is missing", "Each row must hold the request to the model")
     return row

@@ -18,6 +18,7 @@ import orjson
 from pydantic import ValidationError
 
 from ludus.errors import UserError, did_you_mean
+from ludus.runtime.encoding import json_error
 from ludus.store.journal import write_whole
 from ludus.store.lines import Source
 from ludus.task import Task
@@ -166,7 +167,7 @@ def _checked(where: str, line: bytes) -> Row | str:
         row = orjson.loads(line)
         Task.model_validate(row)
     except orjson.JSONDecodeError as error:
-        return f"{where}: not JSON: {error}"
+        return f"{where}: {json_error(error)}"
     except ValidationError as error:
         first = error.errors()[0]
         return f"{where}: {'.'.join(map(str, first['loc'])) or 'row'}: {first['msg']}"

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import orjson
 
 from ludus.errors import UserError
+from ludus.runtime.encoding import json_error
 
 EMBEDDED = Path(__file__).with_name("data") / "corpus.jsonl"
 BASE = "https://corpus.example/"
@@ -76,7 +77,7 @@ def _document(line: bytes, where: str, url: str) -> Document:
     try:
         row: Any = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise UserError(f"{where}: not JSON: {error}", "Each line must hold one JSON object") from error
+        raise UserError(f"{where}: {json_error(error)}", "Each line must hold one JSON object") from error
     if not isinstance(row, dict) or not isinstance(row.get("text"), str):
         raise UserError(f"{where}: text must be a string", 'Write it as {"url": ..., "title": ..., "text": ...}')
     text = row["text"]
