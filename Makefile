@@ -24,7 +24,7 @@ $(VENV)/installed: $(VENV)/demo
 
 demo: $(VENV)/demo
 	$(BIN)/ludus collect mcqa --model local --repeats 2 --output runs/demo-mcqa --overwrite
-	$(BIN)/ludus collect example_session_state_mgmt --model local --repeats 2 --output runs/demo-counter --overwrite
+	$(BIN)/ludus collect example_session_state_mgmt --model local --repeats 2 --limit 2 --output runs/demo-counter --overwrite
 
 # On several cores, a file at a time, so that what a file sets up once is set up once. Ends with what was skipped and
 # why, and the names of the tests that failed, also where pytest did not get to its end.
