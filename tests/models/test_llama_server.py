@@ -53,7 +53,7 @@ async def test_an_answer_has_text_usage_and_log_probabilities(llama):
 
 async def test_the_token_limit_makes_the_answer_incomplete(llama):
     async with open_model(f"{llama}#smol", {"api": "chat"}) as model:
-        response = await model.respond(Request("Count to one hundred.", max_output_tokens=4))
+        response = await model.respond(Request("Count to one hundred.", max_output_tokens=4, temperature=0))
     assert response.incomplete_reason == "max_output_tokens"
 
 
