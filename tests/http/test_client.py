@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from raw_server import Script, read_request, reply_with, sending, serving
 from waiting import CEILING, until_async
 
 from ludus import Failure
@@ -17,65 +17,22 @@ from ludus.errors import UserError
 from ludus.http import client as client_module
 from ludus.http.client import Connections
 
-Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
 
 @asynccontextmanager
 async def listening(script: Script) -> AsyncIterator[tuple[Connections, list[int]]]:
     """Run a server that runs the script on each connection. Gives a client, and a list with an entry per connection."""
-    made: list[int] = []
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        made.append(1)
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            await script(reader, writer)
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    client = Connections(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", {"x-fixed": "1"})
-    try:
-        yield client, made
-    finally:
-        await client.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        server.close()
-        await server.wait_closed()
-
-
-async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    """The head and the body of a request."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-    return head, await reader.readexactly(length)
+    async with serving(script) as (port, made):
+        client = Connections(f"http://127.0.0.1:{port}", {"x-fixed": "1"})
+        try:
+            yield client, made
+        finally:
+            await client.close()
 
 
 async def turns(count: int = 20) -> None:
     """Let the loop turn a few times: what one end of a connection did then has reached the other."""
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-def sending(*replies: bytes) -> Script:
-    """A script that answers each request of a connection with the next reply, and then closes the connection."""
-
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for reply in replies:
-            await read_request(reader)
-            writer.write(reply)
-            await writer.drain()
-
-    return script
-
-
-def reply_with(body: bytes, *headers: bytes) -> bytes:
-    lines = b"".join(header + b"\r\n" for header in headers)
-    return b"HTTP/1.1 200 OK\r\n" + lines + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
 async def test_a_request_is_sent_with_its_method_path_headers_and_body():

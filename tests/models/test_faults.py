@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import orjson
 import pytest
 from waiting import until_async
@@ -113,3 +115,28 @@ def test_retry_after_is_honoured_and_costs_no_attempt(server, counter, rows):
     server.faults = ["429", "503"]
     result = ludus.collect(counter, model=f"{server.url}#m", input=rows(1), settings={"model.retries": 3})
     assert result.metrics["counts"]["completed"] == 1
+
+
+@pytest.mark.parametrize("http", ["lean", "aiohttp"])
+def test_an_answer_that_decompresses_to_too_many_bytes_is_a_failure(server, counter, rows, http):
+    bomb = gzip.compress(bytes(30_000_000))
+
+    async def respond(path, body, writer):
+        head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(bomb)
+        writer.write(head + bomb)
+        await writer.drain()
+        return True
+
+    server.respond = respond
+    settings = {"model.http": http, "model.max_reply_bytes": 1_000_000}
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(4), settings=settings)
+    assert result.metrics["counts"] == {"dispatched": 4, "completed": 0, "failed": 4, "masked": 0}
+    (cause,) = {(rollout.error.stage, rollout.error.kind, rollout.error.cause) for rollout in result.rollouts}
+    assert cause == ("model", "too_large", "the reply is larger than 1,000,000 bytes")
+    assert server.connections == 4, "a bomb is not asked for again"
+
+
+def test_aiohttp_can_be_chosen_as_the_client(server, counter, rows):
+    result = ludus.collect(counter, model=f"{server.url}#m", input=rows(2), settings={"model.http": "aiohttp"})
+    assert result.metrics["counts"]["completed"] == 2
+    assert b"ludus/" in server.headers[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ludus.errors import UserError
 from ludus.models.openai import OpenAIModel
-from ludus.models.transport import Transport
+from ludus.models.transport import HttpOptions, Transport
 from ludus.runtime.keys import header_value, look_up_key, redacted
 
 
@@ -31,7 +31,9 @@ class AzureModel(OpenAIModel):
                 f"model azure:{config.model} needs a key", f"Set {config.api_key_env} or {config.token_env}"
             )
         self.name = f"azure:{config.model}"
-        self._transport = _AzureTransport(self.name, self._urls(), self._transport.headers, config)
+        self._transport = _AzureTransport(
+            self.name, self._urls(), self._transport.headers, config, self._http_options()
+        )
 
     def _urls(self) -> list[str]:
         given = self.config.base_url or look_up_key("AZURE_OPENAI_ENDPOINT")
@@ -50,8 +52,10 @@ class AzureModel(OpenAIModel):
 class _AzureTransport(Transport):
     """Puts the deployment and the API version into the URL."""
 
-    def __init__(self, name: str, urls: list[str], headers: dict[str, str], config: AzureModel.Config) -> None:
-        super().__init__(name, urls, headers, config.retries)
+    def __init__(
+        self, name: str, urls: list[str], headers: dict[str, str], config: AzureModel.Config, options: HttpOptions
+    ) -> None:
+        super().__init__(name, urls, headers, config.retries, options)
         self._config = config
 
     def address(self, base: str, path: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import orjson
-from pydantic import FiniteFloat, field_validator
+from pydantic import FiniteFloat, PositiveInt, field_validator
 
 from ludus.dialects.chat import OPEN, OPENAI, from_chat, to_chat
 from ludus.dialects.chat_stream import ChatStream
@@ -22,9 +22,10 @@ from ludus.dialects.responses_stream import ResponsesStream
 from ludus.dialects.sse import EventParser, values
 from ludus.dialects.token_capture import TOKEN_FIELDS, tokens_from_chat, tokens_from_response
 from ludus.errors import Failure, UserError
+from ludus.http.connection import REPLY_BYTES, HttpReply
 from ludus.model import Model, ModelConfig, Request
 from ludus.models.retry import Retries
-from ludus.models.transport import ProviderReply, Transport
+from ludus.models.transport import HttpOptions, Transport
 from ludus.response import Response
 from ludus.runtime.encoding import compact
 from ludus.runtime.keys import SHORTEST_KEY, header_value, look_up_key, redacted, without_keys, without_partial_key
@@ -56,7 +57,8 @@ class OpenAIModel(Model):
         """Settings of an endpoint. Sampling settings are defaults for requests without them.
 
         `reasoning` is where the endpoint puts reasoning in Chat. `stream` requests a streamed answer, for proxies that
-        close idle connections.
+        close idle connections. `http` is the HTTP client: our own, or aiohttp. `max_reply_bytes` limits an answer after
+        decompression, `max_connections` the connections to each endpoint.
         """
 
         model: str
@@ -71,6 +73,9 @@ class OpenAIModel(Model):
         headers: dict[str, str] = {}
         reasoning: Literal["reasoning_content", "reasoning", "reasoning_details", "think", "none"] | None = None
         stream: bool = False
+        http: Literal["lean", "aiohttp"] = "lean"
+        max_reply_bytes: PositiveInt = REPLY_BYTES
+        max_connections: PositiveInt | None = None
         policy_version: str | None = None
 
         @field_validator("retries", mode="before")
@@ -97,14 +102,10 @@ class OpenAIModel(Model):
         if config.reasoning is not None:
             self._style = replace(self._style, reasoning=config.reasoning)
         self._lost: Counter[str] = Counter()
-        self._transport = Transport(self.name, urls, headers, config.retries)
+        self._transport = Transport(self.name, urls, headers, config.retries, self._http_options())
         query_values = [value for url in urls for _, value in parse_qsl(urlsplit(url).query)]
         sent = [*config.headers.values(), *query_values, *map(quote, query_values)]  # an error may quote these
         self._sent = [value for value in sent if len(value) >= SHORTEST_KEY]
-
-    async def start(self) -> None:
-        """Open the connections."""
-        await self._transport.start()
 
     async def stop(self) -> None:
         """Close the connections."""
@@ -132,6 +133,9 @@ class OpenAIModel(Model):
         given = self.config.base_url or look_up_key("OPENAI_BASE_URL") or DEFAULT_URL
         return [given] if isinstance(given, str) else list(given)
 
+    def _http_options(self) -> HttpOptions:
+        return HttpOptions(self.config.http, self.config.max_reply_bytes, self.config.max_connections)
+
     def _authorisation(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._key}"} if self._key else {}
 
@@ -158,7 +162,7 @@ class OpenAIModel(Model):
         for entry in lost:
             self._lost[_INDEX.sub("[]", entry)] += 1
 
-    def _post(self, path: str, request: Request, body: dict[str, Any]) -> Awaitable[ProviderReply]:
+    def _post(self, path: str, request: Request, body: dict[str, Any]) -> Awaitable[HttpReply]:
         if self.config.stream:
             body["stream"] = True
         return self._transport.post(
@@ -170,14 +174,14 @@ class OpenAIModel(Model):
             observer=self.observer,
         )
 
-    def _read(self, reply: ProviderReply, convert: Any, joiner: type[ChatStream] | type[ResponsesStream]) -> Response:
+    def _read(self, reply: HttpReply, convert: Any, joiner: type[ChatStream] | type[ResponsesStream]) -> Response:
         if reply.status != 200:
             return self._refused(reply)
         try:
-            data = _joined_stream(reply.content, joiner()) if self.config.stream else orjson.loads(reply.content)
+            data = _joined_stream(reply.body, joiner()) if self.config.stream else orjson.loads(reply.body)
             response: Response = convert(data)
         except orjson.JSONDecodeError as error:
-            raise Failure("bad_response", f"{self.name} did not send JSON: {self._message(reply.content)}") from error
+            raise Failure("bad_response", f"{self.name} did not send JSON: {self._message(reply.body)}") from error
         except Failure as error:  # its cause may quote a truncated key
             raise Failure(error.kind, self._clean(without_partial_key(error.cause, self._key))) from None
         status = response.data.get("status")
@@ -187,19 +191,20 @@ class OpenAIModel(Model):
             raise Failure("bad_response", f"{self.name} sent no answer: its status is {status!s:.60}{cause}")
         if response.tokens is not None and response.tokens.policy_version is None:
             response.tokens.policy_version = self.config.policy_version
-        response.waited = reply.waited
+        response.waited = reply.connect_seconds
         return response
 
-    def _refused(self, reply: ProviderReply) -> Response:
-        message = self._message(reply.content)
+    def _refused(self, reply: HttpReply) -> Response:
+        message = self._message(reply.body)
         if reply.status in (400, 413):
-            error = _error(reply.content)
+            error = _error(reply.body)
             text = f"{message} {error.get('code')} {error.get('type')}" if isinstance(error, dict) else message
             if any(words in text.lower() for words in _TOO_LONG):
                 cut = {"reason": "max_output_tokens"}
                 return Response.of(model=self.config.model, status="incomplete", incomplete_details=cut, note=message)
-        if reply.location and 300 <= reply.status < 400:
-            url = self._clean(shown_url(" ".join(reply.location.split())))[:200]
+        location = reply.header("location") if 300 <= reply.status < 400 else None
+        if location:
+            url = self._clean(shown_url(" ".join(location.split())))[:200]
             message = f"redirected to {url} {message}".rstrip()
         raise Failure(f"http_{reply.status}", f"{self.name} answered {reply.status}: {message}")
 
@@ -214,13 +219,13 @@ class OpenAIModel(Model):
     def _clean(self, text: str) -> str:
         return without_keys(redacted(text, self._key, *self._sent))
 
-    def _no_route(self, reply: ProviderReply) -> bool:
+    def _no_route(self, reply: HttpReply) -> bool:
         """Whether a reply says that the route is unknown (and not that the model is unknown)."""
         if reply.status == 200:
-            return _UNKNOWN_ROUTE in reply.content[:120]
+            return _UNKNOWN_ROUTE in reply.body[:120]
         if reply.status not in (404, 405, 501):
             return False
-        text = reply.content.decode("utf-8", "replace").lower()
+        text = reply.body.decode("utf-8", "replace").lower()
         for url in map(urlsplit, self._urls()):  # a 404 page may quote the URL, which may contain "model"
             text = text.replace(url.netloc.lower(), "").replace(url.path.rstrip("/").lower(), "")
         return "model" not in text

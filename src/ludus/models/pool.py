@@ -19,12 +19,12 @@ LATENCY_WEIGHT = 0.2
 class Endpoint:
     """One server and its statistics."""
 
-    __slots__ = ("addresses", "failed", "latency", "name", "outages", "outstanding", "served", "skipped_until", "url")
+    __slots__ = ("failed", "latency", "name", "outages", "outstanding", "served", "skipped_until", "targets", "url")
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.name = shown_url(url)
-        self.addresses: dict[str, Any] = {}  # the parsed URL of each route
+        self.targets: dict[str, str] = {}  # the path and query of each route
         self.outstanding = 0
         self.served = 0
         self.failed = 0

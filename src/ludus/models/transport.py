@@ -1,54 +1,69 @@
-"""HTTP to one or several endpoints of a model: connections, retries and the choice of the next endpoint.
+"""HTTP to one or several endpoints of a model: retries and the choice of the next endpoint.
 
-A call sends a request body unchanged and returns a status and a body. Errors that a retry can fix are retried, within
-the budget of their kind and never past the call's deadline. Other connection errors become a typed failure, and other
+A call sends a request body unchanged and returns the reply. Errors that a retry can fix are retried, within the budget
+of their kind and never past the call's deadline. Other connection errors are typed failures, and replies of other
 statuses are returned. The time to connect is measured separately from the time to answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
 from collections import Counter
-from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from time import perf_counter, time
-from typing import Any
+from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
 
-import aiohttp
-from multidict import CIMultiDict
-from yarl import URL
-
+import ludus
 from ludus.errors import Failure, UserError
+from ludus.http.client import Connections, Disconnected
+from ludus.http.connecting import proxy_of
+from ludus.http.connection import REPLY_BYTES, HttpReply
 from ludus.model import Observer
 from ludus.models.pool import Endpoint, Pool
 from ludus.models.retry import LATER, Retries
 from ludus.runtime.urls import checked_url
 
-_connect_seconds: ContextVar[float] = ContextVar("connect_seconds", default=0.0)
 _NO_DEADLINE = float("inf")
-_LARGE_BODY = 1 << 20
-_JSON = "application/json"
-_JSON_HEADERS = CIMultiDict({"Content-Type": _JSON})
+
+#: An idle connection to a provider is reused for this long.
+_KEPT_SECONDS = 30.0
+
+_HEADERS = {
+    "content-type": "application/json",
+    "accept": "*/*",
+    "accept-encoding": "gzip, deflate",
+    "user-agent": f"ludus/{ludus.__version__}",
+}
 
 
-@dataclass(slots=True)
-class ProviderReply:
-    """A provider's reply and the time spent connecting. The two headers are read only if the status is not 200."""
+class HttpClient(Protocol):
+    """An HTTP client for one server: `http.client.Connections`, or aiohttp behind the same two methods."""
 
-    status: int
-    content: bytes
-    retry_after: str | None = None
-    location: str | None = None
-    waited: float = 0.0
+    async def request(self, method: str, path: str, body: bytes) -> HttpReply:
+        """Send a request and read the reply, of any status."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """Which client to use, the largest reply in bytes after decompression, and the most connections per endpoint."""
+
+    client: Literal["lean", "aiohttp"] = "lean"
+    reply_bytes: int = REPLY_BYTES
+    connections: int | None = None
 
 
 class Transport:
-    """An HTTP session to the endpoints of one model. Failures name the model by `name`."""
+    """The connections to the endpoints of one model. Failures name the model by `name`."""
 
-    def __init__(self, name: str, urls: list[str], headers: dict[str, str], retries: Retries) -> None:
+    def __init__(
+        self, name: str, urls: list[str], headers: dict[str, str], retries: Retries, options: HttpOptions | None = None
+    ) -> None:
         self.name = name
         for url in urls:
             if "@" in checked_url(url, "a model", "http://HOST:PORT/v1").netloc:
@@ -59,23 +74,14 @@ class Transport:
         self.retried: Counter[str] = Counter()
         self.waited = 0.0
         self.headers = headers
-        self._retries = retries
-        self._session: aiohttp.ClientSession | None = None
-
-    async def start(self) -> None:
-        """Open the connection pool. It has no limit: the collector limits the requests in flight."""
-        self._session = aiohttp.ClientSession(
-            connector=_Connector(limit=0, keepalive_timeout=30),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=30),
-            headers=self.headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+        self._retries, self._options = retries, options or HttpOptions()
+        self._clients: dict[str, HttpClient] = {}
 
     async def stop(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.close()
 
     async def post(
         self,
@@ -86,7 +92,7 @@ class Transport:
         deadline: float | None = None,
         repeatable: bool = True,
         observer: Observer | None = None,
-    ) -> ProviderReply:
+    ) -> HttpReply:
         """Send one request, with retries. `repeatable` says that the request may be executed twice."""
         until = deadline if deadline is not None else _NO_DEADLINE
         tries: dict[str, int] = {}
@@ -94,18 +100,20 @@ class Transport:
             endpoint = self.pool.take(session, perf_counter())
             try:
                 reply = await self._once(endpoint, path, body, until, observer)
-            except aiohttp.ClientError as error:
-                kind, safe = _kind(error)
+            except Failure as error:
+                kind, safe = _retry_budget(error)
+                if kind is None:
+                    raise
                 pause = self._pause(kind, tries, until, endpoint) if safe or repeatable else None
                 if pause is None:
-                    raise self._failure(error, endpoint) from error
+                    raise
             else:
                 budget = LATER.get(reply.status) if reply.status != 200 else None
                 if budget is None:
                     return reply
                 if observer is not None and budget == "busy":
                     observer.pressed()
-                retry_after = _seconds(reply.retry_after)
+                retry_after = _seconds(reply.header("retry-after"))
                 pause = self._retries.pause(budget, _count(tries, budget), retry_after, until - perf_counter())
                 if pause is None:
                     return reply
@@ -125,47 +133,59 @@ class Transport:
 
     async def _once(
         self, endpoint: Endpoint, path: str, body: bytes, until: float, observer: Observer | None
-    ) -> ProviderReply:
+    ) -> HttpReply:
         """Try once, and record the result in the pool."""
-        if self._session is None:
-            await self.start()
-        assert self._session is not None
-        url = endpoint.addresses.get(path)
-        if url is None:
-            url = endpoint.addresses[path] = URL(self.address(endpoint.url, path))
+        client = self._clients.get(endpoint.url) or self._open(endpoint)
+        target = endpoint.targets.get(path)
+        if target is None:
+            parts = urlsplit(self.address(endpoint.url, path))
+            target = endpoint.targets[path] = f"{parts.path}?{parts.query}" if parts.query else parts.path
         began = perf_counter()
         try:
-            http = await self._session.post(url, data=_payload(body), allow_redirects=False)
-            # A body that has arrived completely is read without an await, and its connection is free already.
-            content = http.content.read_nowait() if http.content.is_eof() else await http.read()
-            reply = ProviderReply(http.status, content)
-            if reply.status != 200:
-                reply.retry_after, reply.location = map(http.headers.get, ("Retry-After", "Location"))
-        except aiohttp.ClientPayloadError:
-            self.pool.failed(endpoint)
-            raise
-        except aiohttp.ServerDisconnectedError:
-            self.pool.failed(endpoint)  # most likely it closed an idle connection; the retry will show
-            raise
-        except aiohttp.ClientError:
-            self.pool.unreachable(endpoint, perf_counter())
+            reply = await client.request("POST", target, body)
+        except Disconnected as error:
+            if error.begun or error.reused:  # it may only have closed an idle connection; the retry will show
+                self.pool.failed(endpoint)
+            else:
+                self.pool.unreachable(endpoint, perf_counter())
             raise
         except asyncio.CancelledError:
             self._record_cancel(endpoint, until, observer)
             raise
-        except BaseException:
-            self.pool.failed(endpoint)
+        except BaseException as error:
+            if isinstance(error, Failure) and error.kind == "refused":
+                self.pool.unreachable(endpoint, perf_counter())
+            else:
+                self.pool.failed(endpoint)
             raise
         seconds = perf_counter() - began
-        if waited := _connect_seconds.get():
-            _connect_seconds.set(0.0)
-            reply.waited = waited
-            seconds -= waited
-            self.waited += waited
+        if reply.connect_seconds:
+            seconds -= reply.connect_seconds
+            self.waited += reply.connect_seconds
         self.pool.answered(endpoint, seconds)
         if observer is not None and reply.status == 200:
             observer.answered(seconds)
         return reply
+
+    def _open(self, endpoint: Endpoint) -> HttpClient:
+        """The client for an endpoint: aiohttp where the user wants it, and for proxies that only aiohttp speaks to."""
+        parts, options = urlsplit(endpoint.url), self._options
+        given = {header.lower() for header in self.headers}
+        headers = {header: value for header, value in _HEADERS.items() if header not in given} | self.headers
+        origin, proxy = f"{parts.scheme}://{parts.netloc}", proxy_of(parts)
+        limits: dict[str, Any] = {"reply_bytes": options.reply_bytes, "limit": options.connections}
+        if options.client == "aiohttp" or (proxy is not None and proxy.scheme != "http"):
+            from ludus.models.aiohttp_client import AiohttpClient
+
+            through_proxy = proxy is not None
+            client: HttpClient = AiohttpClient(
+                origin, headers, name=endpoint.name, through_proxy=through_proxy, **limits
+            )
+        else:
+            kept = _KEPT_SECONDS
+            client = Connections(origin, headers, name=endpoint.name, kept_seconds=kept, proxy=proxy, **limits)
+        self._clients[endpoint.url] = client
+        return client
 
     def _record_cancel(self, endpoint: Endpoint, until: float, observer: Observer | None) -> None:
         """Record a cancelled call. A call past its deadline counts against the endpoint, any other cancel does not."""
@@ -187,44 +207,12 @@ class Transport:
             kind = "dropped"
         return self._retries.pause(kind, _count(tries, kind), None, until - now)
 
-    def _failure(self, error: Exception, endpoint: Endpoint) -> Failure:
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return Failure("refused", f"cannot reach {endpoint.name}: {error.strerror or error}")
-        if isinstance(error, aiohttp.ClientPayloadError):
-            return Failure("disconnected", f"{self.name} closed the connection in the middle of its answer")
-        return Failure("disconnected", f"{self.name} dropped the connection before it answered: {error}")
 
-
-class _Connector(aiohttp.TCPConnector):
-    """Measures how long a request waits for a new connection. A reused connection takes no time."""
-
-    async def _create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        began = perf_counter()
-        connection = await super()._create_connection(*args, **kwargs)
-        _connect_seconds.set(_connect_seconds.get() + perf_counter() - began)
-        return connection
-
-
-class _Body(aiohttp.BytesPayload):
-    """A JSON request body with shared headers: four times cheaper than the payload that aiohttp makes of bytes."""
-
-    def __init__(self, content: bytes) -> None:
-        self._value, self._size, self._headers = content, len(content), _JSON_HEADERS
-
-
-def _payload(body: bytes) -> aiohttp.Payload:
-    if len(body) < _LARGE_BODY:
-        return _Body(body)
-    return aiohttp.BytesIOPayload(io.BytesIO(body), content_type=_JSON)  # sent in chunks
-
-
-def _kind(error: aiohttp.ClientError) -> tuple[str, bool]:
-    """The retry budget of an error, and whether the server certainly did not execute the request."""
-    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        return "refused", True
-    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
-        return "fresh", False
-    return "dropped", False
+def _retry_budget(error: Failure) -> tuple[str | None, bool]:
+    """The retry budget of a failed request, and whether the server certainly did not execute it."""
+    if isinstance(error, Disconnected):
+        return "dropped" if error.begun else "fresh", False
+    return ("refused", True) if error.kind == "refused" else (None, False)
 
 
 def _count(tries: dict[str, int], kind: str) -> int:

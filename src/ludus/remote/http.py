@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 
 from ludus.errors import Failure, UserError
-from ludus.http.client import Connections, HttpReply
+from ludus.http.client import Connections
+from ludus.http.connection import HttpReply
 from ludus.runtime.keys import look_up_key, without_keys_and_paths
 
 SESSION = "x-ludus-session"

@@ -14,7 +14,7 @@ from typing import Any
 from ludus.environment import Environment
 from ludus.errors import Failure
 from ludus.game import Game, Step
-from ludus.http.client import HttpReply
+from ludus.http.connection import HttpReply
 from ludus.outcome import TAKEN, Verdict
 from ludus.record import read_verdict
 from ludus.remote.http import LAST, SEED, SESSION, Client, connect

@@ -1,0 +1,218 @@
+"""One keep-alive connection of the HTTP/1.1 client: it sends a request, and reads the reply within limits.
+
+The parser is that of our servers. A connection carries one request at a time. It is reusable only after a whole reply,
+so no later request can get a late reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from typing import Any, cast
+
+import orjson
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from ludus.errors import Failure
+from ludus.runtime.keys import without_keys_and_paths
+
+#: The largest body of a reply, after decompression, unless the user of the client says otherwise.
+REPLY_BYTES = 64 << 20
+
+_HEAD_BYTES = 1 << 18
+_LARGE_BODY = 1 << 16
+
+
+class Dropped(ConnectionError):
+    """The server closed the connection before the reply was whole. `begun` says whether bytes of it had arrived."""
+
+    def __init__(self, why: str, begun: bool) -> None:
+        super().__init__(why)
+        self.begun = begun
+
+
+class HttpReply:
+    """The server's reply to a request, and the seconds that the request waited for a new connection."""
+
+    __slots__ = ("body", "connect_seconds", "headers", "status")
+
+    def __init__(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
+        self.connect_seconds = 0.0
+
+    def all(self, name: str) -> list[str]:
+        """All values of the header with this lower-case name."""
+        wanted = name.encode()
+        return [str(value, "latin-1") for key, value in self.headers if key.lower() == wanted]
+
+    def header(self, name: str) -> str | None:
+        """The first value of the header with this lower-case name."""
+        return next(iter(self.all(name)), None)
+
+    def json(self) -> Any:
+        """The value of the JSON body. Raises a `Failure` of kind `bad_response` for any other body."""
+        try:
+            return orjson.loads(self.body)
+        except orjson.JSONDecodeError as error:
+            raise Failure("bad_response", f"the server sent a body that is not JSON: {self.start()}") from error
+
+    def start(self) -> str:
+        """The first 300 bytes of the body as one line of text, for messages."""
+        return without_keys_and_paths(" ".join(self.body[:300].decode("utf-8", "replace").split()))
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection to a server. A reply larger than `largest` bytes is a `Failure` of kind `too_large`."""
+
+    def __init__(self, largest: int = REPLY_BYTES) -> None:
+        self.reusable = False
+        self.idle_since = 0.0
+        self._largest = largest
+        self._reply: asyncio.Future[HttpReply] | None = None
+
+    async def exchange(self, head: bytes, body: bytes) -> HttpReply:
+        """Send a request and wait for its reply. Raises `Dropped` if the connection breaks."""
+        if self._transport.is_closing():  # `connection_lost` has been called already, so no one would fail the future
+            raise Dropped("the server closed it", begun=False)
+        self.reusable = self._ends_at_close = False
+        self._in_head, self._head_bytes, self._body_bytes = True, 0, 0
+        self._reply = asyncio.get_running_loop().create_future()
+        self._parser = HttpResponseParser(self)
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self._unpack: _Unpacking | None = None
+        if len(body) < _LARGE_BODY:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+        return await self._reply
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.reusable = False
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._reply is None or self._reply.done():  # bytes that belong to no request
+            self.abort()
+            return
+        self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self._fail(Dropped(f"the reply is not HTTP: {error}", begun=True))
+            return
+        if self._in_head and self._head_bytes > _HEAD_BYTES:
+            self._fail(Failure("too_large", f"the headers of the reply are larger than {_HEAD_BYTES:,} bytes"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reusable = False
+        if self._reply is None or self._reply.done():
+            return
+        if self._ends_at_close and exc is None:
+            self._finish()
+        else:
+            self._fail(Dropped(str(exc or "the server closed it"), begun=self._head_bytes > 0))
+
+    # What the parser calls, in the order of a reply. An error fails the reply: raised here, the parser would hide it.
+
+    def on_message_begin(self) -> None:
+        if self._reply is not None and self._reply.done():  # a second reply to one request
+            self.abort()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # trailers after a chunked body are ignored
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        framed = self._parser.get_status_code() < 200
+        for name, value in self._headers:
+            name = name.lower()
+            if name == b"content-encoding":
+                self._set_encoding(value.strip().lower())
+            elif name == b"transfer-encoding" or name == b"content-length":
+                framed = True
+        self._ends_at_close = not framed  # a reply without a length ends when the server closes the connection
+
+    def on_body(self, piece: bytes) -> None:
+        if self._unpack is not None:
+            try:
+                piece = self._unpack.feed(piece, self._largest - self._body_bytes + 1)
+            except zlib.error as error:
+                self._fail(Failure("bad_response", f"the reply is not what its Content-Encoding says: {error}"))
+                return
+        self._body_bytes += len(piece)
+        if self._body_bytes > self._largest:
+            self._fail(Failure("too_large", f"the reply is larger than {self._largest:,} bytes"))
+        else:
+            self._body.append(piece)
+
+    def on_message_complete(self) -> None:
+        if self._parser.get_status_code() < 200:  # an interim reply, such as 103 Early Hints
+            self._headers, self._body, self._in_head = [], [], True
+            return
+        sent = not self._transport.get_write_buffer_size()  # a server may reply before it has read the whole body
+        wanted = self._reply is not None and not self._reply.done()
+        self.reusable = sent and wanted and self._parser.should_keep_alive() and not self._transport.is_closing()
+        self._finish()
+
+    def _set_encoding(self, name: bytes) -> None:
+        if name in (b"gzip", b"x-gzip", b"deflate"):
+            self._unpack = _Unpacking()
+        elif name not in (b"", b"identity"):
+            shown = name[:40].decode("ascii", "replace")
+            cause = f"the reply has the Content-Encoding {shown!r}, which the request did not allow"
+            self._fail(Failure("bad_response", cause))
+
+    def _finish(self) -> None:
+        if self._reply is None or self._reply.done():
+            return
+        if self._unpack is not None and not self._unpack.complete:
+            self._fail(Dropped("the compressed reply is incomplete", begun=True))
+            return
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._reply.set_result(HttpReply(self._parser.get_status_code(), body, self._headers))
+
+    def _fail(self, error: Exception) -> None:
+        """Fail the reply, and close the connection."""
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_exception(error)
+        self.abort()
+
+
+class _Unpacking:
+    """The decompression of one body in gzip or deflate, bounded in size."""
+
+    __slots__ = ("_inflate",)
+
+    def __init__(self) -> None:
+        self._inflate: Any = None
+
+    def feed(self, data: bytes, room: int) -> bytes:
+        """The next part of the body: at most `room` bytes, which is one byte more than the body may have."""
+        pieces = []
+        while data and room > 0:
+            if self._inflate is None:
+                # 47 reads the headers of gzip and zlib. Some servers send deflate without any header: -15.
+                self._inflate = zlib.decompressobj(47 if data[0] == 0x1F or data[0] & 0x0F == 8 else -15)
+            piece = self._inflate.decompress(data, room)
+            pieces.append(piece)
+            room -= len(piece)
+            data = self._inflate.unused_data if self._inflate.eof else b""
+            if data.strip(b"\0"):  # a file of several gzip members
+                self._inflate = None
+            else:
+                data = b""
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the compressed data ended where the body ended."""
+        return self._inflate is None or bool(self._inflate.eof)
