@@ -145,7 +145,9 @@ class Episode:
         return response
 
     def take(self, response: Response) -> None:
-        """Append an answer of the model, and record its tokens and its usage."""
+        """Append an answer of the model, and record its tokens and its usage. An aborted answer is a failure."""
+        if (reason := response.aborted) is not None:
+            raise Failure("aborted", f"the model's answer ended early, with the reason {reason!r:.80}", stage="model")
         self.items.extend(response.output)
         if response.waited:
             self.timings["connect"] = self.timings.get("connect", 0.0) + response.waited

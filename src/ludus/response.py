@@ -114,6 +114,10 @@ class Items(list[Item]):
         return rest
 
 
+#: Why a provider may cut off an answer. With any other reason there is no answer to judge.
+CUT_OFF = ("max_output_tokens", "content_filter")
+
+
 class Response:
     """One answer of a model, or the whole trajectory of a rollout: a view of a Responses API object.
 
@@ -216,6 +220,27 @@ class Response:
         if isinstance(details, dict):
             return str(details.get("reason") or "incomplete")
         return "incomplete" if self.data.get("status") == "incomplete" else None
+
+    @property
+    def aborted(self) -> str | None:
+        """The reason why this is no answer: one that is neither a token limit nor a content filter, such as `abort`."""
+        reason = self.incomplete_reason
+        return None if reason in (None, *CUT_OFF) else reason
+
+    def unusable(self, calls: list[dict[str, Any]]) -> str | None:
+        """Why the trajectory should not be trained on, whatever its reward; None if it can be.
+
+        `calls` are the records of its model calls. A content filter, or an answer without content, is the provider's
+        doing and not the model's.
+        """
+        reason = self.incomplete_reason
+        if reason == "content_filter":
+            return "a content filter cut off the answer"
+        items = calls[-1].get("items", 1) if calls else 1
+        written = self.output[-items:] if items else []
+        if reason is None and calls and all(is_message(item) and item.get("content") in (None, []) for item in written):
+            return "the last answer has no content"
+        return None
 
 
 def _is_call(item: Item) -> bool:

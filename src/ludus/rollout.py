@@ -75,6 +75,8 @@ class Rollout:
 
     def judge(self, verdict: Verdict, mask: str | None = None) -> None:
         """Complete this rollout. `mask` is a reason not to train on it that the verifier does not know."""
+        if mask is None and self.response is not None:
+            mask = self.response.unusable(self.calls)
         if mask is not None:
             verdict.mask = verdict.mask or mask
         self.verdict = verdict

@@ -235,7 +235,6 @@ def test_a_slow_user_is_a_timeout_in_stage_user():
 @pytest.mark.parametrize(
     ("turn", "reason"),
     [
-        ({"items": []}, "no_answer"),
         (" \n ", "no_answer"),
         ({"reasoning": "Hm."}, "no_answer"),
         ({"text": "I", "incomplete": "max_output_tokens"}, "max_output_tokens"),
@@ -245,6 +244,12 @@ def test_a_policy_that_does_not_answer_is_not_masked(turn, reason):
     rollout = play([turn], ["Hi."])
     assert (rollout.outcome, rollout.stop_reason, rollout.verdict.mask) == (Outcome.COMPLETED, reason, None)
     assert not ending(rollout).by_user
+
+
+def test_an_answer_without_content_is_masked():
+    rollout = play([{"items": []}], ["Hi."])
+    assert (rollout.outcome, rollout.stop_reason) == (Outcome.MASKED, "no_answer")
+    assert rollout.verdict.mask == "the last answer has no content"
 
 
 def test_calls_in_the_last_step_are_not_run_and_the_user_can_still_end_after_a_text_in_it():

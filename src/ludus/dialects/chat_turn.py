@@ -186,7 +186,7 @@ def turn_from_chat(
         conversion.lose(f"{path}.name")
     for index, call in enumerate(calls):
         items.append(_call_from_chat(call, f"{path}.tool_calls[{index}]", conversion, new_id and f"{new_id}_{index}"))
-    items = items or [{"type": "message", "role": "assistant", "content": ""}]
+    items = items or [{"type": "message", "role": "assistant", "content": []}]  # null content: not even an empty text
     items[-1].update(tokens_of(message))
     return items
 

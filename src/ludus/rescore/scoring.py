@@ -100,6 +100,7 @@ class Scorers:
                     if self._stale and scored.before is not None and stored.row.get("receipt") == receipt:
                         return scored
                 verdict, drift = await scorer.score(stored, response, deadline)
+            verdict.mask = verdict.mask or response.unusable(stored.row.get("model_calls") or [])
             scored.reward, scored.mask, scored.drift = verdict.reward, verdict.mask, drift["count"] if drift else 0
             if self._sign:
                 scored.output = stored.rescored_line(line, scorer.environment.name, verdict, receipt, drift)
