@@ -111,9 +111,16 @@ async def parrot(*texts: str, **settings: Any) -> TransformersModel:
 
 
 def plain_logprobs(weights: Any, tokens: Tokens) -> list[float]:
-    """The log probabilities of the answer in one forward pass over prompt and answer."""
+    """The log probabilities of the answer in one forward pass over prompt and answer, as `sampling` says."""
+    assert tokens.sampling is not None
+    sampled = tokens.sampling["logprobs"] == "sampled"
+    temperature, top_p = (tokens.sampling["temperature"], tokens.sampling["top_p"]) if sampled else (1.0, 1.0)
     ids = [*tokens.prompt_ids, *tokens.generated_ids]
     with torch.no_grad():
-        logits = weights(torch.tensor([ids])).logits[0, len(tokens.prompt_ids) - 1 : -1]
-    found = logits.log_softmax(-1).gather(1, torch.tensor(tokens.generated_ids)[:, None])[:, 0]
-    return list(map(float, found))
+        logits = weights(torch.tensor([ids])).logits[0, len(tokens.prompt_ids) - 1 : -1].double() / temperature
+    found = []
+    for row, token in zip(logits.softmax(-1), tokens.generated_ids, strict=True):
+        likely, order = row.sort(descending=True)
+        nucleus = order[: int((likely.cumsum(0) < top_p).sum()) + 1] if top_p < 1 else order
+        found.append(float((row[token] / row[nucleus].sum()).log()))
+    return found

@@ -10,27 +10,46 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(slots=True)
 class Tokens:
-    """The token ids of one model call. A prompt may be an array, which is compared at memory speed."""
+    """The token ids of one model call. A prompt may be an array, which is compared at memory speed.
+
+    `sampling` says how the ids were drawn (`sampling_record`), so that importance ratios can be computed correctly.
+    """
 
     prompt_ids: list[int] | array[int]
     generated_ids: list[int]
     logprobs: list[float]
     policy_version: str | None = None
+    sampling: dict[str, Any] | None = None
+
+
+def sampling_record(
+    temperature: float | None, top_p: float | None, logprobs: Literal["sampled", "model"] | None
+) -> dict[str, Any]:
+    """How ids were drawn; None is unknown: the server chose.
+
+    The logprobs are those of the distribution that was `sampled` from, after temperature and top_p, or those of the
+    `model` before both.
+    """
+    return {"temperature": temperature, "top_p": top_p, "logprobs": logprobs}
 
 
 @dataclass(slots=True)
 class Sequence:
-    """One sequence to train on. `mask` is 1 for ids that the policy wrote; `logprobs` is 0.0 for all others."""
+    """One sequence to train on. `mask` is 1 for ids that the policy wrote; `logprobs` is 0.0 for all others.
+
+    `policy_versions` and `samplings` have one entry for each model call.
+    """
 
     ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     policy_versions: list[str | None] = field(default_factory=list)
+    samplings: list[dict[str, Any] | None] = field(default_factory=list)
 
     def add(self, ids: list[int], logprobs: list[float] | None) -> None:
         """Append ids: with `logprobs` they were written by the policy, without they are context."""
@@ -54,13 +73,16 @@ class TokenLog:
         prefix = _common_prefix(self._previous, prompt)
         self._previous = prompt + id_array(call.generated_ids)
         self.last = call
-        return {
+        record: dict[str, Any] = {
             "prefix": prefix,
             "prompt_ids": prompt[prefix:].tolist(),
             "generated_ids": call.generated_ids,
             "logprobs": call.logprobs,
             "policy_version": call.policy_version,
         }
+        if call.sampling is not None:
+            record["sampling"] = call.sampling
+        return record
 
 
 def sequences(stored: Iterable[dict[str, Any]]) -> Iterator[Sequence]:
@@ -79,6 +101,7 @@ def sequences(stored: Iterable[dict[str, Any]]) -> Iterator[Sequence]:
         current.add(call["prompt_ids"], None)
         current.add(call["generated_ids"], call["logprobs"])
         current.policy_versions.append(call["policy_version"])
+        current.samplings.append(call.get("sampling"))
     if current.ids:
         yield current
 

@@ -77,6 +77,7 @@ class TestAnswers:
         assert tokens.policy_version == "SmolLM2-135M-Instruct.Q4_1"
         assert len(tokens.generated_ids) == len(tokens.logprobs)
         assert all(math.isfinite(logprob) and logprob <= 0 for logprob in tokens.logprobs)
+        assert tokens.sampling == {"temperature": 0, "top_p": 0.95, "logprobs": "model"}
         assert response.usage["input_tokens"] == len(tokens.prompt_ids)
         assert response.usage["output_tokens"] == len(tokens.generated_ids)
         assert response.usage["total_tokens"] == len(tokens.prompt_ids) + len(tokens.generated_ids)

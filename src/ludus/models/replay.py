@@ -93,6 +93,6 @@ def _tokens(calls: list[dict[str, Any]], turn: int) -> Tokens | None:
             continue
         prompt = ids[: call["prefix"]] + call["prompt_ids"]
         if number == turn:
-            return Tokens(prompt, call["generated_ids"], call["logprobs"], call["policy_version"])
+            return Tokens(prompt, call["generated_ids"], call["logprobs"], call["policy_version"], call.get("sampling"))
         ids = prompt + call["generated_ids"]
     return None

@@ -5,8 +5,8 @@ Requests that arrive together are decoded as one batch on a thread; later reques
 - `prompt_ids` are exactly the ids of the prompt. `generated_ids` are all generated ids, including the end token and the
   stop string, if any. A later call of a rollout repeats them id for id if the chat template repeats their text, so that
   a rollout is one training sequence.
-- `logprobs` are the log softmax of the model's raw logits, before temperature and top_p. The model's other generation
-  settings (penalties, suppressed tokens) are ignored.
+- `logprobs` are those of the distribution that was sampled from, after temperature and top_p; at temperature 0 they
+  are those of the model. The model's other generation settings (penalties, suppressed tokens) are ignored.
 - `policy_version` is read when a batch starts. Update the weights inside `async with paused()`, between two batches.
 - A prompt that does not fit the context is an incomplete response without output, not a failure.
 - The text of a request with a seed does not depend on its batch, except for the rounding of sums: in 32 bits it rarely
@@ -37,7 +37,7 @@ from ludus.models.transformers_load import end_ids, library, load
 from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
 from ludus.response import Item, Response
 from ludus.runtime.threads import in_thread
-from ludus.tokens import Tokens, id_array
+from ludus.tokens import Tokens, id_array, sampling_record
 
 if TYPE_CHECKING:
     from ludus.models.transformers_decode import Row
@@ -205,7 +205,8 @@ class TransformersModel(Model):
     def _answer(self, prepared: _Prepared, version: str) -> Response:
         request, row = prepared.queued.request, prepared.row
         ids = row.generated
-        tokens = Tokens(row.prompt, ids, row.logprobs, version)
+        drawn = sampling_record(row.temperature, row.top_p, "sampled" if row.temperature > 0 else "model")
+        tokens = Tokens(row.prompt, ids, row.logprobs, version, drawn)
         if not ids:
             return self._response(tokens, [], cut=True)
         raw = self._prompts.decode(ids[:-1] if ids[-1] in self._ends else ids)
@@ -237,6 +238,8 @@ class TransformersModel(Model):
             created_at=int(time.time()),
             status="incomplete" if cut else "completed",
             incomplete_details={"reason": "max_output_tokens"} if cut else None,
+            temperature=(tokens.sampling or {}).get("temperature"),
+            top_p=(tokens.sampling or {}).get("top_p"),
             usage=usage,
         )
 

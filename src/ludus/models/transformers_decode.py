@@ -1,8 +1,8 @@
 """Decodes a batch of prompts, each row with its own settings and independent of the others.
 
 Every row has its own temperature, top_p, random generator, limit and end, and draws one random number per token. A row
-leaves the batch when it is complete, reaches its limit or is cancelled. Log probabilities are those of the model's raw
-logits, before temperature and top_p.
+leaves the batch when it is complete, reaches its limit or is cancelled. Log probabilities are those of the distribution
+that a token was drawn from, after temperature and top_p; at temperature 0 they are those of the model's logits.
 """
 
 from __future__ import annotations
@@ -69,23 +69,24 @@ def decode(model: Any, rows: list[Row], done: Callable[[Row], None]) -> None:
 
 
 def choose(logits: torch.Tensor, rows: list[Row]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The next token of each row and its log probability under the raw logits."""
+    """The next token of each row and its log probability."""
     logits = logits.float()
     chosen = logits.argmax(dim=-1)
+    logprobs = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(dim=-1)
     if sampled := [index for index, row in enumerate(rows) if row.temperature > 0]:
         where = torch.tensor(sampled, device=logits.device)
-        chosen[where] = _draw(logits[where], [rows[index] for index in sampled])
-    logprobs = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(dim=-1)
+        chosen[where], logprobs[where] = _draw(logits[where], [rows[index] for index in sampled])
     return chosen, logprobs
 
 
-def _draw(logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
+def _draw(logits: torch.Tensor, rows: list[Row]) -> tuple[torch.Tensor, torch.Tensor]:
     """Sample in vocabulary order, so that rounding differences between batches rarely change a token."""
 
     def column(values: list[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=logits.device)[:, None]
 
-    probabilities = (logits / column([row.temperature for row in rows]).float()).softmax(dim=-1)
+    logprobs = (logits / column([row.temperature for row in rows]).float()).log_softmax(dim=-1)
+    probabilities = logprobs.exp()
     if any(row.top_p < 1 for row in rows):
         least = _least_likely(probabilities, column([row.top_p for row in rows]))
         probabilities = probabilities.where(probabilities >= least, 0.0)
@@ -93,7 +94,10 @@ def _draw(logits: torch.Tensor, rows: list[Row]) -> torch.Tensor:
     total = cumulative[:, -1:]
     drawn = column([row.random.random() for row in rows]) * total
     drawn = torch.minimum(drawn, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, drawn, right=True)[:, 0]
+    chosen = torch.searchsorted(cumulative, drawn, right=True)
+    # Without top_p the total is 1 up to rounding, which the log probability should not inherit.
+    kept = total.log().where(column([row.top_p for row in rows]) < 1, 0.0)
+    return chosen[:, 0], (logprobs.gather(1, chosen) - kept).float()[:, 0]
 
 
 def _least_likely(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:

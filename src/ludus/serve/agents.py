@@ -200,7 +200,9 @@ def _full_tokens(calls: list[dict[str, Any]]) -> list[Tokens | None]:
             full.append(None)
             continue
         prompt = before[: call["prefix"]] + call["prompt_ids"]
-        full.append(Tokens(prompt, call["generated_ids"], call["logprobs"], call["policy_version"]))
+        full.append(
+            Tokens(prompt, call["generated_ids"], call["logprobs"], call["policy_version"], call.get("sampling"))
+        )
         before = prompt + call["generated_ids"]
     return full
 
