@@ -67,6 +67,8 @@ class Episode:
         "_recorded",
         "_start",
         "_tokens",
+        "_tools_running",
+        "_turn_of_last_tool",
         "calls",
         "deadline",
         "items",
@@ -110,6 +112,8 @@ class Episode:
         self._recorded: Response | None = None
         self._tokens: TokenLog | None = None
         self._offered: set[str] = set()
+        self._tools_running = 0
+        self._turn_of_last_tool: dict[str, Any] | None = None  # its entry in `calls`
 
     async def open(self) -> None:
         """Open the session, and fix which tools the model may call."""
@@ -209,13 +213,27 @@ class Episode:
         """Run one tool, if the task offers it, and return the text that the model sees. No item is appended."""
         if name not in self._offered:
             return str(not_found())
+        self._record_overlap()
+        self._tools_running += 1
         try:
             output = await self.resources.call(name, arguments)
         except Exception:
             raise
         except BaseException as error:  # `exit()` must not leave an asyncio task: it would end the event loop
             reraise(error, "tool")
+        finally:
+            self._tools_running -= 1
         return str(output) if isinstance(output, ToolError) else output
+
+    def _record_overlap(self) -> None:
+        """A tool call begins: from the second call of a turn on, record whether calls of the turn run at once.
+
+        A replay runs them the same way, because calls that race leave another state than calls in sequence.
+        """
+        turn = self.calls[-1] if self.calls else None
+        if turn is not None and turn is self._turn_of_last_tool:
+            turn["parallel"] = self._tools_running > 0 or turn.get("parallel", False)
+        self._turn_of_last_tool = turn
 
     @property
     def last_tokens(self) -> Tokens | None:

@@ -52,7 +52,10 @@ def test_the_record_of_a_branch_names_its_parent_turn_and_session_seed(tmp_path)
     for row in rows:
         assert (row["parent"], row["branch_turn"], row["session_seed"]) == (name, 2, parent["rollout_seed"])
         assert row["task_id"] == f"{name}.t2"
-        assert row["model_calls"][:2] == [{"items": 1, "given": True}, {"items": 2, "given": True}]
+        assert row["model_calls"][:2] == [
+            {"items": 1, "given": True},
+            {"items": 2, "parallel": False, "given": True},
+        ]
         assert row["number"] == parent["number"] == 8
         assert row["receipt"] == parent["receipt"]  # the same verifier, task and trajectory
         assert Rollout.from_row(row).to_row() == row | {"outcome": "completed"}

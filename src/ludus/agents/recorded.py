@@ -7,14 +7,14 @@ since the rollout was collected, so the new reward may differ for that reason.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable
 from typing import Any
 
 import orjson
 
 from ludus.agent import Agent
 from ludus.agents.conversation import NOT_CARRIED_OUT, Ending
+from ludus.agents.recorded_calls import AnsweredCall, answered_calls, call_start, in_turns, parallel_turns, sizes_of
 from ludus.agents.simulated_user import UserCall
 from ludus.agents.user import UserRole
 from ludus.episode import Episode, Limits, play
@@ -23,9 +23,9 @@ from ludus.game import Game, GameRecord
 from ludus.model import Model
 from ludus.outcome import Verdict
 from ludus.resources import Resources
-from ludus.response import Item, Response, is_message
+from ludus.response import Item, Response
 from ludus.rollout import Job
-from ludus.runtime.boundary import Deadline, step
+from ludus.runtime.boundary import Deadline, step, together
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
 from ludus.task import Task
@@ -53,7 +53,7 @@ def recorded_agent(
         return _GameAgent(response, sizes_of(model_calls), turns)
     if turns is not None:
         response = until(response, call_start(response.output, model_calls, turns))
-    return RecordedAgent(response, run_tools=kind.has_session)
+    return RecordedAgent(response, model_calls, run_tools=kind.has_session)
 
 
 async def judge_text(
@@ -100,37 +100,14 @@ def until(response: Response, end: int) -> Response:
     return Response(data)
 
 
-def call_start(output: list[Item], model_calls: list[dict[str, Any]], turn: int) -> int:
-    """The index in a trajectory of the first item of the model call that follows the first `turn` calls."""
-    at = 0
-    for call in model_calls[:turn]:
-        at = _after_replies(output, at, call) + call["items"]
-    return _after_replies(output, at, model_calls[turn])
-
-
-def answered_calls(output: list[Item], by_user: Iterable[UserCall] = ()) -> Iterator[tuple[Item | UserCall, Any]]:
-    """The calls that were run, each with its output, the calls of a simulated user where they were made.
-
-    Models reuse ids: an output belongs to the oldest call with its id that has none yet.
-    """
-    waiting: defaultdict[str, deque[Item]] = defaultdict(deque)
-    user_calls = deque(by_user)
-    for position, item in enumerate(output):
-        while user_calls and user_calls[0].after <= position:
-            yield user_calls[0], user_calls.popleft().output
-        kind, name = item.get("type"), str(item.get("call_id"))
-        if kind == "function_call":
-            waiting[name].append(item)
-        elif kind == "function_call_output" and waiting[name]:
-            yield waiting[name].popleft(), item.get("output")
-    yield from ((call, call.output) for call in user_calls)
-
-
 class RecordedAgent(Agent):
-    """Runs the tool calls of a response again, unless `run_tools` is false, and calls no model."""
+    """Runs the tool calls of a response again, unless `run_tools` is false, and calls no model.
 
-    def __init__(self, response: Response, *, run_tools: bool = True) -> None:
-        self._response, self._run_tools = response, run_tools
+    The calls of a turn run the way they ran then: at once, or one after another.
+    """
+
+    def __init__(self, response: Response, model_calls: Any = None, *, run_tools: bool = True) -> None:
+        self._response, self._model_calls, self._run_tools = response, model_calls, run_tools
         self._first: list[dict[str, Any]] = []
         self._differing = 0
 
@@ -149,28 +126,31 @@ class RecordedAgent(Agent):
         response = self._response
         if self._run_tools:
             ending = Ending.of(response)
-            for call, recorded in answered_calls(response.output, ending.user_calls if ending else ()):
-                if recorded != NOT_CARRIED_OUT:
-                    await self._call(episode, call, recorded)
+            calls = answered_calls(response.output, ending.user_calls if ending else ())
+            assumed = episode.params.get("parallel_tool_calls") is not False
+            turns = parallel_turns(response.output, self._model_calls, assumed)
+            for group in in_turns((call for call in calls if call.output != NOT_CARRIED_OUT), turns):
+                await self._run(episode, group)
             episode.mask = ending.mask if ending else None
         episode.conclude(response)
         return "replayed"
 
-    async def _call(self, episode: Episode, call: Item | UserCall, recorded: Any) -> None:
-        if isinstance(call, UserCall):
-            name, run = call.name, _run_for_user(episode, call)
-        else:
-            name, run = call["name"], episode.call_tool(call["name"], call["arguments"])
-        output = await episode.step("tool", episode.limits.tool, run, f"tool `{name}`")
-        if not _same(recorded, output):
-            self._note(call, recorded, output)
+    async def _run(self, episode: Episode, calls: list[AnsweredCall]) -> None:
+        """Run calls again, at once if there are several, and compare their outputs with the record."""
+        works = [_run_again(episode, each.call) for each in calls]
+        names = ", ".join(f"`{each.name}`" for each in calls)
+        work = together(works) if len(works) > 1 else _alone(works[0])
+        outputs = await episode.step("tool", episode.limits.tool, work, f"tool {names}")
+        for each, output in zip(calls, outputs, strict=True):
+            if not _same(each.output, output):
+                self._note(each, output)
 
-    def _note(self, call: Item | UserCall, recorded: Any, output: str) -> None:
+    def _note(self, each: AnsweredCall, output: str) -> None:
         self._differing += 1
         if len(self._first) < CALLS_KEPT:
-            text = recorded if isinstance(recorded, str) else encode(recorded).decode()
-            call_id, name = ("user", call.name) if isinstance(call, UserCall) else (call["call_id"], call["name"])
-            names = {"call_id": call_id, "name": name}
+            text = each.output if isinstance(each.output, str) else encode(each.output).decode()
+            call_id = "user" if isinstance(each.call, UserCall) else each.call["call_id"]
+            names = {"call_id": call_id, "name": each.name}
             self._first.append({**names, "recorded": text[:TEXT_KEPT], "replayed": output[:TEXT_KEPT]})
 
 
@@ -219,38 +199,17 @@ class _GameAgent(RecordedAgent):
         return "replayed"
 
 
-def _after_replies(output: list[Item], at: int, call: dict[str, Any]) -> int:
-    """The index of the first item of the next model call at or after `at`, past the items that the model was shown.
-
-    An empty answer has no items: it is assumed to come after the outputs of tools and one message.
-    """
-    if isinstance(call.get("at"), int):
-        return int(call["at"])
-    messages = 0
-    while at < len(output) and _is_reply(output[at]) and (call["items"] or not messages):
-        messages += output[at].get("type", "message") == "message"
-        at += 1
-    return at
-
-
-def _is_reply(item: Item) -> bool:
-    """Whether the model was shown an item, and did not write it."""
-    kind = str(item.get("type", "message"))
-    return kind.endswith("_output") or (kind == "message" and not is_message(item))
-
-
-def sizes_of(model_calls: Any) -> list[int] | None:
-    """How many items each model call wrote, or None if that is unknown for any of them."""
-    calls = model_calls if isinstance(model_calls, list) else []
-    sizes = [call["items"] for call in calls if isinstance(call, dict) and isinstance(call.get("items"), int)]
-    return sizes if sizes and len(sizes) == len(calls) else None
-
-
-async def _run_for_user(episode: Episode, call: UserCall) -> str:
-    """Run a tool call of the simulated user again."""
+async def _run_again(episode: Episode, call: Item | UserCall) -> str:
+    """Run a recorded call of the model, or of the simulated user."""
+    if not isinstance(call, UserCall):
+        return await episode.call_tool(call["name"], call["arguments"])
     role: UserRole = episode.resources.user(episode.task)  # type: ignore[attr-defined]
     tools = {tool.name: tool for tool in role.tools}
     return str(await tools[call.name].run(call.arguments) if call.name in tools else not_found())
+
+
+async def _alone(work: Awaitable[str]) -> list[str]:
+    return [await work]
 
 
 def _same(recorded: Any, output: str) -> bool:

@@ -14,7 +14,8 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
-from ludus.agents.recorded import NO_MODEL, call_start, reach, sizes_of
+from ludus.agents.recorded import NO_MODEL, reach
+from ludus.agents.recorded_calls import call_start, sizes_of, without_tokens
 from ludus.collection.player import Player
 from ludus.collection.rows import ReadTask, Rows, UniqueIds, parse_row
 from ludus.environment import Environment
@@ -113,7 +114,7 @@ class BranchPoint:
         self.parent, self.turn, self.seed, self.row = stored.name, turn, stored.seed, stored.task
         self.trajectory = self._response = stored.response()  #: cut at the branch point after the first replay
         self._model_calls = stored.row["model_calls"]
-        self.calls = [{"items": call["items"], "given": True} for call in self._model_calls[:turn]]
+        self.calls = [without_tokens(call) | {"given": True} for call in self._model_calls[:turn]]
         self.sessions_needed = 0  #: the number of continuations that have no session yet
         self._original: Resources | None = None
         self._failure: Failure | None = None
@@ -213,7 +214,7 @@ class _Continuation(Episode):
         """Get a session from the branch point, and start with the recorded trajectory."""
         session = self._branches.session(self.job.task_id, self._player)
         self.resources = await self.step("open", self.limits.rollout, session)
-        self.adopt(self._point.trajectory, self._point.calls, {})
+        self.adopt(self._point.trajectory, [dict(call) for call in self._point.calls], {})
         self.offer_tools()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ludus.agents.recorded_calls import without_tokens
 from ludus.agents.simple import SimpleAgent
 from ludus.agents.single_turn import SingleTurnAgent
 from ludus.collection.player import Player
@@ -149,7 +150,7 @@ class AgentApp(App):
             row = with_verdict(row, rollout.verdict)
         if self._tokens:
             row["response"] = _with_tokens(rollout)
-        row["model_calls"] = [{"items": call["items"]} for call in rollout.calls]
+        row["model_calls"] = [without_tokens(call) for call in rollout.calls]
         return row
 
 

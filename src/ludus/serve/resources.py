@@ -133,7 +133,8 @@ class ResourcesApp(App):
     async def verify(self, incoming: Incoming) -> Reply:
         """Judge a response. The reply is the request with the reward and the other fields of the verdict.
 
-        Without a session, the tool calls in the response are run again in a new one, if the environment has state. With
+        Without a session, the tool calls in the response are run again in a new one, if the environment has state; the
+        `model_calls` of a record say which of them ran at once. With
         the header `x-ludus-last`, which `RemoteResources` sends, the request needs no row, the reply is the verdict
         alone, and the session is closed.
         """
@@ -217,7 +218,7 @@ class ResourcesApp(App):
             return await judge_text(session, task, response, environment.limits)
         name = digest(row)
         job = Job(name, name, 0, task, row, seed=seed, environment=environment.name)
-        verdict, _ = await judge_again(job, session, response, environment.limits)
+        verdict, _ = await judge_again(job, session, response, environment.limits, row.get("model_calls"))
         return verdict
 
     async def _verify(self, resources: Resources, task: Task, response: Response) -> Verdict:
