@@ -124,6 +124,16 @@ def find_named(name: str) -> tuple[Path, str | None]:
     return found, argument if colon else None
 
 
+def environment_name(agent: str) -> str | None:
+    """The name of the environment that a row names in `agent_ref`; None if no known environment has that name."""
+    try:
+        folder, argument = find_named(agent)
+    except UserError:
+        return None
+    name = read_file(folder).name
+    return name if argument is None else f"{name}:{argument}"
+
+
 def _path(which: str) -> Path:
     try:
         return Path(which).expanduser()

@@ -173,7 +173,7 @@ def test_every_line_gets_a_row_in_order_even_if_it_is_invalid(folder: Path):
     path = write(folder / "rows.jsonl", *lines)
     path.write_bytes(path.read_bytes().rstrip() + b'\n{"half')
     done = run("verify", "rows.jsonl", "--env", "./echo", "--output", "out.jsonl", "--json", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     found, rows = json.loads(done.stdout), read(folder / "out.jsonl")
     assert len(rows) == found["rows"] == 3 * len(HOSTILE_LINES) + 1
     for number in range(len(HOSTILE_LINES)):
@@ -256,7 +256,7 @@ def test_slow_rows_keep_their_order(folder: Path):
 def test_a_hanging_verifier_fails_only_its_own_row(folder: Path):
     write(folder / "rows.jsonl", said("yes"), said("yes", pause=3600), said("yes"))
     done = run("verify", "rows.jsonl", "-e", "./echo", "--set", "limits.verify=0.3", "-o", "out.jsonl", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     rows = read(folder / "out.jsonl")
     assert [row["outcome"] for row in rows] == ["completed", "failed", "completed"]
     assert (rows[1]["stage"], rows[1]["kind"], rows[1]["cause"]) == (
@@ -352,7 +352,7 @@ def test_each_row_can_name_its_environment_in_agent_ref(tmp_path: Path):
     ]
     write(tmp_path / "rows.jsonl", *named)
     done = run("verify", "rows.jsonl", "--output", "out.jsonl", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     rows = read(tmp_path / "out.jsonl")
     assert [row.get("reward") for row in rows] == [1.0, 1.0, None, None, None]
     assert "is not the name of an environment" in rows[2]["cause"]

@@ -284,6 +284,29 @@ def test_added_repeats_are_judged_together_with_the_recorded_ones(rows, tmp_path
     assert [found[name]["together"] for name in sorted(found)] == [2, 2, 3]
 
 
+def test_a_duplicated_line_is_judged_once_with_added_repeats(rows, tmp_path):
+    options: dict[str, Any] = {"model": saying(1, 3, 8), "input": rows(1), "output": tmp_path}
+    ludus.collect(Longest, repeats=2, **options)
+    journal = tmp_path / "rollouts.jsonl"
+    recorded = journal.read_bytes()
+    journal.write_bytes(recorded * 2)
+    ludus.collect(Longest, repeats=3, resume=True, **options)
+    new = orjson.loads(journal.read_bytes()[2 * len(recorded) :])
+    assert (new["repeat"], new["together"], new["reward"]) == (2, 3, 4.0)
+
+
+def test_a_group_of_which_a_kill_left_a_part_is_completed_and_judged_together(rows, tmp_path):
+    options: dict[str, Any] = {"model": saying(1, 3, 8), "input": rows(1), "output": tmp_path, "repeats": 3}
+    ludus.collect(Longest, **options)
+    journal = tmp_path / "rollouts.jsonl"
+    first, second, _ = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(first + second[:40])  # the write of three lines ended inside the second
+    result = ludus.collect(Longest, resume=True, **options)
+    found = collected(tmp_path)
+    assert result.metrics["counts"] == {"dispatched": 3, "completed": 3, "failed": 0, "masked": 0}
+    assert [found[name]["together"] for name in sorted(found)] == [3, 3, 3]
+
+
 def test_receipts_show_which_rollouts_were_judged_together(rows, tmp_path):
     options: dict[str, Any] = {"model": saying(1, 3, 8), "input": rows(1), "output": tmp_path}
     ludus.collect(Longest, repeats=2, **options)
@@ -360,7 +383,7 @@ def test_a_failing_verify_group_fails_every_stored_row_of_the_group(tmp_path):
 async def test_a_helper_process_with_one_block_of_the_file_refuses_to_judge_groups(longest):
     path = longest.parent / "rows.jsonl"
     path.write_bytes(orjson.dumps(stored("x")) + b"\n")
-    settings = pickle.dumps(HelperSettings(str(longest), {}, sign=True, stale=False))
+    settings = pickle.dumps(HelperSettings(str(longest), {}, {"sign": True}))
     async with ProcessPool(1) as pool:
         with pytest.raises(NeedsWholeFile):
             await pool.run(score_block, settings, path, Block(0, path.stat().st_size, 1))

@@ -69,6 +69,24 @@ def test_resume_with_fewer_repeats_than_recorded_is_refused(counter, rows, tmp_p
     assert again.metrics["counts"]["completed"] == 12
 
 
+def test_resume_counts_a_duplicated_line_once(counter, rows, tmp_path):
+    first = ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, repeats=2)
+    journal = tmp_path / "rollouts.jsonl"
+    journal.write_bytes(journal.read_bytes() * 2)
+    again = ludus.collect(counter, model=GOOD, input=rows(3), output=tmp_path, repeats=2, resume=True)
+    assert again.metrics["counts"] == {"dispatched": 6, "completed": 6, "failed": 0, "masked": 0}
+    for name in ("reward", "pass@k", "tasks", "usage"):
+        assert again.metrics.get(name) == first.metrics.get(name)
+
+
+def test_resume_counts_a_duplicated_failure_as_one_attempt(counter, rows, tmp_path):
+    ludus.collect(counter, model=FLAKY, input=rows(2), output=tmp_path)
+    journal = tmp_path / "failures.jsonl"
+    journal.write_bytes(journal.read_bytes() * 3)
+    again = ludus.collect(counter, model=GOOD, input=rows(2), output=tmp_path, resume=True)
+    assert again.metrics["counts"] == {"dispatched": 2, "completed": 2, "failed": 0, "masked": 0}
+
+
 RECORD = {"rollout_id": "t-0", "task_id": "t", "repeat": 0, "attempt": 1, "outcome": "completed", "reward": 1.0}
 FAILED = {**RECORD, "outcome": "failed", "stage": "model", "kind": "http_500", "cause": "down"}
 

@@ -70,7 +70,7 @@ def test_the_error_for_an_unwritable_path_names_the_path():
 
 
 def test_two_collections_cannot_write_the_same_journal(tmp_path):
-    with Journal(tmp_path / "j.jsonl"), pytest.raises(UserError, match="another collection"):
+    with Journal(tmp_path / "j.jsonl"), pytest.raises(UserError, match="another process"):
         Journal(tmp_path / "j.jsonl")
 
 

@@ -33,13 +33,16 @@ def verify(
     stale: Annotated[
         bool, typer.Option("--stale", help="Score only rows whose verifier, task or response changed.")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Score rows that name another environment than --env.")
+    ] = False,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, max=65_536, help="Rows in flight.")] = 64,
     json_: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
 ) -> None:
     """Score stored rollouts again, or any rows that have a task's fields and a response.
 
     No policy model is called; the environment's judge is, if it has one. Recorded tool calls run again on a fresh
-    session. If the environment judges groups, all rows of a task form one group.
+    session. If the environment judges groups, all rows of a task form one group. The exit code is 1 if a row failed.
 
     Example: ludus verify runs/first --env mcqa --set resources.grading_mode=lenient_boxed
     """
@@ -52,7 +55,9 @@ def verify(
     if agents := [key for key in settings if key.partition(".")[0] == "agent"]:
         raise UserError(f"ludus verify runs no agent, so {agents[0]} would change nothing", "Leave it out")
     with prints_to_stderr(json_):
-        rescoring = Rescoring(file, environment, output=output, settings=settings, stale=stale, concurrency=concurrency)
+        rescoring = Rescoring(
+            file, environment, output=output, settings=settings, stale=stale, force=force, concurrency=concurrency
+        )
     raise typer.Exit(_run(rescoring, as_json=json_))
 
 
@@ -75,7 +80,7 @@ def _run(rescoring: Rescoring, as_json: bool) -> int:
         print(safe_json({**rescoring.changes.summary(), "output": str(rescoring.output) if rescoring.output else None}))
     else:
         show_changes(stdout_console(), rescoring)
-    return 1 if rescoring.changes.nothing_scored else 0
+    return 1 if rescoring.changes.counts["failed"] else 0
 
 
 async def _until_stopped(rescoring: Rescoring, watching: Any) -> None:

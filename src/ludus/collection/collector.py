@@ -120,15 +120,18 @@ class Collector:
         assert self._failures is not None
         plan, repeats = self.plan, 0
         for offset, rollout in read_rollouts(self._rollouts):
+            if rollout.rollout_id in self._done:
+                continue  # a duplicated line
             repeats = max(repeats, rollout.job.repeat + 1)
             self._done.add(rollout.rollout_id)
             self.metrics.add(rollout)
             if plan.by_group:
                 self._recorded_offsets.setdefault(rollout.job.task_id, []).append(offset)
-        failed, spent = dict[str, Rollout](), Counter[str]()
+        failed, spent, seen = dict[str, Rollout](), Counter[str](), set[tuple[str, int]]()
         for _, rollout in read_rollouts(self._failures):
             repeats, name = max(repeats, rollout.job.repeat + 1), rollout.rollout_id
-            if name not in self._done:
+            if name not in self._done and (name, rollout.job.attempt) not in seen:
+                seen.add((name, rollout.job.attempt))
                 failed[name], self._attempts[name] = rollout, rollout.job.attempt
                 # A dead server or a refused key is not the rollout's fault: it costs no attempt.
                 spent[name] += rollout.error is None or rollout.error.kind not in REMEDIES
@@ -248,7 +251,7 @@ class Collector:
             self._stop_if_all_fail()
 
     async def _record_group(self, rollouts: list[Rollout]) -> None:
-        """Record rollouts that were judged together, with one write per journal."""
+        """Record rollouts that were judged together, with one write: a group's members all fail, or none does."""
         for journal, failed in ((self._rollouts, False), (self._failures, True)):
             lines = [rollout.encode() for rollout in rollouts if (rollout.error is not None) is failed]
             if lines and journal is not None:

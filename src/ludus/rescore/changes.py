@@ -35,11 +35,6 @@ class Changes:
         """The number of rows counted so far."""
         return self.counts.total()
 
-    @property
-    def nothing_scored(self) -> bool:
-        """Whether every row failed, and there was at least one."""
-        return self.counts["failed"] > 0 and self.counts["failed"] == self.rows
-
     def add(self, scored: ScoredLine) -> None:
         """Count one line."""
         before, reward, masked = scored.before, scored.reward, bool(scored.mask)

@@ -20,12 +20,11 @@ _WORKERS = 16
 
 @dataclass(frozen=True)
 class HelperSettings:
-    """The settings of a helper process, the same for every block."""
+    """The settings of a helper process, the same for every block. `options` are keyword arguments of `Scorers`."""
 
     environment: str | None
     settings: dict[str, Any]
-    sign: bool
-    stale: bool
+    options: dict[str, Any]
 
 
 class _Helper:
@@ -39,7 +38,7 @@ class _Helper:
         self.scorers = self.runner.run(self._open(settings))
 
     async def _open(self, settings: HelperSettings) -> Scorers:
-        scorers = Scorers(self.stack, settings.settings, sign=settings.sign, stale=settings.stale)
+        scorers = Scorers(self.stack, settings.settings, **settings.options)
         if settings.environment is not None:
             await scorers.set_environment(settings.environment)
         return scorers

@@ -23,9 +23,9 @@ from ludus.rescore.ordered import OrderedScoring, ScoredBlock, score_lines
 from ludus.rescore.scoring import ScoredLine, Scorers
 from ludus.runtime.processes import ProcessPool
 from ludus.runtime.running import fewer_garbage_collections, run_to_end
-from ludus.store.journal import Journal
+from ludus.store.journal import Journal, open_locked
 from ludus.store.lines import Source
-from ludus.store.run import Files
+from ludus.store.run import Files, environments_of_run
 
 #: The output is flushed after this many bytes, or this many seconds.
 FLUSH_BYTES = 256 << 10
@@ -52,6 +52,7 @@ class Rescoring:
         output: str | Path | None = None,
         settings: dict[str, Any] | None = None,
         stale: bool = False,
+        force: bool = False,
         concurrency: int = 64,
     ) -> None:
         self.path = rollouts_file(Path(source))
@@ -59,7 +60,9 @@ class Rescoring:
         self.changes = Changes()
         self.source: Source | None = None
         self.started = self.last_change = time.perf_counter()
-        self._environment, self._settings, self._stale = environment, settings or {}, stale
+        self._environment, self._settings = environment, settings or {}
+        self._options: dict[str, Any] = {"sign": output is not None, "stale": stale, "force": force}
+        self._options["recorded_in"] = environments_of_run(self.path)
         self._concurrency = concurrency
         self._helpers = 0
         self.writer: OutputFile | None = None
@@ -67,13 +70,12 @@ class Rescoring:
     async def run(self) -> None:
         """Score every row. The output holds only whole lines, even after an error or a cancel."""
         async with contextlib.AsyncExitStack() as stack:
+            if self.output is not None:  # before reading, because it locks the output, which may be the input
+                self.writer = stack.enter_context(OutputFile(self.output))
             self.source = stack.enter_context(Source(self.path))
-            signs = self.output is not None
-            scorers = Scorers(stack, self._settings, sign=signs, stale=self._stale, file=self.path)
+            scorers = Scorers(stack, self._settings, **self._options, file=self.path)
             if self._environment is not None:
                 await scorers.set_environment(self._environment)
-            if self.output is not None:
-                self.writer = stack.enter_context(OutputFile(self.output))
             with fewer_garbage_collections():
                 await self._score(OrderedScoring(self.source, scorers, self._record), scorers)
             if not self.changes.rows:
@@ -84,14 +86,18 @@ class Rescoring:
     async def _score(self, scoring: OrderedScoring, scorers: Scorers) -> None:
         flushing = asyncio.create_task(self._flush_regularly())
         helping = asyncio.create_task(self._run_helpers(scoring, scorers))
+        working = asyncio.create_task(scoring.run(self._concurrency))
         try:
-            await scoring.run(self._concurrency)
+            await asyncio.wait({working, helping}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():  # an error of the helpers ends the run: the workers would wait for their results
+                await helping
+            await working
             if self._helpers or helping.done():  # do not wait for helpers that are still starting
                 await helping
         finally:
-            flushing.cancel()
-            helping.cancel()
-            await asyncio.gather(flushing, helping, return_exceptions=True)
+            for task in (flushing, helping, working):
+                task.cancel()
+            await asyncio.gather(flushing, helping, working, return_exceptions=True)
 
     def _record(self, result: ScoredLine | ScoredBlock) -> None:
         if self.writer is not None:
@@ -121,7 +127,7 @@ class Rescoring:
         if one_process or count < 1 or not can_be_sent or not worth_it:
             return
         environment = str(given) if given is not None else None
-        settings = pickle.dumps(HelperSettings(environment, self._settings, self.output is not None, self._stale))
+        settings = pickle.dumps(HelperSettings(environment, self._settings, self._options))
         async with ProcessPool(count, memory=None) as pool:
             await asyncio.gather(*(self._run_helper(scoring, scorers, pool, settings) for _ in range(count)))
             closing = (pool.run(close, settings) for _ in range(count))
@@ -148,13 +154,14 @@ class Rescoring:
 
 class OutputFile:
     """Writes the scored rows, only whole lines. A new file grows while rows are scored. An existing file, which may be
-    the input, is replaced by a draft file when all rows are scored."""
+    the input, is locked, and replaced by a draft file when all rows are scored. A `UserError` leaves no draft."""
 
     def __init__(self, path: Path) -> None:
         if path.exists() and not path.is_file():
             raise UserError(f"cannot write {path}: it is not a file", "Choose another --output")
         self.path = path = path.resolve()  # write to the target of a symbolic link
-        self.draft = path.with_name(f"{path.name}.part") if path.exists() else path
+        self._lock = _lock(path)
+        self.draft = path.with_name(f"{path.name}.part") if self._lock is not None else path
         self._lines: list[bytes] = []
         self._size = 0
         self._journal = Journal(self.draft, "The input is unchanged: make room, then run it again")
@@ -163,11 +170,17 @@ class OutputFile:
     def __enter__(self) -> OutputFile:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.flush()
-        if self._journal.empty:
-            self.draft.unlink(missing_ok=True)
-        self._journal.close()
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        try:
+            refused = kind is not None and issubclass(kind, UserError)
+            if not refused:
+                self.flush()
+            if refused or self._journal.empty:
+                self.draft.unlink(missing_ok=True)
+            self._journal.close()
+        finally:
+            if self._lock is not None:
+                os.close(self._lock)
 
     def add(self, line: bytes) -> None:
         """Buffer one or more lines."""
@@ -189,6 +202,16 @@ class OutputFile:
         if self.draft != self.path:
             shutil.copymode(self.path, self.draft)
             self.draft.replace(self.path)
+
+
+def _lock(path: Path) -> int | None:
+    """The open and locked file; None if there is none. A collection that writes the file has it locked."""
+    try:
+        return open_locked(path, os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", "Choose another --output") from error
 
 
 def rollouts_file(given: Path) -> Path:

@@ -16,6 +16,7 @@ from ludus.collection.player import Players
 from ludus.collection.row_environments import EnvironmentSpec
 from ludus.environment import Environment
 from ludus.errors import Failure, UserError
+from ludus.folder import environment_name
 from ludus.record import Row
 from ludus.rescore.groups import NeedsWholeFile, StoredGroups, row_failure
 from ludus.rescore.scorer import Scorer
@@ -45,7 +46,9 @@ class ScoredLine:
 
 class Scorers:
     """Scores lines of any environment. With `sign`, results have new lines and receipts. With `stale`, rows with a
-    valid receipt are not scored. `file` is the whole file, where the other rows of a group are found."""
+    valid receipt are not scored. With `force`, rows that name another environment than the given one are scored too,
+    as are all rows of a run whose only environment (`recorded_in`) is the given one: a dataset may name any agent.
+    `file` is the whole file, where the other rows of a group are found."""
 
     def __init__(
         self,
@@ -54,19 +57,27 @@ class Scorers:
         *,
         sign: bool = True,
         stale: bool = False,
+        force: bool = False,
+        recorded_in: list[str] | None = None,
         file: Path | None = None,
     ) -> None:
         self._settings = settings
         self._players = Players(stack, NO_MODEL)
         self._groups = StoredGroups(file, stale=stale)
-        self._sign, self._stale = sign or stale, stale
+        self._sign, self._stale, self._force = sign or stale, stale, force
+        self._recorded_in = recorded_in
+        self._accepted_names: set[Any] = {None, ""}  # in `agent_ref`, for the given environment
         self._for_all_rows: Scorer | None = None
         self._by_name: dict[str, Scorer | str] = {}  # a string is the reason why the environment cannot be loaded
         self._lock = asyncio.Lock()
 
     async def set_environment(self, environment: EnvironmentSpec) -> None:
-        """Score every row in this environment. Their `agent_ref` is ignored."""
+        """Score every row in this environment. A row that names another one stops the run, unless forced."""
         self._for_all_rows = await self._open(Environment.load(environment))
+        name = self._for_all_rows.environment.name
+        self._accepted_names.add(name)
+        if self._recorded_in == [name]:
+            self._force = True
         self._groups.ignore_agent_ref = True
 
     @property
@@ -87,6 +98,8 @@ class Scorers:
         try:
             if scorer is None:
                 scorer = await self._scorer_of(stored.row)
+            elif not self._force and (named := _agent_name(stored.row)) not in self._accepted_names:
+                self._check_environment(stored, named, scorer.environment.name)
             response, receipt, drift = stored.response(), "", None
             stored.task = scorer.same_task(stored.task)
             if scorer.by_group:
@@ -114,9 +127,8 @@ class Scorers:
 
     async def _scorer_of(self, row: Row) -> Scorer:
         """The scorer of the environment that a row names."""
-        reference = row.get("agent_ref")
-        name = reference.get("name") if isinstance(reference, dict) else None
-        if not isinstance(name, str):
+        name = _agent_name(row)
+        if not name:
             raise bad_row("agent_ref: the row names no environment. Name one with --env ENV")
         scorer = self._by_name.get(name)
         if scorer is None:
@@ -127,6 +139,14 @@ class Scorers:
         if isinstance(scorer, str):
             raise bad_row(f"agent_ref: {scorer}")
         return scorer
+
+    def _check_environment(self, stored: StoredRow, named: str, given: str) -> None:
+        """Refuse a row of another environment. A name that no environment has may come from any tool."""
+        recorded_in = environment_name(named) or (named if stored.is_record else given)
+        if recorded_in != given:
+            cause = f"line {stored.number} names the environment {recorded_in:.80}, not {given}"
+            raise UserError(cause, f"Leave out --env, or add --force to score it in {given}")
+        self._accepted_names.add(named)
 
     async def _load(self, name: str) -> Scorer | str:
         """The scorer of an environment, or the reason why it cannot be loaded."""
@@ -139,3 +159,9 @@ class Scorers:
     async def _open(self, environment: Environment) -> Scorer:
         environment.configure(self._settings)
         return Scorer(await self._players.open(environment))
+
+
+def _agent_name(row: Row) -> str | None:
+    reference = row.get("agent_ref")
+    name = reference.get("name") if isinstance(reference, dict) else None
+    return name if isinstance(name, str) else None

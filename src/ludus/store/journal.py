@@ -1,7 +1,8 @@
 """Append-only JSONL journals: a collection that is killed at any moment keeps every finished rollout.
 
-Each line is appended with one write and never changed. A kill can tear the last line: the next open cuts it off. A full
-disk can tear it too: the failed append cuts it off. A file lock allows one process per journal.
+Each append is one write and is never changed. It holds one line, or the lines of rollouts that were judged together. A
+kill can end a write early: whole lines before that point stay, and the next open cuts off the torn last line. A full
+disk can end it early too: the failed append cuts off everything it wrote. A file lock allows one process per journal.
 """
 
 from __future__ import annotations
@@ -30,10 +31,9 @@ class Journal:
         self._hint = hint
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = open_locked(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}", "Choose another --output") from error
-        self._lock()
         self._size = self._repair()
 
     def __enter__(self) -> Self:
@@ -48,7 +48,7 @@ class Journal:
         return self._size == 0
 
     def append(self, line: bytes) -> None:
-        """Write one line. If the write fails, the journal keeps none of the line."""
+        """Write one line, or several with newlines between them. If the write fails, the journal keeps none."""
         data = line + b"\n"
         try:
             written = os.pwrite(self._file, data, self._size)
@@ -102,19 +102,6 @@ class Journal:
     def _write_error(self, error: OSError) -> UserError:
         return UserError(f"cannot write {self.path}: {error.strerror}", self._hint)
 
-    def _lock(self) -> None:
-        try:
-            import fcntl
-        except ImportError:  # Windows: no lock, so two collections can write to the same journal
-            return
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._file)
-            raise UserError(
-                f"{self.path} is being written by another collection", "Wait for it or choose another --output"
-            ) from error
-
     def _repair(self) -> int:
         """Cut off a torn last line. Returns the new size of the file."""
         size = end = os.fstat(self._file).st_size
@@ -128,6 +115,40 @@ class Journal:
         if end < size:
             os.ftruncate(self._file, end)
         return end
+
+
+def open_locked(path: Path, flags: int) -> int:
+    """Open a file and lock it until it is closed. Refuses a file that another process has locked.
+
+    `ludus verify` may replace the file between the open and the lock: then the new file is opened.
+    """
+    while True:
+        file = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        try:
+            _lock(file, path)
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                return file
+        except FileNotFoundError:  # it was deleted after it was opened
+            if not flags & os.O_CREAT:
+                os.close(file)
+                raise
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+
+
+def _lock(file: int, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows: no lock, so two processes can write the same file
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise UserError(
+            f"{path} is being written by another process", "Wait for it or choose another --output"
+        ) from error
 
 
 def write_whole(path: Path, data: bytes) -> None:

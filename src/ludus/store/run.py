@@ -85,6 +85,15 @@ def with_options(path: Path, options: dict[str, Any]) -> dict[str, Any]:
     return {**json.loads(path.read_bytes()), "options": options}
 
 
+def environments_of_run(rollouts: Path) -> list[str]:
+    """The names of the environments in the `run.json` beside a file of rollouts; empty if there is none."""
+    files = Files(rollouts.parent if rollouts.name == Files("").rollouts.name else rollouts)
+    try:
+        return list(json.loads(files.run.read_bytes())["identity"]["environments"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
 def check_identity(path: Path, current: dict[str, Any]) -> None:
     """Refuse to resume a run whose identity differs. The error lists the first differences."""
     try:
