@@ -95,6 +95,9 @@ class Scorers:
             scored.failure, scored.output = failure, unreadable_line(failure, number, line)
             return scored
         scored.name, scored.before, scored.was_masked = stored.name, stored.reward, stored.is_masked
+        if (failure := stored.unreadable) is not None:
+            scored.failure = failure
+            return scored
         try:
             if scorer is None:
                 scorer = await self._scorer_of(stored.row)
@@ -122,7 +125,7 @@ class Scorers:
         except BaseException as error:
             scored.failure = row_failure(error)
             name = scorer.environment.name if scorer is not None else ""
-            scored.output = stored.with_exact_integers(line).failed_line(name, scored.failure)
+            scored.output = stored.with_exact_integers(line).failed_line(line, name, scored.failure)
         return scored
 
     async def _scorer_of(self, row: Row) -> Scorer:

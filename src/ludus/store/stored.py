@@ -83,6 +83,16 @@ class StoredRow:
         return bool(self.row.get("outcome") == "masked")
 
     @property
+    def unreadable(self) -> Failure | None:
+        """The failure of a line that an earlier `ludus verify` could not read and kept as `text`; else None."""
+        if not self._was_bad:
+            return None
+        row = self.row
+        name, cause = f"line-{row.get('line')}", row.get("cause")
+        kept = isinstance(row.get("text"), str) and row["rollout_id"] == row["task_id"] == name
+        return bad_row(cause) if kept and isinstance(cause, str) and "response" not in row else None
+
+    @property
     def head(self) -> Row:
         """The fields that name a rollout. A row that is no record is named after its task and line number."""
         row = self.row
@@ -160,14 +170,29 @@ class StoredRow:
             rest["replay_drift"] = drift
         return encode(record_row({**self.head, "outcome": outcome}, environment, self.task, verdict, rest)) + b"\n"
 
-    def failed_line(self, environment: str, failure: Failure) -> bytes:
-        """The line of a row that could not be scored: no reward, but the task and response for another try."""
-        rest = {"line": self.number, **self._unchanged()} if failure.kind == "bad_row" else self._unchanged()
+    def failed_line(self, line: bytes, environment: str, failure: Failure) -> bytes:
+        """The line of a row that could not be scored: no reward, but the task and response for another try.
+
+        A row that is nested too deeply to be written is kept as the text of `line`, which held it.
+        """
+        rest = {"line": self._first_number, **self._unchanged()} if failure.kind == "bad_row" else self._unchanged()
         head = {**self.head, "outcome": Outcome.FAILED}
         try:
             return encode(record_row(head, environment, self.task, failure, rest)) + b"\n"
         except RecursionError:
-            return unreadable_line(failure, self.number)
+            return unreadable_line(failure, self.number, line)
+
+    @property
+    def _was_bad(self) -> bool:
+        """Whether an earlier `ludus verify` recorded this row as a bad row."""
+        row = self.row
+        return row.get("outcome") == "failed" and row.get("kind") == "bad_row" and self.is_record
+
+    @property
+    def _first_number(self) -> int:
+        """The line number at which a bad row was found first: it moves up when blank lines before it are dropped."""
+        first = self.row.get("line") if self._was_bad else None
+        return first if isinstance(first, int) else self.number
 
     def _task_id(self) -> str:
         named = self.task.get("task_id")
@@ -184,11 +209,11 @@ class StoredRow:
         return fields
 
 
-def unreadable_line(failure: Failure, number: int, line: bytes = b"") -> bytes:
-    """The line to write for a line without a JSON object: the failure, and the old line as `text`."""
+def unreadable_line(failure: Failure, number: int, line: bytes) -> bytes:
+    """The line to write for a line without a usable JSON object: the failure, and the old line as `text`."""
     name, text = f"line-{number}", line.decode("utf-8", "replace").rstrip("\r\n")
-    row = {"rollout_id": name, "task_id": name, "outcome": "failed", **({"text": text} if text else {})}
-    return StoredRow(row, number).failed_line("", failure)
+    row = {"rollout_id": name, "task_id": name, "outcome": "failed", "text": text}
+    return StoredRow(row, number).failed_line(line, "", failure)
 
 
 def _with_receipt(line: bytes, receipt: str) -> bytes:
