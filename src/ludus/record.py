@@ -38,8 +38,8 @@ def record_row(head: Row, environment: str, task: Row, end: Verdict | Failure | 
     else:
         found, hidden = {}, {}
     shown = {key: task[key] for key in task if key not in hidden} if hidden else task
-    reference = {"type": "responses_api_agents", "name": environment}
-    row = {**head, "agent_ref": reference, **shown, **found, **head}
+    reference = {"agent_ref": {"type": "responses_api_agents", "name": environment}} if environment else {}
+    row = {**head, **reference, **shown, **found, **head}
     if hidden:
         row["task_fields"] = hidden
     row |= rest

@@ -30,7 +30,7 @@ def test_the_trust_page_shows_what_its_commands_print(tmp_path: Path) -> None:
     for line in preparation.splitlines():
         run(line, tmp_path)
     shown = [part for block in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) for part in block.split("$ ")[1:]]
-    assert len(shown) == 5
+    assert len(shown) == 8
     for part in shown:
         command, _, output = part.partition("\n")
         assert stripped_lines(run(command, tmp_path)) == stripped_lines(output), command

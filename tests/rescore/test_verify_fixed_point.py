@@ -45,7 +45,7 @@ _pieces = st.sampled_from([GOOD, GOOD.replace('"yes"', '"crash"', 1), "not JSON"
 _lines = st.one_of(_pieces, st.text(max_size=30), st.recursive(
     st.none() | st.integers() | st.text(max_size=4),
     lambda inner: st.dictionaries(
-        st.sampled_from("text line kind stage cause where outcome rollout_id task_id response wanted agent_ref".split()),
+        st.sampled_from("text line kind stage cause outcome rollout_id task_id response wanted agent_ref".split()),
         inner,
     ),
     max_leaves=9,

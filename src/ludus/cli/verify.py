@@ -23,6 +23,10 @@ def verify(
     environment: Annotated[
         str | None, typer.Option("--env", "-e", metavar="ENV", help="Name or folder; default: each row's agent_ref.")
     ] = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option("--rows", metavar="FILE", help="A dataset with the task's fields, joined by the prompt."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the rows with their new rewards (may be FILE).")
     ] = None,
@@ -42,7 +46,8 @@ def verify(
     """Score stored rollouts again, or any rows that have a task's fields and a response.
 
     No policy model is called; the environment's judge is, if it has one. Recorded tool calls run again on a fresh
-    session. If the environment judges groups, all rows of a task form one group. The exit code is 1 if a row failed.
+    session. If the environment judges groups, all rows of a task form one group. Rollouts without their task's fields
+    get them from the row of --rows with the same prompt. The exit code is 1 if a row failed.
 
     Example: ludus verify runs/first --env mcqa --set resources.grading_mode=lenient_boxed
     """
@@ -55,9 +60,8 @@ def verify(
     if agents := [key for key in settings if key.partition(".")[0] == "agent"]:
         raise UserError(f"ludus verify runs no agent, so {agents[0]} would change nothing", "Leave it out")
     with prints_to_stderr(json_):
-        rescoring = Rescoring(
-            file, environment, output=output, settings=settings, stale=stale, force=force, concurrency=concurrency
-        )
+        options: dict[str, Any] = {"rows": rows, "output": output, "stale": stale, "force": force}
+        rescoring = Rescoring(file, environment, settings=settings, concurrency=concurrency, **options)
     raise typer.Exit(_run(rescoring, as_json=json_))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,17 @@ from ludus.rescore.scorer import Scorer
 from ludus.response import Response
 from ludus.runtime.boundary import attribute
 from ludus.runtime.threads import in_thread
-from ludus.store.stored import StoredRow, bad_row, parse
+from ludus.store.stored import StoredRow, bad_row
 
 #: The number of a line and its byte offset.
 LineOffset = tuple[int, int]
 
 #: The results of a group by line number: a verdict with its receipt, a failure, or None if the receipt is still valid.
 Results = dict[int, tuple[Verdict, str] | Failure | None]
+
+
+#: Reads a line of the file as a row, given its number. Raises `Failure`.
+ReadRow = Callable[[bytes, int], StoredRow]
 
 
 class NeedsWholeFile(Exception):
@@ -48,8 +53,8 @@ class StoredGroups:
     """The groups of one file. With `stale`, a group whose receipts are all valid is not judged. With
     `ignore_agent_ref`, all rows belong to one environment."""
 
-    def __init__(self, path: Path | None, *, stale: bool) -> None:
-        self._path, self._stale = path, stale
+    def __init__(self, path: Path | None, read_row: ReadRow, *, stale: bool) -> None:
+        self._path, self._read_row, self._stale = path, read_row, stale
         self.ignore_agent_ref = False
         self._offsets: dict[Any, list[LineOffset]] | None = None
         self._judged: dict[Any, _JudgedGroup] = {}
@@ -119,7 +124,7 @@ class StoredGroups:
         with path.open("rb", buffering=1 << 18) as file:
             for number, line in enumerate(file, start=1):
                 with contextlib.suppress(Failure, RecursionError):  # the line fails when it is scored
-                    found.setdefault(self._key(StoredRow(parse(line), number)), []).append((number, offset))
+                    found.setdefault(self._key(self._read_row(line, number)), []).append((number, offset))
                 offset += len(line)
         return found
 
@@ -130,13 +135,13 @@ class StoredGroups:
         with self._path.open("rb") as file:
             for number, offset in offsets:
                 file.seek(offset)
-                stored = StoredRow(parse(file.readline()), number)
+                stored = self._read_row(file.readline(), number)
                 with contextlib.suppress(Failure):
                     read.append((stored, stored.response()))
         return sorted(read, key=lambda pair: (pair[0].head["repeat"], pair[0].number))
 
     def _key(self, stored: StoredRow) -> Any:
-        reference = None if self.ignore_agent_ref else stored.row.get("agent_ref")
+        reference = None if self.ignore_agent_ref else stored.task.get("agent_ref")
         return str(reference.get("name")) if isinstance(reference, dict) else "", str(stored.head["task_id"])
 
 

@@ -53,15 +53,19 @@ class Rescoring:
         settings: dict[str, Any] | None = None,
         stale: bool = False,
         force: bool = False,
+        rows: str | Path | None = None,
         concurrency: int = 64,
     ) -> None:
         self.path = rollouts_file(Path(source))
         self.output = Path(output) if output is not None else None
+        if rows is not None and self.output is not None and self.output.resolve() == Path(rows).resolve():
+            raise UserError(f"{rows} is the dataset and would be overwritten", "Choose another --output")
         self.changes = Changes()
         self.source: Source | None = None
         self.started = self.last_change = time.perf_counter()
         self._environment, self._settings = environment, settings or {}
         self._options: dict[str, Any] = {"sign": output is not None, "stale": stale, "force": force}
+        self._options["rows"] = Path(rows) if rows is not None else None
         self._options["recorded_in"] = environments_of_run(self.path)
         self._concurrency = concurrency
         self._helpers = 0

@@ -20,6 +20,7 @@ from ludus.folder import environment_name
 from ludus.record import Row
 from ludus.rescore.groups import NeedsWholeFile, StoredGroups, row_failure
 from ludus.rescore.scorer import Scorer
+from ludus.rescore.task_rows import TaskRows
 from ludus.runtime.boundary import Deadline
 from ludus.store.stored import StoredRow, bad_row, parse, unreadable_line
 
@@ -48,7 +49,8 @@ class Scorers:
     """Scores lines of any environment. With `sign`, results have new lines and receipts. With `stale`, rows with a
     valid receipt are not scored. With `force`, rows that name another environment than the given one are scored too,
     as are all rows of a run whose only environment (`recorded_in`) is the given one: a dataset may name any agent.
-    `file` is the whole file, where the other rows of a group are found."""
+    `file` is the whole file, where the other rows of a group are found. `rows` is the dataset to which all rows are
+    joined by their prompts."""
 
     def __init__(
         self,
@@ -60,10 +62,14 @@ class Scorers:
         force: bool = False,
         recorded_in: list[str] | None = None,
         file: Path | None = None,
+        rows: Path | None = None,
     ) -> None:
         self._settings = settings
         self._players = Players(stack, NO_MODEL)
-        self._groups = StoredGroups(file, stale=stale)
+        self._task_rows = TaskRows(rows) if rows is not None else None
+        if self._task_rows is not None:
+            stack.callback(self._task_rows.close)
+        self._groups = StoredGroups(file, self._read_row, stale=stale)
         self._sign, self._stale, self._force = sign or stale, stale, force
         self._recorded_in = recorded_in
         self._accepted_names: set[Any] = {None, ""}  # in `agent_ref`, for the given environment
@@ -99,9 +105,12 @@ class Scorers:
             scored.failure = failure
             return scored
         try:
+            if self._task_rows is not None:
+                self._join(stored)
+                scored.name = stored.name
             if scorer is None:
-                scorer = await self._scorer_of(stored.row)
-            elif not self._force and (named := _agent_name(stored.row)) not in self._accepted_names:
+                scorer = await self._scorer_of(stored.task)
+            elif not self._force and (named := _agent_name(stored.task)) not in self._accepted_names:
                 self._check_environment(stored, named, scorer.environment.name)
             response, receipt, drift = stored.response(), "", None
             stored.task = scorer.same_task(stored.task)
@@ -127,6 +136,17 @@ class Scorers:
             name = scorer.environment.name if scorer is not None else ""
             scored.output = stored.with_exact_integers(line).failed_line(line, name, scored.failure)
         return scored
+
+    def _read_row(self, line: bytes, number: int) -> StoredRow:
+        """A row of a group, joined to the dataset. Raises `Failure`."""
+        stored = StoredRow(parse(line), number)
+        self._join(stored)
+        return stored
+
+    def _join(self, stored: StoredRow) -> None:
+        if self._task_rows is not None:
+            task = self._task_rows.join(stored.task)
+            stored.joined, stored.task = task is not stored.task, task
 
     async def _scorer_of(self, row: Row) -> Scorer:
         """The scorer of the environment that a row names."""

@@ -39,6 +39,7 @@ class Source:
         except OSError as error:
             raise self._read_error(error) from error
         self._bounded = block is not None
+        self._start = 0  # of the last line
         self.lines = self._lines()
 
     def __enter__(self) -> Self:
@@ -57,6 +58,11 @@ class Source:
         """The share that has been read, from 0 to 1."""
         return min(self._position / self._end, 1.0) if self._end else 0.0
 
+    def lines_with_offsets(self) -> Iterator[tuple[int, int, bytes]]:
+        """The lines that are not blank, each with its line number and its byte offset in the file."""
+        for number, line in self.lines:
+            yield number, self._start, line
+
     def take_block(self, size: int) -> Block | None:
         """Skip whole lines of about `size` bytes and return their block; None at the end."""
         try:
@@ -74,6 +80,7 @@ class Source:
             for line in self._file:
                 number = self._number
                 self._number += 1
+                self._start = self._position
                 self._position += len(line)
                 if not line.isspace():
                     yield number, line if line.endswith(b"\n") else line + b"\n"

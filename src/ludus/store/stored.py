@@ -56,15 +56,19 @@ def bad_row(cause: str, stage: Stage = "open") -> Failure:
 
 
 class StoredRow:
-    """One row of a file: its task, its response and its old verdict. `number` is the line number."""
+    """One row of a file: its task, its response and its old verdict. `number` is the line number.
 
-    __slots__ = ("is_record", "number", "row", "task")
+    `joined` says that `task` has fields that the row lacks.
+    """
+
+    __slots__ = ("is_record", "joined", "number", "row", "task")
 
     def __init__(self, row: Row, number: int) -> None:
         self.row = row
         self.number = number
         self.is_record = is_record(row)
         self.task = task_row(row, self.is_record)
+        self.joined = False
 
     @property
     def reward(self) -> float | None:
@@ -143,7 +147,11 @@ class StoredRow:
     def with_exact_integers(self, line: bytes) -> StoredRow:
         """This row, parsed again if `line` has long integers: orjson rounds integers of more than 64 bits."""
         row = _parse_lenient(line) if _LONG_INTEGER in line.translate(_DIGIT_OR_DOT) else None
-        return StoredRow(row, self.number) if isinstance(row, dict) else self
+        if not isinstance(row, dict):
+            return self
+        exact = StoredRow(row, self.number)
+        exact.task = {**self.task, **exact.task} if self.joined else exact.task
+        return exact
 
     def _has(self, verdict: Verdict, drift: Row | None) -> bool:
         """Whether the row records this verdict and drift, so that only its receipt may differ."""
@@ -159,6 +167,7 @@ class StoredRow:
             and get("turn_rewards", []) == verdict.turn_rewards
             and get("replay_drift") == drift
             and self.is_record
+            and not self.joined
             and "receipt" in row
         )
 
