@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("math_verify")
 
+from sympy import Add, Integer, Mul, Pow, factorial
+
 from ludus import UserError
-from ludus.graders.math import MathResult, check_math, require_math
-from ludus.graders.math_child import compare, undelimited
+from ludus.graders.math import MathResult, check_math, is_readable, require_math
+from ludus.graders.math_child import MathComparison, compare, undelimited
+from ludus.graders.math_size import MOST_BITS, bits, too_large
 from ludus.graders.units import unit_of
 from ludus.runtime.processes import shared_pool
 
+#: Ten thousand openings of a formula, none closed: the library's patterns need minutes.
+ENDLESS = "\\[\n" * 10_000
 
-def equal(expected: str, answer: str, compat: bool = False) -> bool:
+
+def equal(expected: str, answer: str, compat: bool = False) -> bool | None:
     return compare(expected, rf"So it is $\boxed{{{answer}}}$.", compat)[0]
 
 
@@ -149,10 +158,145 @@ def test_a_denial_or_an_empty_box_is_wrong(text: str) -> None:
 
 
 def test_compare_returns_the_answer_as_the_library_read_it() -> None:
-    assert compare("7", r"\boxed{14/2}", False) == (True, "7", True)
-    assert compare("7", r"\boxed{8}", False) == (False, "8", True)
-    assert compare("7", "I do not know", False) == (False, None, True)
-    assert compare("", r"\boxed{7}", False) == (False, None, False)
+    assert compare("7", r"\boxed{14/2}", False) == MathComparison(True, "7")
+    assert compare("7", r"\boxed{8}", False) == MathComparison(False, "8")
+    assert compare("7", "I do not know", False) == MathComparison(False)
+    assert compare("", r"\boxed{7}", False) == MathComparison(False, readable=False)
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer"),
+    [
+        ("2(2+\u221a3)", "(1+\u221a3)\u00b2"),
+        (r"2(2+\sqrt{3})", "(1+\u221a3)\u00b2"),
+        (r"2(2+\sqrt{3})", r"(1+\sqrt3)^2"),
+        (r"\frac{\sin x}{1+\cos x}", r"\tan\frac{x}{2}"),
+        (r"\cosh^2 x", r"1+\sinh^2 x"),
+        (r"x=2(2+\sqrt3)", r"(1+\sqrt3)^2"),
+        (r"\{2(2+\sqrt3),1\}", r"\{1,(1+\sqrt3)^2\}"),
+        (r"[0,2(2+\sqrt3)]", r"[0,(1+\sqrt3)^2]"),
+        ("1000000", r"\frac{1000000!}{999999!}"),
+        (r"(a+b+c)^{60}", r"((a+b+c)^{30})^2"),
+        (r"\sqrt{x^2}", "|x|"),
+        ("2i", "(1+i)^2"),
+    ],
+)
+def test_answers_with_the_same_values_are_equal(expected: str, answer: str) -> None:
+    assert equal(expected, answer)
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer"),
+    [
+        (r"2(2+\sqrt{3})", r"(1+\sqrt3)^2+10^{-60}"),
+        ("7", "7+10^{-400}"),
+        ("2^{1000}", "2^{1000}+1"),
+        ("|x|", "x"),
+        (r"\sqrt{x^2}", "x"),
+        ("262537412640768744", r"e^{\pi\sqrt{163}}"),
+        (r"\{\sqrt2,\sqrt3\}", r"\{\sqrt2,\sqrt5\}"),
+        (r"(a+b)^{60}", r"(a-b)^{60}"),
+        (r"\frac{1}{x}", r"\frac{x}{x}"),
+    ],
+)
+def test_answers_whose_values_differ_are_not_equal_however_small_the_difference(expected: str, answer: str) -> None:
+    assert equal(expected, answer) is False
+
+
+roots = st.builds(r"{}\sqrt{{{}}}".format, st.integers(1, 9), st.integers(2, 60))
+terms = st.one_of(st.integers(1, 99).map(str), roots, st.sampled_from(["x", r"\pi", r"\frac{x}{3}", r"\sin x"]))
+formulas = st.lists(terms, min_size=2, max_size=4).map("+".join)
+
+
+@settings(max_examples=40)
+@given(formulas, formulas)
+def test_a_product_equals_its_factors_in_any_order_and_not_one_more(left: str, right: str) -> None:
+    square = f"({left})({right})({left})"
+    assert equal(square, f"({right})({left})^2")
+    assert equal(square, f"({right})({left})^2+1") is False
+
+
+BOMBS = [
+    "9^{9^{9}}",
+    "9^{9^{9^{9}}}",
+    "2^{-2^{100}}",
+    "(x+1)^{10^{10}}",
+    "e^{e^{e^{e}}}",
+    "(10^{100})!",
+    "((10!)!)!",
+    r"\binom{10^{9}}{10^{8}}",
+    r"\prod_{k=1}^{10^{9}} k^{k}",
+    r"\sin(10^{10^{10}})",
+    r"\{1, 9^{9^{9}}\}",
+    r"\begin{pmatrix}1\\9^{9^{9}}\end{pmatrix}",
+    r"x=9^{9^{9}}",
+    "(" * 30 + "7" + ")" * 30,
+    r"\frac{1}{1+" * 30 + "7" + "}" * 30,
+    "+".join(["1"] * 2_000),
+    "7" * 2_001,
+]
+
+
+@pytest.mark.parametrize("answer", BOMBS)
+async def test_an_answer_that_is_too_large_to_compute_is_wrong_by_its_structure(answer: str) -> None:
+    async with shared_pool():
+        for compat in (False, True)[: 1 + (len(answer) < 50)]:
+            found = await check_math("7", rf"\boxed{{{answer}}}", compat=compat)
+            assert (found.equal, found.failure) == (False, None)
+            assert found.refused
+            assert found.refused.startswith("the answer ")
+
+
+def test_a_large_answer_is_right_if_the_expected_answer_is_written_the_same() -> None:
+    for answer in ("9^{9^{9}}", "(10^{100})!", "+".join(["x"] * 60)):
+        assert equal(answer, answer)
+        assert equal(answer, answer, compat=True)
+    assert equal("9^{9^9}", "7") is False
+
+
+async def test_an_answer_to_an_expected_answer_that_nobody_can_compute_has_no_verdict() -> None:
+    found = await check_math("9^{9^9}", r"\boxed{9^{387420489}}")
+    assert (found.equal, found.failure and found.failure.kind) == (None, "undecided")
+
+
+whole = st.recursive(
+    st.integers(-50, 50).map(Integer),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=4).map(lambda parts: Add(*parts, evaluate=False)),
+        st.lists(inner, min_size=2, max_size=4).map(lambda parts: Mul(*parts, evaluate=False)),
+        st.builds(lambda base, power: Pow(base, power, evaluate=False), inner, st.integers(0, 6).map(Integer)),
+        st.integers(0, 30).map(lambda number: factorial(Integer(number), evaluate=False)),
+    ),
+    max_leaves=8,
+)
+
+
+@given(whole)
+def test_no_number_has_more_binary_digits_than_its_bound(expression: Any) -> None:
+    assert int(expression.doit()).bit_length() <= bits(expression) + 1
+
+
+@given(st.lists(st.integers(3, 99), min_size=3, max_size=12), st.integers(0, 3))
+def test_every_tower_of_powers_is_refused_wherever_it_stands(tower: list[int], depth: int) -> None:
+    expression: Any = Integer(tower[-1] + 8)
+    for base in reversed(tower[:-1]):
+        expression = Pow(Integer(base), expression, evaluate=False)
+    for _ in range(depth):
+        expression = Add(Mul(expression, Integer(2), evaluate=False), Integer(1), evaluate=False)
+    assert "power" in (too_large(expression) or "")
+
+
+@given(st.integers(2, 99), st.integers(0, MOST_BITS // 8))
+def test_a_plain_power_is_not_refused(base: int, power: int) -> None:
+    assert too_large(Pow(Integer(base), Integer(power), evaluate=False)) is None
+
+
+async def test_blank_expected_answers_are_not_readable_and_all_others_are() -> None:
+    async with shared_pool():
+        for blank in ("", " ", "$$", r"\(\)", r"\text{}", r"\text{ }", "}"):
+            assert not await is_readable(blank), blank
+        for answer in ("7", r"\emptyset", "yes", "???", "-", r"\begin{pmatrix}1\end{pmatrix}"):
+            assert await is_readable(answer), answer
 
 
 def test_delimiters_around_the_expected_answer_are_removed() -> None:
@@ -190,17 +334,84 @@ def test_a_missing_math_verify_raises_an_error_with_the_install_command(monkeypa
         require_math()
 
 
-async def test_hostile_answers_are_stopped_when_their_cpu_time_is_spent() -> None:
-    hostile = [
-        r"\boxed{9^{9^{9}}}",
-        r"\boxed{(10^{100})!}",
-        "\\boxed{" + "(" * 2_000 + "7" + ")" * 2_000 + "}",
-        "\\boxed{" + "{" * 20_000,
-        "$" * 20_001,
-        "\\boxed{7}" * 300,
-    ]
+async def test_an_answer_that_uses_up_its_cpu_time_has_no_verdict() -> None:
     async with shared_pool():
         assert await check_math("7", r"\boxed{7}") == MathResult(equal=True, extracted="7")
-        results = [await check_math("7", text, seconds=0.3) for text in hostile]
-    assert results[0] == MathResult(equal=False, finished=False)
-    assert not any(result.equal for result in results[:-1])
+        for compat in (False, True):
+            found = await check_math("7", ENDLESS, seconds=0.3, compat=compat)
+            assert (found.equal, found.failure and found.failure.kind) == (None, "timeout")
+        assert (await check_math("7", r"\boxed{7}")).equal
+
+
+pieces = [
+    r"\frac",
+    r"\sqrt",
+    r"\sum_{k=1}^",
+    r"\text{",
+    r"\begin{pmatrix}",
+    r"\end{pmatrix}",
+    r"\{",
+    r"\}",
+    r"\int",
+    "{",
+    "}",
+]
+pieces += [
+    "(",
+    ")",
+    "[",
+    "]",
+    "^",
+    "_",
+    "&",
+    r"\\",
+    "=",
+    "<",
+    r"\le",
+    ",",
+    ";",
+    "!",
+    "|",
+    "1",
+    "23",
+    "x",
+    "i",
+    "f(x)",
+    " ",
+    "%",
+]
+pieces += [
+    r"\infty",
+    r"\pi",
+    r"\cup",
+    r"\emptyset",
+    r"\mathbb{R}",
+    r"\binom",
+    r"\lim_{x\to 0}",
+    "\u221a",
+    "\u00b2",
+    "0.5",
+    "/",
+    "+",
+    "-",
+]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(pieces), max_size=10).map("".join), st.lists(st.sampled_from(pieces), max_size=6))
+def test_any_answer_gets_a_verdict_without_an_error(answer: str, expected: list[str]) -> None:
+    for gold in ("7", "".join(expected)):
+        found = compare(gold, rf"\boxed{{{answer}}}", False)
+        assert found.equal in (True, False) or found.reason
+
+
+async def test_hostile_texts_are_never_right() -> None:
+    hostile = [
+        "\\boxed{" + "{" * 20_000,
+        "$" * 20_001,
+        "\\boxed{8}" * 300,
+        "(" * 20_000,
+        "$" + "(" * 500 + "7" + ")" * 500 + "$",
+    ]
+    async with shared_pool():
+        assert not any([(await check_math("7", text, seconds=2.0)).equal for text in hostile])

@@ -23,10 +23,14 @@ from waiting import until, until_async, until_gone
 
 from ludus import Failure
 from ludus.runtime import processes
+from ludus.runtime.boundary import Deadline, step, together
 from ludus.runtime.processes import OutOfTime, ProcessPool, in_process, shared_pool
 
 #: Backtracks for years inside C code, which neither a thread nor a signal handler can interrupt.
 ENDLESS = ("(a+)+$", "a" * 60 + "b")
+
+#: Seconds in which even a busy machine adds two numbers, and for which a test can wait.
+LIMIT = 2.0
 
 
 def children() -> set[int]:
@@ -281,3 +285,94 @@ async def test_there_is_one_shared_pool_and_it_closes_with_its_last_user(started
     assert not started()
     assert await in_process(operator.add, 1, 2) == 3
     assert not started()
+
+
+async def test_waiting_for_a_child_does_not_count_against_the_limit_of_a_step(tmp_path: Path) -> None:
+    """One step holds the only child for longer than the limit of the other, which waits for it all that time."""
+    gate = Gate(tmp_path)
+    async with ProcessPool(1) as pool:
+        await pool.run(operator.add, 1, 2)
+        holding = gate.call(pool)
+        end = await gate.reached()
+        waiting = asyncio.create_task(step("verify", LIMIT, pool.run(operator.add, 1, 2)))
+        inside = asyncio.create_task(step("verify", LIMIT, step("tool", LIMIT, pool.run(operator.add, 1, 2))))
+        at_once = asyncio.create_task(
+            step("tool", LIMIT, together([pool.run(operator.add, 1, each) for each in (2, 3)]))
+        )
+        late = asyncio.create_task(step("verify", LIMIT, asyncio.sleep(60)))
+        with pytest.raises(Failure, match="timed out"):
+            await late  # all began before this one, and only this one is late
+        assert not any(task.done() for task in (waiting, inside, at_once))
+        end.close()
+        assert (await waiting, await inside, await at_once) == (3, 3, [3, 4])
+        assert await holding == ""
+
+
+async def test_a_step_that_waited_for_a_child_still_has_its_limit_afterwards(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+
+    async def compute_and_hang(pool: ProcessPool) -> None:
+        await pool.run(operator.add, 1, 2)
+        await asyncio.sleep(3600)
+
+    async with ProcessPool(1) as pool:
+        holding = gate.call(pool)
+        end = await gate.reached()
+        hanging = asyncio.create_task(step("verify", 0.2, compute_and_hang(pool)))
+        end.close()
+        with pytest.raises(Failure, match=r"timed out after 0\.2 s"):
+            await hanging
+        await holding
+
+
+async def test_the_whole_rollout_does_not_time_out_while_it_waits_for_a_child(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+
+    async def rollout(pool: ProcessPool) -> int:
+        deadline = Deadline(whole=LIMIT, shortest=LIMIT / 2)
+        deadline.start()
+        found = await step("tool", LIMIT / 2, pool.run(operator.add, 1, 2), deadline=deadline)
+        found += await step("verify", LIMIT / 2, pool.run(operator.add, 1, 2), deadline=deadline)
+        deadline.stop()
+        return found
+
+    async with ProcessPool(1) as pool:
+        await pool.run(operator.add, 1, 2)
+        holding = gate.call(pool)
+        end = await gate.reached()
+        playing = asyncio.create_task(rollout(pool))
+        with pytest.raises(Failure):
+            await step("verify", LIMIT, asyncio.sleep(60))
+        end.close()
+        assert await playing == 6
+        await holding
+
+
+async def test_calls_are_served_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    """So a call waits for the limits of the calls before it, and for no others."""
+    gate, served = Gate(tmp_path), []
+
+    async def call(pool: ProcessPool, number: int) -> None:
+        served.append(await pool.run(operator.add, number, 0))
+
+    async with ProcessPool(1) as pool:
+        holding = gate.call(pool)
+        end = await gate.reached()
+        calls = [asyncio.create_task(call(pool, number)) for number in range(20)]
+        end.close()
+        await asyncio.gather(holding, *calls)
+    assert served == list(range(20))
+
+
+@pytest.mark.slow
+async def test_64_endless_calls_keep_64_quick_calls_waiting_but_none_from_its_result() -> None:
+    """The queue takes longer than the limit of each step."""
+    async with ProcessPool(2) as pool:
+
+        def judged(function: Any, *args: Any) -> Any:
+            return step("verify", LIMIT, pool.run(function, *args, cpu_seconds=0.1))
+
+        calls = [call for _ in range(64) for call in (judged(re.match, *ENDLESS), judged(operator.add, 3, 4))]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+    assert found[1::2] == [7] * 64
+    assert all(isinstance(each, Failure) and "0.1 s of processor time" in each.cause for each in found[::2])

@@ -10,18 +10,23 @@ r"""The comparison that `math.py` runs in a child process: `math-verify`, with i
 | (1, 2) equals "1, 2" and {1, 2} | a pair or an interval is not equal to a list or a set |
 | takes 7 from `8=7` and from "the answer is 7 or 8" | a false equation or a choice is a wrong answer |
 | rounds to six decimals: 0.0000004 equals 0.0 | the relative difference must be small too |
+| cannot read `(1+√3)²` | rewrite roots, exponents and pi as LaTeX |
+| needs seconds for nested roots, does not find some identities | compare values first (`math_values.py`) |
+| computes `9^{9^{9}}` for ever | refuse answers that are too large by their structure (`math_size.py`) |
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from latex2sympy2_extended.sets import FiniteSet
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 from sympy import And, Eq, Float, I, Interval, Tuple
 
 from ludus.graders.answers import last_boxed
+from ludus.graders.math_size import bits, levels, too_large, too_long
+from ludus.graders.math_values import same_values
 from ludus.graders.units import unit_of
 
 _GOLD_FORMS = (LatexExtractionConfig(),)
@@ -35,30 +40,92 @@ _MARKUP = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox)
 _BASE = re.compile(r"[0-9A-Za-z]+_\{?(\d+)\}?")
 _DENIAL = re.compile(r"\\neq?\b|\\not\b|\\neg\b|\u2260|!=")
 _NUMBER = r"\$?(-?\d[\d,./]*)\$?"
+_ROOT = re.compile(r"\u221a\s*(?:\(([^()\n]*)\)|\{([^{}\n]*)\}|(\d+(?:\.\d+)?|[A-Za-z]))")
+_RAISED = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b"
+_LOWERED = str.maketrans(_RAISED, "0123456789-")
+_EXPONENT = re.compile(rf"(?<=[\w)}}\]])[{_RAISED}]+")
 _CHOICE = re.compile(rf"(?i:answer)[^\n]{{0,80}}?(?<![\w.]){_NUMBER},? or {_NUMBER}")
 
 #: Above these relative differences two numbers are not equal, and an equation between two numbers is false.
 _ROUNDING_TOLERANCE = 1e-3
 _EQUATION_TOLERANCE = 1e-2
 
+#: Values of more binary digits are not computed, not even to 50 digits.
+_MOST_BITS_OF_VALUES = 1e12
 
-def compare(expected: str, text: str, compat: bool) -> tuple[bool, str | None, bool]:
-    """The fields `equal`, `extracted` and `readable` of a `MathResult`."""
-    gold_text = rf"\boxed{{{undelimited(expected)}}}"
-    if not compat:
-        gold_text, text = rewritten(gold_text), rewritten(text)
-    predictions = parse(text, _PREDICTION_FORMS, parsing_timeout=None)
+_DEEPEST_PRINTED = 24
+
+
+class MathComparison(NamedTuple):
+    """What a comparison found.
+
+    `equal` is None if it cannot tell. `reason` says why it cannot, or why an answer was refused.
+    """
+
+    equal: bool | None
+    extracted: str | None = None
+    readable: bool = True
+    reason: str | None = None
+
+
+def compare(expected: str, text: str, compat: bool) -> MathComparison:
+    """Compare the answer in a text with the expected answer."""
+    gold_text = gold_form(expected, compat)
     golds = parse(gold_text, _GOLD_FORMS, parsing_timeout=None)
+    if not compat:
+        text = rewritten(text)
+        if reason := too_long(text, gold_text):
+            return MathComparison(False, None, bool(golds), reason)
+    predictions = parse(text, _PREDICTION_FORMS, parsing_timeout=None)
     if not golds or not predictions:
-        return False, None, bool(golds)
-    pairs = [(gold, prediction) for gold in golds for prediction in predictions]
+        return MathComparison(False, None, bool(golds))
+    written_as_set = r"\{" in expected
+    found = [_compared(gold, each, compat, written_as_set) for gold in golds for each in predictions]
+    equal: bool | None = any(each.equal for each in found)
+    undecided = next((each for each in found if each.equal is None), None)
+    if equal and not compat:
+        equal = not ruled_out(undelimited(expected), text)
+    elif undecided is not None and not equal:
+        return undecided
+    reason = None if equal else next((each.reason for each in found if each.reason), None)
+    return MathComparison(equal, _extracted(golds, predictions), True, reason)
+
+
+def readable(expected: str) -> bool:
+    """Whether an expected answer can be read, at least as a text."""
+    return bool(parse(gold_form(expected, False), _GOLD_FORMS, parsing_timeout=None))
+
+
+def gold_form(expected: str, compat: bool) -> str:
+    """The expected answer in a box, as the library reads it."""
+    text = rf"\boxed{{{undelimited(expected)}}}"
+    return text if compat else rewritten(text)
+
+
+def _compared(gold: Any, prediction: Any, compat: bool, written_as_set: bool) -> MathComparison:
+    """Compare two expressions: by their structure, then by their values, then by the library's algebra."""
+    if isinstance(gold, str) or isinstance(prediction, str):
+        return MathComparison(same(gold, prediction))
+    if gold == prediction:
+        return MathComparison(True)
+    reason, values = too_large(prediction), None
+    if not compat:
+        values = same_values(gold, prediction) if max(bits(gold), bits(prediction)) < _MOST_BITS_OF_VALUES else None
+    if too_large(gold):
+        if values is False:
+            return MathComparison(False)
+        return MathComparison(
+            None, reason="the expected answer is too large to compute, and the answer is written otherwise"
+        )
+    if reason is not None and not values:
+        return MathComparison(False, reason=reason)
     if compat:
-        equal = any(same(*pair) for pair in pairs)
-    else:
-        written_as_set = r"\{" in expected
-        equal = any((same(*pair) and not false_match(*pair, written_as_set)) or same_complex(*pair) for pair in pairs)
-        equal = equal and not ruled_out(undelimited(expected), text)
-    return equal, _extracted(golds, predictions), True
+        return MathComparison(same(gold, prediction))
+    if values is False:
+        return MathComparison(False)
+    if (values or same(gold, prediction)) and not false_match(gold, prediction, written_as_set):
+        return MathComparison(True)
+    return MathComparison(same_complex(gold, prediction))
 
 
 def undelimited(expected: str) -> str:
@@ -74,6 +141,8 @@ def rewritten(text: str) -> str:
     """The text with notation that the library misreads rewritten in a form that it reads."""
     text = _GROUPED.sub(lambda found: _SEPARATOR.sub("", found[0]), text)
     text = _SPACED_BOX.sub(lambda found: found[0].replace(" ", ""), text)
+    text = _ROOT.sub(lambda found: rf"\sqrt{{{found[1] or found[2] or found[3] or ''}}}", text)
+    text = _EXPONENT.sub(lambda found: f"^{{{found[0].translate(_LOWERED)}}}", text)
     return _DOTTED_BOX.sub(r"\1\2", text).replace(r"\varnothing", r"\emptyset")
 
 
@@ -155,9 +224,13 @@ def _numbers_differ(left: Any, right: Any, tolerance: float) -> bool:
 
 
 def _extracted(golds: list[Any], predictions: list[Any]) -> str | None:
-    """The text of the first prediction that is written like a gold answer, else of the first prediction."""
+    """The text of the first prediction that is written like a gold answer, else of the first prediction.
+
+    An expression that is nested deep takes sympy minutes to print, so it is shown as the model wrote it.
+    """
     try:
-        gold_texts, texts = {str(gold).strip() for gold in golds}, [str(prediction) for prediction in predictions]
+        gold_texts = {str(gold).strip() for gold in golds if levels(gold) <= _DEEPEST_PRINTED}
+        texts = [str(each) for each in predictions if levels(each) <= _DEEPEST_PRINTED]
     except ValueError:  # Python refuses to print integers of more than 4300 digits
         return None
-    return next((text for text in texts if text.strip() in gold_texts), texts[0])
+    return next((text for text in texts if text.strip() in gold_texts), texts[0] if texts else None)

@@ -7,12 +7,17 @@ deadline is cancelled again, and counts as timed out whatever it returns.
 
 A timer per step would be a large part of what a short rollout costs. A `Deadline` arms one timer when a task starts,
 moves it only for a step that must end sooner, and looks again later when the timer fires too early.
+
+A step that queues behind other rollouts for something that all share, such as the process pool, must not time out
+because of them: `queueing()` stops the clocks of the running step and of its rollout.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from time import perf_counter
 from typing import Any, NoReturn, TypeVar
 
@@ -87,6 +92,29 @@ async def in_time(seconds: float, work: Awaitable[T]) -> T:
     if deadline.leave(last=True):
         raise TimeoutError(f"timed out after {seconds:g} s")
     return result
+
+
+@contextmanager
+def queueing() -> Iterator[None]:
+    """Stop the clocks of the running step while it waits for its turn. What it waits for must have a limit itself.
+
+    with queueing():
+        await slots.acquire()
+    """
+    paused = _pauses()
+    try:
+        yield
+    finally:
+        for deadline, pause in paused:
+            deadline.resume(pause)
+
+
+def _pauses() -> list[tuple[Deadline, int]]:
+    found, deadline = [], _running.get()
+    while deadline is not None:
+        found.append((deadline, deadline.pause()))
+        deadline = deadline.outer
+    return found
 
 
 async def finish(work: Awaitable[None]) -> None:
@@ -183,7 +211,21 @@ class Deadline:
     deadline.stop()
     """
 
-    __slots__ = ("_armed", "_end", "_expired", "_loop", "_shortest", "_task", "_timer", "_until", "_whole")
+    __slots__ = (
+        "_armed",
+        "_end",
+        "_expired",
+        "_loop",
+        "_paused",
+        "_pauses",
+        "_shortest",
+        "_step",
+        "_task",
+        "_timer",
+        "_until",
+        "_whole",
+        "outer",
+    )
 
     def __init__(self, whole: float, shortest: float) -> None:
         self._whole, self._shortest = whole, min(whole, shortest)
@@ -191,11 +233,17 @@ class Deadline:
         self._armed = self._end = self._until = _NEVER
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._step = self._pauses = 0  # which step runs, and how many of its waits are under way
+        self._paused = 0.0  # since when
+        self.outer: Deadline | None = None  #: the deadline of the step in which this one was started
 
     def start(self) -> None:
         """Begin a job, in the running task: the same task for every job."""
         if self._task is None:
             self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        if (running := _running.get()) is not self:
+            self.outer = running
+            _running.set(self)
         now = perf_counter()
         self._end = self._until = now + self._whole
         if self._armed > now + self._shortest:
@@ -205,12 +253,37 @@ class Deadline:
         """End the job. The timer stays armed for the next job; if none comes, it fires and does nothing."""
         self._end = _NEVER
         self.leave()
+        self._forget()
 
     def timeout(self, stage: Stage, seconds: float, name: str = "") -> Failure:
         """The failure of a step that this deadline ended: because of its own limit, or of the whole job's."""
         if perf_counter() >= self._end:
             return Failure("timeout", f"the rollout timed out after {self._whole:g} s", stage=stage)
         return Failure("timeout", f"{name or stage} timed out after {seconds:g} s", stage=stage)
+
+    def pause(self) -> int:
+        """Stop the clock, until `resume` is called with what this returns, or until the step ends."""
+        if not self._pauses:
+            self._paused = perf_counter()
+        self._pauses += 1
+        return self._step
+
+    def resume(self, pause: int) -> None:
+        """Let the clock go on when the last pause of the step is over. A pause of an earlier step does nothing."""
+        if pause != self._step:
+            return
+        self._pauses -= 1
+        if not self._pauses:
+            self._shift(perf_counter())
+
+    def _forget(self) -> None:
+        if _running.get() is self:
+            _running.set(self.outer)
+
+    def _shift(self, now: float) -> None:
+        waited = now - self._paused
+        self._until += waited
+        self._end += waited
 
     def enter(self, now: float, seconds: float) -> None:
         """Begin a step that must end within `seconds`; when it does not, the task is cancelled."""
@@ -225,8 +298,13 @@ class Deadline:
 
         `last` says that no step follows, so that no timer is left behind.
         """
+        if self._pauses:  # the step ended while a task of its own still waits
+            self._shift(perf_counter())
+            self._pauses = 0
+        self._step += 1
         if last:
             self._end = _NEVER
+            self._forget()
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -248,11 +326,16 @@ class Deadline:
     def _fire(self) -> None:
         now = perf_counter()
         self._timer, self._armed = None, _NEVER
-        if now < self._until:
-            if self._until != _NEVER:
-                self._arm(now, self._until)
+        until = self._until + (now - self._paused if self._pauses else 0.0)
+        if now < until:
+            if until != _NEVER:
+                self._arm(now, until)
             return
         self._expired += 1
         if self._task is not None:
             self._task.cancel()
         self._arm(now, now + _CANCEL_AGAIN)
+
+
+#: The deadline under which the running task, or the task that started it, works.
+_running: ContextVar[Deadline | None] = ContextVar("running deadline", default=None)

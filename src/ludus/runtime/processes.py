@@ -4,6 +4,10 @@ A thread cannot be killed, and C code (a regular expression, a power of large nu
 work on text that a model wrote runs in a child process. A child is killed and replaced when its call times out or is
 cancelled. A child that crashes fails only its own call. Children start on first use, import a function's module once,
 and end with the pool or with this process, even if this process is killed.
+
+Calls are served in the order in which they came, and each has its limits, so that a call waits at most for the limits
+of those before it. The wait counts against no limit of the step that makes the call: whether a rollout times out does
+not depend on what the others do.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from ludus.errors import Failure
+from ludus.runtime.boundary import queueing
 from ludus.runtime.processes_child import HEADER
 from ludus.runtime.threads import in_thread
 
@@ -66,31 +71,39 @@ class ProcessPool:
         """Call a module's top-level function in a child, and return its result or raise its exception.
 
         After `timeout` seconds the child is killed and `TimeoutError` raised, after `cpu_seconds` of processor time
-        `OutOfTime`. Waiting for a free child and importing the module do not count. If the child dies, a `Failure` of
-        kind `crash` is raised.
+        `OutOfTime`. Waiting for a free child and importing the module do not count, neither here nor against the limit
+        of the step that waits. If the child dies, a `Failure` of kind `crash` is raised.
         """
         target = _target(function)
-        async with self._slots:
-            if self._closed:
-                raise RuntimeError("the process pool is closed")
-            child = self._ready()
-            self._busy.add(child)
-            try:
-                if target not in child.loaded:
-                    what = f"the import of {target[0]}"
+        with queueing():
+            await self._slots.acquire()
+        try:
+            return await self._run(target, args, timeout, cpu_seconds)  # type: ignore[no-any-return]
+        finally:
+            self._slots.release()
+
+    async def _run(self, target: Target, args: Any, seconds: float, cpu_seconds: float | None) -> Any:
+        if self._closed:
+            raise RuntimeError("the process pool is closed")
+        child = self._ready()
+        self._busy.add(child)
+        try:
+            if target not in child.loaded:
+                what = f"the import of {target[0]}"
+                with queueing():
                     _unpickled(await child.ask(what, (target, None, 0.0), _IMPORT_SECONDS))
-                    child.loaded.add(target)
-                request = (target, pickle.dumps(args, pickle.HIGHEST_PROTOCOL), cpu_seconds or 0.0)
-                reply = await child.ask(target[2], request, timeout)
-            except EOFError:
-                raise await self._died(child, target[2], cpu_seconds) from None
-            finally:
-                self._busy.discard(child)
-                if child.reply is None and not self._closed:
-                    self._idle.append(child)
-                else:
-                    self._end(child)
-        return _unpickled(reply)  # type: ignore[no-any-return]
+                child.loaded.add(target)
+            request = (target, pickle.dumps(args, pickle.HIGHEST_PROTOCOL), cpu_seconds or 0.0)
+            reply = await child.ask(target[2], request, seconds)
+        except EOFError:
+            raise await self._died(child, target[2], cpu_seconds) from None
+        finally:
+            self._busy.discard(child)
+            if child.reply is None and not self._closed:
+                self._idle.append(child)
+            else:
+                self._end(child)
+        return _unpickled(reply)
 
     async def close(self) -> None:
         """Kill all children. Calls that still run fail."""

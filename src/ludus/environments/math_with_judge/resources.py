@@ -1,32 +1,42 @@
 """A problem with one final answer, which the model puts into a box.
 
 A library compares the answer with the expected answer: exact, free and quick. An answer that the library rejects may
-still be right, in words or in a form that it cannot read, so a judge, if one is set, decides about it.
+still be right, in words or in a form that it cannot read, so a judge, if one is set, decides about it. An answer that
+the library can neither accept nor reject within its CPU time has no reward, unless a judge decides.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import PositiveFloat
 
 import ludus
-from ludus import Resources, Response, Verdict
+from ludus import Failure, Resources, Response, Verdict
 from ludus.environments.math_with_judge.prompt import rubric
 from ludus.graders.answers import last_boxed
 from ludus.graders.judge import Judge, JudgeConfig, judge_usage, open_judge, require_judge
-from ludus.graders.math import MathResult, check_math, require_math
+from ludus.graders.math import MathResult, check_math, is_readable, require_math
 from ludus.runtime.processes import shared_pool
+
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+_REMEDY = "Raise resources.library_verifier_timeout_seconds, or set a judge with --set resources.judge=SPEC"
+
+#: How many expected answers are remembered as readable.
+_MOST_READABLE = 100_000
 
 
 @dataclass
 class Shared:
-    """The judge that all rollouts share; None if no judge is set."""
+    """What all rollouts share: the judge, None if none is set, and the expected answers that the library can read."""
 
     judge: Judge | None
+    readable: set[str] = field(default_factory=set)
 
 
 class MathWithJudge(Resources):
@@ -58,27 +68,42 @@ class MathWithJudge(Resources):
     async def open(self, task: Task) -> None:
         if self.config.should_use_judge:
             require_judge(self.shared.judge)
+        await self._check(task)
 
     async def verify(self, task: Task, response: Response) -> Verdict:
+        await self._check(task)
         text, compat = response.output_text, self.config.compat
         seconds = self.config.library_verifier_timeout_seconds
         result = await check_math(task.expected_answer, text, seconds=seconds, compat=compat)
+        if result.failure is not None and not self._uses_judge:
+            raise Failure(result.failure.kind, f"{result.failure.cause}. {_REMEDY}")
         values: dict[str, Any] = {
             "expected_answer": task.expected_answer,
             "extracted_answer": result.extracted,
-            "library_reward": float(result.equal),
-            "library_out_of_time": not result.finished,
+            "library_reward": float(result.equal or False),
+            "library_refused": result.refused,
+            "library_out_of_time": result.failure is not None,
             "judge_evaluations": None,
         }
         answered = bool(text.strip()) or compat
         if result.equal or not answered or not self._uses_judge:
-            unreadable = not (result.readable or self._uses_judge or compat)
-            mask = "the expected answer cannot be read as mathematics" if unreadable else None
-            return Verdict(float(result.equal), mask=mask, **values)
+            return Verdict(float(result.equal or False), **values)
         judge, shown = require_judge(self.shared.judge), self._shown(result, text)
         evaluation = await judge.both_ways(rubric(compat), task.question, task.expected_answer, shown)
         values["judge_evaluations"] = evaluation.records
         return Verdict(float(evaluation.equal), judge_usage=judge_usage(evaluation.records), **values)
+
+    async def _check(self, task: Task) -> None:
+        """Refuse a row that no answer could satisfy: without an expected answer, or with one that nothing can read."""
+        expected, readable = task.expected_answer, self.shared.readable
+        if self.config.compat or expected in readable:
+            return
+        if expected.strip() and (self._uses_judge or _NUMBER.fullmatch(expected) or await is_readable(expected)):
+            if len(readable) < _MOST_READABLE:
+                readable.add(expected)
+            return
+        what = "is not mathematics: set a judge with --set resources.judge=SPEC" if expected.strip() else "is empty"
+        raise Failure("bad_row", f"expected_answer {what}")
 
     @property
     def _uses_judge(self) -> bool:

@@ -88,6 +88,7 @@ async def test_without_a_judge_the_library_decides_alone() -> None:
         "expected_answer": "7",
         "extracted_answer": "8",
         "library_reward": 0.0,
+        "library_refused": None,
         "library_out_of_time": False,
         "judge_evaluations": None,
     }
@@ -184,17 +185,74 @@ async def test_compat_shows_the_judge_the_unchanged_answer() -> None:
     assert found.reward == 1.0
 
 
-async def test_an_expected_answer_that_is_not_mathematics_is_masked_except_with_a_judge_or_in_compat() -> None:
-    assert (await verdict(r"\boxed{7}", "")).mask == "the expected answer cannot be read as mathematics"
-    assert (await verdict(r"\boxed{7}", "", judge_says=[NO])).mask is None
-    assert (await verdict(r"\boxed{7}", "", compat=True)).mask is None
+@pytest.mark.parametrize("expected", ["", " ", "$$", r"\text{}"])
+async def test_a_row_without_a_readable_expected_answer_is_refused_before_the_model_is_asked(expected: str) -> None:
+    found = await judged(r"\boxed{7}", expected)
+    assert isinstance(found, Failure)
+    assert (found.kind, found.stage) == ("bad_row", "open")
+    assert "expected_answer" in found.cause
+    asked: list[Request] = []
+    collected = await asyncio.to_thread(
+        ludus.collect, NAME, model=ScriptedModel(asked.append), input=[{**ROW, "expected_answer": expected}]
+    )
+    (rollout,) = collected.rollouts
+    assert (rollout.outcome, rollout.reward, rollout.error and rollout.error.kind) == (Outcome.FAILED, None, "bad_row")
+    assert not asked
 
 
-async def test_an_answer_that_takes_too_long_to_compute_is_not_accepted() -> None:
-    found = await verdict(r"\boxed{9^{9^{9}}}", library_verifier_timeout_seconds=0.5)
-    assert (found.reward, found.values["library_out_of_time"]) == (0.0, True)
-    found = await verdict(r"\boxed{9^{9^{9}}}", judge_says=[YES, YES], library_verifier_timeout_seconds=0.5)
-    assert found.reward == 1.0
+async def test_an_expected_answer_that_only_a_judge_can_read_needs_a_judge() -> None:
+    assert (await verdict(r"\boxed{7}", r"\text{}", judge_says=[NO])).reward == 0.0
+    refused = await judged(r"\boxed{7}", "", judge_says=[YES, YES])
+    assert isinstance(refused, Failure)
+    assert refused.kind == "bad_row"
+    assert (await verdict(r"\boxed{7}", "", compat=True)).reward == 0.0
+
+
+async def test_an_answer_that_is_too_large_to_compute_earns_nothing_and_the_reason_is_recorded() -> None:
+    for compat in (False, True):
+        found = await verdict(r"\boxed{9^{9^{9}}}", compat=compat)
+        assert (found.reward, found.mask) == (0.0, None)
+        assert "a power that may have more than" in found.values["library_refused"]
+    assert (await verdict(r"\boxed{9^{9^{9}}}", judge_says=[YES, YES])).reward == 1.0
+
+
+ENDLESS = "\\[\n" * 10_000  # nothing in it is large, and the library's patterns need minutes
+
+
+async def test_an_answer_that_uses_up_its_cpu_time_has_no_reward_unless_a_judge_decides() -> None:
+    for compat in (False, True):
+        found = await judged(ENDLESS, library_verifier_timeout_seconds=0.3, compat=compat)
+        assert isinstance(found, Failure)
+        assert (found.kind, found.stage) == ("timeout", "verify")
+        assert "0.3 s of CPU time" in found.cause
+        assert "library_verifier_timeout_seconds" in found.cause
+    by_judge = await verdict(ENDLESS, judge_says=[YES, YES], library_verifier_timeout_seconds=0.3)
+    assert (by_judge.reward, by_judge.values["library_out_of_time"]) == (1.0, True)
+
+
+def _beside(hostile: str, count: int, **settings: Any) -> list[ludus.Rollout]:
+    """The rollouts of hostile answers and of 64 right ones, all in flight at once: first the hostile ones."""
+    kinds = ["hostile"] * count + ["right"] * 64
+    rows = [{**ROW, "responses_create_params": {"input": kind}} for kind in kinds]
+    says = {"hostile": hostile, "right": r"\boxed{14/2}"}
+    model = ScriptedModel(lambda request: says[asked(request)])
+    found = ludus.collect(NAME, model=model, input=rows, concurrency=128, settings=settings).rollouts
+    return sorted(found, key=lambda rollout: texts_of(rollout.job.task.input[0]))
+
+
+async def test_64_answers_that_are_too_large_do_not_keep_64_right_answers_from_their_reward() -> None:
+    rollouts = await asyncio.to_thread(_beside, r"\boxed{9^{9^{9}}}", 64)
+    assert [rollout.reward for rollout in rollouts] == [0.0] * 64 + [1.0] * 64
+    assert all(rollout.to_row()["library_refused"] for rollout in rollouts[:64])
+
+
+@pytest.mark.slow
+async def test_answers_that_use_up_their_cpu_time_do_not_keep_64_right_answers_from_their_reward() -> None:
+    """The right answers wait in the queue for longer than their step may take."""
+    settings = {"resources.library_verifier_timeout_seconds": 0.3, "limits.verify": 5.0}
+    rollouts = await asyncio.to_thread(_beside, ENDLESS, 16, **settings)
+    assert [rollout.reward for rollout in rollouts] == [None] * 16 + [1.0] * 64
+    assert all(rollout.error and "CPU time" in rollout.error.cause for rollout in rollouts[:16])
 
 
 async def test_only_the_text_of_messages_counts() -> None:
