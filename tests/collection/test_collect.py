@@ -214,7 +214,7 @@ def test_rows_may_name_their_environments(tmp_path):
         row["responses_create_params"] = {"input": "hi"}
     result = ludus.collect(model=ScriptedModel(["done"]), input=mixed)
     assert [rollout.reward for rollout in result.rollouts] == [1.0, 1.0]
-    with pytest.raises(UserError, match="row 0: .*names no environment"):
+    with pytest.raises(UserError, match="row 1: .*names no environment"):
         ludus.collect(model=ScriptedModel(["done"]), input=[{"responses_create_params": {"input": "hi"}}])
 
 

@@ -125,7 +125,7 @@ def test_a_number_or_a_single_row_is_refused_as_rows(bad):
         rows(bad)
 
 
-@pytest.mark.parametrize(("bad", "says"), [("text", "row 1: not a JSON object"), ({"x": {1}}, "row 1: .*set")])
+@pytest.mark.parametrize(("bad", "says"), [("text", "row 2: not a JSON object"), ({"x": {1}}, "row 2: .*set")])
 def test_a_bad_row_of_a_list_is_reported_with_its_number(bad, says):
     with pytest.raises(UserError, match=says):
         rows([GOOD, bad]).survey()

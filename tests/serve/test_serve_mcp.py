@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
 
+from ludus import Environment
+from ludus.collection.rows import Rows
 from ludus.serve.serving import Serving
 
 mcp = pytest.importorskip("mcp")
@@ -71,20 +75,46 @@ async def test_a_row_that_lists_tools_offers_only_those(serving: Serving):
     assert results[0].is_error
 
 
-async def test_stdio_calls_share_one_session():
+@asynccontextmanager
+async def stdio_session(*options: str) -> AsyncIterator[Any]:
+    """An MCP client of `ludus serve --mcp --stdio`."""
     from mcp.client.session import ClientSession
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    words = ["-m", "ludus", "serve", COUNTER, "--mcp", "--stdio"]
+    words = ["-m", "ludus", "serve", COUNTER, "--mcp", "--stdio", *options]
     async with (
-        stdio_client(StdioServerParameters(command=sys.executable, args=words)) as streams,
+        stdio_client(StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))) as streams,
         ClientSession(streams[0], streams[1]) as session,
     ):
         await session.initialize()
+        yield session
+
+
+async def test_stdio_calls_share_one_session():
+    async with stdio_session() as session:
         before: Any = await session.call_tool("get_counter_value", {})
         await session.call_tool("increment_counter", {"count": 2})
         after: Any = await session.call_tool("get_counter_value", {})
     assert after.structured_content["count"] == before.structured_content["count"] + 2
+
+
+@pytest.mark.parametrize(("options", "number"), [([], 1), (["--row", "1"], 1), (["--row", "2"], 2)])
+async def test_rows_are_counted_from_1_as_in_ludus_chat(options: list[str], number: int):
+    environment = Environment.load(COUNTER)
+    rows = [row for _, row, _ in Rows(environment.rows(None), environment.task)]
+    assert rows[0]["initial_count"] != rows[1]["initial_count"]
+    async with stdio_session(*options) as session:
+        count: Any = await session.call_tool("get_counter_value", {})
+    assert count.structured_content["count"] == rows[number - 1]["initial_count"]
+
+
+@pytest.mark.parametrize("command", [["chat", COUNTER], ["serve", COUNTER, "--mcp", "--stdio"]])
+def test_row_0_is_refused_and_the_help_says_that_rows_are_counted_from_1(command: list[str]):
+    words = [sys.executable, "-m", "ludus", *command]
+    done = subprocess.run([*words, "--row", "0"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    shown = subprocess.run([*words[:4], "--help"], capture_output=True, text=True, timeout=300)
+    assert "counted from 1" in " ".join(shown.stdout.split())
 
 
 @pytest.mark.parametrize("environment", [COUNTER, "example_single_tool_call"])  # with and without an `open`
@@ -92,5 +122,5 @@ def test_a_missing_row_is_refused_before_the_first_call(environment: str):
     words = [sys.executable, "-m", "ludus", "serve", environment, "--mcp", "--stdio", "--row", "999"]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert done.returncode != 0
-    assert f"{environment} has no row 999" in " ".join(done.stderr.split())
+    assert "has no row 999. Choose --row from 1 to" in " ".join(done.stderr.split())
     assert not done.stdout

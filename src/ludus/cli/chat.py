@@ -11,7 +11,6 @@ from ludus.cli.option_limits import MAX_INT64
 
 if TYPE_CHECKING:
     from ludus.cli.keyboard import Keyboard
-    from ludus.collection.rows import Rows
     from ludus.environment import Environment
     from ludus.model import Model
     from ludus.rollout import Rollout
@@ -27,7 +26,7 @@ def chat(
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="As in ludus collect; without it you play the model.")
     ] = None,
-    row: Annotated[int, typer.Option("--row", min=1, help="Which row to play, counted from 1.")] = 1,
+    row: Annotated[int, typer.Option("--row", min=1, help="The row to play, counted from 1.")] = 1,
     input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: example rows.")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which dataset to use.")] = None,
     set_: Annotated[
@@ -62,23 +61,11 @@ def chat(
     loaded.configure(settings)
     if model is None and getattr(loaded.agent.config, "user", "") is None:
         raise UserError("no model plays the user (agent.user is null)", "Name a model: --set agent.user=SPEC")
-    chosen = _nth_row(Rows(input or loaded.rows(dataset), loaded.task, seed=seed), row)
+    chosen, _ = Rows(input or loaded.rows(dataset), loaded.task, seed=seed).nth(row)
     opened = open_model(model, model_settings) if model is not None else None
     with Keyboard() as keyboard:
         code = _play(loaded, chosen, opened, seed, keyboard)
     raise typer.Exit(code)
-
-
-def _nth_row(rows: Rows, number: int) -> Row:
-    from ludus.errors import UserError
-
-    count = 0
-    for count, (_, row, _) in enumerate(rows, start=1):
-        if count == number:
-            return row
-    if count == 0:
-        raise UserError(f"{rows.name} holds no rows", "Name another file with --input FILE")
-    raise UserError(f"{rows.name} has no row {number}", f"Choose --row from 1 to {count}")
 
 
 def _play(environment: Environment, row: Row, model: Model | None, seed: int, keyboard: Keyboard) -> int:

@@ -28,7 +28,7 @@ def serve(
     resources: Annotated[str | None, typer.Option(metavar="URL", help="Use resources on a server.")] = None,
     mcp: Annotated[bool, typer.Option("--mcp", help="Offer each session's tools over MCP too, at /mcp.")] = False,
     stdio: Annotated[bool, typer.Option("--stdio", help="With --mcp: one session over stdin and stdout.")] = False,
-    row: Annotated[int, typer.Option(min=0, help="With --stdio: the row of the dataset to open.")] = 0,
+    row: Annotated[int, typer.Option(min=1, help="With --stdio: the row to open, counted from 1.")] = 1,
     max_sessions: Annotated[int, typer.Option(min=1, help="Open sessions per environment.")] = 16384,
     idle: Annotated[float, typer.Option(min=1, help="Seconds until an unused session is closed.")] = 600.0,
     allow_policy: Annotated[

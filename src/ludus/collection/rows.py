@@ -94,6 +94,16 @@ class Rows:
                 raise _too_deep(where, error) from error
             yield task_id, row, self._task(where, private(row))
 
+    def nth(self, number: int) -> tuple[dict[str, Any], Task]:
+        """The row with a number, counted from 1, and its task for one session."""
+        count = 0
+        for count, (_, row, task) in enumerate(self, start=1):
+            if count == number:
+                return row, task
+        if count == 0:
+            raise UserError(f"{self.name} holds no rows", "Name another file with --input FILE")
+        raise UserError(f"{self.name} has no row {number}", f"Choose --row from 1 to {count}")
+
     def _task(self, where: str, row: dict[str, Any]) -> Task:
         try:
             return self._read_task(row)
@@ -110,8 +120,8 @@ class Rows:
 
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(self.source, list):
-            for index, row in enumerate(self.source[: self._limit]):
-                yield f"row {index}", row
+            for number, row in enumerate(self.source[: self._limit], start=1):
+                yield f"row {number}", row
         else:
             for where, line in self._lines():
                 yield where, parse_row(where, line)
@@ -119,7 +129,7 @@ class Rows:
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         source = self.source
         if isinstance(source, list):
-            given = ((f"row {index}", row) for index, row in enumerate(source))
+            given = ((f"row {number}", row) for number, row in enumerate(source, start=1))
             return itertools.islice(_encoded(given), self._limit)
         if self._temporary_copy is not None:
             return self._read(self._temporary_copy)

@@ -15,8 +15,8 @@ from ludus.serve.site import environment_of
 from ludus.task import Task
 
 
-def serve_stdio(plan: Plan, row: int = 0) -> None:
-    """Offer the tools of one environment over stdin and stdout, in a session for one row of its dataset."""
+def serve_stdio(plan: Plan, row: int = 1) -> None:
+    """Offer the tools of one environment over stdin and stdout, in a session for a row, which is counted from 1."""
     try:
         import mcp.server.stdio  # noqa: F401
     except ImportError as error:
@@ -31,12 +31,8 @@ async def _stdio(plan: Plan, row: int) -> None:
 
     environment = environment_of(plan.servers[0], plan)
     task: Task | None = None
-    if row or environment.resources.open is not Resources.open:
-        rows = Rows(environment.rows(None), environment.task, row + 1, 0)
-        found = [each for _, _, each in rows]
-        if len(found) <= row:
-            raise UserError(f"{environment.name} has no row {row}", f"It has {len(found)}")
-        task = found[row]
+    if row > 1 or environment.resources.open is not Resources.open:
+        _, task = Rows(environment.rows(None), environment.task).nth(row)
     async with environment.share() as shared:
         sessions = Sessions(environment, shared)
         session = await sessions.open(task)
