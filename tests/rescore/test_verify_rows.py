@@ -94,6 +94,8 @@ def test_a_row_that_contradicts_the_rollout_is_a_failure(tmp_path: Path):
     assert "its wanted differs from line 1" in out[0]["cause"]
     changes, out = joined(tmp_path, [asked("x", wanted=None, response="b")], [asked("x", wanted="b")])
     assert out[0]["reward"] == 1.0
+    changes, out = joined(tmp_path, [asked("x", wanted=None, large=2**70, response="b")], [asked("x", wanted="b")])
+    assert (out[0]["wanted"], out[0]["large"]) == ("b", 2**70)
 
 
 MESSAGE = {"type": "message", "role": "user", "content": "Say yes", "status": None}

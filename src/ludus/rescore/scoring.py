@@ -72,7 +72,7 @@ class Scorers:
         self._groups = StoredGroups(file, self._read_row, stale=stale)
         self._sign, self._stale, self._force = sign or stale, stale, force
         self._recorded_in = recorded_in
-        self._accepted_names: set[Any] = {None, ""}  # in `agent_ref`, for the given environment
+        self._accepted_names: set[str] = set()  # in `agent_ref`, for the given environment
         self._for_all_rows: Scorer | None = None
         self._by_name: dict[str, Scorer | str] = {}  # a string is the reason why the environment cannot be loaded
         self._lock = asyncio.Lock()
@@ -101,8 +101,8 @@ class Scorers:
             scored.failure, scored.output = failure, unreadable_line(failure, number, line)
             return scored
         scored.name, scored.before, scored.was_masked = stored.name, stored.reward, stored.is_masked
-        if (failure := stored.unreadable) is not None:
-            scored.failure = failure
+        if (unreadable := stored.unreadable) is not None:
+            scored.failure = unreadable
             return scored
         try:
             if self._task_rows is not None:
@@ -110,8 +110,8 @@ class Scorers:
                 scored.name = stored.name
             if scorer is None:
                 scorer = await self._scorer_of(stored.task)
-            elif not self._force and (named := _agent_name(stored.task)) not in self._accepted_names:
-                self._check_environment(stored, named, scorer.environment.name)
+            elif not self._force:
+                self._check_environment(stored, scorer.environment.name)
             response, receipt, drift = stored.response(), "", None
             stored.task = scorer.same_task(stored.task)
             if scorer.by_group:
@@ -163,8 +163,11 @@ class Scorers:
             raise bad_row(f"agent_ref: {scorer}")
         return scorer
 
-    def _check_environment(self, stored: StoredRow, named: str, given: str) -> None:
+    def _check_environment(self, stored: StoredRow, given: str) -> None:
         """Refuse a row of another environment. A name that no environment has may come from any tool."""
+        named = _agent_name(stored.task)
+        if not named or named in self._accepted_names:
+            return
         recorded_in = environment_name(named) or (named if stored.is_record else given)
         if recorded_in != given:
             cause = f"line {stored.number} names the environment {recorded_in:.80}, not {given}"

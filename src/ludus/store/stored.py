@@ -150,7 +150,8 @@ class StoredRow:
         if not isinstance(row, dict):
             return self
         exact = StoredRow(row, self.number)
-        exact.task = {**self.task, **exact.task} if self.joined else exact.task
+        if self.joined:
+            exact.task |= {key: self.task[key] for key in self.task if exact.task.get(key) is None}
         return exact
 
     def _has(self, verdict: Verdict, drift: Row | None) -> bool:
