@@ -204,7 +204,7 @@ async def _outputs(
     environment: Environment, row: Row, calls: Iterable[dict[str, Any]], prepare: Prepare | None
 ) -> list[str] | Failure:
     try:
-        async with _session(environment, row, prepare) as (_, session):
+        async with _session(environment, row, prepare, judged=False) as (_, session):
             works = (session.call(call["name"], _text(call["arguments"])) for call in calls)
             return [await step("tool", environment.limits.tool, work) for work in works]
     except Exception as error:
@@ -213,12 +213,17 @@ async def _outputs(
 
 @asynccontextmanager
 async def _session(
-    environment: Environment, row: Row, prepare: Prepare | None, open: bool = True
+    environment: Environment, row: Row, prepare: Prepare | None, open: bool = True, judged: bool = True
 ) -> AsyncIterator[tuple[Task, Resources]]:
+    """An open session. If nothing is `judged`, its tools answer also for a row that no answer could satisfy."""
     async with _prepared(environment, row, prepare) as (task, session):
         try:
             if open:
-                await step("open", environment.limits.open, awaited(session.open, task))
+                try:
+                    await step("open", environment.limits.open, awaited(session.open, task))
+                except Failure as failure:
+                    if judged or failure.kind != "bad_row":
+                        raise
             yield task, session
         finally:
             await step("close", environment.limits.close, awaited(session.close))

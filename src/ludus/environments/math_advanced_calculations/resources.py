@@ -55,6 +55,10 @@ class AlteredArithmetic(Resources):
         super().__init__(config, shared)
         self.returned: list[float] = []
 
+    async def open(self, task: Task) -> None:
+        if not self.config.compat and not task.results:
+            raise Failure("bad_row", "ground_truth asks for no result, so no answer could be right")
+
     @tool
     async def add(self, a: float, b: float) -> Solution:
         """Add two numbers; a + b.
@@ -166,9 +170,8 @@ class AlteredArithmetic(Resources):
     async def verify(self, task: Task, response: Response) -> Verdict:
         if self.config.compat:
             return Verdict(_reference_reward(task, response))
+        await self.open(task)
         results = {*task.results}
-        if not results:
-            return Verdict(0.0, mask="the row asks for no result")
         missing = sorted(results.difference(self.returned))
         guessing = len(self.returned) > task.max_calls
         # An output that answers no call may be forged: it counts, but the rollout is masked.

@@ -224,9 +224,13 @@ async def test_an_output_that_answers_no_call_masks_the_rollout_except_in_compat
     assert rollout.outcome is Outcome.MASKED
 
 
-async def test_a_row_that_asks_for_no_result_is_masked_except_in_compat() -> None:
-    found = await verdict(answered({"solution": 6.2}), row())
-    assert (found.reward, found.mask) == (0.0, "the row asks for no result")
+async def test_a_row_that_asks_for_no_result_is_refused_before_the_model_is_asked_except_in_compat() -> None:
+    for truth in ("[]", []):
+        found = await judge(NAME, row(ground_truth=truth), answered({"solution": 6.2}))
+        assert isinstance(found, Failure)
+        assert (found.kind, found.stage) == ("bad_row", "open")
+    rollout = play(called("add", a=2, b=3), asked=row())
+    assert (rollout.reward, rollout.error and rollout.error.kind, rollout.calls) == (None, "bad_row", [])
     assert (await verdict(answered({"solution": 6.2}), row(), compat=True)).reward == 1.0
 
 

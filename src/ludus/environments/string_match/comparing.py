@@ -12,28 +12,31 @@ import unicodedata
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 
+from ludus.environments.string_match.latex import plain, quantity_text
 from ludus.environments.string_match.quantities import (
     equal_without_units,
     loosely_equal_without_units,
     loosely_nearly_equal,
     nearly_equal,
 )
-from ludus.environments.string_match.states import STATES
+from ludus.environments.string_match.states import NAMES_OF_PEOPLE, STATES
 
 NEARLY = 0.98
 
 _PLAIN_QUOTES = {'"': '"', "'": "'"}
 _QUOTES = {**_PLAIN_QUOTES, "\u201c": "\u201d", "\u2018": "\u2019", "\u00ab": "\u00bb", "`": "`"}
 _EMPHASIS = ("**", "__", "*", "_")
-_WRAPPERS = "boxed|text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|operatorname|mbox"
-_WRAPPER = re.compile(rf"\\(?:{_WRAPPERS})\s*\{{([^{{}}]*)\}}")
-_DELIMITER = re.compile(r"\\?\$|\\[()\[\]]|\\(?:left|right)\b|\\[,;:! ]")
 _DIGIT_COMMA = re.compile(r"(?<=\d),(?=\d)")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_SEPARATOR = re.compile(r"\s*(?:[,;]|\b(?:and|or)\b)\s*")
-_SEPARATOR_ANYWHERE = re.compile(r"\s*(?:[,;]|and|or)\s*")
+_SEPARATOR = re.compile(r"[,;]|\b(?:and|or)\b")
+_SEPARATOR_ANYWHERE = re.compile(r"[,;]|and|or")
+_LIST_SEPARATOR = re.compile(r" ?[,;] ?")
 _STATE = re.compile(rf"\b(?:{'|'.join(sorted(STATES, key=len, reverse=True))})\b")
-_STATE_ALONE = re.compile(rf"{_STATE.pattern}(?=\s*(?:$|[,;.()]|and\b|or\b))")
+#: A state whose name people have too is a person's name, unless something shows that it is a place.
+_STATE_OR_PERSON = re.compile(
+    rf"(?P<place>\b(?:of|in|at|from|near|to)\s+)?(?P<state>{_STATE.pattern})"
+    r"(?P<after>\s*(?:$|[,;.()]|and\b|or\b|city\b|state\b|university\b|tech\b))?"
+)
 
 
 def reward_of(answer: str, expected: str, *, case_sensitive: bool = False, compat: bool = False) -> float:
@@ -51,10 +54,12 @@ def reward_of(answer: str, expected: str, *, case_sensitive: bool = False, compa
         return 0.0  # no spelling changes the length that much
     if any(one == other for one, other in zip(_spellings(left, compat), _spellings(right, compat), strict=True)):
         return 1.0
+    quantities = quantity_text(left), quantity_text(right)
     if compat:
-        nearly, unitless = loosely_nearly_equal(left, right), loosely_equal_without_units(left, right)
+        nearly = loosely_nearly_equal(left, right) or loosely_nearly_equal(*quantities)
+        unitless = loosely_equal_without_units(left, right)
     else:
-        nearly, unitless = nearly_equal(_unwrapped(left), _unwrapped(right)), equal_without_units(left, right)
+        nearly, unitless = nearly_equal(*quantities), equal_without_units(left, right)
     return NEARLY if nearly else float(unitless)
 
 
@@ -87,9 +92,11 @@ def _spellings(text: str, compat: bool) -> Iterator[object]:
     yield text
     yield _as_number(text, compat)
     yield (_DIGIT_COMMA if compat else _THOUSANDS).sub("", text)
-    yield " ".join(_DELIMITER.sub("", _unwrapped(text)).split())
+    yield plain(text)
+    yield plain(text, space=" ")
     yield _without_separators(text, compat)
-    yield (_STATE if compat else _STATE_ALONE).sub(lambda state: STATES[state[0]], text)
+    yield _LIST_SEPARATOR.sub(", ", _THOUSANDS.sub("", " ".join(text.split())))
+    yield _STATE.sub(lambda state: STATES[state[0]], text) if compat else _STATE_OR_PERSON.sub(_abbreviated, text)
 
 
 def _as_number(text: str, compat: bool) -> object:
@@ -102,16 +109,15 @@ def _as_number(text: str, compat: bool) -> object:
     return text if isinstance(number, Decimal) and number.is_nan() else number
 
 
-def _unwrapped(text: str) -> str:
-    r"""The text with `\boxed{}`, `\text{}` and similar wrappers replaced by their content."""
-    for _ in range(5):
-        text, found = _WRAPPER.subn(r"\1", text)
-        if not found:
-            break
-    return text
+def _abbreviated(found: re.Match[str]) -> str:
+    state = found["state"]
+    if state in NAMES_OF_PEOPLE and found["place"] is None and found["after"] is None:
+        return found[0]
+    return f"{found['place'] or ''}{STATES[state]}{found['after'] or ''}"
 
 
 def _without_separators(text: str, compat: bool) -> str:
     """A list without its separators, unless these are more than a tenth of the text."""
-    items = " ".join((_SEPARATOR_ANYWHERE if compat else _SEPARATOR).sub(" ", text).split())
+    listed = _SEPARATOR_ANYWHERE.sub(" ", text) if compat else _SEPARATOR.sub(" ", _THOUSANDS.sub("", text))
+    items = " ".join(listed.split())
     return items if len(items) >= 0.9 * len(text) else text

@@ -17,7 +17,8 @@ _BOX = "\\boxed{"
 _TOKEN = re.compile(r"\\boxed\{|\\.|[{}]", re.DOTALL)  # an escaped brace is text
 _COLON = "[:\uff1a]"
 _ANSWER = re.compile(rf"answer\s*{_COLON}\s*(.+)", re.IGNORECASE)
-_MARKED_ANSWER = re.compile(rf"answer[\s*_]*{_COLON}(?:[*_]{{1,3}}(?=\s))?\s*(.+)", re.IGNORECASE)
+_LINE = r"([^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)"  # to the end of the line, wherever `str.splitlines` sees one
+_MARKED_ANSWER = re.compile(rf"answer[\s*_]*{_COLON}(?:[*_]{{1,3}}(?=\s))?\s*{_LINE}", re.IGNORECASE)
 
 
 def boxed(text: str, compat: bool = False) -> str | None:
@@ -45,7 +46,8 @@ def final_answer(text: str, compat: bool = False) -> str | None:
 
 def last_line(text: str, compat: bool = False) -> str | None:
     """The last line that is not blank."""
-    return text.strip().rpartition("\n")[2].strip() or None
+    lines = text.strip().splitlines()
+    return lines[-1].strip() or None if lines else None
 
 
 def full_response(text: str, compat: bool = False) -> str | None:

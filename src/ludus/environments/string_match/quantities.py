@@ -17,7 +17,7 @@ _UNIT = r"\^\{?\\circ\}?|\\circ|\u00b0|km|cm|mm|kg|m"
 _DEGREES = ("^\\circ", "^{\\circ}", "\\circ")
 _MONEY = "$\u20ac\u00a3\u00a5\u20b9"
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
-_QUANTITY = re.compile(rf"([+-]?)\s*\\?([{_MONEY}]?)\s*({_NUMBER})\s*(\\?%|{_UNIT})?")
+_QUANTITY = re.compile(rf"([+-]?)\s*\\?([{_MONEY}]?)\s*([+-]?)\s*({_NUMBER})\s*(?:(\\?%|{_UNIT})|\\?([{_MONEY}]))?")
 _UNIT_ANYWHERE = re.compile(_UNIT)
 _UNIT_OF_NUMBER = re.compile(rf"(?<=\d)\s*(\\?%|{_UNIT})(?![a-z0-9])")
 
@@ -54,8 +54,10 @@ def _quantity(text: str) -> Quantity | None:
     found = _QUANTITY.fullmatch(text.strip())
     if found is None:
         return None
-    sign, money, number, unit = found.groups()
-    return float(sign + number.replace(",", "")), money or _canonical(unit or "")
+    sign, money, inner_sign, number, unit, money_after = found.groups()
+    if (sign and inner_sign) or (money and money_after):
+        return None
+    return float(sign + inner_sign + number.replace(",", "")), money or money_after or _canonical(unit or "")
 
 
 def _loose_number(text: str) -> float:

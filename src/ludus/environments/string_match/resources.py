@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 import ludus
-from ludus import Resources, Response, Verdict
+from ludus import Failure, Resources, Response, Verdict
 from ludus.environments.string_match.comparing import reward_of
 from ludus.environments.string_match.extraction import MODES
 from ludus.response import is_message, texts_of
@@ -20,12 +20,19 @@ ExtractionMode = Literal["boxed", "final_answer", "last_line", "full_response"]
 class StringMatch(Resources):
     """No tools and no state: the verifier reads only the final text."""
 
+    judged_by_response = True  # `open` only checks the row
+
     class Task(ludus.Task):
         expected_answer: str
         extraction_mode: ExtractionMode = "final_answer"
         case_sensitive: bool = False
 
+    async def open(self, task: Task) -> None:
+        if not task.expected_answer.strip() and not self.config.compat:
+            raise Failure("bad_row", "expected_answer is empty, so no answer could be right")
+
     async def verify(self, task: Task, response: Response) -> Verdict:
+        await self.open(task)  # a stored rollout is judged again without a session
         return await in_thread(self._verdict, task, response)  # type: ignore[no-any-return]
 
     def _verdict(self, task: Task, response: Response) -> Verdict:
@@ -33,8 +40,7 @@ class StringMatch(Resources):
         expected = task.expected_answer
         answer = MODES[task.extraction_mode](_text(response), compat)
         reward = reward_of(answer or "", expected, case_sensitive=task.case_sensitive, compat=compat)
-        mask = None if expected.strip() or compat else "there is no expected answer"
-        return Verdict(reward, mask=mask, expected_answer=expected, extracted_answer=answer)
+        return Verdict(reward, expected_answer=expected, extracted_answer=answer)
 
 
 def _text(response: Response) -> str:

@@ -13,3 +13,6 @@ ut utah, vt vermont, va virginia, wa washington, wv west virginia, wi wisconsin,
 
 #: Abbreviations by name: `STATES["west virginia"]` is "wv".
 STATES = {name: short for short, _, name in (pair.strip().partition(" ") for pair in _PAIRS.split(","))}
+
+#: States that are also given names or surnames: "Virginia Woolf" is not "VA Woolf", "Texas A&M" is "TX A&M".
+NAMES_OF_PEOPLE = frozenset(("virginia", "georgia", "indiana", "washington", "montana", "nevada", "tennessee"))

@@ -13,6 +13,7 @@ from ludus import Failure, Outcome, Request, Response, ScriptedModel, Verdict
 from ludus.environments.string_match.comparing import reward_of
 from ludus.environments.string_match.extraction import MODES
 from ludus.environments.string_match.resources import StringMatch
+from ludus.environments.string_match.states import STATES
 from ludus.response import message, reasoning, texts_of
 from ludus.testing import disagreements, judge, shared_rows
 
@@ -189,6 +190,148 @@ def test_a_range_may_lack_its_unit_but_not_have_another() -> None:
     assert reward_of("10-20 kg", "10-20 km") == 0.0
 
 
+BOTH = pytest.mark.parametrize("compat", [False, True])
+numbers = st.one_of(st.integers(-9999, 9999).map(str), st.decimals("-999", "999", places=2).map(str))
+words = st.text("bcdefghijklnpqtuvwxyz", min_size=2, max_size=8)  # without the letters of "and", "or" and units
+symbols = [
+    (r"\pi", "\u03c0"),
+    (r"\sqrt{2}", "\u221a2"),
+    (r"\sqrt2", "\u221a2"),
+    (r"\sqrt{x+1}", "\u221a(x+1)"),
+    (r"\theta", "\u03b8"),
+]
+symbols += [(r"\times", "\u00d7"), (r"\infty", "\u221e"), (r"\leq", "\u2264"), (r"\sqrt{ 17 }", "\u221a17")]
+
+
+@BOTH
+@given(number=numbers, before=words)
+def test_an_escaped_percent_sign_is_a_percent_sign(compat: bool, number: str, before: str) -> None:
+    assert reward_of(rf"{number}\%", f"{number}%", compat=compat) == 1.0
+    assert reward_of(rf"{before} {number}\%", f"{before} {number}%", compat=compat) == 1.0
+    assert reward_of(rf"${number}\%$", rf"{number}\%", compat=compat) == 1.0
+    assert reward_of(rf"{number}\%", number, compat=compat) == 1.0
+    assert reward_of(f"{number}%", number, compat=compat) == 0.98
+
+
+@BOTH
+@given(symbol=st.sampled_from(symbols), number=st.integers(2, 99), after=st.sampled_from(["", "r", "/3", "+1"]))
+def test_a_latex_command_is_its_symbol(compat: bool, symbol: tuple[str, str], number: int, after: str) -> None:
+    command, sign = symbol
+    separated = f" {after}" if after.isalpha() and command[-1].isalpha() else after
+    for latex in (
+        f"{number}{command}{separated}",
+        f"${number} {command}{separated}$",
+        rf"\boxed{{{number}{command}{separated}}}",
+    ):
+        assert reward_of(latex, f"{number}{sign}{after}", compat=compat) == 1.0
+        assert reward_of(f"{number}{sign}{after}", latex, compat=compat) == 1.0
+        assert reward_of(latex, f"{number + 50}{sign}{after}", compat=compat) == 0.0
+
+
+def test_a_root_is_not_its_radicand() -> None:
+    for answer in ("2", "x", "\u221a3", r"\sqrt{3}", r"\sqrt[3]{2}"):
+        assert reward_of(answer, r"\sqrt{2}") == 0.0
+    assert reward_of("sqrt(2)", r"\sqrt{2}") == 1.0
+    assert reward_of(r"\pitch", "\u03c0tch") == 0.0
+
+
+@BOTH
+@given(
+    items=st.lists(words, min_size=2, max_size=6),
+    first=st.sampled_from(",;"),
+    second=st.sampled_from(",;"),
+    space=st.booleans(),
+)
+def test_commas_and_semicolons_separate_the_same_list(
+    compat: bool, items: list[str], first: str, second: str, space: bool
+) -> None:
+    one, other = f"{first} ".join(items), f"{second}{' ' * space}".join(items)
+    assert reward_of(one, other, compat=compat) == 1.0
+    assert reward_of(f"{one}{first} {items[0]}x", other, compat=compat) == 0.0
+
+
+@pytest.mark.parametrize(("answer", "expected"), [("1; 2; 3", "1, 2, 3"), ("3;14", "3, 14"), ("(0; 1)", "(0, 1)")])
+def test_numbers_in_a_list_may_be_separated_by_semicolons(answer: str, expected: str) -> None:
+    assert reward_of(answer, expected) == reward_of(answer, expected, compat=True) == 1.0
+
+
+def test_a_number_with_thousands_is_not_a_list() -> None:
+    assert reward_of("1;234", "1,234") == 0.0
+    assert reward_of("1,234; 5", "1234, 5") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("NY City", "New York City"),
+        ("TX A&M", "Texas A&M"),
+        ("University of TX at Austin", "University of Texas at Austin"),
+        ("KS City, MO", "Kansas City, Missouri"),
+        ("University of GA Press", "University of Georgia Press"),
+        ("VA Tech", "Virginia Tech"),
+        ("WA State University", "Washington State University"),
+        ("OH River valley", "Ohio River valley"),
+    ],
+)
+def test_a_state_is_abbreviated_inside_a_longer_name(answer: str, expected: str) -> None:
+    assert reward_of(answer, expected) == reward_of(answer, expected, compat=True) == 1.0
+
+
+@pytest.mark.parametrize("answer", ["VA Woolf", "IN Jones", "WA Irving", "GA O'Keeffe", "TN Williams", "MT Clift"])
+def test_a_person_named_like_a_state_is_not_abbreviated_except_in_compat(answer: str) -> None:
+    short, _, surname = answer.partition(" ")
+    (state,) = (name for name, each in STATES.items() if each == short.lower())
+    assert reward_of(answer, f"{state} {surname}") == 0.0
+    assert reward_of(answer, f"{state} {surname}", compat=True) == 1.0
+
+
+@BOTH
+@given(number=st.integers(1, 9999), money=st.sampled_from("\u20ac\u00a3\u00a5\u20b9"), space=st.sampled_from(["", " "]))
+def test_a_currency_may_stand_before_or_after_its_number(compat: bool, number: int, money: str, space: str) -> None:
+    before, after = f"{money}{space}{number}", f"{number}{space}{money}"
+    for answer, expected in [(after, str(number)), (before, str(number)), (before, after), (str(number), after)]:
+        assert reward_of(answer, expected, compat=compat) == 0.98
+    assert reward_of(f"{money}-{number}", f"-{money}{number}", compat=compat) == 0.98
+    assert reward_of(f"{number}{space}$", str(number), compat=compat) == 1.0
+
+
+def test_two_currencies_are_never_the_same() -> None:
+    for answer in ("5 \u00a3", "\u00a35", "$5", "5$", "\u20ac5\u00a3", "--5\u20ac"):
+        assert reward_of(answer, "5 \u20ac") == 0.0
+
+
+@BOTH
+@pytest.mark.parametrize("unit", ["km", "cm", "mm", "kg", "m"])
+@pytest.mark.parametrize(
+    "form", [r"%s", r"\,%s", r"~%s", r"\ %s", r"\text{ %s}", r"\,\text{%s}", r"\;\mathrm{%s}", r"~\text{%s}"]
+)
+def test_a_unit_may_stand_in_the_box(compat: bool, unit: str, form: str) -> None:
+    quantity = "5" + form % unit
+    for box in (rf"\boxed{{{quantity}}}", rf"Answer: \boxed{{{quantity}}}", rf"Answer: $\boxed{{{quantity}}}$"):
+        answer = MODES["final_answer"](box, compat) or ""
+        assert reward_of(answer, "5", compat=compat) == 0.98
+        assert reward_of(answer, f"5 {unit}", compat=compat) >= 0.98
+        assert reward_of(answer, "6", compat=compat) == 0.0
+    assert reward_of("5" + form % "km", "5 kg") == 0.0
+
+
+LINE_ENDS = ["\n", "\r\n", "\r", "\v", "\f", "\x85", "\u2028", "\u2029"]
+
+
+@pytest.mark.parametrize("end", LINE_ENDS)
+def test_every_line_end_of_python_ends_a_line(end: str) -> None:
+    assert MODES["last_line"](f"So we get{end}7{end}", False) == MODES["last_line"](f"So we get{end}7", True) == "7"
+    assert MODES["final_answer"](f"Answer: 8{end}Answer: 7{end}Bye", False) == "7"
+    assert MODES["final_answer"](f"Answer:{end}7{end}Bye", False) == "7"
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1), min_size=1), st.sampled_from(LINE_ENDS)
+)
+def test_the_last_line_is_what_follows_the_last_line_end(lines: list[str], end: str) -> None:
+    assert MODES["last_line"](end.join(lines), False) == lines[-1]
+
+
 @given(hostile, hostile)
 def test_no_text_raises_an_error(text: str, expected: str) -> None:
     for compat in (False, True):
@@ -218,9 +361,17 @@ def test_grading_hostile_text_takes_linear_time() -> None:
         "and ",
         "new ",
         "$",
+        " ",
+        "\t,",
+        "\u221a(",
+        "\u221a ",
+        "\\sqrt{",
+        "in ",
+        "+ ",
+        "\\, ",
     ]
     for unit in units:
-        text = unit * (60_000 // len(unit))
+        text = f"a{unit * (60_000 // len(unit))}b"
         for mode in MODES.values():
             reward_of(mode(text, False) or text, "10 kg")
             reward_of(mode(text, True) or text, "10 kg", compat=True)
@@ -235,10 +386,21 @@ async def test_only_the_text_of_messages_counts_and_each_part_is_a_line() -> Non
     assert (await graded(Response({}))).reward == 0.0
 
 
-async def test_a_row_without_an_answer_is_masked_except_in_compat() -> None:
+async def test_a_row_without_an_answer_is_refused_before_the_model_is_asked_except_in_compat() -> None:
     task = {**ROW, "expected_answer": " "}
-    assert (await graded("Answer: Mars", task)).mask == "there is no expected answer"
-    assert (await graded("Answer: Mars", task, compat=True)).mask is None
+    found = await judge(NAME, task, "Answer: Mars")
+    assert isinstance(found, Failure)
+    assert (found.kind, found.stage) == ("bad_row", "open")
+    assert "expected_answer" in found.cause
+    assert (await graded("Answer: Mars", task, compat=True)).reward == 0.0
+
+
+def test_a_row_without_an_answer_costs_no_token_and_has_no_reward_when_it_is_judged_again() -> None:
+    asked: list[Request] = []
+    task = {**ROW, "expected_answer": ""}
+    (rollout,) = ludus.collect(NAME, model=ScriptedModel(asked.append), input=[task]).rollouts
+    assert (rollout.reward, rollout.error and rollout.error.kind, asked) == (None, "bad_row", [])
+    assert not StringMatch.has_session
 
 
 @pytest.mark.parametrize(
