@@ -225,7 +225,8 @@ async def test_an_output_that_answers_no_call_masks_the_rollout_except_in_compat
 
 
 async def test_a_row_that_asks_for_no_result_is_refused_before_the_model_is_asked_except_in_compat() -> None:
-    for truth in ("[]", []):
+    empty: list[Any] = ["[]", []]
+    for truth in empty:
         found = await judge(NAME, row(ground_truth=truth), answered({"solution": 6.2}))
         assert isinstance(found, Failure)
         assert (found.kind, found.stage) == ("bad_row", "open")
