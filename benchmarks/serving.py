@@ -102,8 +102,9 @@ async def connect(url: str) -> Caller:
 
 
 def request(path: str, body: bytes, session: str = "") -> bytes:
-    named = f"x-ludus-session: {session}\r\n" if session else ""
-    return f"POST {path} HTTP/1.1\r\nhost: x\r\n{named}content-length: {len(body)}\r\n\r\n".encode() + body
+    headers = "host: localhost\r\ncontent-type: application/json\r\n"
+    headers += f"x-ludus-session: {session}\r\n" if session else ""
+    return f"POST {path} HTTP/1.1\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 async def seeded(caller: Caller) -> str:

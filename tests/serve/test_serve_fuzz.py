@@ -16,7 +16,7 @@ from test_messages_conversion import BODY as MESSAGES
 
 from ludus.dialects.chat import to_chat, to_messages
 from ludus.errors import Failure
-from ludus.http.app import Guard
+from ludus.http.guard import Guard
 from ludus.http.in_process import ask
 from ludus.model import Model, Request
 from ludus.response import Response, function_call, message, reasoning

@@ -19,6 +19,7 @@ from ludus.serve.plan import Plan
 from ludus.serve.serving import Serving
 
 TOKEN = "a-token-for-tests-only"
+POST = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_a_body_above_the_size_limit_is_refused():
         assert web.post("/seed_session", b"x" * 1001).status == 413
         assert web.post("/seed_session", COUNTER_ROW).status == 200
         with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=CEILING) as connection:
-            connection.sendall(b"POST /verify HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+            connection.sendall(POST % b"/verify" + b"transfer-encoding: chunked\r\n\r\n")
             connection.sendall(b"258\r\n" + b"y" * 600 + b"\r\n258\r\n" + b"y" * 600 + b"\r\n")
             assert b"413" in connection.recv(1000).split(b"\r\n")[0]
 
@@ -97,13 +98,13 @@ def test_a_body_above_the_size_limit_is_refused():
 def test_a_client_that_sends_its_request_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch):
     with served(COUNTER, resources_only=True) as serving:
         with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=CEILING) as connection:
-            connection.sendall(b"POST /verify HTTP/1.1\r\nhost: x\r\n")
+            connection.sendall(POST % b"/verify")
             with monkeypatch.context() as patch:
                 patch.setattr(listening, "HEAD_SECONDS", 0.3)
                 assert connection.recv(1000) == b""
         monkeypatch.setattr(serving._site.apps[COUNTER].guard, "body_seconds", 0.3)  # type: ignore[union-attr]
         with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=CEILING) as connection:
-            connection.sendall(b"POST /verify HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+            connection.sendall(POST % b"/verify" + b"content-length: 100\r\n\r\n{")
             assert b"408" in connection.recv(1000).split(b"\r\n")[0]
         assert Web(url_of(serving, COUNTER)).get("/health").status == 200
 
@@ -111,9 +112,9 @@ def test_a_client_that_sends_its_request_too_slowly_is_cut_off(monkeypatch: pyte
 @pytest.mark.parametrize(
     "rest",
     [
-        b"POST /verify HTTP/1.1\r\nhost: x\r\n",
-        b"GET /health HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
-        b"POST /verify HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
+        POST % b"/verify",
+        b"GET /health HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{",
+        POST % b"/verify" + b"content-length: 100\r\n\r\n{",
     ],
     ids=["head", "body of a GET", "body of a POST"],
 )
@@ -121,7 +122,7 @@ def test_a_slow_second_request_on_a_connection_is_cut_off_too(monkeypatch: pytes
     with served(COUNTER, resources_only=True) as serving:
         monkeypatch.setattr(serving._site.apps[COUNTER].guard, "body_seconds", 0.3)  # type: ignore[union-attr]
         with socket.create_connection(_address(url_of(serving, COUNTER)), timeout=CEILING) as connection:
-            connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert b" 200 " in connection.recv(1000)
             connection.sendall(rest)
             monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
@@ -210,7 +211,7 @@ def test_a_client_that_disconnects_cancels_its_rollout(slow: Path):
         agent = next(server for server in serving.plan.servers if server.kind == "responses_api_agents")
         body = b'{"responses_create_params":{"input":"x"}}'
         with socket.create_connection(_address(agent.url), timeout=CEILING) as connection:
-            connection.sendall(b"POST /run HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+            connection.sendall(POST % b"/run" + b"content-length: %d\r\n\r\n%s" % (len(body), body))
             until((slow / "opened").exists)
         until((slow / "closed").exists)
 

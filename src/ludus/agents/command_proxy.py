@@ -21,6 +21,7 @@ from ludus.dialects.token_capture import tokens_from_items
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.http.app import App
+from ludus.http.guard import OPEN_PATHS
 from ludus.http.listening import Listening, bind
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, models_reply, responses_reply
@@ -181,6 +182,11 @@ class Proxy(App):
             del self._programs[program.key]
             program.close()
 
+    def admit(self, incoming: Incoming) -> None:
+        """Refuse a request without the key of a running program."""
+        if incoming.path not in OPEN_PATHS:
+            self._program(incoming)
+
     def _dialect(self, to_request: ToRequest, to_reply: ToReply) -> Any:
         async def handle(incoming: Incoming) -> Reply:
             body = incoming.json()
@@ -189,7 +195,6 @@ class Proxy(App):
         return handle
 
     async def _models(self, incoming: Incoming) -> Reply:
-        self._program(incoming)
         return models_reply("policy")
 
     async def _tool(self, incoming: Incoming) -> Reply:

@@ -1,25 +1,23 @@
 """The small ASGI application that all our servers are made of: a table of routes behind one guard.
 
-The guard checks the token and limits concurrent requests and the size and time of a body. A handler takes an `Incoming`
-and returns a `Reply`; it knows nothing of ASGI. An exception that a handler raises becomes a JSON reply.
+A handler takes an `Incoming` and returns a `Reply`; it knows nothing of ASGI. Exceptions become JSON replies.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Any
 from urllib.parse import unquote
 
 from ludus.errors import Failure, UserError
+from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Receive, Refusal, Reply, Scope, Send
-from ludus.runtime.boundary import in_time, is_cancelled
+from ludus.runtime.boundary import is_cancelled
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import without_keys, without_keys_and_paths
 
@@ -33,16 +31,6 @@ CAPTURE = "/training-token-capture/"
 STATUS_OF = {"timeout": 504, "refused": 502, "disconnected": 502, "judge": 503, "no_judge": 503, "http_429": 429}
 STATUS_OF |= {"out_of_turn": 409, "not_played": 422}  # a client's mistakes in a game
 BAD_REQUEST = {"bad_request", "bad_row"}
-
-
-@dataclass(slots=True)
-class Guard:
-    """The limits of a server: body size and time, and requests `at_once`. If `token` is set, every request needs it."""
-
-    token: str | None = None
-    body_bytes: int = 64 << 20
-    body_seconds: float = 30.0
-    at_once: int = 16384
 
 
 Handler = Callable[[Incoming], Awaitable[Reply]]
@@ -72,6 +60,7 @@ class App:
         try:
             if incoming.path.startswith(ROLLOUT_PREFIX):
                 _strip(incoming)
+            self.admit(incoming)
             handler = self.routes.get((incoming.method, incoming.path))
             route = incoming.path if handler is not None else "other"
             reply = await self._answer(incoming, handler or self._other(incoming))
@@ -86,13 +75,10 @@ class App:
         self.seconds += perf_counter() - began
 
     async def _answer(self, incoming: Incoming, handler: Handler) -> Reply:
-        guard = self.guard
-        if guard.token is not None and incoming.path not in ("/", "/health"):
-            self.authorise(incoming, guard.token)
-        if self.busy > guard.at_once:
+        if self.busy > self.guard.at_once:
             raise self.too_busy()
         if incoming.method == "POST":
-            incoming.body = await _read(incoming, guard)
+            incoming.body = await self.guard.read(incoming)
         return await handler(incoming)
 
     def _other(self, incoming: Incoming) -> Handler:
@@ -105,12 +91,9 @@ class App:
         refusal.headers.append((b"allow", allowed.encode()))
         raise refusal
 
-    def authorise(self, incoming: Incoming, token: str) -> None:
-        """Refuse a request without the token."""
-        given = incoming.header(b"authorization") or ""
-        given = given[7:] if given[:7].lower() == "bearer " else incoming.header(b"x-api-key") or ""
-        if not hmac.compare_digest(given.encode("latin-1", "replace"), token.encode()):  # the header's original bytes
-            raise Refusal(401, "this server requires a token: send the header Authorization: Bearer TOKEN")
+    def admit(self, incoming: Incoming) -> None:
+        """Refuse a request that may not come in. Called before its body is read."""
+        self.guard.admit(incoming)
 
     def too_busy(self) -> Refusal:
         """The refusal of a request above the limit on concurrent requests."""
@@ -185,36 +168,6 @@ def _strip(incoming: Incoming) -> None:
     if incoming.path.startswith(CAPTURE):
         incoming.path = incoming.path[len(CAPTURE) - 1 :]
         incoming.wants_tokens = True
-
-
-async def _read(incoming: Incoming, guard: Guard) -> bytes:
-    """The whole body. Raises a `Refusal` if it is too large or too slow."""
-    length = incoming.header(b"content-length")
-    if length is not None and length.isdigit() and int(length) > guard.body_bytes:
-        raise Refusal(413, f"the body is larger than {guard.body_bytes} bytes")
-    try:
-        return await in_time(guard.body_seconds, _pieces(incoming, guard))
-    except TimeoutError:
-        raise Refusal(408, f"the body did not arrive within {guard.body_seconds:g} s") from None
-
-
-async def _pieces(incoming: Incoming, guard: Guard) -> bytes:
-    pieces, size, more = list[bytes](), 0, True
-    while more:
-        message = await incoming.receive()
-        pieces.append(_piece(message))
-        size += len(pieces[-1])
-        if size > guard.body_bytes:
-            raise Refusal(413, f"the body is larger than {guard.body_bytes} bytes")
-        more = bool(message.get("more_body"))
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _piece(message: MutableMapping[str, Any]) -> bytes:
-    if message["type"] == "http.disconnect":
-        raise Refusal(499, "the client left")
-    body: bytes = message.get("body", b"")
-    return body
 
 
 async def _send(reply: Reply, send: Send) -> None:

@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from ludus.http.app import App
-from ludus.http.messages import Headers
+from ludus.http.messages import JSON, Headers
 
 
 async def ask(
@@ -19,7 +19,7 @@ async def ask(
     """
     messages = [{"type": "http.request", "body": body, "more_body": False}]
     sent: list[MutableMapping[str, Any]] = []
-    headers: Headers = [(b"content-type", b"application/json")]
+    headers: Headers = [(b"host", b"localhost"), (b"content-type", JSON)]
     if token is not None:
         headers.append((b"authorization", f"Bearer {token}".encode()))
 

@@ -70,6 +70,15 @@ class Incoming:
             raise Refusal(422, [_problem("recursion", [], f"the body is nested more than {MAX_DEPTH} levels deep")])
         return found
 
+    def receive_again(self) -> Receive:
+        """A `receive` for another application: it gives the body that was read already, then waits for a disconnect."""
+        messages = [{"type": "http.request", "body": self.body, "more_body": False}]
+
+        async def receive() -> MutableMapping[str, Any]:
+            return messages.pop() if messages else await self.receive()
+
+        return receive
+
     async def cancel_on_disconnect(self, work: Awaitable[T]) -> T:
         """Await the work, and cancel it if the client disconnects.
 

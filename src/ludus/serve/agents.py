@@ -20,7 +20,8 @@ from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
 from ludus.dialects.token_capture import put_tokens
 from ludus.episode import play
-from ludus.http.app import App, Guard
+from ludus.http.app import App
+from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.replies import chat_reply, messages_reply, responses_reply
 from ludus.model import Model

@@ -7,18 +7,17 @@ returns the reply unchanged.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
 
 from ludus.http.app import App
 from ludus.http.listening import Listening
-from ludus.http.messages import Incoming, Receive, Scope, Send
+from ludus.http.messages import Incoming, Receive, Refusal, Scope, Send
 
 _HOP_BY_HOP = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length")
 _LOST = b'{"detail":"this session is over: its worker died","kind":"session_lost"}'
@@ -63,14 +62,18 @@ class Forwarding:
         owner = _worker_in(self._session_of(incoming))
         if owner is None or owner == self._worker:
             await self._app(scope, receive, send)
-        else:
-            await self._forward(owner, scope, receive, send)
+            return
+        try:
+            await self._forward(owner, incoming, send)
+        except Refusal as refused:
+            await self._app.refuse(refused, send)
 
-    async def _forward(self, owner: int, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _forward(self, owner: int, incoming: Incoming, send: Send) -> None:
+        self._app.admit(incoming)
+        body, scope = await self._app.guard.read(incoming), incoming.scope
         headers = [(key, value) for key, value in scope["headers"] if key not in _HOP_BY_HOP]
         text = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in headers]
         try:
-            body = await _body(receive, self._app.guard.body_bytes)
             url = f"http://worker{scope['path']}"
             async with self._client(owner).request(scope["method"], url, data=body, headers=text) as reply:
                 content, status = await reply.read(), reply.status
@@ -86,26 +89,13 @@ class Forwarding:
             connector = aiohttp.UnixConnector(str(self._path(owner)), limit=0)
             timeout = aiohttp.ClientTimeout(total=None)
             jar = aiohttp.DummyCookieJar()
-            self._clients[owner] = aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=jar)
+            self._clients[owner] = aiohttp.ClientSession(
+                connector=connector, timeout=timeout, cookie_jar=jar, skip_auto_headers=("content-type",)
+            )
         return self._clients[owner]
 
     def _path(self, worker: int) -> Path:
         return self._folder / f"{blake2b(self._name.encode(), digest_size=8).hexdigest()}.{worker}"
-
-
-async def _body(receive: Receive, most: int) -> bytes:
-    """A request's body. Reading stops just after `most` bytes: then the owner refuses the body as too large."""
-    pieces: list[bytes] = []
-    size = 0
-    async with asyncio.timeout(60):
-        while True:
-            message: Any = await receive()
-            if message["type"] == "http.disconnect":
-                return b"".join(pieces)
-            pieces.append(message.get("body", b""))
-            size += len(pieces[-1])
-            if size > most or not message.get("more_body"):
-                return b"".join(pieces)
 
 
 def _worker_in(session: str | None) -> int | None:

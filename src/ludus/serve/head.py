@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from ludus.http.app import App, Guard
+from ludus.http.app import App
+from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Reply
 from ludus.serve.plan import Plan, Server
 

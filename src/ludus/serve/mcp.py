@@ -15,7 +15,6 @@ import orjson
 from ludus.errors import missing_extra
 from ludus.http.messages import Receive, Refusal, Scope, Send
 from ludus.runtime.boundary import step
-from ludus.serve.plan import LOOPBACK
 from ludus.serve.sessions import Session, Sessions
 from ludus.tools import ToolError
 
@@ -32,19 +31,14 @@ FindSession = Callable[[Any], Awaitable[Session]]
 class McpEndpoint:
     """The `/mcp` of a resources server. It runs while it is entered, in a separate task, as the SDK demands."""
 
-    def __init__(self, sessions: Sessions, host: str) -> None:
+    def __init__(self, sessions: Sessions) -> None:
         try:
             from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-            from mcp.server.transport_security import TransportSecuritySettings
         except ImportError as error:
             raise missing_extra("MCP", "mcp") from error
         self._sessions = sessions
-        local = [f"{name}:*" for name in (*LOOPBACK, "[::1]")]
-        security = TransportSecuritySettings(
-            enable_dns_rebinding_protection=host in LOOPBACK, allowed_hosts=[*local, *LOOPBACK]
-        )
         self._manager = StreamableHTTPSessionManager(
-            tool_server(sessions, self._find), json_response=True, stateless=True, security_settings=security
+            tool_server(sessions, self._find), json_response=True, stateless=True
         )
         self._ready = asyncio.Event()
         self._over = asyncio.Event()

@@ -14,7 +14,8 @@ from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
 from ludus.dialects.token_capture import tokens_from_items
 from ludus.errors import Failure
-from ludus.http.app import App, Guard
+from ludus.http.app import App
+from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, models_reply, responses_reply
 from ludus.model import Model, Request

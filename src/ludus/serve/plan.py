@@ -7,11 +7,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from ludus.errors import UserError
+from ludus.http.guard import LOOPBACK
 from ludus.http.listening import address
 from ludus.runtime.keys import look_up_key
 
 Kind = Literal["resources_servers", "responses_api_agents", "responses_api_models", "head"]
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 HEAD_PORT = 11000
 
 

@@ -16,7 +16,8 @@ from ludus.agents.recorded import judge_again, judge_text
 from ludus.environment import Environment
 from ludus.errors import Failure
 from ludus.game import Game
-from ludus.http.app import App, Guard
+from ludus.http.app import App
+from ludus.http.guard import Guard
 from ludus.http.messages import TEXT, Headers, Incoming, Receive, Refusal, Reply, Scope, Send
 from ludus.outcome import Verdict
 from ludus.record import verdict_row
@@ -74,24 +75,24 @@ class ResourcesApp(App):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, `/mcp` with the MCP endpoint."""
-        if self.mcp is not None and scope.get("path") in ("/mcp", "/mcp/"):
-            if self.guard.token is not None:
-                try:
-                    self.authorise(Incoming(scope, receive, scope["method"], scope["path"]), self.guard.token)
-                except Refusal as refused:
-                    await self.refuse(refused, send)
-                    return
-            await self._answer_mcp(self.mcp, scope, receive, send)
-        else:
+        if self.mcp is None or scope.get("path") not in ("/mcp", "/mcp/"):
             await super().__call__(scope, receive, send)
+            return
+        try:
+            await self._answer_mcp(self.mcp, scope, receive, send)
+        except Refusal as refused:
+            await self.refuse(refused, send)
 
     async def _answer_mcp(self, endpoint: McpEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
+        incoming = Incoming(scope, receive, scope["method"], scope["path"])
+        self.admit(incoming)
         if self.busy >= self.guard.at_once:
-            await self.refuse(self.too_busy(), send)
-            return
+            raise self.too_busy()
         self.busy += 1
         try:
-            await endpoint(scope, receive, send)
+            if incoming.method == "POST":
+                incoming.body = await self.guard.read(incoming)
+            await endpoint(scope, incoming.receive_again(), send)
         finally:
             self.busy -= 1
 

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Self
 
-from ludus.http.app import App, Guard
+from ludus.http.app import App
+from ludus.http.guard import Guard
 from ludus.http.listening import Listening, address, bind
 from ludus.serve.head import HeadApp
 from ludus.serve.plan import Plan

@@ -11,7 +11,8 @@ from ludus.agent import Agent
 from ludus.collection.player import Player
 from ludus.environment import Environment
 from ludus.errors import UserError
-from ludus.http.app import App, Guard
+from ludus.http.app import App
+from ludus.http.guard import Guard
 from ludus.http.listening import Listening
 from ludus.model import Model
 from ludus.models import open_model
@@ -76,7 +77,7 @@ class Site:
             app: Any = self.apps[server.name]
             app.worker = self.worker if plan.workers > 1 else None
             if plan.mcp and isinstance(app, ResourcesApp):
-                app.mcp = await stack.enter_async_context(McpEndpoint(app.sessions, server.host))
+                app.mcp = await stack.enter_async_context(McpEndpoint(app.sessions))
             if self.peers is not None and isinstance(app, ResourcesApp):
                 app = Forwarding(app, app.session_name, server.name, self.worker, self.peers)
                 await stack.enter_async_context(app)

@@ -1,0 +1,104 @@
+"""The guard of a server: what a request must satisfy before a handler sees it.
+
+A server with a token demands the token. A server without one listens on loopback, where every program of the machine
+may use it, but no web page may: a browser sends a page's POST to any address. Such a page gives itself away by its
+origin. It cannot send JSON to another origin without asking first (a preflight request, which we refuse), and a page
+that pretends to have our address (DNS rebinding) still names its own host.
+
+Both are checked before a byte of the body is read. The body then has a limit on its size and its time.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from ludus.http.messages import JSON, Incoming, Refusal
+from ludus.runtime.boundary import in_time
+
+#: The names of this machine for its own programs.
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LOOPBACK_HOSTS = frozenset((b"127.0.0.1", b"[::1]", b"localhost"))
+
+#: The paths that need no token.
+OPEN_PATHS = ("/", "/health")
+
+
+@dataclass(slots=True)
+class Guard:
+    """The limits of a server: body size and time, and requests `at_once`. If `token` is set, every request needs it."""
+
+    token: str | None = None
+    body_bytes: int = 64 << 20
+    body_seconds: float = 30.0
+    at_once: int = 16384
+
+    def admit(self, incoming: Incoming) -> None:
+        """Refuse a request without the token or, where there is no token, one that a web page may have sent."""
+        if self.token is None:
+            _refuse_web_pages(incoming)
+        elif incoming.path not in OPEN_PATHS and not hmac.compare_digest(_given_token(incoming), self.token.encode()):
+            raise Refusal(401, "this server requires a token: send the header Authorization: Bearer TOKEN")
+
+    async def read(self, incoming: Incoming) -> bytes:
+        """The whole body. Raises a `Refusal` if it is too large or too slow."""
+        length = incoming.header(b"content-length")
+        if length is not None and length.isdigit() and int(length) > self.body_bytes:
+            raise Refusal(413, f"the body is larger than {self.body_bytes} bytes")
+        try:
+            return await in_time(self.body_seconds, self._pieces(incoming))
+        except TimeoutError:
+            raise Refusal(408, f"the body did not arrive within {self.body_seconds:g} s") from None
+
+    async def _pieces(self, incoming: Incoming) -> bytes:
+        pieces, size, more = list[bytes](), 0, True
+        while more:
+            message = await incoming.receive()
+            pieces.append(_piece(message))
+            size += len(pieces[-1])
+            if size > self.body_bytes:
+                raise Refusal(413, f"the body is larger than {self.body_bytes} bytes")
+            more = bool(message.get("more_body"))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _given_token(incoming: Incoming) -> bytes:
+    given = incoming.header(b"authorization") or ""
+    given = given[7:] if given[:7].lower() == "bearer " else incoming.header(b"x-api-key") or ""
+    return given.encode("latin-1", "replace")  # the header's original bytes
+
+
+def _refuse_web_pages(incoming: Incoming) -> None:
+    """Check Host and Origin, and demand JSON as the type of a POST's body."""
+    host = origin = kind = b""
+    has_body = False
+    for key, value in incoming.scope["headers"]:
+        if key == b"host":
+            host = value
+        elif key == b"origin":
+            origin = value
+        elif key == b"content-type":
+            kind = value
+        elif key == b"transfer-encoding" or (key == b"content-length" and value != b"0"):
+            has_body = True
+    name = host if host.endswith(b"]") else host.rpartition(b":")[0] or host
+    if name.lower() not in _LOOPBACK_HOSTS:
+        raise Refusal(421, f"a server without a token is called localhost, not {_shown(host)}: start it with a token")
+    if origin and origin != b"http://" + host:
+        raise Refusal(403, f"a server without a token answers no web page of another origin ({_shown(origin)})")
+    if has_body and incoming.method == "POST" and kind.partition(b";")[0].strip().lower() != JSON:
+        raise Refusal(415, f"send the header Content-Type: application/json, not {_shown(kind)}")
+
+
+def _shown(value: bytes) -> str:
+    """A header's value for an error message."""
+    return repr(value[:100].decode("latin-1"))
+
+
+def _piece(message: MutableMapping[str, Any]) -> bytes:
+    if message["type"] == "http.disconnect":
+        raise Refusal(499, "the client left")
+    body: bytes = message.get("body", b"")
+    return body
