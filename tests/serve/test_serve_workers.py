@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
+from typer.testing import CliRunner
 from waiting import until, until_gone
 
 import ludus
+from ludus.cli import app
 from ludus.remote.http import connect
 from ludus.serve.serving import Serving
 
@@ -159,3 +161,16 @@ def test_workers_share_the_limit_on_sessions_and_label_their_metrics():
         metrics = Web(url).get("/metrics").text
         assert 'ludus_sessions_open{worker="' in metrics
         assert Web(url).get("/health").json()["worker"] in (0, 1)
+
+
+@pytest.mark.parametrize(("host", "told"), [("127.0.0.1", True), ("0.0.0.0", False)])
+def test_health_tells_the_pids_of_workers_only_on_loopback(monkeypatch: pytest.MonkeyPatch, host: str, told: bool):
+    monkeypatch.setenv("LUDUS_TOKEN", "a-token-for-tests-only")
+    with served(COUNTER, resources_only=True, workers=2, host=host) as running:
+        url = f"http://127.0.0.1:{running.plan.head_port}"
+        workers = Web(url).get("/health").json()["workers"]
+        shown = CliRunner().invoke(app, ["status", url], env={"COLUMNS": "200"})
+    assert [worker["ready"] for worker in workers] == [True, True]
+    assert ["pid" in worker for worker in workers] == [told, told]
+    assert ("pid" in shown.output) is told, shown.output
+    assert shown.output.count("ready") == 2, shown.output

@@ -73,5 +73,5 @@ def _show(console: Any, found: dict[str, Any]) -> None:
     console.print(table)
     for worker in found.get("workers", []):
         state = "ready" if worker["ready"] else f"waiting for {worker['waiting_for']}"
-        restarts = f"restarted {worker['restarts']} times"
-        emit(console, text(f"worker {worker['worker']} (pid {worker['pid']}): {state}, {restarts}"))
+        pid = f" (pid {worker['pid']})" if "pid" in worker else ""
+        emit(console, text(f"worker {worker['worker']}{pid}: {state}, restarted {worker['restarts']} times"))

@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from ludus.errors import UserError
+from ludus.http.guard import LOOPBACK
 from ludus.serve.plan import Plan
 from ludus.serve.site import Sockets
 
@@ -86,11 +87,12 @@ class Workers:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def progress(self) -> dict[str, Any]:
-        """The state of each worker."""
+        """The state of each worker, with its pid unless `/health`, which needs no token, is open to other machines."""
+        tells_pids = self._plan.host in LOOPBACK
         workers = [
             {
                 "worker": worker.number,
-                "pid": worker.process.pid if worker.process else None,
+                **({"pid": worker.process.pid if worker.process else None} if tells_pids else {}),
                 "ready": worker.ready,
                 "waiting_for": worker.waiting_for,
                 "restarts": worker.restarts,
