@@ -27,7 +27,8 @@ class Process:
     """A server in its own process, with its CPU time and memory."""
 
     def __init__(self, words: list[str]) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(HERE)}
+        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": path}
         self._popen = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True, env=environment)
         assert self._popen.stdout is not None
         line = self._popen.stdout.readline().strip()

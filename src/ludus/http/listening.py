@@ -8,10 +8,10 @@ import os
 import socket
 from collections.abc import Iterator
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from ludus.errors import UserError
 
@@ -19,6 +19,39 @@ from ludus.errors import UserError
 HEAD_SECONDS = 15.0
 REQUEST_SECONDS = 60.0
 STOP_SECONDS = 10
+
+
+class _WholeReplies:
+    """The transport of one reply. It keeps the head until the body comes, and writes both at once.
+
+    uvicorn writes them one after the other, which can be two TCP segments, and the second may wait for the client's
+    acknowledgement of the first. The head of a stream is written at once: its first event may come much later.
+    """
+
+    __slots__ = ("_begun", "_cycle", "_head", "_transport", "is_closing")
+
+    def __init__(self, cycle: RequestResponseCycle, transport: asyncio.Transport) -> None:
+        self._cycle = cycle
+        self._begun = False
+        self._head = b""
+        self._transport = transport
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Write data, or keep it if it is the head of a reply whose length is known."""
+        if self._head:
+            self._transport.writelines((self._head, data))
+            self._head = b""
+        elif self._begun or self._cycle.chunked_encoding is not False:
+            self._transport.write(data)
+        else:
+            self._begun, self._head = True, data
+
+    def close(self) -> None:
+        """Write what is left, and close the connection."""
+        if self._head:
+            self._transport.write(self._head)
+        self._transport.close()
 
 
 class _Protocol(HttpToolsProtocol):
@@ -38,6 +71,8 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()
+        if self.scope["method"] != "HEAD":  # a reply to HEAD has no body
+            self.cycle.transport = cast("asyncio.Transport", _WholeReplies(self.cycle, self.transport))
 
     def on_message_complete(self) -> None:
         self._since = None
