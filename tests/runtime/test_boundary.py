@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ludus.errors import Failure, Interrupt
 from ludus.runtime import boundary
-from ludus.runtime.boundary import Deadline, finish, in_time, step, together
+from ludus.runtime.boundary import Deadline, finish, in_time, queueing, step, together
 
 LONG, SHORT = 60.0, 0.01
 ERRORS = (ValueError("wrong"), TimeoutError("the database did not answer"), SystemExit(3), Failure("judge", "down"))
@@ -177,6 +177,59 @@ async def test_no_timer_is_left_behind():
     await in_time(LONG, asyncio.sleep(0))
     after = len([handle for handle in loop._scheduled if not handle.cancelled()])  # type: ignore[attr-defined]
     assert after == before
+
+
+async def test_work_that_never_suspends_arms_no_timer(monkeypatch: pytest.MonkeyPatch):
+    loop, armed = asyncio.get_running_loop(), list[float]()
+    call_later = loop.call_later
+    monkeypatch.setattr(
+        loop, "call_later", lambda seconds, *call: (armed.append(seconds), call_later(seconds, *call))[1]
+    )
+    assert await step("tool", LONG, swallowing(0, "value")) == "value"
+    assert await in_time(LONG, swallowing(0, "value")) == "value"
+    with pytest.raises(Failure, match="wrong"):
+        await step("tool", LONG, raises(ValueError("wrong")))
+    assert armed == []
+    await step("tool", LONG, asyncio.sleep(0))
+    assert len(armed) == 1
+    assert armed[0] <= LONG
+
+
+async def test_the_clock_stands_still_for_work_that_queues_before_it_suspends():
+    async def queued() -> str:
+        with queueing():
+            await asyncio.sleep(10 * SHORT)
+        return "value"
+
+    assert await step("tool", SHORT, queued()) == "value"
+    assert await in_time(SHORT, queued()) == "value"
+
+
+async def relaying(waits: list[str]) -> list[str]:
+    """Work that waits for futures which end with values and errors, and keeps what it gets."""
+    loop, got = asyncio.get_running_loop(), list[str]()
+    for wait in waits:
+        future: asyncio.Future[str] = loop.create_future()
+        if wait == "pause":
+            await asyncio.sleep(0)
+        elif wait == "error":
+            loop.call_soon(future.set_exception, ValueError(wait))
+            with pytest.raises(ValueError, match="error"):
+                await future
+        else:
+            loop.call_soon(future.set_result, wait)
+            got.append(await future)
+    return got
+
+
+@given(st.lists(st.sampled_from(["pause", "error", "a", "b"]), max_size=6))
+def test_values_and_errors_reach_work_that_suspends_under_a_deadline(waits: list[str]):
+    async def main() -> None:
+        wanted = [wait for wait in waits if wait in ("a", "b")]
+        assert await step("tool", LONG, relaying(waits)) == wanted
+        assert await in_time(LONG, relaying(waits)) == wanted
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("end", ["value", ValueError("no")])

@@ -11,9 +11,7 @@ Both are checked before a byte of the body is read. The body then has a limit on
 from __future__ import annotations
 
 import hmac
-from collections.abc import MutableMapping
 from dataclasses import dataclass
-from typing import Any
 
 from ludus.http.messages import JSON, Incoming, Refusal
 from ludus.runtime.boundary import in_time
@@ -53,15 +51,18 @@ class Guard:
             raise Refusal(408, f"the body did not arrive within {self.body_seconds:g} s") from None
 
     async def _pieces(self, incoming: Incoming) -> bytes:
-        pieces, size, more = list[bytes](), 0, True
-        while more:
+        pieces, size = list[bytes](), 0
+        while True:
             message = await incoming.receive()
-            pieces.append(_piece(message))
-            size += len(pieces[-1])
+            if message["type"] == "http.disconnect":
+                raise Refusal(499, "the client left")
+            body: bytes = message.get("body", b"")
+            size += len(body)
             if size > self.body_bytes:
                 raise Refusal(413, f"the body is larger than {self.body_bytes} bytes")
-            more = bool(message.get("more_body"))
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            if not message.get("more_body"):
+                return b"".join((*pieces, body)) if pieces else body
+            pieces.append(body)
 
 
 def _given_token(incoming: Incoming) -> bytes:
@@ -95,10 +96,3 @@ def _refuse_web_pages(incoming: Incoming) -> None:
 def _shown(value: bytes) -> str:
     """A header's value for an error message."""
     return repr(value[:100].decode("latin-1"))
-
-
-def _piece(message: MutableMapping[str, Any]) -> bytes:
-    if message["type"] == "http.disconnect":
-        raise Refusal(499, "the client left")
-    body: bytes = message.get("body", b"")
-    return body

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ludus.errors import UserError
 
@@ -20,38 +20,63 @@ HEAD_SECONDS = 15.0
 REQUEST_SECONDS = 60.0
 STOP_SECONDS = 10
 
+#: How uvicorn begins an interim reply, and how it ends the head of a reply without a known length.
+_CONTINUE = b"HTTP/1.1 100 "
+_CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
+
 
 class _WholeReplies:
-    """The transport of one reply. It keeps the head until the body comes, and writes both at once.
+    """A connection's transport. It keeps the head of a reply until the body comes, and writes both at once.
 
-    uvicorn writes them one after the other, which can be two TCP segments, and the second may wait for the client's
-    acknowledgement of the first. The head of a stream is written at once: its first event may come much later.
+    uvicorn writes them one after the other, which is two TCP segments, and the second may wait until the client has
+    acknowledged the first. The head of a stream is written at once: its first event may come much later.
     """
 
-    __slots__ = ("_begun", "_cycle", "_head", "_transport", "is_closing")
+    __slots__ = (
+        "_head",
+        "_head_is_next",
+        "_transport",
+        "get_extra_info",
+        "is_closing",
+        "pause_reading",
+        "resume_reading",
+    )
 
-    def __init__(self, cycle: RequestResponseCycle, transport: asyncio.Transport) -> None:
-        self._cycle = cycle
-        self._begun = False
+    def __init__(self, transport: asyncio.Transport) -> None:
         self._head = b""
+        self._head_is_next = True
         self._transport = transport
-        self.is_closing = transport.is_closing
+        self.get_extra_info, self.is_closing = transport.get_extra_info, transport.is_closing
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
 
     def write(self, data: bytes) -> None:
         """Write data, or keep it if it is the head of a reply whose length is known."""
         if self._head:
             self._transport.writelines((self._head, data))
             self._head = b""
-        elif self._begun or self._cycle.chunked_encoding is not False:
-            self._transport.write(data)
+        elif self._head_is_next and not data.startswith(_CONTINUE):
+            self._head_is_next = False
+            if data.endswith(_CHUNKED):
+                self._transport.write(data)
+            else:
+                self._head = data
         else:
-            self._begun, self._head = True, data
+            self._transport.write(data)
+
+    def end_reply(self) -> None:
+        """Say that a reply is complete, even if it had no body: the next data is the head of another reply."""
+        self._flush()
+        self._head_is_next = True
 
     def close(self) -> None:
         """Write what is left, and close the connection."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
         if self._head:
             self._transport.write(self._head)
-        self._transport.close()
+            self._head = b""
 
 
 class _Protocol(HttpToolsProtocol):
@@ -61,7 +86,8 @@ class _Protocol(HttpToolsProtocol):
     _in_head = True
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        self._replies = _WholeReplies(transport)
+        super().connection_made(cast("asyncio.Transport", self._replies))
         self._since = monotonic()
 
     def on_message_begin(self) -> None:
@@ -71,12 +97,14 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()
-        if self.scope["method"] != "HEAD":  # a reply to HEAD has no body
-            self.cycle.transport = cast("asyncio.Transport", _WholeReplies(self.cycle, self.transport))
 
     def on_message_complete(self) -> None:
         self._since = None
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._replies.end_reply()
+        super().on_response_complete()
 
     def is_late(self, now: float) -> bool:
         """Whether the client takes too long to send its request."""
@@ -94,6 +122,7 @@ class Listening(uvicorn.Server):
                 http=_Protocol,
                 ws="none",
                 lifespan="off",
+                proxy_headers=False,
                 loop="none",
                 access_log=False,
                 log_config=None,

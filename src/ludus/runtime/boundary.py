@@ -6,7 +6,8 @@ interrupts (Ctrl-C, a cancel of the running task) pass through unchanged. A step
 deadline is cancelled again, and counts as timed out whatever it returns.
 
 A timer per step would be a large part of what a short rollout costs. A `Deadline` arms one timer when a task starts,
-moves it only for a step that must end sooner, and looks again later when the timer fires too early.
+moves it only for a step that must end sooner, and looks again later when the timer fires too early. A step without such
+a deadline arms a timer of its own when it suspends for the first time; many steps never do.
 
 A step that queues behind other rollouts for something that all share, such as the process pool, must not time out
 because of them: `queueing()` stops the clocks of the running step and of its rollout.
@@ -15,10 +16,11 @@ because of them: `queueing()` stops the clocks of the running step and of its ro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter
+from types import coroutine
 from typing import Any, NoReturn, TypeVar
 
 from ludus.errors import INTERRUPTS, Failure, Stage
@@ -47,9 +49,11 @@ async def step(
     """
     began, own = perf_counter(), deadline is None
     if deadline is None:
-        deadline = Deadline(seconds, seconds)
+        deadline = Deadline(_NEVER, _NEVER)
         deadline.start()
-    deadline.enter(began, seconds)
+        work = _timed(deadline, began, seconds, work)
+    else:
+        deadline.enter(began, seconds)
     try:
         result = await work
     except BaseException as error:
@@ -77,10 +81,10 @@ def failure_of(
 
 async def in_time(seconds: float, work: Awaitable[T]) -> T:
     """Await work that must end within `seconds`, or raise `TimeoutError`. The work's own exceptions pass through."""
-    deadline = Deadline(seconds, seconds)
+    deadline = Deadline(_NEVER, _NEVER)
     deadline.start()
     try:
-        result = await work
+        result = await _timed(deadline, perf_counter(), seconds, work)
     except asyncio.CancelledError as error:
         late = deadline.leave(last=True)
         if is_interrupt(error) or not late:
@@ -92,6 +96,29 @@ async def in_time(seconds: float, work: Awaitable[T]) -> T:
     if deadline.leave(last=True):
         raise TimeoutError(f"timed out after {seconds:g} s")
     return result
+
+
+@coroutine
+def _timed(deadline: Deadline, began: float, seconds: float, work: Awaitable[T]) -> Generator[Any, Any, T]:
+    """Await work that began at `began`, and arm its deadline when it suspends for the first time.
+
+    While work runs without suspending, no timer could fire.
+    """
+    inner, entered = work.__await__(), False
+    resume: Callable[[Any], Any] = inner.send
+    value: Any = None
+    while True:
+        try:
+            waits_for = resume(value)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        if not entered:
+            entered, now = True, perf_counter()
+            deadline.enter(now, began + seconds - now)
+        try:
+            value, resume = (yield waits_for), inner.send
+        except BaseException as error:
+            value, resume = error, inner.throw
 
 
 @contextmanager
