@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +19,8 @@ from ludus.response import Response, function_call, message
 from ludus.serve.plan import Plan
 from ludus.serve.serving import Serving
 
+#: The PYTHONPATH of processes that need a module of these tests, such as a scripted model.
+TESTS_PATH = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
 COUNTER = "example_session_state_mgmt"
 COUNTER_ROW: dict[str, Any] = {
     "responses_create_params": {"input": "add 3 to the counter"},

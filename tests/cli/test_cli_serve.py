@@ -10,22 +10,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import interruptible
 import psutil
 import pytest
-from serving import COUNTER, COUNTER_ROW, Web
+from serving import COUNTER, COUNTER_ROW, TESTS_PATH, Web
 from waiting import CEILING
 
-TESTS = str(Path(__file__).parents[1])
 COMMAND = [sys.executable, "-m", "ludus", "serve", COUNTER, "--model", "scripted:serving:count_to_three"]
 
 
 @contextmanager
 def serve(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "PYTHONPATH": TESTS, "COLUMNS": "100"}
+    environment = {**os.environ, "PYTHONPATH": TESTS_PATH, "COLUMNS": "100"}
     process = interruptible.start(
         [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
@@ -45,8 +43,9 @@ def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def ludus(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "ludus", *arguments], capture_output=True, text=True, timeout=CEILING)
+def ludus(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    words, environment = [sys.executable, "-m", "ludus", *arguments], {**os.environ, **variables}
+    return subprocess.run(words, capture_output=True, text=True, timeout=CEILING, env=environment)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -86,23 +85,35 @@ def test_status_lists_the_servers_and_fails_if_none_run():
         head = ready(process)["servers"][0]["url"]
         found = json.loads(ludus("status", head, "--json").stdout)
         assert [server["status"] for server in found["servers"]] == ["ok", "ok", "ok"]
-        assert COUNTER in ludus("status", head).stdout
+        narrow = ludus("status", head, COLUMNS="40").stdout
+        for server in found["servers"]:
+            assert any({server["name"], server["url"], "ok"} <= set(line.split()) for line in narrow.splitlines())
     gone = ludus("status", head)
     assert gone.returncode == 2
     assert gone.stderr.count("\n") == 1
     assert "ludus serve ENV" in gone.stderr
 
 
-def test_a_port_in_use_is_one_line():
+@pytest.mark.parametrize(("option", "server"), [("--head-port", "the head"), ("--port", COUNTER)])
+def test_a_port_in_use_is_one_line_that_names_the_option(option: str, server: str):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with serve("--head-port", str(port)) as process:
+        with serve("--head-port", "0", option, str(port)) as process:
             _, said = process.communicate(timeout=CEILING)
     assert process.returncode == 2
-    assert said.startswith(f"error: the head cannot listen on 127.0.0.1:{port}: Address already in use.")
-    assert said.count("\n") == 1
+    assert said == (
+        f"error: {server} cannot listen on 127.0.0.1:{port}: Address already in use. "
+        f"Choose another port with {option}; 0 takes a free one\n"
+    )
+
+
+def test_a_host_of_another_machine_is_one_line_that_names_the_option():
+    found = ludus("serve", COUNTER, "--host", "192.0.2.1", "--head-port", "0", LUDUS_TOKEN="a-token-for-tests-only")
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: the head cannot listen on 192.0.2.1:0: ")
+    assert found.stderr.endswith(". Correct --host\n")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ludus.collection.api import Collection
 from ludus.errors import UserError
 from ludus.model import Model, Request
 from ludus.response import Response, function_call, message
+from ludus.serve.agents import AgentApp
 
 ROWS = [{**COUNTER_ROW, "initial_count": start, "expected_count": start + 3 + start % 2} for start in range(6)]
 MODEL = "scripted:serving:count_to_three"
@@ -64,6 +65,39 @@ def test_an_unreachable_server_is_a_user_error_with_a_hint(part: str):
         UserError, match=r"cannot reach http://127\.0\.0\.1:9: .*\. Start the server, or correct its URL"
     ):
         ludus.collect(COUNTER, input=ROWS[:1], **{"model": MODEL, part: "http://127.0.0.1:9"})
+
+
+@pytest.mark.parametrize("part", ["agent", "resources"])
+def test_a_server_of_another_environment_is_refused_before_a_rollout_starts(part: str):
+    other = "example_single_tool_call"
+    servers = {"agent": f"{COUNTER}_simple_agent", "resources": COUNTER}
+    row = {"responses_create_params": {"input": "x"}, "initial_count": 1, "expected_count": 4}
+    with served(COUNTER) as serving:
+        url = url_of(serving, servers[part])
+        said = rf"{url} serves the environment {COUNTER}, not {other}\. Give the URL of the {part} server of {other}"
+        with pytest.raises(UserError, match=said):
+            ludus.collect(other, input=[row], **{"model": MODEL, part: url})
+        with pytest.raises(UserError, match=said):  # also when the rows name the environment
+            ludus.collect(None, input=[{**row, "agent_ref": {"name": other}}], **{"model": MODEL, part: url})
+        played = next(app for app in serving.apps.values() if isinstance(app, AgentApp)).played
+    assert played == 0
+
+
+@pytest.mark.parametrize("part", ["agent", "resources"])
+def test_a_server_of_another_kind_is_refused_before_a_rollout_starts(part: str):
+    servers = {"resources": f"{COUNTER}_simple_agent", "agent": COUNTER}
+    with served(COUNTER) as serving:
+        url = url_of(serving, servers[part])
+        with pytest.raises(UserError, match=f"{url} is not a server for {part}: it has no /"):
+            ludus.collect(COUNTER, input=ROWS[:1], **{"model": MODEL, part: url})
+
+
+def test_an_agent_server_refuses_to_start_with_resources_of_another_environment():
+    with served("example_single_tool_call", resources_only=True) as resources:
+        url = url_of(resources, "example_single_tool_call")
+        said = f"serves the environment example_single_tool_call, not {COUNTER}"
+        with pytest.raises(UserError, match=said), served(COUNTER, resources=url):
+            pass
 
 
 def test_the_late_reply_of_a_timed_out_call_is_never_given_to_another_call(tmp_path: Path):

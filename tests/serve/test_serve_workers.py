@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import COUNTER, COUNTER_ROW, Web, served, url_of
+from serving import COUNTER, COUNTER_ROW, TESTS_PATH, Web, served, url_of
 from typer.testing import CliRunner
 from waiting import until, until_gone
 
@@ -24,7 +24,7 @@ from ludus.serve.serving import Serving
 @pytest.fixture(scope="module")
 def serving() -> Iterator[Serving]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # where the workers find the scripted model
+        patch.setenv("PYTHONPATH", TESTS_PATH)
         with served(COUNTER, workers=2) as running:
             yield running
 

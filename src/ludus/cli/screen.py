@@ -16,6 +16,7 @@ from io import TextIOWrapper
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from ludus.response import Item
@@ -26,6 +27,7 @@ _CONTROL = re.compile(
 )
 _ROLE_STYLES = {"user": "bold blue", "system": "bold magenta", "developer": "bold magenta", "assistant": "bold green"}
 _ONE_LINE = 72
+_MAX_WIDTH = 1000
 
 
 def stdout_console() -> Console:
@@ -33,6 +35,13 @@ def stdout_console() -> Console:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     return Console(highlight=False)
+
+
+def print_unbroken(console: Console, table: Table) -> None:
+    """Print a table of addresses without breaking its cells: on a narrow terminal, the lines run over its edge."""
+    widest = console.measure(table, options=console.options.update(max_width=_MAX_WIDTH)).maximum
+    console.width = max(console.width, widest)
+    console.print(table)
 
 
 @contextlib.contextmanager

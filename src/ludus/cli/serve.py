@@ -127,7 +127,7 @@ async def _report_waiting(serving: Serving) -> None:
 
 def show_addresses(serving: Serving, as_json: bool) -> None:
     """Print the servers and their URLs."""
-    from ludus.cli.screen import safe_json, stdout_console
+    from ludus.cli.screen import print_unbroken, safe_json, stdout_console
 
     plan = serving.plan
     rows: list[dict[str, Any]] = [
@@ -146,7 +146,7 @@ def show_addresses(serving: Serving, as_json: bool) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(row["name"], KINDS[row["kind"]], row["url"])
-    console.print(table)
+    print_unbroken(console, table)
     console.print(f"ready with {plan.workers} worker{'s' * (plan.workers > 1)}. Ctrl-C stops all servers.")
 
 

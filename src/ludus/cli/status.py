@@ -58,7 +58,7 @@ async def _health(server: dict[str, Any], token_env: str) -> dict[str, Any]:
 def _show(console: Any, found: dict[str, Any]) -> None:
     from rich.table import Table
 
-    from ludus.cli.screen import emit, text
+    from ludus.cli.screen import emit, print_unbroken, text
     from ludus.cli.serve import KINDS
 
     table = Table(box=None, pad_edge=False)
@@ -70,7 +70,7 @@ def _show(console: Any, found: dict[str, Any]) -> None:
         shown = "" if sessions is None else f"{sessions:g}{in_worker}"
         cells = (server["name"], KINDS[server["server_type"]], server["url"], server["status"], shown)
         table.add_row(*map(text, cells))
-    console.print(table)
+    print_unbroken(console, table)
     for worker in found.get("workers", []):
         state = "ready" if worker["ready"] else f"waiting for {worker['waiting_for']}"
         pid = f" (pid {worker['pid']})" if "pid" in worker else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -174,8 +175,8 @@ def address(host: str, port: int | None) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def bind(server_name: str, host: str, port: int) -> socket.socket:
-    """A listening socket. Raises a `UserError` if the address cannot be used."""
+def bind(server_name: str, host: str, port: int, port_option: str = "--port") -> socket.socket:
+    """A listening socket. Raises a `UserError` if the address cannot be used. `port_option` is what sets the port."""
     listening: socket.socket | None = None
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -188,5 +189,7 @@ def bind(server_name: str, host: str, port: int) -> socket.socket:
         if listening is not None:
             listening.close()
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        raise UserError(f"{server_name} cannot listen on {host}:{port}: {why}", "Choose another port") from error
+        about_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        hint = f"Choose another port with {port_option}; 0 takes a free one" if about_port else "Correct --host"
+        raise UserError(f"{server_name} cannot listen on {host}:{port}: {why}", hint) from error
     return listening

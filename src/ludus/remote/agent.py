@@ -24,6 +24,7 @@ class VerdictFromServer(Resources):
 
     Config = RemoteConfig
     shared: Client
+    environment_name = ""  #: the environment that the server must serve; any, if empty
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
@@ -34,7 +35,7 @@ class VerdictFromServer(Resources):
     async def share(cls, config: RemoteConfig) -> AsyncIterator[Client]:
         """Connect to the agent server."""
         async with connect(config.url, config.token_env) as client:
-            cls.verifier = verifier_in(await openapi_document(client))
+            cls.verifier = verifier_in(await openapi_document(client, "agent", cls.environment_name))
             yield client
 
     async def verify(self, task: Any, response: Response) -> Verdict:
@@ -69,6 +70,7 @@ class RemoteAgent(Agent):
 def remote_agent(environment: Environment, url: str, token_env: str = "LUDUS_TOKEN") -> Environment:
     """The environment with its rollouts played by an agent server. Rows are still checked here."""
     local, base = environment.resources, VerdictFromServer
-    kind: type[Resources] = type(local.__name__, (base,), {"Task": local.Task, "__doc__": base.__doc__})
+    parts = {"Task": local.Task, "__doc__": base.__doc__, "environment_name": environment.name}
+    kind: type[Resources] = type(local.__name__, (base,), parts)
     config = RemoteConfig(url=url, token_env=token_env, compat=environment.config.compat)
     return replace(environment, resources=kind, config=config, agent=RemoteAgent())

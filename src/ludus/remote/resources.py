@@ -9,10 +9,10 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from ludus.environment import Environment
-from ludus.errors import Failure
+from ludus.errors import Failure, UserError
 from ludus.game import Game, Step
 from ludus.http.connection import HttpReply
 from ludus.outcome import TAKEN, Verdict
@@ -29,6 +29,10 @@ _RESERVED = frozenset(
 )
 #: The statuses of failed tool calls. Any other status means that the tool ran.
 _TOOL_ERRORS: dict[int, ToolErrorKind] = {404: "unknown_tool", 422: "bad_arguments", 500: "raised"}
+
+#: The key of a Ludus server's OpenAPI document that holds the digest of its verifier, and a route of each kind.
+_VERIFIER = "x-ludus-verifier"
+_FIRST_ROUTE = {"resources": "/seed_session", "agent": "/run"}
 
 #: Fields of a server's reply that are not values of the verdict. Other servers may use names that our record uses.
 _NOT_A_VALUE = TAKEN | {"responses_create_params", "mask_sample"}
@@ -55,13 +59,14 @@ class RemoteResources(Resources):
 
     Config = RemoteConfig
     shared: _Shared
+    environment_name = ""  #: the environment that the server must serve; any, if empty
 
     @classmethod
     @asynccontextmanager
     async def share(cls, config: RemoteConfig) -> AsyncIterator[_Shared]:
         """Connect to the server, and read its list of tools."""
         async with connect(config.url, config.token_env) as client:
-            document = await openapi_document(client)
+            document = await openapi_document(client, "resources", cls.environment_name)
             cls.verifier = verifier_in(document)
             yield _Shared(client, _tools(document))
 
@@ -153,7 +158,8 @@ def remote_resources(environment: Environment, url: str, token_env: str = "LUDUS
     """The environment with its resources on a server. Rows are still checked here."""
     local = environment.resources
     base = RemoteGame if issubclass(local, Game) else RemoteResources
-    kind: type[Resources] = type(local.__name__, (base,), {"Task": local.Task, "__doc__": local.__doc__})
+    parts = {"Task": local.Task, "__doc__": local.__doc__, "environment_name": environment.name}
+    kind: type[Resources] = type(local.__name__, (base,), parts)
     config = RemoteConfig(url=url, token_env=token_env, compat=environment.config.compat)
     return replace(environment, resources=kind, config=config)
 
@@ -175,16 +181,29 @@ def verdict_in(row: Any, request: dict[str, Any]) -> Verdict:
     return read_verdict(row, (key for key in names if isinstance(key, str) and key not in _NOT_A_VALUE))
 
 
-async def openapi_document(client: Client) -> dict[str, Any]:
-    """The OpenAPI document of a server; empty if it has none."""
+async def openapi_document(client: Client, kind: Literal["resources", "agent"], name: str) -> dict[str, Any]:
+    """The OpenAPI document of a server; empty if it has none.
+
+    Raises a `UserError` if the document says that the server is of another kind or serves another environment than
+    `name`: its rewards would be those of another task. Only servers of Ludus say so.
+    """
     reply = await client.get("/openapi.json")
     document = reply.json() if reply.status == 200 else None
-    return document if isinstance(document, dict) else {}
+    if not isinstance(document, dict):
+        return {}
+    info = document.get("info")
+    if isinstance(info, dict) and _VERIFIER in info:
+        hint = f"Give the URL of the {kind} server of {name or 'the environment'}: ludus status lists the servers"
+        if name and info.get("title") != name:
+            raise UserError(f"{client.url} serves the environment {info.get('title')}, not {name}", hint)
+        if _FIRST_ROUTE[kind] not in document.get("paths", {}):
+            raise UserError(f"{client.url} is not a server for {kind}: it has no {_FIRST_ROUTE[kind]}", hint)
+    return document
 
 
 def verifier_in(document: dict[str, Any]) -> str | None:
     """The digest of the verifier in a server's OpenAPI document."""
-    return document.get("info", {}).get("x-ludus-verifier")  # type: ignore[no-any-return]
+    return document.get("info", {}).get(_VERIFIER)  # type: ignore[no-any-return]
 
 
 def _tools(document: dict[str, Any]) -> list[dict[str, Any]]:

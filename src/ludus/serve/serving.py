@@ -49,7 +49,7 @@ class Serving:
         plan.token()
         check(plan)
         if plan.head_port is not None:
-            self._sockets["head"] = bind("the head", plan.host, plan.head_port)
+            self._sockets["head"] = bind("the head", plan.host, plan.head_port, "--head-port")
             plan.head_port = self._sockets["head"].getsockname()[1]
         for server in plan.servers:
             self._sockets[server.name] = bind(server.name, server.host, server.port)
