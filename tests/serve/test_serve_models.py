@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
 
 from ludus.model import Request
+from ludus.remote.http import connect
 from ludus.response import Response, function_call, message, reasoning
 from ludus.serve.serving import Serving
 from ludus.tokens import Tokens
@@ -193,6 +195,22 @@ def test_a_failed_rollout_is_an_error_reply_with_a_stage_and_no_reward():
     assert failed.status == 502
     assert (failed.json()["stage"], failed.json()["kind"]) == ("model", "refused")
     assert "reward" not in failed.json()
+
+
+async def test_a_bad_row_is_an_error_reply_with_stage_kind_and_field(serving: Serving):
+    row = {"responses_create_params": {"input": "hi"}, "initial_count": "many"}
+    url = url_of(serving, f"{COUNTER}_simple_agent")
+    refused = Web(url).post("/run", row)
+    assert refused.status == 422
+    found = refused.json()
+    assert (found["stage"], found["kind"]) == ("open", "bad_row")
+    assert [each["loc"] for each in found["detail"]] == [["body", "initial_count"], ["body", "expected_count"]]
+    assert "reward" not in found
+    async with connect(url, "LUDUS_TEST_NO_TOKEN") as client:
+        failure = client.failure(await client.post("/run", json.dumps(row).encode()))
+    assert (failure.stage, failure.kind) == ("open", "bad_row")
+    assert failure.cause.startswith("initial_count: Input should be a valid integer")
+    assert failure.cause.endswith("; expected_count: Field required")
 
 
 def test_a_policy_in_the_request_is_used_only_if_the_operator_allows_its_url(serving: Serving):

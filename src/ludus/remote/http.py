@@ -49,8 +49,16 @@ class Client:
         if isinstance(content, dict) and isinstance(content.get("kind"), str):
             stage = content.get("stage")
             known = stage if stage in ("open", "model", "tool", "verify", "close", "agent") else None
-            return Failure(content["kind"], without_keys_and_paths(str(content.get("detail"))), stage=known)
+            return Failure(content["kind"], without_keys_and_paths(_text(content.get("detail"))), stage=known)
         return Failure(f"http_{reply.status}", f"{self.url} answered {reply.status}: {reply.start()}")
+
+
+def _text(detail: Any) -> str:
+    """The detail of an error reply as text: for wrong fields, which FastAPI's format lists, each field's message."""
+    try:
+        return "; ".join(f"{'.'.join(map(str, each['loc'][1:])) or 'body'}: {each['msg']}" for each in detail)
+    except (TypeError, KeyError):
+        return str(detail)
 
 
 @asynccontextmanager

@@ -271,7 +271,8 @@ def checked_task(environment: Environment, row: dict[str, Any]) -> Task:
 def refused_row(error: ValidationError, skip: int = 0) -> Refusal:
     """The refusal of a row, with its wrong fields; `skip` drops the first parts of each field's path."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    return Refusal(422, [{**each, "loc": ["body", *each["loc"][skip:]]} for each in problems])
+    detail = [{**each, "loc": ["body", *each["loc"][skip:]]} for each in problems]
+    return Refusal(422, detail, stage="open", kind="bad_row")
 
 
 def with_verdict(body: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
