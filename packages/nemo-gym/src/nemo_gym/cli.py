@@ -19,9 +19,10 @@ from ludus_nemo_gym.starting import plan_of
 from ludus_nemo_gym.wiring import wire
 
 from ludus.errors import UserError
+from ludus.http.guard import LOOPBACK
 from ludus.runtime.keys import look_up_key
 from ludus.runtime.running import allow_open_files
-from ludus.serve.plan import LOOPBACK, Plan
+from ludus.serve.plan import Plan
 from ludus.serve.site import check
 from nemo_gym._servers import CONCURRENCY, ServersOnThread
 
