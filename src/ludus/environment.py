@@ -29,7 +29,11 @@ from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.boundary import attribute, reraise
 from ludus.runtime.imports import author_error, declared_class, load_object, place_of
 from ludus.runtime.settings import checked
+from ludus.runtime.signatures import check_methods
 from ludus.task import Task
+
+#: Methods that an author may write as `def`, which runs on a thread, or as `async def`.
+EITHER_DEF = ("open", "verify", "verify_group", "close", "fork", "reset", "step")
 
 
 @dataclass
@@ -63,7 +67,7 @@ class Environment:
         if isinstance(which, type):
             if not issubclass(which, Resources):
                 raise UserError(f"{which.__name__} is not a subclass of Resources")
-            config = _config_of(which)
+            config = _checked_class(which)
             agent = _agent({"type": "gymnasium" if issubclass(which, Game) else "simple"}, None)
             return cls(which.__name__, which, agent, checked(config, {}, "resources"))
         return cls.from_folder(*locate(str(which)))
@@ -80,7 +84,7 @@ class Environment:
         if argument is not None:
             file = with_argument(file, argument)
         resources: type[Resources] = _load(file.resources, folder, f"{folder / FILE}: resources", Resources)
-        config = _config_of(resources)
+        config = _checked_class(resources)
         limits: Limits = checked(Limits, file.limits, f"{folder / FILE}: limits")
         return cls(
             name=file.name,
@@ -209,10 +213,20 @@ def _row_checker(kind: type[Task]) -> Callable[..., Task]:
     return kind.model_validate if overridden else kind.__pydantic_validator__.validate_python
 
 
-def _config_of(resources: type[Resources]) -> type[ResourcesConfig]:
-    """The class of the settings. The class `Task` is checked here too, before any row is read."""
+def _checked_class(resources: type[Resources]) -> type[ResourcesConfig]:
+    """Check an author's class before any row is read: `Task`, `Config`, methods and tools. Returns its `Config`."""
     declared_class(resources, "Task", Task)
     config: type[ResourcesConfig] = declared_class(resources, "Config", ResourcesConfig)
+    check_methods(resources, Resources, () if resources.by_group else ("verify",), EITHER_DEF)
+    if issubclass(resources, Game):
+        check_methods(resources, Game, ("step",), EITHER_DEF)
+    for entry in resources.toolbox.values():
+        try:
+            entry.schema()
+        except Exception as error:  # pydantic cannot read a type, or evaluating the annotation raised
+            place, what = place_of(entry.function, resources), " ".join(str(error).split())
+            hint = "Import it" if isinstance(error, NameError) else "Change its type"
+            raise UserError(f"{place}: the tool {entry.name}: {what:.300}", hint) from error
     return config
 
 
@@ -224,6 +238,7 @@ def _agent(block: dict[str, Any], folder: Path | None) -> Agent:
     if reference is None and ":" not in kind:
         raise UserError(f"{part}: unknown agent {kind}", did_you_mean(kind, known))
     agent: type[Agent] = _load(reference or kind, folder, part, Agent)
+    check_methods(agent, Agent, ("act",))
     config = checked(declared_class(agent, "Config", AgentConfig, BaseModel), settings, part)
     try:
         inspect.signature(agent).bind(config)

@@ -141,7 +141,8 @@ def test_the_default_folder_is_named_after_the_environment(ludus, tmp_path, whic
     folder = tmp_path / "keeper"
     folder.mkdir()
     (folder / "environment.yaml").write_text("name: ../.my keeper\nresources: resources.py:Keeper\n")
-    (folder / "resources.py").write_text("from ludus import Resources\n\nclass Keeper(Resources): ...\n")
+    code = "class Keeper(Resources):\n    def verify(self, task, response): ...\n"
+    (folder / "resources.py").write_text(f"from ludus import Resources\n\n{code}")
     (folder / "rows.jsonl").write_text('{"responses_create_params": {"input": "x"}}\n')
     ludus("collect", which, "-i", "rows.jsonl", "-m", "scripted:../script.yaml", cwd=folder)
     (made,) = (folder / "runs").iterdir()

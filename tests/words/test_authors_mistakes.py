@@ -9,9 +9,13 @@ import pytest
 import ludus
 from ludus import Environment, Resources, ScriptedModel, UserError, tool
 
+VERIFY = "    def verify(self, task, response): ...\n"
 ROW = {"responses_create_params": {"input": "hi"}}
 HEAD = "import ludus\nfrom ludus import Agent, Resources, tool\n\nclass Mine(Resources):\n"
-AGENT = "import ludus\nfrom ludus import Agent, Resources\n\nclass Mine(Resources): ...\n\nclass Plays(Agent):\n"
+AGENT = (
+    f"import ludus\nfrom ludus import Agent, Resources\n\nclass Mine(Resources):\n{VERIFY}\n"
+    "class Plays(Agent):\n    async def act(self, episode): ...\n"
+)
 
 
 def make(folder, code, agent="{type: simple}"):
@@ -51,10 +55,10 @@ def test_the_error_for_an_unusable_task_or_config_class_names_file_line_and_clas
     [
         (
             "class Config:\n        x = 1",
-            "7: Plays.Config is not a subclass of AgentConfig. Write class Config(ludus.A",
+            "9: Plays.Config is not a subclass of AgentConfig. Write class Config(ludus.A",
         ),
-        ("def __init__(self): ...", "6: Plays cannot be made with its config: too many positional arguments. Write "),
-        ("def __init__(self, config):\n        {}['x']", "8: KeyError: 'x'"),
+        ("def __init__(self): ...", "7: Plays cannot be made with its config: too many positional arguments. Write "),
+        ("def __init__(self, config):\n        {}['x']", "10: KeyError: 'x'"),
     ],
 )
 def test_the_error_for_an_agent_that_cannot_be_constructed_names_file_and_line(tmp_path, body, says):
@@ -79,7 +83,7 @@ def test_a_resources_class_passed_as_an_object_is_checked_like_one_from_a_file()
 def test_a_task_class_that_raises_is_reported_with_the_row(tmp_path, raised):
     body = f"    class Task(ludus.Task):\n        def model_post_init(self, context):\n            raise {raised}\n"
     (tmp_path / "rows.jsonl").write_text('{"responses_create_params": {"input": "hi"}}\n')
-    folder, name = make(tmp_path, HEAD + body), raised.partition("(")[0]
+    folder, name = make(tmp_path, HEAD + body + VERIFY), raised.partition("(")[0]
     error = complaint(lambda: ludus.collect(folder, model=ScriptedModel(["x"]), input=tmp_path / "rows.jsonl"))
     assert error.startswith(f"{tmp_path / 'rows.jsonl'}:1: {name}: ")
 
@@ -87,6 +91,7 @@ def test_a_task_class_that_raises_is_reported_with_the_row(tmp_path, raised):
 def test_a_config_class_that_raises_is_reported_as_the_settings_of_environment_yaml(tmp_path):
     body = (
         "    class Config(ludus.ResourcesConfig):\n        def model_post_init(self, context):\n            {}['x']\n"
+        + VERIFY
     )
     error = complaint(lambda: Environment.load(make(tmp_path, HEAD + body)))
     assert error == f"{tmp_path / 'environment.yaml'}: settings: KeyError: 'x'. Add --debug to see more"

@@ -165,9 +165,8 @@ def test_a_dataset_has_exactly_one_of_path_and_generate(folder, entry):
 def test_a_broken_generating_function_is_reported_in_one_line_with_file_and_line(folder, code, says):
     yaml = "name: sums\nresources: code.py:Sums\ndatasets: [{name: endless, generate: 'code.py:stream'}]\n"
     (folder / "environment.yaml").write_text(yaml)
-    head = (
-        "from ludus import Resources\nROW = {'responses_create_params': {'input': 'hi'}}\nclass Sums(Resources): ...\n"
-    )
+    head = "from ludus import Resources\nROW = {'responses_create_params': {'input': 'hi'}}\n"
+    head += "class Sums(Resources): verify = lambda self, task, response: 1.0\n"
     (folder / "code.py").write_text(f"{head}\n{code}\n")
     with pytest.raises(UserError) as caught:
         collect(folder, limit=3)

@@ -60,7 +60,8 @@ def test_an_environment_folder_loads_by_path(tmp_path):
         ),
         (
             "name: x\nresources: resources.py:Mine\nsettings: {}",
-            "import ludus\nclass Mine(ludus.Resources):\n    class Config(ludus.ResourcesConfig):\n        x: int",
+            "import ludus\nclass Mine(ludus.Resources):\n    class Config(ludus.ResourcesConfig):\n        x: int\n"
+            "    def verify(self, task, response): ...",
             r"environment.yaml: settings.x: Field required$",
         ),
         ("name: " + "[" * 5000, None, "environment.yaml is nested too deep"),

@@ -243,11 +243,14 @@ async def test_the_model_reads_the_error_of_a_tool_that_panics_or_returns_a_cycl
 
 
 @pytest.mark.parametrize("step", ["open", "verify"])
-async def test_a_method_with_the_wrong_parameters_is_a_crash_of_its_stage(step):
+async def test_a_method_that_calls_another_with_the_wrong_parameters_is_a_crash_of_its_stage(step):
     async def wrong(self: Any) -> float:
         return 1.0
 
-    (rollout,) = await played(type("Wrong", (Plain,), {step: wrong}))
+    async def passes_all(*args: Any) -> float:
+        return await wrong(*args)
+
+    (rollout,) = await played(type("Wrong", (Plain,), {step: passes_all}))
     assert (rollout.error.stage, rollout.error.kind) == (step, "crash")
     assert "TypeError" in rollout.error.cause
 

@@ -146,11 +146,10 @@ def test_function_calls_that_the_game_leaves_unanswered_get_not_found() -> None:
         ({"step": lambda self, task, response: Step(reward=float("nan"), terminated=True)}, "verify", "bad_verdict"),
         ({"step": lambda self, task, response: time.sleep(60)}, "tool", "timeout"),
         ({"reset": lambda self, task: time.sleep(60)}, "open", "timeout"),
-        ({}, "tool", "crash"),
     ],
 )
 def test_a_game_that_fails_has_no_reward(broken: dict[str, Any], stage: str, kind: str) -> None:
-    game = type("Broken", (Game,), broken)
+    game = type("Broken", (Game,), {"step": lambda self, task, response: Step(terminated=True), **broken})
     rollout = play(game, "go", settings={f"limits.{stage}": 0.2} if kind == "timeout" else {})
     assert rollout.reward is None
     assert rollout.error is not None

@@ -99,6 +99,7 @@ def place_of(*things: Any) -> str:
     """`FILE:LINE` of the first thing that has source code in a file."""
     for thing in things:
         try:
+            thing = inspect.unwrap(thing)
             return f"{inspect.getsourcefile(thing)}:{inspect.getsourcelines(thing)[1]}"
         except (OSError, TypeError):  # made by a call, or typed into a prompt
             continue
