@@ -138,12 +138,12 @@ def _where(error: BaseException) -> str | None:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return None
-    of_authors = [frame for frame in frames if _is_author_code(frame.filename)]
+    of_authors = [frame for frame in frames if is_author_code(frame.filename)]
     frame = (of_authors or frames)[-1]
     name = frame.filename.replace("\\", "/").rsplit("/", 1)[-1]
     return f"{name}:{frame.lineno} in {frame.name}"
 
 
-def _is_author_code(filename: str) -> bool:
+def is_author_code(filename: str) -> bool:
     """Whether a file belongs to an environment or to the user, and not to Python, Ludus or another package."""
     return filename.startswith(_ENVIRONMENTS) or not filename.startswith(_LIBRARIES)

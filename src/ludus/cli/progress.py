@@ -19,6 +19,7 @@ from ludus.cli.screen import one_line, stdout_console, text
 if TYPE_CHECKING:
     from ludus.collection.api import Collection
     from ludus.collection.collector import Collector
+    from ludus.collection.watchdog import BlockingCall
 
 REFRESH = 0.25
 STALL = 30.0
@@ -33,6 +34,7 @@ class Display:
         self._quiet = quiet
         self._live: Live | None = None
         self._printed_at = time.perf_counter()
+        self._warned: set[BlockingCall] = set()
 
     def say(self, line: str) -> None:
         """Print a line."""
@@ -69,12 +71,20 @@ class Display:
             elif not self._quiet and now - self._printed_at >= PLAIN_EVERY:
                 self._printed_at = now
                 self.say(_line(collector))
+            self._warn_of_blocking(collector)
             idle = idle_seconds(collector)
             if idle < STALL:
                 warn_after = STALL
             elif idle >= warn_after:
                 warn_after = idle * 2
                 self.say(stall(collector, idle))
+
+    def _warn_of_blocking(self, collector: Collector) -> None:
+        """Say once, while there is time to stop the run, which code blocks the event loop."""
+        for call, warning in collector.watchdog.warnings().items():
+            if call not in self._warned and not self._quiet:
+                self._warned.add(call)
+                self.say(f"warning: {warning}")
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -175,6 +185,8 @@ def summarise(collection: Collection, collector: Collector) -> None:
         table.add_row(text(name), text(value))
     if cause := _first_cause(collection):
         table.add_row("first failure", text(one_line(cause)))
+    for warning in collection.warnings:
+        table.add_row("warning", text(one_line(warning), "yellow"))
     if collection.files is not None:
         table.add_row("files", text(collection.files.rollouts))
     stdout_console().print(table)

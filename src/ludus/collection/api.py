@@ -69,13 +69,15 @@ class Collection:
     """One collection: `prepare` it, `run` it once, then read its results.
 
     `metrics` is the content of metrics.json. Iterating yields the completed and masked rollouts, read from the output
-    files if there are any. Without output files, `rollouts` lists all rollouts, failed ones included.
+    files if there are any. Without output files, `rollouts` lists all rollouts, failed ones included. `warnings` are
+    sentences about mistakes that did not stop the run, such as code that blocks the event loop.
     """
 
     def __init__(self, environment: EnvironmentSpec | None, options: Options) -> None:
         self.options = options
         self.metrics: dict[str, Any] = {}
         self.rollouts: list[Rollout] = []
+        self.warnings: list[str] = []
         self.files = Files(options.output) if options.output is not None else None
         settings = dict(options.settings or {})
         model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
@@ -160,6 +162,9 @@ class Collection:
         """Compute the metrics, close the journals, and write metrics.json."""
         self.metrics = collector.metrics.summary(round(time.perf_counter() - began, 3))
         self.metrics["model"] = self.model.stats()
+        self.metrics["loop"] = collector.watchdog.summary()
+        self.warnings += collector.watchdog.warnings().values()
+        self.metrics["warnings"] = self.warnings
         try:
             self._stack.close()
         finally:

@@ -21,6 +21,7 @@ from ludus.collection.group_verifier import GroupVerifier
 from ludus.collection.metrics import Metrics
 from ludus.collection.player import Players
 from ludus.collection.rows import Rows
+from ludus.collection.watchdog import LoopWatchdog
 from ludus.environment import Environment
 from ludus.episode import Episode
 from ludus.errors import REMEDIES, Failure, UserError
@@ -106,6 +107,7 @@ class Collector:
         self.plan = plan
         self.metrics = Metrics(plan.repeats)
         self.progress = Progress()
+        self.watchdog = LoopWatchdog()
         self._rollouts, self._failures, self._sink = rollouts, failures, sink
         self._done: set[str] = set()  # rollout ids that are not played in this run
         self._attempts: Counter[str] = Counter()  # earlier attempts by rollout id
@@ -153,6 +155,7 @@ class Collector:
         if self.gate is not None:
             plan.model.observer = self.gate
         async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self.watchdog)
             await stack.enter_async_context(plan.model)
             await stack.enter_async_context(shared_pool())
             players = Players(stack, plan.model, tokens=plan.tokens)
