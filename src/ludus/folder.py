@@ -7,6 +7,7 @@ and your own folder works by path. An environment for a whole family of games ta
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import re
 from importlib.metadata import entry_points
@@ -19,6 +20,7 @@ from ludus.dataset import Dataset
 from ludus.errors import UserError, did_you_mean
 from ludus.runtime.imports import BUILT_IN
 from ludus.runtime.settings import read_yaml
+from ludus.runtime.wording import describe_errors
 
 FILE = "environment.yaml"
 
@@ -60,13 +62,15 @@ def read_file(folder: Path) -> EnvironmentFile:
     try:
         return EnvironmentFile.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
+        errors = error.errors()
+        # A misspelled key is two errors: the right key is missing, and this one is unknown.
+        first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
         where = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             fields = (EnvironmentFile if len(first["loc"]) == 1 else Dataset).model_fields
             known = [field.alias or name for name, field in fields.items()]
             raise UserError(f"{path} has no key {where}", did_you_mean(str(first["loc"][-1]), known)) from error
-        raise UserError(f"{path}: {where}: {first['msg']}") from error
+        raise UserError(f"{path}: {describe_errors(where, [first], first['input'])}") from error
 
 
 def locate(which: str) -> tuple[Path, str | None]:
@@ -92,7 +96,9 @@ def find(which: str) -> Path:
         return known[which]
     if "/" in which or path.is_dir():
         raise UserError(f"{which} has no {FILE}", "Make one with: ludus new NAME")
-    raise UserError(f"unknown environment {which:.80}", f"{did_you_mean(which, known)} (ludus envs lists them)")
+    beside = _folder_beside(which)
+    hint = f"Did you mean the folder {beside}?" if beside else f"{did_you_mean(which, known)} (ludus envs lists them)"
+    raise UserError(f"unknown environment {which:.80}", hint)
 
 
 def folders() -> dict[str, Path]:
@@ -117,7 +123,9 @@ def find_named(name: str) -> tuple[Path, str | None]:
     if found is None and re.fullmatch(r"[\w-]+", base) is None:
         raise UserError(f"{name!r:.80} is not the name of an environment", _HINT)
     if found is None:
-        raise UserError(f"unknown environment {base:.80}", did_you_mean(base, known))
+        beside = _folder_beside(base)
+        hint = f"For the folder {beside} write: ludus collect {beside} --input FILE" if beside else ""
+        raise UserError(f"unknown environment {base:.80}", hint or did_you_mean(base, known))
     allowed = read_file(found).row_argument if colon else None
     if colon and (allowed is None or re.fullmatch(allowed, argument) is None):
         raise UserError(f"a row may not name {name!r:.80}", _HINT)
@@ -132,6 +140,21 @@ def environment_name(agent: str) -> str | None:
         return None
     name = read_file(folder).name
     return name if argument is None else f"{name}:{argument}"
+
+
+def _folder_beside(name: str) -> str | None:
+    """An environment's folder of this name (or a similar one) in the working directory, next to it, or one below."""
+    try:
+        if Path.cwd().name == name and Path(FILE).is_file():
+            return "."
+        found = {path.parent.name: f"./{path.parent}" for path in sorted(Path().glob(f"*/{FILE}"))}
+        deeper = (f"./{path.parent}" for path in sorted(Path().glob(f"*/*/{FILE}")) if path.parent.name == name)
+        sibling = Path("..", name)
+        exact = found.get(name) or (str(sibling) if (sibling / FILE).is_file() else None) or next(deeper, None)
+    except (OSError, ValueError):  # a name that cannot be part of a path
+        return None
+    similar = difflib.get_close_matches(name, found, n=1, cutoff=0.7)
+    return exact or (found[similar[0]] if similar else None)
 
 
 def _path(which: str) -> Path:

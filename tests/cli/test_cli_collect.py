@@ -53,7 +53,7 @@ def ludus(tmp_path):
         ("collect mcqa --model scripted:script.yaml --output script.yaml", "cannot write script.yaml/rollouts.jsonl"),
         (
             "collect example_session_state_mgmt --model scripted:script.yaml --input bad.jsonl",
-            "bad.jsonl:1: expected_count: Field required",
+            "bad.jsonl:1: expected_count is missing",
         ),
     ],
 )

@@ -36,9 +36,9 @@ GOOD = {"responses_create_params": {"input": "hi"}, "expected_answer": "A"}
     [
         (b"{", r"rows\.jsonl:3: not JSON"),
         (b"[1]", r"rows\.jsonl:3: not a JSON object"),
-        ({"responses_create_params": {"input": "x"}}, r"rows\.jsonl:3: expected_answer: Field required"),
-        ({"expected_answer": "A"}, r"rows\.jsonl:3: responses_create_params: Field required"),
-        ({**GOOD, "expected_answer": 5}, r"rows\.jsonl:3: expected_answer: Input should be a valid string"),
+        ({"responses_create_params": {"input": "x"}}, r"rows\.jsonl:3: expected_answer is missing"),
+        ({"expected_answer": "A"}, r"rows\.jsonl:3: responses_create_params is missing"),
+        ({**GOOD, "expected_answer": 5}, r"rows\.jsonl:3: expected_answer must be text, not 5"),
         ({**GOOD, "responses_create_params": {}}, r"rows\.jsonl:3: responses_create_params: .*input must be"),
         (
             {**GOOD, "responses_create_params": {"input": [1]}},

@@ -94,7 +94,7 @@ def test_the_first_generated_row_can_be_read_without_a_limit():
 
 
 def test_a_bad_generated_row_is_reported_with_its_number():
-    with pytest.raises(UserError, match="numbers:2: responses_create_params: Field required"):
+    with pytest.raises(UserError, match="numbers:2: responses_create_params is missing"):
         rows(lambda seed: iter([next(counting(seed)), {}]), limit=3).survey()
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import pytest
 
+import ludus
 from ludus import Environment, ScriptedModel, UserError
 from ludus import environment as environment_module
 from ludus.folder import folders
@@ -15,7 +17,7 @@ from ludus.runtime.settings import parse_assignments
 
 
 def make(folder, yaml="name: mine\nresources: resources.py:Mine\n", code=None):
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "environment.yaml").write_text(yaml)
     (folder / "resources.py").write_text(
         code or "from ludus import Resources\n\nclass Mine(Resources):\n    def verify(self, task, response): ...\n"
@@ -46,7 +48,9 @@ def test_an_environment_folder_loads_by_path(tmp_path):
         ("name: [", None, "is not valid YAML"),
         ("name: 2020-13-45", None, "is not valid YAML: month must be in 1..12"),
         ("- a", None, "must hold a mapping"),
-        ("name: x", None, "resources: Field required"),
+        ("name: x", None, "environment.yaml: resources is missing$"),
+        ("name: x\nresource: resources.py:Mine", None, r"has no key resource. Did you mean resources\?$"),
+        ("name: x\nresources: [a]", None, r"environment.yaml: resources must be text, not \['a'\]$"),
         (
             "name: x\nresources: resources.py:Mine\ncolour: red",
             None,
@@ -62,7 +66,7 @@ def test_an_environment_folder_loads_by_path(tmp_path):
             "name: x\nresources: resources.py:Mine\nsettings: {}",
             "import ludus\nclass Mine(ludus.Resources):\n    class Config(ludus.ResourcesConfig):\n        x: int\n"
             "    def verify(self, task, response): ...",
-            r"environment.yaml: settings.x: Field required$",
+            r"environment.yaml: settings.x is missing$",
         ),
         ("name: " + "[" * 5000, None, "environment.yaml is nested too deep"),
         ("name: x\nresources: resources.py:Mien", None, "resources.py has no Mien. Did you mean Mine?"),
@@ -81,14 +85,18 @@ def test_an_environment_folder_loads_by_path(tmp_path):
         (
             "name: x\nresources: resources.py:Mine\nagent: {max_steps: eight}",
             None,
-            "environment.yaml: agent.max_steps='eight'",
+            "environment.yaml: agent.max_steps must be a whole number, not 'eight'",
         ),
         (
             "name: x\nresources: resources.py:Mine\nagent: {type: 'resources.py:Mine'}",
             None,
             "environment.yaml: agent: resources.py:Mine is not a subclass of Agent",
         ),
-        ("name: x\nresources: resources.py:Mine\nlimits: {tool: -1}", None, "limits.tool=-1"),
+        (
+            "name: x\nresources: resources.py:Mine\nlimits: {tool: -1}",
+            None,
+            "limits.tool must be greater than 0",
+        ),
         ("name: x\nresources: resources.py:Mine", "def broken(:", r"resources.py:1: SyntaxError"),
         ("name: x\nresources: resources.py:Mine", "x = 1\ny = x / 0", r"resources.py:2: ZeroDivisionError"),
         ("name: x\nresources: resources.py:Mine", "import sys\nsys.exit()", r"resources.py:2: SystemExit"),
@@ -160,8 +168,12 @@ def test_configuring_a_copy_leaves_the_original_unchanged():
     ("setting", "says"),
     [
         ("agent.max_step=3", "agent has no setting max_step. Did you mean max_steps?"),
-        ("agent.max_steps=-3", "agent.max_steps=-3: Input should be greater than 0"),
-        ("agent.max_steps=many", "agent.max_steps='many'"),
+        ("agent.max_steps=-3", "^agent.max_steps must be greater than 0, not -3$"),
+        ("agent.max_steps=many", "^agent.max_steps must be a whole number, not 'many'$"),
+        ("agent.max_steps=2.5", "^agent.max_steps must be a whole number, not 2.5$"),
+        ("limits.tool=soon", "^limits.tool must be a number, not 'soon'$"),
+        ("limits.tool=.inf", "^limits.tool must be a finite number, not inf$"),
+        ("resources.compat=maybe", "^resources.compat must be true or false, not 'maybe'$"),
         ("resources.colour=red", "resources has no setting colour"),
         ("agnet.max_steps=3", "unknown setting agnet.max_steps. Did you mean agent?"),
         ("limits.modle=3", "limits has no setting modle. Did you mean model?"),
@@ -169,7 +181,10 @@ def test_configuring_a_copy_leaves_the_original_unchanged():
         ("agent=3", "setting agent names no key. Write agent.KEY=VALUE"),
         ("agent.=3", "setting agent names no key. Write agent.KEY=VALUE"),
         ("model.temperature=3", "unknown setting model.temperature: no model is called here"),
-        ("resources.grading_mode=x", "^resources.grading_mode='x': Input should be 'strict_single_letter_boxed', "),
+        (
+            "resources.grading_mode=x",
+            "^resources.grading_mode must be 'strict_single_letter_boxed', .*, not 'x'$",
+        ),
     ],
 )
 def test_a_wrong_setting_is_reported_with_its_name_and_a_hint(setting, says):
@@ -217,9 +232,9 @@ def test_openai_without_a_key_is_refused(monkeypatch):
 
 
 def test_the_error_in_a_setting_of_several_types_names_the_setting_only():
-    with pytest.raises(UserError, match=r"^model.base_url=3: .*valid string or .*valid list$"):
+    with pytest.raises(UserError, match=r"^model.base_url must be text or a list, not 3$"):
         open_model({"type": "openai", "model": "m"}, {"base_url": 3})
-    with pytest.raises(UserError, match=r"^model.retries.busy='x': "):
+    with pytest.raises(UserError, match=r"^model.retries.busy must be a whole number, not 'x'$"):
         open_model({"type": "openai", "model": "m"}, {"retries": {"busy": "x"}})
 
 
@@ -282,3 +297,40 @@ def test_another_package_cannot_replace_an_agent_of_ours(monkeypatch: pytest.Mon
                     environment_module.agent_types()
     finally:
         environment_module.agent_types.cache_clear()
+
+
+def test_a_misspelled_setting_is_suggested_even_if_the_right_one_is_required(tmp_path):
+    code = "import ludus\nclass Mine(ludus.Resources):\n    class Config(ludus.ResourcesConfig):\n        level: int\n"
+    folder = make(
+        tmp_path / "mine",
+        "name: x\nresources: resources.py:Mine\nsettings: {levl: 3}",
+        f"{code}    def verify(self, task, response): ...\n",
+    )
+    with pytest.raises(UserError, match=r"settings has no setting levl. Did you mean level\?"):
+        Environment.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("at", "typed", "says"),
+    [
+        ("shop/bank", "bank", "Did you mean the folder ./shop/bank?"),
+        ("bank", "bnak", "Did you mean the folder ./bank?"),
+        ("../bank", "bank", "Did you mean the folder ../bank?"),
+        (".", "here", "Did you mean the folder .?"),
+    ],
+)
+def test_an_unknown_environment_notices_a_folder_of_that_name(tmp_path, monkeypatch, at, typed, says):
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    make(here / at, "name: bank\nresources: resources.py:Mine")
+    with pytest.raises(UserError, match=re.escape(f"unknown environment {typed}. {says}")):
+        Environment.load(typed)
+
+
+def test_a_row_that_names_a_folder_gets_the_command_that_uses_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "bank", "name: bank\nresources: resources.py:Mine")
+    row = {"agent_ref": {"name": "bank"}, "responses_create_params": {"input": "x"}}
+    with pytest.raises(UserError, match=re.escape("For the folder ./bank write: ludus collect ./bank --input FILE")):
+        ludus.collect(input=[row], model=ScriptedModel(["x"]))

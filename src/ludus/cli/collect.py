@@ -140,7 +140,7 @@ def _run(collection: Collection, as_json: bool) -> int:
     except KeyboardInterrupt:
         display.say("stopped before the first rollout")
         return INTERRUPTED
-    _say_skipped(collection, collector, display)
+    _say_before_run(collection, collector, display)
     try:
         with prints_to_stderr(as_json):
             asyncio.run(_until_stopped(collection, collector, display.watch))
@@ -163,8 +163,10 @@ def _run(collection: Collection, as_json: bool) -> int:
     return 0
 
 
-def _say_skipped(collection: Collection, collector: Collector, display: Display) -> None:
-    """Say which rollouts are not run, and why."""
+def _say_before_run(collection: Collection, collector: Collector, display: Display) -> None:
+    """Say what looks wrong in the rows, and which rollouts are not run, and why."""
+    for warning in collection.warnings:
+        display.say(f"warning: {warning}")
     if left_out := getattr(collection.rows, "left_out", 0):
         display.say(f"skipped {left_out} recorded rollouts: failed, or without a model call after --turn")
     progress, max_attempts = collector.progress, collection.options.max_attempts

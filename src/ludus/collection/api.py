@@ -106,6 +106,7 @@ class Collection:
         if self.files is not None and isinstance(self.rows.source, Path):
             self.files.check_input(self.rows.source)
         survey = self.rows.survey(tick)
+        self.warnings += self.rows.warnings
         if isinstance(self.rows, Branches):
             check_agents(self._environments.all())
         adaptive = options.concurrency == "auto"

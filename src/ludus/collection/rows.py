@@ -7,6 +7,7 @@ copies them to a temporary file, and the run reads that file.
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import os
 import stat
@@ -20,16 +21,22 @@ from typing import Any
 
 import orjson
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
+from ludus.collection.row_typos import RowTypos
 from ludus.dataset import Generated
 from ludus.errors import UserError
 from ludus.runtime.boundary import is_interrupt
 from ludus.runtime.encoding import json_error
 from ludus.runtime.imports import describe
+from ludus.runtime.wording import describe_errors
 from ludus.task import Task, digest, private
 
 #: A line with at most this many opening brackets cannot be nested too deep, so its depth is not checked.
 _SAFE_BRACKETS = 200
+
+#: Where rows of other tools keep the prompt.
+_PROMPTS = ("messages", "prompt", "input", "question", "problem", "conversations")
 
 ReadTask = Callable[[dict[str, Any]], Task]
 
@@ -65,22 +72,24 @@ class Rows:
         self._limit = limit
         self._seed = seed
         self._temporary_copy: Path | None = None
+        self.warnings: list[str] = []  #: what the survey found that is no error, such as a misspelled parameter
 
     def survey(self, tick: Callable[[int], None] = lambda _: None) -> Survey:
         """Check every row and compute the digest. Calls `tick` with the number of rows read, every 1000 rows."""
         if isinstance(self.source, Generated) and self._limit is None:
             raise UserError(f"dataset {self.name} is endless", "Say how many rows to use: --limit N")
-        content, count = blake2b(digest_size=16), 0
+        content, count, typos = blake2b(digest_size=16), 0, RowTypos()
         for count, (where, line) in enumerate(self._lines(), start=1):
             content.update(line.strip())
             content.update(b"\n")
             row = parse_row(where, line)
             _check_depth(where, line, row)
-            self._task(where, row)
+            typos.look(where, self._task(where, row).responses_create_params)
             if count % 1000 == 0:
                 tick(count)
         if count == 0:
             raise UserError(f"{self.name} holds no rows")
+        self.warnings = typos.warnings()
         return Survey(count, content.hexdigest())
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any], Task]]:
@@ -110,7 +119,8 @@ class Rows:
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(step) for step in first["loc"]) or "row"
-            raise UserError(f"{where}: {field}: {first['msg']}", "Fix the row or leave it out") from error
+            given = {} if first["type"] == "missing" or isinstance(first["input"], dict) else {"value": first["input"]}
+            raise UserError(f"{where}: {describe_errors(field, [first], **given)}", _hint(first, row)) from error
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
         except BaseException as error:  # raised by an author's own validator
@@ -205,6 +215,22 @@ def _check_depth(where: str, line: bytes, row: dict[str, Any]) -> None:
 
 def _too_deep(where: str, error: TypeError) -> UserError:
     return UserError(f"{where}: nested too deep: {error}", "Fix the row or leave it out")
+
+
+def _hint(error: ErrorDetails, row: dict[str, Any]) -> str:
+    """How to fix a row that a `Task` refused."""
+    field = str(error["loc"][-1]) if error["loc"] else ""
+    params = row.get("responses_create_params")
+    if field == "responses_create_params":
+        asked = row if error["type"] == "missing" else params if isinstance(params, dict) else {}
+        for name in _PROMPTS if "input" not in asked else ():
+            if name in asked:
+                path = f".{name}" if asked is row else f".responses_create_params.{name}"
+                shape = '{"responses_create_params": {"input": ...}}'
+                command = f"jq -c '.responses_create_params.input = {path}' FILE"
+                return f"The prompt is in {path[1:]}: write it as {shape}, for example with {command}"
+    similar = difflib.get_close_matches(field, row, n=1, cutoff=0.8) if error["type"] == "missing" else []
+    return f"The row has {similar[0]}: did you mean {field}?" if similar else "Fix the row or leave it out"
 
 
 class UniqueIds:

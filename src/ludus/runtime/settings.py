@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from ludus.errors import UserError, did_you_mean
 from ludus.runtime.imports import describe
 from ludus.runtime.redaction import masked
+from ludus.runtime.wording import describe_errors
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -22,13 +23,13 @@ def checked(model: type[M], values: dict[str, Any], part: str) -> M:
         return model.model_validate(values)
     except ValidationError as error:
         errors = error.errors()
-        first, key = errors[0], _key(errors[0], values)
+        # A misspelled setting is two errors if the right one is required: it is missing, and this one is unknown.
+        first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
+        key = _key(first, values)
         if first["type"] == "extra_forbidden":
             raise UserError(f"{part} has no setting {key}", did_you_mean(key, model.model_fields)) from error
-        if first["type"] == "missing":
-            raise UserError(f"{part}.{key}: {first['msg']}") from error
-        wanted = " or ".join(dict.fromkeys(each["msg"] for each in errors if _key(each, values) == key))
-        raise UserError(f"{part}.{key}={masked(first.get('input'))!r:.80}: {wanted}") from error
+        same = [each for each in errors if _key(each, values) == key]
+        raise UserError(describe_errors(f"{part}.{key}", same, masked(first.get("input")))) from error
     except UserError:
         raise
     except Exception as error:  # raised by an author's validator

@@ -1,0 +1,58 @@
+"""What pydantic finds wrong, in plain words: `max_steps must be a whole number, not 'x'`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "dict": "an object with keys",
+    "model": "an object with keys",
+    "url": "a URL",
+    "none": "null",
+}
+_LIMITS = {
+    "greater_than": ("gt", "greater than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+_NOTHING = object()
+
+
+def describe_errors(name: str, errors: Iterable[ErrorDetails], value: Any = _NOTHING) -> str:
+    """One sentence about the errors of one field. `value` is what was given, if it may be shown."""
+    found = list(errors)
+    if found[0]["type"] == "missing":
+        return f"{name} is missing"
+    given = "" if value is _NOTHING else f", not {value!r:.80}"
+    wanted = list(dict.fromkeys(each for error in found if (each := _wanted(error)) is not None))
+    if wanted:
+        return f"{name} must be {' or '.join(wanted)}{given}"
+    text = re.sub(r"^(Value|Assertion) error, ", "", found[0]["msg"])
+    return f"{name}{given.replace(', not ', '=', 1)}: {text}"
+
+
+def _wanted(error: ErrorDetails) -> str | None:
+    """What a value must be, or None if the error says something else."""
+    kind, context = error["type"], error.get("ctx") or {}
+    if kind in _LIMITS:
+        key, words = _LIMITS[kind]
+        return f"{words} {context[key]}"
+    if kind in ("literal_error", "enum"):
+        return str(context["expected"])
+    if kind == "int_from_float":
+        return _KINDS["int"]
+    base = re.fullmatch(r"(\w+?)_(type|parsing|required|attributes_type|parsing_size)", kind)
+    if base is not None and base[1] in _KINDS:
+        return _KINDS[base[1]]
+    found = re.fullmatch(r"Input should be (.+)", error["msg"])
+    return found[1] if found is not None else None
