@@ -173,6 +173,29 @@ async def test_auto_does_not_fall_back_to_chat_if_the_model_is_unknown(server):
     assert len(server.bodies) == 1
 
 
+@pytest.mark.parametrize("api", ["auto", "responses", "chat"])
+async def test_a_404_of_a_url_without_a_version_suggests_v1(server, api):
+    answering(server, 404, {"detail": "Not Found"})
+    bare = server.url.removesuffix("/v1")
+    for url, hint in ((f"{bare}#m", f"{bare}/v1"), (f"{bare}/llm/?key=sk-secret123#m", f"{bare}/llm/v1?key=***")):
+        async with open_model(url, {"api": api}) as model:
+            with pytest.raises(Failure) as caught:
+                await model.respond(Request("?"))
+        assert caught.value.kind == "http_404"
+        assert caught.value.cause.endswith(f". The URL has no /v1: try {hint}")
+    async with open_model(f"{server.url}#m", {"api": api}) as model:
+        with pytest.raises(Failure) as caught:
+            await model.respond(Request("?"))
+    assert "try" not in caught.value.cause
+
+
+async def test_a_404_because_of_the_model_does_not_suggest_v1(server):
+    answering(server, 404, {"error": {"message": "The model `m` does not exist."}})
+    async with open_model(f"{server.url.removesuffix('/v1')}#m") as model:
+        with pytest.raises(Failure, match="does not exist.$"):
+            await model.respond(Request("?"))
+
+
 @pytest.mark.parametrize("api", ["responses", "chat"])
 async def test_settings_apply_if_a_row_holds_null(server, api):
     answering(server, 200, CHAT if api == "chat" else {"output": [servers.SAID]})

@@ -45,6 +45,9 @@ class AzureModel(OpenAIModel):
     def _authorisation(self) -> dict[str, str]:
         return {"api-key": self._key} if self._key else {"Authorization": f"Bearer {self._token}"}
 
+    def _version_hint(self) -> str:
+        return ""  # the URLs of Azure have no version in their path
+
     def _clean(self, text: str) -> str:
         return redacted(super()._clean(text), self._token)
 

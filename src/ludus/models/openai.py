@@ -34,6 +34,7 @@ from ludus.tokens import sampling_record
 
 DEFAULT_URL = "https://api.openai.com/v1"
 _INDEX = re.compile(r"\[\d+\]")
+_VERSION = re.compile(r"/v\d")
 _TOO_LONG = (
     "context length",
     "context_length",
@@ -214,7 +215,16 @@ class OpenAIModel(Model):
         if location:
             url = self._clean(shown_url(" ".join(location.split())))[:200]
             message = f"redirected to {url} {message}".rstrip()
-        raise Failure(f"http_{reply.status}", f"{self.name} answered {reply.status}: {message}")
+        hint = self._version_hint() if reply.status == 404 and self._no_route(reply) else ""
+        raise Failure(f"http_{reply.status}", f"{self.name} answered {reply.status}: {message}{hint}")
+
+    def _version_hint(self) -> str:
+        """What to write if a URL has no `/v1`, which most servers need."""
+        for url in map(urlsplit, self._urls()):
+            if not _VERSION.search(url.path):
+                better = url._replace(path=f"{url.path.rstrip('/')}/v1").geturl()
+                return f". The URL has no /v1: try {self._clean(shown_url(better))}"
+        return ""
 
     def _message(self, content: bytes) -> str:
         """The provider's error message, in one short line and without our key."""
