@@ -31,6 +31,9 @@ class Agent:
     #: Whether `act` can continue a trajectory from any model call. Branching a recorded rollout needs that.
     continues: ClassVar[bool] = False
 
+    #: The settings. For the type checker, a subclass may write `config: Config`.
+    config: Any
+
     def __init__(self, config: Any = None) -> None:
         self.config = config if config is not None else self.Config()
 

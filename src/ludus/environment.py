@@ -70,6 +70,12 @@ class Environment:
             config = _checked_class(which)
             agent = _agent({"type": "gymnasium" if issubclass(which, Game) else "simple"}, None)
             return cls(which.__name__, which, agent, checked(config, {}, "resources"))
+        if isinstance(which, Resources):
+            name = type(which).__name__
+            raise UserError(f"{name}() is one session, and every rollout needs its own", f"Pass the class {name}")
+        if not isinstance(which, (str, Path)):
+            known = "a name, a folder, a subclass of Resources or an Environment"
+            raise UserError(f"an environment is {known}, not {which!r:.80}")
         return cls.from_folder(*locate(str(which)))
 
     @classmethod

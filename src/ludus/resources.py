@@ -89,6 +89,9 @@ class Resources:
     #: The digest of a verifier that runs on a server, as that server reports it.
     verifier: ClassVar[str | None] = None
 
+    #: The settings. For the type checker, a subclass may write `config: Config`.
+    config: Any
+
     #: The seed for this rollout's random numbers. It is recorded.
     seed: int = 0
 

@@ -272,3 +272,42 @@ def test_settings_and_paths_that_json_cannot_hold_are_recorded_and_resumed(rows,
     ludus.collect(Big, settings={"resources.big": 10**23}, repeats=2, resume=True, **given)
     with pytest.raises(UserError, match=r"settings.big was 1000"):
         ludus.collect(Big, settings={"resources.big": 10**23 + 1}, repeats=2, resume=True, **given)
+
+
+@pytest.mark.parametrize("name", ["equivalence_llm_judge", "genrm_compare", "conversational_tool_use_simulation"])
+def test_a_missing_judge_is_found_before_a_model_is_called_and_the_corrected_run_may_use_the_same_folder(
+    tmp_path, name
+):
+    asked = []
+
+    def respond(request):
+        asked.append(request)
+        return "[[A=B]]"
+
+    (tmp_path / "judge.yaml").write_text("- '[[A=B]]'\n")
+    options = {"model": ScriptedModel(respond), "output": tmp_path / "run", "limit": 2}
+    with pytest.raises(UserError, match=r"these rows need a judge\. Name a model with:? --set resources\.judge=SPEC"):
+        ludus.collect(name, **options)
+    assert asked == []
+    judge = {"resources.judge": f"scripted:{tmp_path / 'judge.yaml'}"}
+    result = ludus.collect(name, **options, settings=judge)
+    assert asked
+    assert result.metrics["counts"]["dispatched"] == 2
+    assert "no_judge" not in (tmp_path / "run" / "failures.jsonl").read_text()
+    with pytest.raises(UserError, match="already holds a collection"):
+        ludus.collect(name, **options, settings=judge)
+
+
+def test_failures_that_are_results_are_not_replaced(tmp_path):
+    class Crashes(Resources):
+        async def verify(self, task, response):
+            raise ValueError("no luck")
+
+    options = {
+        "model": ScriptedModel(["x"]),
+        "output": tmp_path / "run",
+        "input": [{"responses_create_params": {"input": "x"}}],
+    }
+    ludus.collect(Crashes, **options)
+    with pytest.raises(UserError, match="already holds a collection"):
+        ludus.collect(Crashes, **options)

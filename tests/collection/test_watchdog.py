@@ -103,7 +103,6 @@ TWO_CALLS = {"calls": [{"name": "wait"}, {"name": "wait"}]}
         (BlocksInTool, [CALL, "x"], "tool", "test_watchdog.py in wait"),
         (BlocksInTool, [TWO_CALLS, "x"], "tool", "test_watchdog.py in wait"),
         (BlocksInGroup, ["x"], "verify", "test_watchdog.py in verify_group"),
-        (BlocksInShare, ["x"], "open", "test_watchdog.py in share"),
         (Computes, ["x"], "verify", "test_watchdog.py in verify"),
     ],
 )
@@ -115,6 +114,12 @@ def test_a_blocking_async_def_is_named_with_stage_environment_and_function(kind,
     (warning,) = [each for each in result.warnings if function.partition(" in ")[2] in each]
     assert warning.startswith(f"{stage} of {kind.__name__} blocked the event loop for ")
     assert f"test_watchdog.py:{found['line']} in " in warning
+
+
+def test_loading_in_share_before_the_first_rollout_is_counted_and_is_no_warning():
+    result, found = blocking(BlocksInShare, ScriptedModel(["x"]), "test_watchdog.py in share")
+    assert (found["environment"], found["stage"]) == ("BlocksInShare", "share")
+    assert result.warnings == []
 
 
 def test_an_agent_that_blocks_after_its_model_call_is_named_and_not_the_model():

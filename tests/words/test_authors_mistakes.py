@@ -144,3 +144,16 @@ def test_a_tool_that_is_overridden_wrapped_or_aliased_is_still_one_tool():
 
     assert list(Shop.toolbox) == list(Loud.toolbox) == ["look"]
     assert Loud.toolbox["look"].schema()["parameters"]["required"] == ["item"]
+
+
+def test_an_instance_or_another_object_in_place_of_a_class_is_refused():
+    class Shop(Resources):
+        async def verify(self, task, response):
+            return 1.0
+
+    error = complaint(lambda: ludus.collect(Shop(), model=ScriptedModel(["x"]), input=[ROW]))
+    assert error == "Shop() is one session, and every rollout needs its own. Pass the class Shop"
+    error = complaint(lambda: ludus.collect({"name": "mcqa"}, model=ScriptedModel(["x"]), input=[ROW]))
+    assert error.startswith(
+        "an environment is a name, a folder, a subclass of Resources or an Environment, not {'name'"
+    )

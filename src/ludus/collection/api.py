@@ -23,7 +23,16 @@ from ludus.models import open_model
 from ludus.rollout import Rollout
 from ludus.runtime.running import allow_open_files, fewer_garbage_collections, run_to_end
 from ludus.store.journal import Journal, write_whole
-from ludus.store.run import Files, check_identity, describe, identity, indented_json, with_options, write_run
+from ludus.store.run import (
+    Files,
+    check_identity,
+    describe,
+    identity,
+    indented_json,
+    is_same_run,
+    with_options,
+    write_run,
+)
 
 #: The upper limit of `--concurrency auto`.
 MAX_AUTO_CONCURRENCY = 4096
@@ -190,13 +199,16 @@ class Collection:
         return Rows(source, environments.task, options.limit, options.seed)
 
     def _open_files(self, files: Files, run_identity: dict[str, Any]) -> bool:
-        """Open the journals. Returns whether this run resumes them: they are not empty and not overwritten."""
+        """Open the journals. Returns whether this run resumes them: they hold something, and it is not overwritten."""
         options = self.options
         # Opening a journal repairs it, so files of other programs must be refused before that.
         found = files.nonempty_journal()
         if found is not None and (options.overwrite or not options.resume) and not files.run.exists():
             raise UserError(f"{found} is not a collection: {files.run.name} is missing", "Choose another --output")
-        resumes = found is not None and not options.overwrite
+        starts_anew = options.overwrite
+        if not starts_anew and files.nothing_collected():
+            starts_anew = not (options.resume and is_same_run(files.run, run_identity))
+        resumes = found is not None and not starts_anew
         if resumes and not options.resume:
             raise UserError(
                 f"{options.output} already holds a collection",
@@ -205,7 +217,7 @@ class Collection:
         if resumes and not options.force:
             check_identity(files.run, run_identity)
         self._journals = [self._stack.enter_context(Journal(path)) for path in (files.rollouts, files.failures)]
-        if options.overwrite:
+        if starts_anew:
             for journal in self._journals:
                 journal.clear()
         return resumes

@@ -35,6 +35,9 @@ LOOK_EVERY = 0.05
 WARN_SECONDS = 0.2
 WARN_PART = 0.01
 
+#: The stage of what runs outside of rollouts, as `share` does. Rollouts have not begun then, so it is no warning.
+SHARE = "share"
+
 _LUDUS = str(Path(ludus.__file__).parent) + "/"
 #: Code that runs other code. Its own work is no one's blocking call.
 _MACHINERY = (boundary.__file__, sys.modules[Episode.__module__].__file__ or "", f"{_LUDUS}collection/")
@@ -104,7 +107,7 @@ class LoopWatchdog:
             return {
                 call: _sentence(call, self._lines[call], seconds)
                 for call, seconds in self._longest_first()
-                if seconds >= least
+                if seconds >= least and call.stage != SHARE
             }
 
     def _longest_first(self) -> list[tuple[BlockingCall, float]]:
@@ -194,4 +197,4 @@ def _attribution(frames: list[FrameType]) -> tuple[str, str]:
                 return value.job.environment, stage or "agent"
             if isinstance(value, Environment):
                 environment = environment or value.name
-    return environment or "an environment", stage or "open"
+    return environment or "an environment", stage or SHARE

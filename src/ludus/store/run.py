@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from ludus.environment import Environment
-from ludus.errors import DISTRIBUTION, UserError
+from ludus.errors import DISTRIBUTION, REMEDIES, UserError
 from ludus.model import Model
 from ludus.runtime.encoding import encode
 from ludus.runtime.redaction import redacted_settings
@@ -53,6 +53,19 @@ class Files:
                 if path.stat().st_size:
                     return path
         return None
+
+    def nothing_collected(self) -> bool:
+        """Whether there are only failures of a run that could not start, such as a refused key or a missing judge.
+
+        Such a failure holds no answer of a model, so a run with corrected settings may replace it.
+        """
+        try:
+            if self.rollouts.stat().st_size or not self.run.exists():
+                return False
+            with self.failures.open("rb") as lines:
+                return all(orjson.loads(line).get("kind") in REMEDIES for line in lines)
+        except (OSError, AttributeError, orjson.JSONDecodeError):
+            return False
 
 
 def identity(environments: list[Environment], model: Model, dataset: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -107,6 +120,15 @@ def check_identity(path: Path, current: dict[str, Any]) -> None:
     if differing := _differences(recorded, json.loads(indented_json(current)), ""):
         listed = "; ".join(differing[:3])
         raise UserError(f"{path} describes a different run: {listed}", "Choose another --output, or add --force")
+
+
+def is_same_run(path: Path, current: dict[str, Any]) -> bool:
+    """Whether a run with the identity `current` may resume the run that `path` describes."""
+    try:
+        check_identity(path, current)
+    except UserError:
+        return False
+    return True
 
 
 def write_run(path: Path, description: dict[str, Any]) -> None:
