@@ -65,9 +65,7 @@ class Game(Resources):
             return Step("No. Try again.")
     """
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.has_session = not cls.judged_by_response
+    by_turns = True
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)

@@ -62,6 +62,22 @@ def tool(function: F | None = None, *, name: str | None = None) -> F | Callable[
     return mark(function) if function is not None else mark
 
 
+class _ClassFact:
+    """A fact about a class, found when it is read: it holds for methods that were set after the class was made."""
+
+    def __init__(self, find: Callable[[Any], bool]) -> None:
+        self._find = find
+
+    def __get__(self, instance: object, owner: type[Resources]) -> bool:
+        return self._find(owner)
+
+
+def _has_session(cls: type[Resources]) -> bool:
+    methods = ("open", "close", "call", "tools")
+    overridden = any(getattr(cls, name) is not getattr(Resources, name) for name in methods)
+    return not cls.judged_by_response and (cls.by_turns or overridden or bool(cls.toolbox))
+
+
 class Resources:
     """Base of every environment's resources. Override `verify`, and `open` and `close` if there is state.
 
@@ -78,13 +94,16 @@ class Resources:
     toolbox: ClassVar[dict[str, Tool]] = {}
 
     #: Whether all answers to a task are judged together, because `verify_group` is defined.
-    by_group: ClassVar[bool] = False
+    by_group = _ClassFact(lambda cls: cls.verify_group is not Resources.verify_group)
+
+    #: Whether the model's answers are played turn by turn, as in a `Game`.
+    by_turns: ClassVar[bool] = False
 
     #: Set this if a model plays the tools: they do not run again when a stored rollout is judged.
     judged_by_response: ClassVar[bool] = False
 
     #: Whether a rollout has more than its text: something to open, to call, to play or to close.
-    has_session: ClassVar[bool] = False
+    has_session = _ClassFact(_has_session)
 
     #: The digest of a verifier that runs on a server, as that server reports it.
     verifier: ClassVar[str | None] = None
@@ -107,11 +126,6 @@ class Resources:
         for entry in (getattr(member, "__ludus_tool__", None) for member in vars(cls).values()):
             if entry is not None and entry.function is not cls.toolbox[entry.name].function:
                 raise TypeError(f"{cls.__name__} has two tools called {entry.name}: use @tool(name=...)")
-        cls.by_group = cls.verify_group is not Resources.verify_group
-        overridden = any(
-            getattr(cls, name) is not getattr(Resources, name) for name in ("open", "close", "call", "tools")
-        )
-        cls.has_session = not cls.judged_by_response and (overridden or bool(cls.toolbox))
         for entry in cls.toolbox.values():
             if getattr(entry.function, "__name__", "") in vars(Resources):
                 raise TypeError(f"{cls.__name__}.{entry.name} hides a method of Resources: use @tool(name=...)")

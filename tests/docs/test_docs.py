@@ -47,12 +47,22 @@ def test_the_python_of_the_docs_runs():
             assert done.returncode == 0, f"{page}: {done.stderr}"
 
 
-def test_the_yaml_of_the_docs_is_valid():
-    from ludus.folder import EnvironmentFile
+def test_the_yaml_of_the_docs_is_the_folder_that_ludus_new_makes(tmp_path):
+    from ludus.cli.new import write
+    from ludus.folder import EnvironmentFile, read_file
     from ludus.models import open_model
 
-    (environment,) = blocks((ROOT / "docs" / "environments.md").read_text(), "yaml")
-    assert EnvironmentFile.model_validate(yaml.safe_load(environment)).name == "counter"
+    page = (ROOT / "docs" / "environments.md").read_text()
+    (name,) = re.findall(r"^    ludus new (\w+) ", page, re.MULTILINE)
+    assert f"    pip install pytest\n    ludus new {name} " in page
+    write(tmp_path, name)
+    made = read_file(tmp_path).model_dump()
+    (environment,) = blocks(page, "yaml")
+    shown = EnvironmentFile.model_validate(yaml.safe_load(environment)).model_dump()
+    added = {"settings", "limits", "argument", "agent_names"}
+    assert {key: value for key, value in shown.items() if key not in added} == {
+        key: value for key, value in made.items() if key not in added
+    }
     (model,) = blocks((ROOT / "docs" / "models.md").read_text(), "yaml")
     assert open_model(yaml.safe_load(model)).name == "http://127.0.0.1:8000/v1#my-model"
 

@@ -157,3 +157,28 @@ def test_an_instance_or_another_object_in_place_of_a_class_is_refused():
     assert error.startswith(
         "an environment is a name, a folder, a subclass of Resources or an Environment, not {'name'"
     )
+    error = complaint(lambda: ludus.collect(Shop, model=ScriptedModel, input=[ROW]))
+    assert error.endswith("Pass an object: ScriptedModel(...)")
+    assert "a model is a text, a mapping or a Model object, not 5" in complaint(lambda: ludus.collect(Shop, model=5))
+
+
+def test_what_is_set_after_a_class_was_made_counts():
+    class Late(Resources):
+        async def verify(self, task, response):
+            return 1.0
+
+    async def open(self, task): ...
+
+    async def verify_group(self, task, responses): ...
+
+    assert (Late.has_session, Late.by_group) == (False, False)
+    Late.open, Late.verify_group = open, verify_group
+    assert (Late.has_session, Late.by_group) == (True, True)
+    Late.judged_by_response = True
+    assert (Late.has_session, Late().has_session) == (False, False)
+
+    class Play(ludus.Game): ...
+
+    assert Play.has_session
+    Play.judged_by_response = True
+    assert not Play.has_session

@@ -42,6 +42,9 @@ def open_model(spec: str | Settings | Model, settings: Settings | None = None) -
     given = dict(settings or {})
     if isinstance(spec, dict):
         return _from_block(spec, given, "the model")
+    if not isinstance(spec, str):
+        hint = f"Pass an object: {spec.__name__}(...)" if isinstance(spec, type) else "Example: model='openai:NAME'"
+        raise UserError(f"a model is a text, a mapping or a Model object, not {spec!r:.80}", hint)
     if spec.endswith((".yaml", ".yml")) and ":" not in spec:
         return _from_block(_read_block(Path(spec)), given, spec)
     if spec.startswith(("http://", "https://")):
