@@ -32,9 +32,6 @@ from ludus.runtime.settings import checked
 from ludus.runtime.signatures import check_methods
 from ludus.task import Task
 
-#: Methods that an author may write as `def`, which runs on a thread, or as `async def`.
-EITHER_DEF = ("open", "verify", "verify_group", "close", "fork", "reset", "step")
-
 
 @dataclass
 class Environment:
@@ -223,9 +220,9 @@ def _checked_class(resources: type[Resources]) -> type[ResourcesConfig]:
     """Check an author's class before any row is read: `Task`, `Config`, methods and tools. Returns its `Config`."""
     declared_class(resources, "Task", Task)
     config: type[ResourcesConfig] = declared_class(resources, "Config", ResourcesConfig)
-    check_methods(resources, Resources, () if resources.by_group else ("verify",), EITHER_DEF)
+    check_methods(resources, Resources, () if resources.by_group else ("verify",))
     if issubclass(resources, Game):
-        check_methods(resources, Game, ("step",), EITHER_DEF)
+        check_methods(resources, Game, ("step",))
     for entry in resources.toolbox.values():
         try:
             entry.schema()

@@ -20,6 +20,7 @@ from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Item, Response, function_call_output, is_message, texts_of
+from ludus.runtime.signatures import def_or_async
 from ludus.runtime.threads import awaited
 from ludus.tools import not_found
 
@@ -72,10 +73,12 @@ class Game(Resources):
         self.steps: list[Step] = []  #: the steps so far
         self._begun = False
 
+    @def_or_async
     async def reset(self, task: Any) -> str | None:
         """Prepare the first turn, and return the first observation, or None."""
         return None
 
+    @def_or_async
     async def step(self, task: Any, response: Response) -> Step:
         """Play the model's latest answer, and return the result."""
         raise TypeError(f"{type(self).__name__} does not define step()")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Self, TypeVar, overload
 
@@ -18,6 +18,7 @@ from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.response import Response
 from ludus.runtime.processes import in_process
+from ludus.runtime.signatures import def_or_async
 from ludus.runtime.threads import awaited
 from ludus.task import Task
 from ludus.tools import Tool, not_found
@@ -72,6 +73,10 @@ class _ClassFact:
         return self._find(owner)
 
 
+def _by_group(cls: type[Resources]) -> bool:
+    return cls.verify_group is not Resources.verify_group
+
+
 def _has_session(cls: type[Resources]) -> bool:
     methods = ("open", "close", "call", "tools")
     overridden = any(getattr(cls, name) is not getattr(Resources, name) for name in methods)
@@ -94,7 +99,7 @@ class Resources:
     toolbox: ClassVar[dict[str, Tool]] = {}
 
     #: Whether all answers to a task are judged together, because `verify_group` is defined.
-    by_group = _ClassFact(lambda cls: cls.verify_group is not Resources.verify_group)
+    by_group = _ClassFact(_by_group)
 
     #: Whether the model's answers are played turn by turn, as in a `Game`.
     by_turns: ClassVar[bool] = False
@@ -136,9 +141,11 @@ class Resources:
         """Open once what all rollouts of this process share (a pool, an index). It arrives as `self.shared`."""
         yield None
 
+    @def_or_async
     async def open(self, task: Any) -> None:
         """Prepare the session for a task."""
 
+    @def_or_async
     async def verify(self, task: Any, response: Response) -> float | Verdict:
         """Return a number, or a `Verdict` with named values. The default calls `verify_group` with one response."""
         if not self.by_group:
@@ -146,6 +153,7 @@ class Resources:
         (verdict,) = await awaited(self.verify_group, task, [response])
         return verdict  # type: ignore[no-any-return]
 
+    @def_or_async
     async def verify_group(self, task: Any, responses: list[Response]) -> list[float | Verdict]:
         """Judge all answers to a task together, for rewards that compare answers. Return one for each, in order.
 
@@ -154,10 +162,11 @@ class Resources:
         """
         raise TypeError(f"{type(self).__name__} does not define verify_group()")
 
+    @def_or_async
     async def close(self) -> None:
         """Free what `open` acquired. Always awaited once `open` has started, even if `open` failed."""
 
-    def fork(self) -> Self:
+    def fork(self) -> Self | Awaitable[Self]:
         """A second session in the same state, independent from then on. Both are closed.
 
         The default copies the attributes of `self`. A class with a `close` must define `fork` itself, if its sessions

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ludus.errors import UserError
 from ludus.runtime.imports import place_of
 from ludus.runtime.threads import is_async
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-def check_methods(kind: type, base: type, required: Collection[str], either: Collection[str] = ()) -> None:
-    """Refuse a class that lacks a `required` method, or whose methods cannot be called as those of `base` are.
 
-    Methods in `either` may be `def` or `async def`. All others must be what they are in `base`.
+def def_or_async(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Awaitable[T] | T]:
+    """Marks a method that a subclass may write as `async def`, or as `def`, which then runs on a thread.
+
+    Type checkers accept both. A method without this mark must be what it is in its base class.
     """
+    method.__ludus_def_or_async__ = True  # type: ignore[attr-defined]
+    return method
+
+
+def check_methods(kind: type, base: type, required: Collection[str]) -> None:
+    """Refuse a class that lacks a `required` method, or whose methods cannot be called as those of `base` are."""
     own = {name: method for name, method in _methods(kind, base) if not hasattr(base, name)}
     for name in required:
         if getattr(kind, name) is getattr(base, name):
@@ -30,7 +39,7 @@ def check_methods(kind: type, base: type, required: Collection[str], either: Col
     hooks = (name for name in vars(base) if not name.startswith("_") and inspect.isroutine(getattr(base, name)))
     for hook in hooks:
         if inspect.getattr_static(kind, hook) is not inspect.getattr_static(base, hook):
-            _check_method(kind, base, hook, hook in either)
+            _check_method(kind, base, hook)
             continue
         for name, method in own.items():
             if _is_misspelled(name, hook) and name not in used and not hasattr(method, "__ludus_tool__"):
@@ -45,8 +54,9 @@ def _missing(kind: type, base: type, name: str, own: dict[str, FunctionType]) ->
     return UserError(f"{place}: {kind.__name__} has no method {name}", hint)
 
 
-def _check_method(kind: type, base: type, name: str, either: bool) -> None:
+def _check_method(kind: type, base: type, name: str) -> None:
     method, original = getattr(kind, name), getattr(base, name)
+    either = hasattr(original, "__ludus_def_or_async__")
     expected = f"Write {_expected(base, name)}"
     if not callable(method):
         raise _wrong(kind, name, "is not a method", expected)
