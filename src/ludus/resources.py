@@ -18,7 +18,7 @@ from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.response import Response
 from ludus.runtime.processes import in_process
-from ludus.runtime.signatures import def_or_async
+from ludus.runtime.signatures import def_or_async, or_async
 from ludus.runtime.threads import awaited
 from ludus.task import Task
 from ludus.tools import Tool, not_found
@@ -166,6 +166,7 @@ class Resources:
     async def close(self) -> None:
         """Free what `open` acquired. Always awaited once `open` has started, even if `open` failed."""
 
+    @or_async
     def fork(self) -> Self | Awaitable[Self]:
         """A second session in the same state, independent from then on. Both are closed.
 

@@ -197,6 +197,21 @@ def test_what_python_can_call_is_accepted():
     assert Environment.load(Renamed).name == "Renamed"
 
 
+@pytest.mark.parametrize("name", ["open", "verify", "verify_group", "close", "fork"])
+@pytest.mark.parametrize("word", ["def", "async def"])
+def test_these_methods_may_be_def_or_async_def(tmp_path, name, word):
+    takes = {"open": "self, task", "verify": "self, task, response", "verify_group": "self, task, responses"}
+    extra = "" if name == "verify" else VERIFY
+    code = f"class Mine(Resources):\n{extra}    {word} {name}({takes.get(name, 'self')}): ...\n"
+    assert Environment.load(make(tmp_path, code)).name == "mine"
+
+
+@pytest.mark.parametrize("word", ["def", "async def"])
+def test_a_games_methods_may_be_def_or_async_def(tmp_path, word):
+    code = f"class Mine(Game):\n    {word} reset(self, task): ...\n    {word} step(self, task, response): ...\n"
+    assert Environment.load(make(tmp_path, code)).name == "mine"
+
+
 def test_no_model_is_called_for_an_environment_without_verify():
     class Silent(Resources):
         pass

@@ -18,6 +18,7 @@ from ludus.runtime.threads import is_async
 
 P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def def_or_async(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Awaitable[T] | T]:
@@ -25,6 +26,12 @@ def def_or_async(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Awa
 
     Type checkers accept both. A method without this mark must be what it is in its base class.
     """
+    method.__ludus_def_or_async__ = True  # type: ignore[attr-defined]
+    return method
+
+
+def or_async(method: F) -> F:
+    """Marks a plain method that a subclass may also write as `async def`. Its return type names both."""
     method.__ludus_def_or_async__ = True  # type: ignore[attr-defined]
     return method
 
