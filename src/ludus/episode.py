@@ -67,6 +67,7 @@ class Episode:
         "_recorded",
         "_start",
         "_tokens",
+        "_tools",
         "_tools_running",
         "_turn_of_last_tool",
         "calls",
@@ -112,6 +113,7 @@ class Episode:
         self._recorded: Response | None = None
         self._tokens: TokenLog | None = None
         self._offered: set[str] = set()
+        self._tools: list[dict[str, Any]] | None = None  # the tools of the first model call
         self._tools_running = 0
         self._turn_of_last_tool: dict[str, Any] | None = None  # its entry in `calls`
 
@@ -145,11 +147,14 @@ class Episode:
             self.items, job.rollout_id, job.seed, len(self.calls), perf_counter() + seconds, tokens, params
         )
         response = await self.step("model", seconds, self.model.respond(request))
-        self.take(response)
+        self.take(response, params.get("tools"))
         return response
 
-    def take(self, response: Response) -> None:
-        """Append an answer of the model, and record its tokens and its usage. An aborted answer is a failure."""
+    def take(self, response: Response, tools: list[dict[str, Any]] | None) -> None:
+        """Append an answer of the model, and record its tokens, its usage and the `tools` that its request offered.
+
+        An aborted answer is a failure.
+        """
         if (reason := response.aborted) is not None:
             raise Failure("aborted", f"the model's answer ended early, with the reason {reason!r:.80}", stage="model")
         self.items.extend(response.output)
@@ -157,6 +162,10 @@ class Episode:
             self.timings["connect"] = self.timings.get("connect", 0.0) + response.waited
         self._last = response
         record: dict[str, Any] = {"items": len(response.output)}
+        if self._tools is None:
+            self._tools = tools or []
+        elif tools is not self._tools and (tools or []) != self._tools:
+            record["tools"] = tools or []
         if response.tokens is not None:
             self._tokens = self._tokens or TokenLog()
             record |= self._tokens.add(response.tokens)
@@ -193,6 +202,7 @@ class Episode:
     def adopt(self, response: Response, calls: list[dict[str, Any]], usage: dict[str, Any]) -> None:
         """Append a trajectory that was played on a server, with the records of its model calls."""
         self._last = response
+        self._tools = response.tools or None
         self.items.extend(response.output)
         self.calls += calls
         add_usage(self.usage, usage)
@@ -203,11 +213,15 @@ class Episode:
 
     @property
     def response(self) -> Response:
-        """The trajectory so far as one response: the last answer's fields, all output, summed usage."""
+        """The trajectory so far as one response: the last answer's fields, all output, summed usage.
+
+        Its `tools` are those that the first model call was offered.
+        """
         if self._recorded is not None:
             return self._recorded
         last = self._last.data if self._last else Response.of(model=self.model.name, status="incomplete").data
-        return Response({**last, "output": self.items.since(self._start), "usage": self.usage or None})
+        tools = self._tools if self._tools is not None else self.params.get("tools") or []
+        return Response({**last, "output": self.items.since(self._start), "usage": self.usage or None, "tools": tools})
 
     async def call_tool(self, name: str, arguments: str) -> str:
         """Run one tool, if the task offers it, and return the text that the model sees. No item is appended."""

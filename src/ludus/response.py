@@ -203,6 +203,12 @@ class Response:
         return "\n".join(parts)
 
     @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools that the model was offered; empty if the response does not list them."""
+        tools = self.data.get("tools")
+        return tools if isinstance(tools, list) else []
+
+    @property
     def usage(self) -> dict[str, Any]:
         """Token counts as the provider reported them; empty when it did not."""
         usage = self.data.get("usage")

@@ -44,7 +44,8 @@ class Rollout:
 
     `reward` is None unless a verifier returned one. `error` is set for a failed rollout and only then. `calls` holds,
     for each model call, how many items it wrote and, if known, which tokens it added. A call marked `given` was made
-    by the rollout from which this one branches.
+    by the rollout from which this one branches. `response.tools` are the tools that the model was offered; a call that
+    was offered others lists them as its `tools`.
     """
 
     job: Job

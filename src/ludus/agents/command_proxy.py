@@ -129,7 +129,7 @@ class ProgramCalls:
                 raise
             episode.say(*self._new(items))
             at = len(episode.items) - self._start
-            episode.take(response)
+            episode.take(response, request.params.get("tools"))
             episode.calls[-1]["at"] = at  # items that the program added may look like answers of the model
             self._history = [*items, *response.output]
             return envelope(response, body, episode.model.name, tokens=False)

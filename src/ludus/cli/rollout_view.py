@@ -102,7 +102,8 @@ def _table(console: Console, rows: list[Row]) -> None:
 def show_rollout(console: Console, row: Row) -> None:
     """Print one rollout in full."""
     console.rule(text(row.get("rollout_id") or "rollout", "bold"), align="left", style="dim")
-    tools = [signature(entry) for entry in _items(_object(row.get("responses_create_params")).get("tools"))]
+    offered = _object(row.get("response")).get("tools") or _object(row.get("responses_create_params")).get("tools")
+    tools = [signature(entry) for entry in _items(offered)]
     if tools:
         emit(console, text(f"tools: {', '.join(tools)}", "dim"))
     for item in prompt_of(row):
