@@ -18,9 +18,9 @@ ROOMS = """
     cli testing
     environments
     rescore compare qualify serve collection
-    agents models graders integrations remote http dialects
+    agents models graders integrations remote http
     store
-    words
+    words dialects
     runtime
     errors
 """

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ludus.agent import Agent, AgentConfig
-    from ludus.collection.api import Collection, collect, stream
+    from ludus.collection.api import Collection, collect, collect_async, stream
+    from ludus.collection.results import Run, load
     from ludus.environment import Environment
     from ludus.episode import Episode, Limits
     from ludus.errors import Failure, UserError
@@ -39,19 +40,23 @@ __all__ = [
     "ResourcesConfig",
     "Response",
     "Rollout",
+    "Run",
     "ScriptedModel",
     "Step",
     "Task",
     "UserError",
     "Verdict",
     "collect",
+    "collect_async",
+    "load",
     "stream",
     "tool",
 ]
 
 _NAMES = {
     "agent": ("Agent", "AgentConfig"),
-    "collection.api": ("Collection", "collect", "stream"),
+    "collection.api": ("Collection", "collect", "collect_async", "stream"),
+    "collection.results": ("Run", "load"),
     "environment": ("Environment",),
     "episode": ("Episode", "Limits"),
     "errors": ("Failure", "UserError"),
@@ -73,3 +78,8 @@ def __getattr__(name: str) -> Any:
         value = globals()[name] = getattr(import_module(f"ludus.{_MODULE_OF[name]}"), name)
         return value
     raise AttributeError(f"module 'ludus' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All public names, also those that were not used yet."""
+    return sorted({*globals(), *__all__})

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludus.errors import Failure
+from ludus.dialects.chat import to_chat
+from ludus.errors import Failure, UserError
+from ludus.model import Request
 from ludus.outcome import Outcome, Verdict
 from ludus.record import origin_of, read_verdict, record_row, task_row
 from ludus.response import Items, Response
@@ -65,6 +67,11 @@ class Rollout:
         return self.job.rollout_id
 
     @property
+    def task_id(self) -> str:
+        """The name of the task; the same for all of its repeats."""
+        return self.job.task_id
+
+    @property
     def task(self) -> Task:
         """The task that was attempted."""
         return self.job.task
@@ -88,20 +95,46 @@ class Rollout:
         if self.error is None:
             self.outcome, self.error, self.verdict = Outcome.FAILED, error, None
 
+    def messages(self) -> list[dict[str, Any]]:
+        """The whole conversation in the format of Chat Completions: the prompt, the answers and the tool outputs.
+
+        What Chat Completions cannot hold is left out. `task.input` and `response.output` hold everything.
+        """
+        messages: list[dict[str, Any]] = self._chat()["messages"]
+        return messages
+
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools that the model was offered, in the format of Chat Completions."""
+        tools: list[dict[str, Any]] = self._chat().get("tools") or []
+        return tools
+
+    def _chat(self) -> dict[str, Any]:
+        params, response = self.task.responses_create_params, self.response
+        items = [*self.task.input, *(response.output if response is not None else ())]
+        tools = response.tools if response is not None else params.get("tools")
+        return to_chat(Request(items, instructions=params.get("instructions"), tools=tools), {})
+
     def sequences(self) -> Iterator[Sequence]:
-        """Token sequences to train on, with loss masks; empty when the model gave no token ids."""
+        """Token sequences to train on, with loss masks. Raises a UserError if the token ids of a call are missing."""
+        if missing := self._calls_without_tokens():
+            cause = f"rollout {self.rollout_id} has no token ids for model call {missing}"
+            raise UserError(cause, "Collect with --tokens and a model that reports them (see docs/models.md)")
         return sequences(call for call in self.calls if "prefix" in call)
 
     def require_tokens(self) -> None:
-        """Mask this rollout if the token ids of any of its model calls are missing. They are never guessed.
+        """Mask this rollout if the token ids of any of its model calls are missing. They are never guessed."""
+        if self.verdict is not None and (missing := self._calls_without_tokens()):
+            self.outcome = Outcome.MASKED
+            self.verdict.mask = f"no token ids for model call {missing}"
 
-        A call that wrote no item, because the context was full, needs none.
+    def _calls_without_tokens(self) -> str:
+        """The numbers of the calls whose token ids are missing; at most five.
+
+        A call that wrote no item, because the context was full, needs none, unless all calls are such calls.
         """
         calls = [(str(number), call) for number, call in enumerate(self.calls, start=1) if not call.get("given")]
         missing = [number for number, call in calls if "prefix" not in call and call["items"]]
-        if self.verdict is not None and (missing or not any("prefix" in call for _, call in calls)):
-            self.outcome = Outcome.MASKED
-            self.verdict.mask = f"no token ids for model call {', '.join(missing[:5]) or 1}"
+        return ", ".join(missing[:5]) or ("" if any("prefix" in call for _, call in calls) else "1")
 
     def to_row(self) -> dict[str, Any]:
         """The rollout as one JSON object: a row of `rollouts.jsonl`, or of `failures.jsonl` if it failed."""
@@ -133,15 +166,15 @@ class Rollout:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Rollout:
-        """Read a stored row back. `task` has only `responses_create_params`; `job.row` has all fields of the task."""
-        task = Task.model_construct(responses_create_params=row.get("responses_create_params") or {"input": []})
+        """Read a stored row back. Its task is not checked, and is no instance of the environment's `Task`."""
+        fields = task_row(row, ours=True)
         reference = row.get("agent_ref")  # an input row may hold any value here
         job = Job(
             row["rollout_id"],
             row["task_id"],
             row["repeat"],
-            task,
-            task_row(row, ours=True),
+            Task.unchecked(fields),
+            fields,
             row.get("attempt", 1),
             row.get("rollout_seed", 0),
             reference.get("name", "") if isinstance(reference, dict) else "",

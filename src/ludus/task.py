@@ -22,6 +22,14 @@ class Task(BaseModel):
 
     responses_create_params: dict[str, Any]
 
+    @classmethod
+    def unchecked(cls, row: dict[str, Any]) -> Task:
+        """The task of a stored row, whose fields were checked when it was played."""
+        task = cls.model_construct(responses_create_params=row.get("responses_create_params") or {"input": []})
+        assert task.__pydantic_extra__ is not None
+        task.__pydantic_extra__ |= {key: value for key, value in row.items() if key != "responses_create_params"}
+        return task
+
     @property
     def input(self) -> list[dict[str, Any]]:
         """The prompt, as items."""

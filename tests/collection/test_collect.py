@@ -202,7 +202,9 @@ async def test_a_stream_yields_failures_and_closes_its_sessions_when_left_early(
 
 
 async def test_collect_works_inside_a_running_event_loop_as_in_a_notebook(counter, rows):
-    assert ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3)).metrics["counts"]["completed"] == 3
+    with pytest.warns(RuntimeWarning, match="collect_async"):
+        result = ludus.collect(counter, model=ScriptedModel(["done"]), input=rows(3))
+    assert result.metrics["counts"]["completed"] == 3
 
 
 def test_rows_may_name_their_environments(tmp_path):

@@ -1,23 +1,27 @@
-"""`ludus.collect` and `ludus.stream`: a whole collection as one call. `ludus collect` uses them too."""
+"""`ludus.collect`, `ludus.collect_async` and `ludus.stream`: a whole collection as one call.
+
+`ludus collect` uses the same `Collection`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
-
-import orjson
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from ludus.collection.branching import Branches, check_agents
 from ludus.collection.collector import CollectionPlan, Collector, Sink
+from ludus.collection.results import Results, Run, grouped
 from ludus.collection.row_environments import EnvironmentSpec, RowEnvironments
 from ludus.collection.rows import Rows
 from ludus.environment import Environment
-from ludus.errors import UserError
+from ludus.errors import UserError, did_you_mean
 from ludus.model import Model
 from ludus.models import open_model
 from ludus.rollout import Rollout
@@ -37,6 +41,7 @@ from ludus.store.run import (
 #: The upper limit of `--concurrency auto`.
 MAX_AUTO_CONCURRENCY = 4096
 Watcher = Callable[[Collector], Coroutine[Any, Any, None]]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass
@@ -64,9 +69,16 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse invalid values and combinations."""
-        for name in ("repeats", "concurrency", "limit", "max_attempts"):
+        for name in ("repeats", "concurrency", "limit", "max_attempts", "seed"):
             value = getattr(self, name)
-            if isinstance(value, (int, float)) and value < 1:
+            if value is None and name in ("concurrency", "limit"):
+                continue
+            if name == "concurrency" and value == "auto":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                other = ' or "auto"' if name == "concurrency" else ""
+                raise UserError(f"{name} must be a whole number{other}, not {value!r:.60}")
+            if value < 1 and name != "seed":
                 raise UserError(f"{name} must be at least 1, not {value}")
         if self.resume and self.output is None:
             raise UserError("--resume needs the folder of the collection to resume", "Add --output DIR")
@@ -74,12 +86,54 @@ class Options:
             raise UserError("--resume continues a collection and --overwrite deletes it", "Leave one of them out")
 
 
-class Collection:
+class CollectArguments(TypedDict, total=False):
+    """The fields of `Options` as keyword arguments, for editors and type checkers."""
+
+    model: str | Model
+    input: str | Path | Iterable[dict[str, Any]] | None
+    dataset: str | None
+    output: str | Path | None
+    repeats: int
+    concurrency: int | Literal["auto"] | None
+    limit: int | None
+    resume: bool
+    overwrite: bool
+    force: bool
+    seed: int
+    max_attempts: int
+    tokens: bool
+    settings: dict[str, Any] | None
+    resources: str | None
+    agent: str | None
+    branch: str | Path | None
+    turn: int | None
+
+
+def _options(given: CollectArguments) -> Options:
+    """The options of a call. An unknown one is refused with a suggestion."""
+    known = [each.name for each in fields(Options)]
+    for name in given:
+        if name not in known:
+            raise UserError(f"a collection has no option `{name}`", did_you_mean(name, known))
+    return Options(**given)
+
+
+def _shows_options(function: F) -> F:
+    """List the options in the function's signature, which `help` and notebooks show."""
+    signature = inspect.signature(function)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    more = [inspect.Parameter(each.name, kind, default=each.default, annotation=each.type) for each in fields(Options)]
+    function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+    return function
+
+
+class Collection(Results):
     """One collection: `prepare` it, `run` it once, then read its results.
 
     `metrics` is the content of metrics.json. Iterating yields the completed and masked rollouts, read from the output
     files if there are any. Without output files, `rollouts` lists all rollouts, failed ones included. `warnings` are
-    sentences about mistakes that did not stop the run, such as code that blocks the event loop.
+    sentences about mistakes that did not stop the run, such as code that blocks the event loop. `print` shows a table.
     """
 
     def __init__(self, environment: EnvironmentSpec | None, options: Options) -> None:
@@ -92,7 +146,7 @@ class Collection:
         model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
         self._environments = RowEnvironments(environment, settings, resources=options.resources, agent=options.agent)
         self.model = open_model(options.model, model_settings) if options.agent is None else _ServerModel(options.agent)
-        self.rows = self._rows()
+        self.rows = self._input_rows()
         self._stack = contextlib.ExitStack()
         self._journals: list[Journal] = []
 
@@ -101,9 +155,17 @@ class Collection:
         if self.files is None:
             yield from (rollout for rollout in self.rollouts if rollout.error is None)
             return
-        with self.files.rollouts.open("rb") as lines:
-            for line in lines:
-                yield Rollout.from_row(orjson.loads(line))
+        yield from Run(self.files.rollouts)
+
+    def groups(self) -> Iterator[list[Rollout]]:
+        """The completed and masked rollouts of each task, ordered by repeat."""
+        return Run(self.files.rollouts).groups() if self.files is not None else grouped(self.rollouts)
+
+    def failures(self) -> Iterator[Rollout]:
+        """The failed attempts. A retry of a failed attempt may have completed."""
+        if self.files is not None:
+            return Run(self.files.rollouts).failures()
+        return (rollout for rollout in self.rollouts if rollout.error is not None)
 
     def environments(self) -> list[Environment]:
         """The environments of the rows."""
@@ -185,7 +247,13 @@ class Collection:
         """Add a rollout to `rollouts`: the sink of a collection without output files."""
         self.rollouts.append(rollout)
 
-    def _rows(self) -> Rows:
+    def _metrics(self) -> dict[str, Any]:
+        return self.metrics
+
+    def _title(self) -> str:
+        return f"{', '.join(each.name for each in self.environments())} with {self.model.name}"
+
+    def _input_rows(self) -> Rows:
         options, environments = self.options, self._environments
         if options.input is not None and options.dataset is not None:
             raise UserError("both --input and --dataset are given", "Leave one of them out")
@@ -237,27 +305,61 @@ class _ServerModel(Model):
         self.name = url
 
 
-def collect(environment: EnvironmentSpec | None = None, *, watch: Watcher | None = None, **options: Any) -> Collection:
+@_shows_options
+def collect(
+    environment: EnvironmentSpec | None = None, *, watch: Watcher | None = None, **options: Unpack[CollectArguments]
+) -> Collection:
     """Collect rollouts. Returns when all are done.
 
         result = ludus.collect("mcqa", model="local", limit=3)
-        print(result.metrics["reward"]["mean"])
+        print(result)
 
-    Works in a script and in a notebook, where it runs on a new thread. Keyword arguments are those of `Options`.
+    Where an event loop runs already, as in a notebook, the loop is blocked meanwhile: await `collect_async` there.
     """
-    collection = Collection(environment, Options(**options))
-    collector = collection.prepare(sink=collection.add_rollout if collection.files is None else None)
+    collection, collector = _prepared(environment, options)
+    if _loop_runs():
+        advice = "this blocks the event loop that runs here: write `await ludus.collect_async(...)`"
+        warnings.warn(advice, RuntimeWarning, stacklevel=2)
     run_to_end(collection.run(collector, watch))
     return collection
 
 
-async def stream(environment: EnvironmentSpec | None = None, **options: Any) -> AsyncIterator[Rollout]:
+@_shows_options
+async def collect_async(
+    environment: EnvironmentSpec | None = None, *, watch: Watcher | None = None, **options: Unpack[CollectArguments]
+) -> Collection:
+    """Collect rollouts on the running event loop, as `collect` does without one.
+
+    result = await ludus.collect_async("mcqa", model="local", limit=3)
+    """
+    collection, collector = _prepared(environment, options)
+    await collection.run(collector, watch)
+    return collection
+
+
+def _prepared(environment: EnvironmentSpec | None, options: CollectArguments) -> tuple[Collection, Collector]:
+    collection = Collection(environment, _options(options))
+    return collection, collection.prepare(sink=collection.add_rollout if collection.files is None else None)
+
+
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@_shows_options
+async def stream(
+    environment: EnvironmentSpec | None = None, **options: Unpack[CollectArguments]
+) -> AsyncIterator[Rollout]:
     """Yield rollouts when they end, failed ones included. A slow reader slows the collection down.
 
     async for rollout in ludus.stream("mcqa", model="local"):
         print(rollout.reward)
     """
-    collection = Collection(environment, Options(**options))
+    collection = Collection(environment, _options(options))
     queue: asyncio.Queue[Rollout | None] = asyncio.Queue(maxsize=1)
     collector = collection.prepare(sink=queue.put)
 

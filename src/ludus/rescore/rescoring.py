@@ -25,7 +25,8 @@ from ludus.runtime.processes import ProcessPool
 from ludus.runtime.running import fewer_garbage_collections, run_to_end
 from ludus.store.journal import Journal, open_locked
 from ludus.store.lines import Source
-from ludus.store.run import Files, environments_of_run
+from ludus.store.loading import rollouts_file
+from ludus.store.run import environments_of_run
 
 #: The output is flushed after this many bytes, or this many seconds.
 FLUSH_BYTES = 256 << 10
@@ -216,20 +217,6 @@ def _lock(path: Path) -> int | None:
         return None
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "Choose another --output") from error
-
-
-def rollouts_file(given: Path) -> Path:
-    """The rollouts of a collection's folder, or the file itself."""
-    try:
-        given.stat()
-    except OSError as error:
-        raise UserError(f"cannot read {given}: {error.strerror}", "Name a collection's folder or a file") from error
-    if not given.is_dir():
-        return given
-    found = Files(given).rollouts
-    if not found.exists():
-        raise UserError(f"{given} holds no rollouts.jsonl", "Collect some with: ludus collect ENV --output DIR")
-    return found
 
 
 def rescore(source: str | Path, environment: EnvironmentSpec | None = None, **options: Any) -> Changes:

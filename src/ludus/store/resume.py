@@ -18,7 +18,7 @@ def read_rollouts(journal: Journal) -> Iterator[tuple[int, Rollout]]:
     """All rollouts of a journal, each with its byte offset."""
     for number, (offset, row) in enumerate(journal.rows_with_offsets(), start=1):
         try:
-            rollout = _rollout(row)
+            rollout = rollout_of(row)
         except (AttributeError, KeyError, TypeError, ValueError, Failure) as error:
             why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise UserError(
@@ -27,7 +27,8 @@ def read_rollouts(journal: Journal) -> Iterator[tuple[int, Rollout]]:
         yield offset, rollout
 
 
-def _rollout(row: Any) -> Rollout:
+def rollout_of(row: Any) -> Rollout:
+    """The rollout in a record. Raises one of several plain errors if a field is missing or has the wrong type."""
     if not isinstance(row, dict) or not is_record(row):
         raise TypeError("rollout_id, task_id or outcome is missing")
     rollout = Rollout.from_row(row)
