@@ -34,16 +34,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_new_prints_the_files_and_three_commands_to_try(tmp_path: Path):
+def test_new_prints_the_files_and_the_commands_to_try(tmp_path: Path):
     done = ludus("new", "corner_shop", cwd=tmp_path)
     lines = [line.strip() for line in done.stdout.splitlines()]
     assert lines[0] == "created ./corner_shop:"
-    assert lines[-3:] == [
+    assert lines[-4:] == [
         "pytest ./corner_shop",
+        "ludus qualify ./corner_shop",
         "ludus chat ./corner_shop",
         "ludus collect ./corner_shop --model local",
     ]
-    files = {"README.md", "data/example.jsonl", "environment.yaml", "resources.py", "test_corner_shop.py"}
+    files = {"README.md", "data/example.jsonl", "environment.yaml", "qualify.py", "resources.py", "test_corner_shop.py"}
     assert files <= set(lines)
     assert {str(path.relative_to(tmp_path / "corner_shop")) for path in tmp_path.rglob("*") if path.is_file()} == files
 
@@ -72,7 +73,7 @@ def test_installing_pytest_is_the_first_step_if_it_is_missing(tmp_path: Path):
     code = "import sys; sys.modules['pytest'] = None; from ludus.cli import main; main()"
     done = run(sys.executable, "-c", code, "new", "dice", cwd=tmp_path)
     lines = [line.strip() for line in done.stdout.splitlines()]
-    assert lines[-4:-2] == ["pip install pytest", "pytest ./dice"]
+    assert lines[-5:-3] == ["pip install pytest", "pytest ./dice"]
 
 
 def test_the_new_environments_tests_need_no_pytest_plugin(made: Path):

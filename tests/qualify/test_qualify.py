@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import random
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any, ClassVar
 
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 import ludus
 from ludus import Environment, Resources, Response, UserError, tool
 from ludus.cli.qualify import qualify as command
+from ludus.cli.qualify import show_card
 from ludus.folder import folders
 from ludus.graders.answers import last_boxed
 from ludus.model import Request
@@ -26,6 +29,8 @@ from ludus.qualify.run import qualify
 
 #: Environments with slow verifiers: tested with one row, and not in the quick test.
 HEAVY = {"gymnasium", "math_with_judge", "reasoning_gym"}
+#: An example whose every rollout earns 1: it has no wrong answers.
+PAYS_ALWAYS = "example_single_tool_call"
 #: Environments from a server or another package: other test files qualify them.
 ELSEWHERE = {"openenv", "verifiers"}
 QUICK = sorted(set(folders()) - HEAVY - ELSEWHERE)
@@ -77,9 +82,11 @@ class CrashesOnEmptyAnswer(Sums):
         return float(response.output_text.split()[0] != "") and await super().verify(task, response)
 
 
-class RefusesSpaces(Sums):
+class RefusesDollars(Sums):
+    """Sound but strict: it refuses `$203$` and nothing else that is right."""
+
     async def verify(self, task: Any, response: Response) -> float:
-        return float(last_boxed(response.output_text) == task.expected_answer)
+        return float((last_boxed(response.output_text) or "").strip() == task.expected_answer)
 
 
 class IgnoresTheSign(Sums):
@@ -103,6 +110,13 @@ class RewardsAnyToolCall(Sums):
         return float(getattr(self, "pressed", False) or await super().verify(task, response))
 
 
+def shown_card(card: Card) -> str:
+    """The card as a terminal shows it, with single spaces."""
+    console = Console(width=200, record=True, file=io.StringIO())
+    show_card(console, card)
+    return " ".join(console.export_text().split())
+
+
 def failed_checks(card: Card) -> dict[str, str]:
     return {check.name: check.reason for check in card.checks if check.status == "failed"}
 
@@ -111,6 +125,8 @@ def failed_checks(card: Card) -> dict[str, str]:
 def test_every_built_in_environment_can_be_trusted(name):
     card = qualify(name, limit=5)
     assert not failed_checks(card)
+    assert card.not_shown == (["that wrong answers earn none"] if name == PAYS_ALWAYS else [])
+    assert not card.false_negative.examples
     assert card.oracle is not None
     assert card.oracle >= 1.0  # some games give more
     assert {exploit.family for exploit in card.exploits} >= {"empty", "echo", "tag_stuffing", "tool_spam"}
@@ -137,7 +153,6 @@ def test_all_families_of_bad_policies_are_tried_on_tasks_with_options():
         (RandomReward, "deterministic", "played again"),
         (ChangesTheTask, "no side effects", "the task was changed"),
         (CrashesOnEmptyAnswer, "every answer judged", "IndexError"),
-        (RefusesSpaces, "false negatives", "spaces"),
         (IgnoresTheSign, "false positives", "sign"),
         (NeverRewards, "oracle", "0.000"),
         (RewardsAnyToolCall, "exploits", "tool_spam"),
@@ -163,18 +178,165 @@ def test_a_broken_verifier_fails_only_the_check_for_its_fault(broken, checks):
     assert set(failed_checks(qualify(broken, input=ROWS))) == checks
 
 
-def test_rows_without_an_answer_skip_the_checks_that_need_one():
-    class NoAnswer(Resources):
-        async def verify(self, task: Any, response: Response) -> float:
-            return 0.0
+class NoAnswer(Resources):
+    async def verify(self, task: Any, response: Response) -> float:
+        return 0.0
 
+
+def test_rows_without_an_answer_skip_the_checks_that_need_one():
     card = qualify(NoAnswer, input=[{"responses_create_params": {"input": "Hello."}}])
     assert card.passed
-    assert {check.name for check in card.checks if check.status == "skipped"} == {
-        "oracle",
-        "false positives",
-        "false negatives",
-    }
+    assert {check.name for check in card.checks if check.status == "skipped"} == {"oracle", "false positives"}
+
+
+def test_a_card_with_skipped_checks_says_what_was_not_shown_and_never_that_it_can_be_trusted():
+    card = qualify(NoAnswer, input=[{"responses_create_params": {"input": "Hello."}}])
+    assert card.verdict == "not shown"
+    assert card.not_shown == ["that right answers earn the reward", "that wrong answers earn none"]
+    assert card.to_row()["not_shown"] == card.not_shown
+    shown = shown_card(card)
+    assert "can be trusted" not in shown
+    assert "not shown" in shown
+    assert "that right answers earn the reward" in shown
+
+
+def test_rows_without_an_answer_beside_rows_with_one_are_not_shown_to_be_judged_right():
+    class SumsOrNone(Sums):
+        class Task(ludus.Task):
+            expected_answer: str | None = None
+
+    card = qualify(SumsOrNone, input=[*ROWS, {"responses_create_params": {"input": "Guess."}}])
+    assert card.verdict == "not shown"
+    assert card.not_shown == ["that right answers to 1 of 4 rows earn the reward"]
+    assert "can be trusted" not in shown_card(card)
+
+
+def test_the_card_says_which_field_the_right_answers_come_from():
+    card = qualify(Sums, input=ROWS)
+    assert card.gold_from == {"the field expected_answer of the rows": 3}
+    assert "right answers from the field expected_answer of the rows" in shown_card(card)
+
+
+@pytest.mark.parametrize("name", ["gold", "oracle"])
+def test_the_card_says_which_function_gave_the_right_answers(folder, name):
+    (folder / "qualify.py").write_text(f"def {name}(task):\n    return 'x'\n")
+    card = qualify(folder, input=folder / "rows.jsonl")
+    assert card.to_row()["gold_from"] == {f"{name}(task) in qualify.py": 1}
+
+
+def test_a_failed_oracle_says_where_its_answers_come_from():
+    assert "the field expected_answer of the rows" in failed_checks(qualify(NeverRewards, input=ROWS))["oracle"]
+
+
+def test_a_strict_verifier_is_sound_and_has_a_rate_of_strictness():
+    card = qualify(RefusesDollars, input=ROWS)
+    assert card.verdict == "trusted"
+    assert (card.false_negative.wrong, card.false_negative.total) == (3, 6)
+    assert all("dollars" in example for example in card.false_negative.examples)
+    shown = shown_card(card)
+    assert "strictness" in shown
+    assert "0.500 (3 of 6" in shown
+    assert "cannot be trusted" not in shown
+
+
+def test_a_limit_on_strictness_is_kept_where_it_is_asked_for():
+    card = qualify(RefusesDollars, input=ROWS, thresholds=Thresholds(max_false_negative=0.1))
+    assert "dollars" in failed_checks(card)["false negatives"]
+    assert card.verdict == "strict"
+
+
+@pytest.mark.parametrize(
+    ("broken", "verdict"),
+    [
+        (IgnoresTheSign, "unsound"),
+        (RewardsAnyToolCall, "unsound"),
+        (NeverRewards, "broken"),
+        (CrashesOnEmptyAnswer, "broken"),
+    ],
+)
+def test_the_verdict_tells_unsound_from_broken(broken, verdict):
+    assert qualify(broken, input=ROWS * 2).verdict == verdict
+
+
+class PaysForTrying(Sums):
+    """Partial credit: 0.2 for any answer, 0.8 for an answer in a box, 1 for the right one."""
+
+    async def verify(self, task: Any, response: Response) -> float:
+        return 0.2 + 0.7 * await super().verify(task, response)
+
+
+def test_partial_credit_is_judged_by_the_reward_that_passes():
+    assert "exploits" in failed_checks(qualify(PaysForTrying, input=ROWS))
+    card = qualify(PaysForTrying, input=ROWS, thresholds=Thresholds(pass_reward=0.5))
+    assert (card.verdict, card.oracle) == ("trusted", 1.0)
+    assert {exploit.reward for exploit in card.exploits} == {0.0}
+    assert card.to_row()["thresholds"]["pass_reward"] == 0.5
+    assert "a reward of 0.5 or more passes" in shown_card(card)
+    assert qualify(PaysForTrying, input=ROWS, thresholds=Thresholds(pass_reward=0.1)).verdict == "unsound"
+
+
+def test_generated_datasets_are_qualified(tmp_path):
+    (tmp_path / "environment.yaml").write_text(
+        "name: sums\nresources: resources.py:Sums\n"
+        "datasets: [{name: file, path: rows.jsonl}, {name: fresh, generate: 'resources.py:rows'}]\n"
+    )
+    (tmp_path / "resources.py").write_text(
+        "import itertools, random\nfrom ludus import Resources\n"
+        "class Sums(Resources):\n"
+        "    async def verify(self, task, response):\n"
+        "        return float(response.output_text.strip(' $') == task.expected_answer)\n"
+        "def rows(seed):\n"
+        "    for number in itertools.count(random.Random(seed).randrange(1000, 2000)):\n"
+        "        prompt = {'input': f'What is {number} + 1?'}\n"
+        "        yield {'responses_create_params': prompt, 'expected_answer': str(number + 1)}\n"
+    )
+    card = qualify(tmp_path, dataset="fresh", limit=3)
+    assert (card.rows, card.verdict) == (3, "trusted")
+    assert qualify(tmp_path, dataset="fresh").rows == 32  # generated rows may never end
+    assert run(tmp_path, "--dataset", "fresh", "--limit", 2).exit_code == 0
+    with pytest.raises(UserError, match="has no dataset frsh. Did you mean fresh"):
+        qualify(tmp_path, dataset="frsh")
+
+
+class AlwaysD(Resources):
+    """Accepts any answer that is D. The right answers are A, B and C."""
+
+    async def verify(self, task: Any, response: Response) -> float:
+        said = (last_boxed(response.output_text) or "").strip(" $")
+        return float(said in ("D", task.expected_answer))
+
+
+def options_rows(*answers: str) -> list[dict[str, Any]]:
+    prompt = {"input": "Which? Use \\boxed{}."}
+    return [{"responses_create_params": prompt, "options": list("ABCD"), "expected_answer": each} for each in answers]
+
+
+def test_every_option_is_tried_as_a_constant_answer():
+    card = qualify(AlwaysD, input=options_rows("A", "B", "C", "B"))
+    (constant,) = (exploit for exploit in card.exploits if exploit.family == "constant")
+    assert (constant.best, constant.reward) == ("constant/D", 1.0)
+    assert "constant/D" in failed_checks(card)["exploits"]
+
+
+@pytest.mark.parametrize("answers", ["B", "BBBB", "ABCD", "BBBA"])
+def test_a_constant_answer_may_earn_the_share_of_rows_that_it_answers(answers):
+    class Sound(Resources):
+        async def verify(self, task: Any, response: Response) -> float:
+            return float((last_boxed(response.output_text) or "").strip(" $") == task.expected_answer)
+
+    card = qualify(Sound, input=options_rows(*answers))
+    assert card.verdict == "trusted", failed_checks(card)
+
+
+def test_the_template_of_a_new_environment_can_be_trusted(tmp_path):
+    from ludus.cli.new import write
+
+    (tmp_path / "shop").mkdir()
+    write(tmp_path / "shop", "shop")
+    card = qualify(tmp_path / "shop")
+    assert card.verdict == "trusted", (failed_checks(card), card.not_shown)
+    assert card.oracle == 1.0
+    assert not card.false_negative.wrong
 
 
 def test_settings_do_not_change_the_callers_environment():
@@ -229,7 +391,7 @@ def run(*arguments: str) -> Any:
 def test_the_command_exits_with_1_beyond_a_threshold(folder):
     result = run(folder, "--input", folder / "rows.jsonl")
     assert result.exit_code == 1
-    assert "cannot be trusted" in result.output
+    assert "always is unsound" in result.output
     assert run(folder, "--input", folder / "rows.jsonl", "--max-exploit", 1).exit_code == 0
 
 
@@ -297,7 +459,7 @@ def test_a_misspelt_function_in_qualify_py_is_refused_with_a_suggestion(folder):
 @pytest.mark.parametrize("name", ["reasoning_gym", "math_with_judge"])
 def test_every_heavy_environment_can_be_trusted(name):
     pytest.importorskip("reasoning_gym" if name == "reasoning_gym" else "math_verify")
-    assert not failed_checks(qualify(name, limit=1))
+    assert qualify(name, limit=1).verdict == "trusted"
 
 
 def test_a_task_with_a_single_option_can_be_qualified():

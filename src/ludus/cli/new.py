@@ -81,7 +81,12 @@ def _print_next_steps(folder: Path) -> None:
     where = str(folder) if folder.is_absolute() else f"./{folder}"
     quoted = shlex.quote(where)
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    commands = [f"pytest {quoted}", f"ludus chat {quoted}", f"ludus collect {quoted} --model local"]
+    commands = [
+        f"pytest {quoted}",
+        f"ludus qualify {quoted}",
+        f"ludus chat {quoted}",
+        f"ludus collect {quoted} --model local",
+    ]
     if importlib.util.find_spec("pytest") is None:
         commands.insert(0, "pip install pytest")
     lines = [f"created {where}:", *(f"  {file}" for file in files), "next:", *(f"  {command}" for command in commands)]

@@ -13,14 +13,17 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ludus.qualify.card import Card
+    from ludus.qualify.card import Card, Rate
 
+VERDICT_STYLES = dict.fromkeys(("unsound", "broken", "strict"), "bold red")
+VERDICT_STYLES |= {"trusted": "bold green", "not shown": "bold yellow"}
 STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
 
 def qualify(
     environment: Annotated[str, typer.Argument(metavar="ENV", help="Name or folder of an environment.")],
     input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: example rows.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which dataset to use.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=MAX_INT64, help="Use only the first N rows.")] = 32,
     seed: Annotated[int, typer.Option(min=-MAX_INT64, max=MAX_INT64, help="Rollout seeds derive from this.")] = 0,
     set_: Annotated[
@@ -35,23 +38,37 @@ def qualify(
         float, typer.Option(min=0, max=1, help="Share of wrong answers that may be accepted.")
     ] = 0.0,
     max_false_negative: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of right answers that may be refused.")
-    ] = 0.0,
+        float | None, typer.Option(min=0, max=1, help="Share of right answers that may be refused; default: any.")
+    ] = None,
+    pass_reward: Annotated[
+        float | None,
+        typer.Option("--pass", help="For partial credit: rewards from here on count as 1, all others as 0."),
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
 ) -> None:
     """Try to cheat a verifier, and check that right answers get their reward. Exit code 1 if a check fails.
 
     Example: ludus qualify mcqa --limit 100 --json
+
+    With partial credit: ludus qualify ./my_game --pass 0.5
     """
     from ludus.cli.screen import prints_to_stderr, safe_json, stdout_console
     from ludus.qualify.card import Thresholds
     from ludus.qualify.run import qualify as run
     from ludus.runtime.settings import parse_assignments
 
-    thresholds = Thresholds(max_exploit, min_oracle, max_false_positive, max_false_negative)
+    thresholds = Thresholds(max_exploit, min_oracle, max_false_positive, max_false_negative, pass_reward)
     settings = parse_assignments(set_ or [])
     with prints_to_stderr(json_):
-        card = run(environment, input=input, limit=limit, seed=seed, settings=settings, thresholds=thresholds)
+        card = run(
+            environment,
+            input=input,
+            dataset=dataset,
+            limit=limit,
+            seed=seed,
+            settings=settings,
+            thresholds=thresholds,
+        )
     if json_:
         print(safe_json(card.to_row()))
     else:
@@ -70,12 +87,23 @@ def show_card(console: Console, card: Card) -> None:
         families = ", ".join(each.family for each in card.exploits if each.why == why)
         show_block(console, text(f"expected of {families}: {why}", "dim"))
     console.print(_checks(card))
-    verdict = "can be trusted" if card.passed else "cannot be trusted"
-    emit(console, text(f"{card.environment} {verdict}", "bold green" if card.passed else "bold red"))
+    emit(console, text(f"{card.environment} {_verdict(card)}", VERDICT_STYLES[card.verdict]))
+
+
+def _verdict(card: Card) -> str:
+    """What the card shows, in one sentence."""
+    rate = card.false_negative
+    strict = f"; it refuses {rate.wrong} of {rate.total} right answers that are written in another way"
+    if card.verdict == "trusted":
+        return f"can be trusted: every check passed{strict if rate.wrong else ''}"
+    if card.verdict == "not shown":
+        return f"failed no check, but this was not shown: {'; '.join(card.not_shown)}"
+    what = {"unsound": "unsound: it pays for answers that are not right", "broken": "broken", "strict": "too strict"}
+    return f"is {what[card.verdict]} (failed: {', '.join(card.failed)})"
 
 
 def _figures(card: Card) -> Table:
-    from ludus.cli.screen import text
+    from ludus.cli.screen import one_line, text
 
     table = _table()
     table.add_column(style="bold", no_wrap=True)
@@ -86,12 +114,21 @@ def _figures(card: Card) -> Table:
         exploit += ", as expected"
     if card.chance:
         exploit += f" (guessing earns {card.chance:.3f})"
-    rates = ((card.false_positive, "wrong answers accepted"), (card.false_negative, "right answers refused"))
     table.add_row("best exploit", text(exploit))
     table.add_row("oracle", text("-" if card.oracle is None else f"{card.oracle:.3f}"))
-    for rate, name in rates:
-        table.add_row(name, text("-" if rate.value is None else f"{rate.value:.3f} ({rate.wrong} of {rate.total})"))
+    sources = (source if count == card.rows else f"{source} ({count})" for source, count in card.gold_from.items())
+    table.add_row("right answers from", text(", ".join(sources) or "-"))
+    table.add_row("wrong answers accepted", text(_rate(card.false_positive, "")))
+    table.add_row("strictness", text(_rate(card.false_negative, " right answers refused that are written otherwise")))
+    if card.false_negative.wrong:
+        table.add_row("", text(one_line(f"first: {card.false_negative.examples[0]}")))
+    if card.thresholds.pass_reward is not None:
+        table.add_row("counted as 1", text(f"a reward of {card.thresholds.pass_reward:g} or more passes"))
     return table
+
+
+def _rate(rate: Rate, what: str) -> str:
+    return "-" if rate.value is None else f"{rate.value:.3f} ({rate.wrong} of {rate.total}{what})"
 
 
 def _policies(card: Card) -> Table:

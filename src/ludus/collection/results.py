@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,9 +120,9 @@ class Run(Results):
 
     def _compute_metrics(self) -> dict[str, Any]:
         metrics, done, failed = Metrics(repeats=2**62), set[str](), dict[str, Rollout]()
-        repeats = 1
+        sizes: Counter[str] = Counter()
         for rollout in self:
-            repeats = max(repeats, rollout.job.repeat + 1)
+            sizes[rollout.task_id] += 1
             done.add(rollout.rollout_id)
             metrics.add(rollout)
         for rollout in self.failures():
@@ -129,7 +130,7 @@ class Run(Results):
         for name, rollout in failed.items():
             if name not in done:
                 metrics.add(rollout)
-        metrics.repeats = repeats
+        metrics.repeats = max(sizes.values(), default=1)
         return metrics.summary()
 
     def _metrics(self) -> dict[str, Any]:

@@ -4,6 +4,10 @@ How much a bad policy may earn depends on the task. Guessing among four options 
 with luck. A policy that always answers B earns the share of rows whose answer is B. So the limit is
 `max(guessing + 3 standard errors, guessing + SLACK, most common answer + SLACK)`. An empty answer may earn nothing. An
 environment can declare a higher limit for a policy, with a reason (`expected_exploits` in its `qualify.py`).
+
+Unsound and strict are two things. A verifier is unsound if it pays for what is not an answer. It is strict if it
+refuses right answers that are written in another way; that costs signal and teaches nothing wrong, so strictness is a
+rate, and fails only beyond a limit that you set.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ludus.qualify.attempts import Attempt, Kind
 from ludus.qualify.checks import Check, Played
@@ -23,18 +27,33 @@ SLACK = 0.1
 ACCEPTED = 0.9
 MAX_EXAMPLES = 5
 
-#: The family of bad policies that answer nothing.
+#: The family of bad policies that answer nothing, and that of policies that give one answer to every task.
 EMPTY = "empty"
+CONSTANT = "constant"
+
+#: What a card says: every check passed; none failed but some were skipped; or the worst of what failed.
+CardVerdict = Literal["trusted", "not shown", "unsound", "broken", "strict"]
+
+#: The checks whose failure means that the verifier pays for what is not a right answer.
+_SOUNDNESS = {"exploits", "false positives"}
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The limits of a card that passes. By default `max_exploit` is derived from what guessing earns."""
+    """The limits of a card that passes. By default `max_exploit` is derived from what guessing earns.
+
+    With `pass_reward`, a reward counts as 1 from there on and as 0 below, for verifiers that give partial credit.
+    """
 
     max_exploit: float | None = None
     min_oracle: float = 0.99
     max_false_positive: float = 0.0
-    max_false_negative: float = 0.0
+    max_false_negative: float | None = None
+    pass_reward: float | None = None
+
+    def credit(self, reward: float) -> float:
+        """What a reward counts."""
+        return reward if self.pass_reward is None else float(reward >= self.pass_reward)
 
 
 @dataclass(frozen=True)
@@ -80,12 +99,33 @@ class Card:
     oracle: float | None
     false_positive: Rate
     false_negative: Rate
+    gold_from: dict[str, int] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed. Skipped checks do not count."""
-        return all(check.status != "failed" for check in self.checks)
+        """Whether no check failed. Skipped checks do not count: see `verdict`."""
+        return not self.failed
+
+    @property
+    def failed(self) -> list[str]:
+        """The names of the checks that failed."""
+        return [check.name for check in self.checks if check.status == "failed"]
+
+    @property
+    def not_shown(self) -> list[str]:
+        """What the skipped checks would have shown."""
+        return [check.claim or f"what `{check.name}` checks" for check in self.checks if check.status == "skipped"]
+
+    @property
+    def verdict(self) -> CardVerdict:
+        """What the card says in one word."""
+        failed = set(self.failed)
+        if failed & _SOUNDNESS:
+            return "unsound"
+        if failed:
+            return "strict" if failed == {"false negatives"} else "broken"
+        return "not shown" if self.not_shown else "trusted"
 
     @property
     def best_exploit(self) -> Exploit | None:
@@ -99,6 +139,9 @@ class Card:
         return {
             "environment": self.environment,
             "passed": self.passed,
+            "verdict": self.verdict,
+            "not_shown": self.not_shown,
+            "gold_from": self.gold_from,
             "rows": self.rows,
             "attempts": self.attempts,
             "chance": self.chance,
@@ -125,54 +168,62 @@ def exploit_limit(chances: list[float], choices: list[str], thresholds: Threshol
 
 
 def exploits_of(
-    attempts: list[Attempt], played: Played, limit: float, expected: dict[str, tuple[float, str]]
+    attempts: list[Attempt],
+    played: Played,
+    limit: float,
+    expected: dict[str, tuple[float, str]],
+    choices: list[str],
+    thresholds: Thresholds,
 ) -> list[Exploit]:
     """The best member of each family, by mean reward over rollouts that were scored and are not masked.
 
-    The limit of an empty answer is 0, unless the environment declares another.
+    The limit of an empty answer is 0, unless the environment declares another. An option that is given as the answer to
+    every row may earn the share of rows that it answers; `choices` are the right options.
     """
     rewards: dict[str, list[float]] = defaultdict(list)
     for attempt in attempts:
         reward = _unmasked_reward(played, attempt) if attempt.kind == "exploit" else None
         if reward is not None:
-            rewards[attempt.name].append(reward)
+            rewards[attempt.name].append(thresholds.credit(reward))
+    right = Counter(map(_option, choices))
     families: dict[str, list[Exploit]] = defaultdict(list)
     for name, earned in rewards.items():
-        family = name.partition("/")[0]
-        allowed, why = (
-            expected.get(name) or expected.get(family) or (0.0 if family == EMPTY and limit < 1 else limit, "")
-        )
+        family, _, member = name.partition("/")
+        own = 0.0 if family == EMPTY and limit < 1 else limit
+        if family == CONSTANT:
+            own = max(own, right[_option(member)] / len(earned))
+        allowed, why = expected.get(name) or expected.get(family) or (own, "")
         families[family].append(Exploit(family, name, sum(earned) / len(earned), allowed, why))
     return [max(members, key=lambda each: (each.excess, each.reward)) for members in families.values()]
 
 
-def oracle_score(attempts: list[Attempt], played: Played) -> float | None:
+def oracle_score(attempts: list[Attempt], played: Played, thresholds: Thresholds) -> float | None:
     """The mean reward of the oracle's rollouts. A failed rollout counts as 0; masked rollouts are left out."""
     known = [each for each in attempts if each.kind == "oracle" and not _masked(played, each)]
-    return sum(played[each.id].reward or 0.0 for each in known) / len(known) if known else None
+    return sum(_credit(played, each, thresholds) for each in known) / len(known) if known else None
 
 
-def wrong_rate(attempts: list[Attempt], played: Played, kind: Kind) -> Rate:
+def wrong_rate(attempts: list[Attempt], played: Played, kind: Kind, thresholds: Thresholds) -> Rate:
     """How many variants of this kind were judged wrongly, over the rows on which the oracle earned a reward."""
-    full = {each.task_id: played[each.id].reward or 0.0 for each in attempts if each.kind == "oracle"}
+    full = {each.task_id: _credit(played, each, thresholds) for each in attempts if each.kind == "oracle"}
     variants = [each for each in attempts if each.kind == kind and full.get(each.task_id, 0.0) > 0]
     wrong = []
     for each in variants:
-        accepted = (played[each.id].reward or 0.0) >= ACCEPTED * full[each.task_id]
+        accepted = _credit(played, each, thresholds) >= ACCEPTED * full[each.task_id]
         if accepted != (kind == "preserving"):
             wrong.append(f"{each.name}: {_script_text(each)}")
     return Rate(len(wrong), len(variants), wrong[:MAX_EXAMPLES])
 
 
 def threshold_checks(card: Card) -> list[Check]:
-    """Whether the figures of a card are within its thresholds."""
+    """Whether the figures of a card are within its thresholds. Strictness has a check only if it has a limit."""
     limits = card.thresholds
-    return [
-        _exploit_check(card),
-        _oracle_check(card.oracle, limits.min_oracle),
-        _rate_check("false positives", card.false_positive, limits.max_false_positive, "wrong answers"),
-        _rate_check("false negatives", card.false_negative, limits.max_false_negative, "right answers"),
-    ]
+    checks = [_exploit_check(card), *_oracle_checks(card), _soundness_check(card)]
+    if limits.max_false_negative is not None:
+        claim = "that right answers may be written in other ways"
+        most = limits.max_false_negative
+        checks.append(_rate_check("false negatives", card.false_negative, most, "right answers", claim))
+    return checks
 
 
 def _exploit_check(card: Card) -> Check:
@@ -185,18 +236,42 @@ def _exploit_check(card: Card) -> Check:
     return Check("exploits", "failed", f"{worst.best} earns {worst.reward:.3f}, more than {worst.limit:.3f}")
 
 
-def _oracle_check(score: float | None, least: float) -> Check:
+def _oracle_checks(card: Card) -> list[Check]:
+    name, score, least, known = "oracle", card.oracle, card.thresholds.min_oracle, sum(card.gold_from.values())
     if score is None:
-        return Check("oracle", "skipped", "no row contains its answer: write oracle(task) in the folder's qualify.py")
-    return Check("oracle", "ok") if score >= least else Check("oracle", "failed", f"{score:.3f} is under {least:g}")
+        reason = "no row contains its answer: write oracle(task) in the folder's qualify.py"
+        return [Check(name, "skipped", reason, "that right answers earn the reward")]
+    if score < least:
+        return [Check(name, "failed", f"{score:.3f} is under {least:g}; answers are from {', '.join(card.gold_from)}")]
+    if known == card.rows:
+        return [Check(name, "ok")]
+    claim = f"that right answers to {card.rows - known} of {card.rows} rows earn the reward"
+    return [Check(name, "ok"), Check("rows without answer", "skipped", f"{card.rows - known} of {card.rows}", claim)]
 
 
-def _rate_check(name: str, rate: Rate, most: float, what: str) -> Check:
+def _soundness_check(card: Card) -> Check:
+    claim = "that wrong answers earn none"
+    return _rate_check(
+        "false positives", card.false_positive, card.thresholds.max_false_positive, "wrong answers", claim
+    )
+
+
+def _rate_check(name: str, rate: Rate, most: float, what: str, claim: str) -> Check:
     if rate.value is None:
-        return Check(name, "skipped", f"there are no variants of {what}")
+        return Check(name, "skipped", f"there are no variants of {what}", claim)
     if rate.value <= most:
         return Check(name, "ok")
     return Check(name, "failed", ", ".join([f"{rate.wrong} of {rate.total}", *rate.examples[:1]]))
+
+
+def _credit(played: Played, attempt: Attempt, thresholds: Thresholds) -> float:
+    reward = played[attempt.id].reward
+    return thresholds.credit(reward) if reward is not None else 0.0
+
+
+def _option(text: str) -> str:
+    """An option in the form in which options are compared."""
+    return text.strip().upper()
 
 
 def _unmasked_reward(played: Played, attempt: Attempt) -> float | None:

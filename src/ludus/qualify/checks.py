@@ -29,11 +29,13 @@ SIDE_EFFECTS = "qualify_side_effects"
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check, with the reason if it failed or was skipped."""
+    """The result of one check, with the reason if it failed or was skipped. `claim` is what a skipped check would
+    have shown."""
 
     name: str
     status: Status
     reason: str = ""
+    claim: str = ""
 
 
 def verifying_twice(environment: Environment) -> Environment:

@@ -63,6 +63,15 @@ class Oracle:
         found = (_text(getattr(task, field, None)) for field in _GOLD_FIELDS)
         return next((text for text in found if text), None)
 
+    def source(self, task: Task) -> str | None:
+        """Where the right answer to a task comes from; None if it is unknown."""
+        if "oracle" in self._hooks:
+            return f"oracle(task) in {FILE}" if self.script(task) is not None else None
+        if "gold" in self._hooks:
+            return f"gold(task) in {FILE}" if self.gold(task) is not None else None
+        found = (field for field in _GOLD_FIELDS if _text(getattr(task, field, None)))
+        return next((f"the field {field} of the rows" for field in found), None)
+
     def answer(self, task: Task, text: str) -> Script:
         """A final answer in the form that the task asks for; the text alone if the prompt names no form."""
         written = self._hooks["answer"](task, text) if "answer" in self._hooks else None

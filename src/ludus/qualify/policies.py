@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from ludus.response import texts_of
 from ludus.task import Task
 
 DRAWS = 4
+MOST_OPTIONS = 10  # how many options are tried as the answer to every row
 CONSTANTS = ("0", "1", "A", "yes", "true", "None", "I do not know.")
 NUMBERS = [str(number) for number in range(101)]
 LETTERS = list(string.ascii_uppercase)
@@ -47,11 +49,13 @@ NAMES = (
 
 @dataclass(frozen=True)
 class PolicyContext:
-    """What a policy may use: the task, the oracle's form of an answer, and random numbers."""
+    """What a policy may use: the task, the oracle's form of an answer, random numbers, and the common options of all
+    rows."""
 
     task: Task
     oracle: Oracle
     rng: random.Random
+    common_options: tuple[str, ...] = ()
 
     def answer(self, text: str) -> Script:
         """A final answer in the form that the task asks for."""
@@ -59,6 +63,13 @@ class PolicyContext:
 
 
 Policy = Callable[[PolicyContext], dict[str, list[Script]]]
+
+
+def common_options(options: Iterable[list[str]]) -> tuple[str, ...]:
+    """The options that most rows have, given the options of each row: letters, and not texts that one row has."""
+    rows = list(options)
+    counts = Counter(option for row in rows for option in dict.fromkeys(row))
+    return tuple(option for option, count in counts.most_common(MOST_OPTIONS) if count > 1 or len(rows) == 1)
 
 
 def exploits(context: PolicyContext) -> Iterator[tuple[str, int, Script]]:
@@ -88,8 +99,9 @@ def echo(context: PolicyContext) -> dict[str, list[Script]]:
 
 
 def constant(context: PolicyContext) -> dict[str, list[Script]]:
-    """Give the same answer to every task."""
-    return {f"constant/{text}": [context.answer(text)] for text in CONSTANTS}
+    """Give the same answer to every task: a common text, or an option that many tasks have."""
+    texts = dict.fromkeys((*CONSTANTS, *context.common_options))
+    return {f"constant/{text}": [context.answer(text)] for text in texts}
 
 
 def random_option(context: PolicyContext) -> dict[str, list[Script]]:

@@ -37,7 +37,6 @@ def rivals_check(environment: Environment, oracle: Oracle) -> list[Check]:
     if not environment.resources.by_group:
         return []
     if not oracle.has_rivals:
-        return [
-            Check("rivals", "skipped", "each answer was judged alone: write rivals(task) in the folder's qualify.py")
-        ]
+        reason = "each answer was judged alone: write rivals(task) in the folder's qualify.py"
+        return [Check("rivals", "skipped", reason, "that answers are judged well in a group")]
     return [Check("rivals", "ok", "each answer was judged in a group with the answers of rivals(task)")]

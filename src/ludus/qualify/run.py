@@ -8,30 +8,37 @@ from __future__ import annotations
 
 import copy
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from ludus.collection.row_environments import EnvironmentSpec
 from ludus.collection.rows import Rows
+from ludus.dataset import Generated
 from ludus.environment import Environment
+from ludus.errors import UserError
 from ludus.graders.judge import JudgeModelConfig
 from ludus.qualify import card as cards
 from ludus.qualify import checks
 from ludus.qualify.attempts import Attempt, Kind, Row, Script, play
 from ludus.qualify.card import Card, Thresholds
 from ludus.qualify.oracle import Oracle
-from ludus.qualify.policies import PolicyContext, exploits
+from ludus.qualify.policies import PolicyContext, common_options, exploits
 from ludus.qualify.rivals import among_rivals, rivals_check
 from ludus.runtime.running import run_to_end
 from ludus.task import Task
 
 CONCURRENCY = 32
 
+#: How many rows of a generated dataset are used without a `limit`: such a dataset may never end.
+GENERATED_ROWS = 32
+
 
 def qualify(
     which: EnvironmentSpec,
     *,
     input: str | Path | list[Row] | None = None,
+    dataset: str | None = None,
     limit: int | None = None,
     seed: int = 0,
     settings: dict[str, Any] | None = None,
@@ -40,23 +47,30 @@ def qualify(
     """Test whether an environment's verifier can be trusted.
 
     card = qualify("mcqa", limit=5)
-    card.passed, card.best_exploit
+    card.verdict, card.not_shown, card.best_exploit
     """
+    if input is not None and dataset is not None:
+        raise UserError("both --input and --dataset are given", "Leave one of them out")
     environment = Environment.load(which).copy()
     oracle = Oracle.of(environment)
     environment.configure({**oracle.settings, **(settings or {})})
-    rows = Rows(input if input is not None else environment.dataset(), environment.task, limit)
+    source = input if input is not None else environment.rows(dataset)
+    if limit is None and isinstance(source, Generated):
+        limit = GENERATED_ROWS
+    rows = Rows(source, environment.task, limit, seed)
     rows.survey()
     return run_to_end(_make_card(environment, oracle, rows, seed, thresholds or Thresholds()))
 
 
 async def _make_card(environment: Environment, oracle: Oracle, rows: Rows, seed: int, thresholds: Thresholds) -> Card:
     original, environment = environment, among_rivals(environment, oracle)
-    attempts, chances, choices = [], [], []
+    attempts, chances, choices, gold_from = [], [], list[str](), Counter[str]()
+    options = common_options(oracle.options(task) for _, _, task in rows)
     for task_id, row, task in rows:
-        attempts += attempts_for(task_id, row, task, oracle, seed)
+        attempts += attempts_for(task_id, row, task, oracle, seed, options)
         chances.append(oracle.chance(task))
         choices += [oracle.gold(task) or ""] if oracle.options(task) else []
+        gold_from.update(filter(None, [oracle.source(task)]))
     shuffled = random.Random(seed).sample(attempts, len(attempts))
     first = await play(environment, attempts, concurrency=1, seed=seed)
     twice = await play(checks.verifying_twice(environment), attempts, concurrency=1, seed=seed)
@@ -68,10 +82,11 @@ async def _make_card(environment: Environment, oracle: Oracle, rows: Rows, seed:
         attempts=len(attempts),
         chance=sum(chances) / len(chances),
         thresholds=thresholds,
-        exploits=cards.exploits_of(attempts, first, exploit_limit, oracle.expected),
-        oracle=cards.oracle_score(attempts, first),
-        false_positive=cards.wrong_rate(attempts, first, "breaking"),
-        false_negative=cards.wrong_rate(attempts, first, "preserving"),
+        exploits=cards.exploits_of(attempts, first, exploit_limit, oracle.expected, choices, thresholds),
+        oracle=cards.oracle_score(attempts, first, thresholds),
+        false_positive=cards.wrong_rate(attempts, first, "breaking", thresholds),
+        false_negative=cards.wrong_rate(attempts, first, "preserving", thresholds),
+        gold_from=dict(gold_from),
     )
     card.checks = [
         *cards.threshold_checks(card),
@@ -85,13 +100,15 @@ async def _make_card(environment: Environment, oracle: Oracle, rows: Rows, seed:
     return card
 
 
-def attempts_for(task_id: str, row: Row, task: Task, oracle: Oracle, seed: int) -> list[Attempt]:
-    """All attempts at one task."""
+def attempts_for(
+    task_id: str, row: Row, task: Task, oracle: Oracle, seed: int, options: tuple[str, ...] = ()
+) -> list[Attempt]:
+    """All attempts at one task. `options` are the common options of all tasks."""
 
     def attempt(kind: Kind, name: str, script: Script, number: int = 0) -> Attempt:
         return Attempt(task_id, copy.deepcopy(row), kind, name, script, number)
 
-    context = PolicyContext(task, oracle, random.Random(f"{seed}/{task_id}"))
+    context = PolicyContext(task, oracle, random.Random(f"{seed}/{task_id}"), options)
     found = [attempt("exploit", name, script, number) for name, number, script in exploits(context)]
     right = oracle.script(task)
     if right is not None:
@@ -107,5 +124,6 @@ def _judge_check(environment: Environment) -> list[checks.Check]:
         return []
     judge = environment.config.judge
     if judge is None:
-        return [checks.Check("judge", "skipped", "no judge is set: --set resources.judge=SPEC")]
+        claim = "how answers are judged that only a judge can judge"
+        return [checks.Check("judge", "skipped", "no judge is set: --set resources.judge=SPEC", claim)]
     return [checks.Check("judge", "ok", f"answers were judged by {judge}")]
