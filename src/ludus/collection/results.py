@@ -122,6 +122,8 @@ class Run(Results):
         metrics, done, failed = Metrics(repeats=2**62), set[str](), dict[str, Rollout]()
         sizes: Counter[str] = Counter()
         for rollout in self:
+            if rollout.rollout_id in done:  # a duplicated line counts once
+                continue
             sizes[rollout.task_id] += 1
             done.add(rollout.rollout_id)
             metrics.add(rollout)
