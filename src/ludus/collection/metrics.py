@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from typing import Any
 
 import orjson
 
-from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_k, pass_hat_k
+from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_each_k, pass_hat_each_k
 from ludus.outcome import Outcome
 from ludus.response import add_usage
 from ludus.rollout import Rollout
@@ -156,8 +156,8 @@ class Metrics:
                 "by_turn": [{"mean": total / count, "count": int(count)} for count, total in self._turn_rewards],
             },
             "values": _means(self._values),
-            "pass@k": self._pass_by_k(pass_at_k),
-            "pass^k": self._pass_by_k(pass_hat_k),
+            "pass@k": self._pass_by_k(pass_at_each_k),
+            "pass^k": self._pass_by_k(pass_hat_each_k),
             "pass_rates": self._pass_rates(),
             "stop_reasons": dict(self.stop_reasons.most_common()),
             "usage": self._usage,
@@ -167,14 +167,15 @@ class Metrics:
             "tasks_left_out": self._tasks_counted - len(self._tasks),
         }
 
-    def _pass_by_k(self, estimate: Callable[[int, int, int], float]) -> dict[str, float]:
+    def _pass_by_k(self, estimates: Callable[[int, int], Iterable[float]]) -> dict[str, float]:
         """The mean of an estimator over tasks, for every k that some task has enough repeats for."""
-        means = {}
-        for k in range(1, self.repeats + 1):
-            values = [(tasks, estimate(n, passed, k)) for (n, passed), tasks in self._passes.items() if n >= k]
-            if values:
-                means[str(k)] = sum(tasks * value for tasks, value in values) / sum(tasks for tasks, _ in values)
-        return means
+        longest = max((n for n, _ in self._passes), default=0)
+        totals, counts = [0.0] * longest, [0] * longest
+        for (n, passed), tasks in self._passes.items():
+            for index, value in enumerate(estimates(n, passed)):
+                totals[index] += tasks * value
+                counts[index] += tasks
+        return {str(k): total / count for k, (total, count) in enumerate(zip(totals, counts, strict=True), start=1)}
 
     def _pass_rates(self) -> dict[str, int]:
         """The number of tasks by pass rate, rounded to tenths."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from math import comb
+from collections.abc import Iterator
 
 _T95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -18,14 +18,20 @@ def t95(degrees: int) -> float:
     return _T95[degrees - 1] if degrees <= len(_T95) else 1.96
 
 
-def pass_at_k(n: int, passed: int, k: int) -> float:
-    """The unbiased estimate, from `passed` of n attempts, of the chance that at least one of k attempts passes."""
-    return 1.0 - comb(n - passed, k) / comb(n, k)
+def pass_at_each_k(n: int, passed: int) -> Iterator[float]:
+    """For k = 1 to n: the chance that at least one of k attempts passes, estimated from `passed` of n attempts."""
+    return (1.0 - chance for chance in pass_hat_each_k(n, n - passed))
 
 
-def pass_hat_k(n: int, passed: int, k: int) -> float:
-    """The unbiased estimate, from `passed` of n attempts, of the chance that all of k attempts pass (pass^k)."""
-    return comb(passed, k) / comb(n, k)
+def pass_hat_each_k(n: int, passed: int) -> Iterator[float]:
+    """For k = 1 to n: the chance that all of k attempts pass (pass^k), estimated from `passed` of n attempts.
+
+    The estimate for k is C(passed, k) / C(n, k). Each is made from the one before with a single multiplication.
+    """
+    chance = 1.0
+    for drawn in range(n):
+        chance *= max(passed - drawn, 0) / (n - drawn)
+        yield chance
 
 
 class ClusteredMean:
