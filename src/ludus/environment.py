@@ -52,6 +52,7 @@ class Environment:
     datasets: list[Dataset] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    reward_range: tuple[float, float] | None = None
 
     @classmethod
     def load(cls, which: str | Path | type[Resources] | Environment) -> Environment:
@@ -100,6 +101,7 @@ class Environment:
             value=file.value,
             datasets=file.datasets,
             folder=folder,
+            reward_range=file.reward_range,
         )
 
     @asynccontextmanager

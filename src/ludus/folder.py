@@ -14,7 +14,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from ludus.dataset import Dataset
 from ludus.errors import UserError, did_you_mean
@@ -34,7 +35,8 @@ class EnvironmentFile(BaseModel):
 
     `argument` names the setting that `NAME:ARGUMENT` sets. You may type any argument. A row may name only those that
     match the pattern `row_argument`, because a row must not choose what code we run. `agent_names` lists what published
-    datasets call this environment in `agent_ref`, if they do not use its name.
+    datasets call this environment in `agent_ref`, if they do not use its name. `reward_range` holds the lowest and the
+    highest reward, for confidence intervals; 0 and 1 by default.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -50,7 +52,15 @@ class EnvironmentFile(BaseModel):
     agent: dict[str, Any] = {"type": "simple"}
     agent_names: list[str] = []
     limits: dict[str, Any] = {}
+    reward_range: tuple[FiniteFloat, FiniteFloat] | None = None
     datasets: list[Dataset] = []
+
+    @field_validator("reward_range")
+    @classmethod
+    def _lowest_first(cls, given: tuple[float, float] | None) -> tuple[float, float] | None:
+        if given is not None and given[0] >= given[1]:
+            raise PydanticCustomError("reward_range", "the lowest reward must come first, as in [-1, 1]")
+        return given
 
 
 def read_file(folder: Path) -> EnvironmentFile:

@@ -153,3 +153,13 @@ def test_every_help_text_has_an_example(ludus):
     for command in ("collect", "envs", "chat", "new", "show"):
         assert "Example: ludus" in ludus(command, "--help").stdout
     assert ludus("--version").stdout.startswith("ludus ")
+
+
+def test_the_interval_of_four_rollouts_stays_between_0_and_1(ludus, tmp_path):
+    words = ["collect", "mcqa", "--limit", "2", "--repeats", "2", "--output", "out", "--json"]
+    (tmp_path / "script.yaml").write_text("- \\boxed{B}\n")
+    done = ludus(*words, "--model", "scripted:script.yaml")
+    reward = orjson.loads(done.stdout)["reward"]
+    assert reward["range"] == [0, 1]
+    assert 0 <= reward["ci95"][0] <= reward["mean"] <= reward["ci95"][1] <= 1
+    assert reward["mean"] == 0.5

@@ -6,14 +6,16 @@ import itertools
 import math
 import statistics
 import time
+from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus import Failure, Outcome, Task, Verdict
+from ludus import Environment, Failure, Outcome, Resources, Task, Verdict
 from ludus.collection.metrics import BATCH, Metrics
-from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_each_k, pass_hat_each_k
+from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_each_k, pass_hat_each_k, t95
 from ludus.rollout import Job, Rollout
 
 
@@ -50,14 +52,106 @@ def test_pass_at_k_is_a_mean_over_the_tasks_that_have_k_rewards():
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=40))
-def test_without_repeats_the_interval_is_at_least_the_normal_one(values):
+def test_the_interval_of_rewards_without_bounds_is_students(values):
     mean = ClusteredMean()
     for value in values:
         mean.add(1, value)
     low, high = mean.interval()
     error = statistics.stdev(values) / math.sqrt(len(values))
     assert mean.mean == pytest.approx(statistics.fmean(values), abs=1e-9)
-    assert high - low >= 2 * 1.95 * error - 1e-6
+    assert high - low == pytest.approx(2 * t95(len(values) - 1) * error, abs=1e-6)
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=6), min_size=2, max_size=30),
+    st.floats(-50, 50),
+    st.floats(0.1, 100),
+)
+def test_the_interval_of_bounded_rewards_holds_the_mean_and_stays_inside_the_bounds(tasks, low, width):
+    mean = ClusteredMean()
+    for rewards in tasks:
+        mean.add(len(rewards), sum(low + width * reward for reward in rewards))
+    begin, end = mean.interval((low, low + width))
+    assert low <= begin <= mean.mean + 1e-9 * width
+    assert mean.mean - 1e-9 * width <= end <= low + width
+    assert begin < end
+
+
+def draw_all_alike(random, tasks, chance):
+    """Each task is always solved or never: four repeats are worth one."""
+    return [[float(random.random() < chance)] * 4 for _ in range(tasks)]
+
+
+def draw_independent(random, tasks, chance):
+    return [[float(random.random() < chance) for _ in range(4)] for _ in range(tasks)]
+
+
+def draw_tasks_of_different_difficulty(random, tasks, chance):
+    difficulties = [random.betavariate(chance, 1 - chance) for _ in range(tasks)]
+    return [[float(random.random() < each) for _ in range(4)] for each in difficulties]
+
+
+def draw_partial_credit(random, tasks, chance):
+    return [[random.betavariate(20 * chance, 20 * (1 - chance)) for _ in range(4)] for _ in range(tasks)]
+
+
+@pytest.mark.parametrize("chance", [0.5, 0.8, 0.95])
+@pytest.mark.parametrize("tasks", [2, 3, 5, 8, 20])
+@pytest.mark.parametrize(
+    "draw", [draw_all_alike, draw_independent, draw_tasks_of_different_difficulty, draw_partial_credit]
+)
+def test_the_interval_of_few_bounded_rewards_contains_the_true_mean_as_often_as_it_claims(draw, tasks, chance):
+    random, held = Random(7), 0
+    for _ in range(1000):
+        mean = ClusteredMean()
+        for rewards in draw(random, tasks, chance):
+            mean.add(len(rewards), sum(rewards))
+        low, high = mean.interval((0.0, 1.0))
+        held += low <= chance <= high
+    assert held >= 935  # 95 % less two standard errors of 1,000 draws
+
+
+def test_many_tasks_give_an_interval_close_to_students():
+    mean = ClusteredMean()
+    for task in range(2000):
+        mean.add(2, 1.0 + task % 2)
+    assert mean.interval((0.0, 1.0)) == pytest.approx(mean.interval(), abs=0.002)
+
+
+def test_the_interval_of_rewards_from_0_to_1_stays_between_0_and_1():
+    metrics = Metrics(repeats=2)
+    for task, rewards in (("a", (1.0, 1.0)), ("b", (1.0, 0.0))):
+        for repeat, reward in enumerate(rewards):
+            metrics.add(rollout(task, repeat, reward))
+    reward = metrics.summary()["reward"]
+    assert (reward["mean"], reward["range"]) == (0.75, [0.0, 1.0])
+    assert 0.0 <= reward["ci95"][0] <= 0.75 <= reward["ci95"][1] <= 1.0
+
+
+def test_rewards_outside_0_to_1_without_a_declared_range_get_an_interval_without_bounds():
+    metrics = Metrics()
+    for task, reward in enumerate((0.0, 3.0, 0.0, 3.0)):
+        metrics.add(rollout(f"t{task}", 0, reward))
+    reward = metrics.summary()["reward"]
+    assert reward["range"] is None
+    assert reward["ci95"][0] < 0.0
+
+
+@pytest.mark.parametrize(
+    ("declared", "rewards", "used"),
+    [
+        ((-1.0, 1.0), (1.0, 1.0), [-1.0, 1.0]),
+        ((-1.0, 1.0), (-1.0, 1.0), [-1.0, 1.0]),
+        ((-1.0, 1.0), (-2.0, 1.0), None),  # the declaration is wrong, so no bound is known
+        (None, (0.2, 1.0), [0.0, 1.0]),
+    ],
+)
+def test_a_declared_range_of_rewards_bounds_the_interval_unless_a_reward_leaves_it(declared, rewards, used):
+    environment = replace(Environment.load(Resources), name="e", reward_range=declared)
+    metrics = Metrics(environments=[environment])
+    for task, reward in enumerate(rewards):
+        metrics.add(rollout(f"t{task}", 0, reward, environment="e"))
+    assert metrics.summary()["reward"]["range"] == used
 
 
 def test_repeats_that_always_agree_do_not_narrow_the_interval():
@@ -85,9 +179,10 @@ def test_quantiles_are_within_five_percent(values, batch):
     assert distribution.summary()["count"] == len(values)
 
 
-def rollout(task_id: str, repeat: int, reward: float | None, mask: str | None = None) -> Rollout:
+def rollout(task_id: str, repeat: int, reward: float | None, mask: str | None = None, environment: str = "") -> Rollout:
     row = {"responses_create_params": {"input": "x"}}
-    made = Rollout(Job(f"{task_id}-{repeat}", task_id, repeat, Task.model_validate(row), row))
+    job = Job(f"{task_id}-{repeat}", task_id, repeat, Task.model_validate(row), row, environment=environment)
+    made = Rollout(job)
     if reward is None:
         made.fail(Failure("timeout", "late", stage="model"))
     else:

@@ -282,6 +282,11 @@ def test_means_are_over_the_tasks_that_both_collections_have(a: dict[str, list[f
     assert found.sentence().endswith(".")
 
 
+def test_the_interval_stays_between_the_smallest_and_the_largest_difference():
+    low, high = interval_of_mean([1.0] * 2000 + [0.0])  # type: ignore[misc]
+    assert 0.0 <= low < high <= 1.0
+
+
 def test_ten_thousand_tasks_give_the_same_interval_each_time():
     random = Random(3)
     a, b = ({str(n): [random.random()] for n in range(10_000)} for _ in range(2))

@@ -68,6 +68,11 @@ def test_an_environment_folder_loads_by_path(tmp_path):
             "    def verify(self, task, response): ...",
             r"environment.yaml: settings.x is missing$",
         ),
+        (
+            "name: x\nresources: resources.py:Mine\nreward_range: [1, -1]",
+            None,
+            r"environment.yaml: reward_range: the lowest reward must come first, as in \[-1, 1\]",
+        ),
         ("name: " + "[" * 5000, None, "environment.yaml is nested too deep"),
         ("name: x\nresources: resources.py:Mien", None, "resources.py has no Mien. Did you mean Mine?"),
         ("name: x\nresources: nowhere.py:Mine", None, "there is no file"),

@@ -192,6 +192,7 @@ class Collection(Results):
             options.tokens,
             adaptive,
             any(environment.resources.by_group for environment in self._environments.all()),
+            self._environments.all(),
         )
         if self.model.connects:
             allow_open_files(min(plan.concurrency, survey.rows * options.repeats))

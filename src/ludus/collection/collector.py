@@ -50,7 +50,7 @@ class CollectionPlan:
 
     With `adaptive`, `concurrency` is the upper limit. With `tokens`, a rollout without token ids is masked. `by_group`
     says that an environment has `verify_group`, so a resumed run needs the journal offsets of recorded rollouts. If the
-    rows are `Branches`, the rollouts continue recorded ones.
+    rows are `Branches`, the rollouts continue recorded ones. `environments` are those of all rows.
     """
 
     rows: Rows
@@ -63,6 +63,7 @@ class CollectionPlan:
     tokens: bool = False
     adaptive: bool = False
     by_group: bool = False
+    environments: list[Environment] = field(default_factory=list)
 
 
 @dataclass
@@ -105,7 +106,7 @@ class Collector:
         sink: Sink | None = None,
     ) -> None:
         self.plan = plan
-        self.metrics = Metrics(plan.repeats)
+        self.metrics = Metrics(plan.repeats, plan.environments)
         self.progress = Progress()
         self.watchdog = LoopWatchdog()
         self._rollouts, self._failures, self._sink = rollouts, failures, sink

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 from typing import Any
 
 import orjson
 
 from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_each_k, pass_hat_each_k
+from ludus.environment import Environment
 from ludus.outcome import Outcome
 from ludus.response import add_usage
 from ludus.rollout import Rollout
 from ludus.runtime.encoding import encode
 
 PASS_REWARD = 1.0
+
+#: The range of rewards in an environment that declares none, as long as no reward lies outside.
+USUAL_RANGE = (0.0, 1.0)
 MAX_TASKS_LISTED = 10_000
 MAX_TURNS_LISTED = 100
 BATCH = 1024
@@ -48,13 +52,15 @@ class _TaskSums:
 class Metrics:
     """Running metrics of a collection. Call `metrics.add(rollout)` once per rollout."""
 
-    def __init__(self, repeats: int = 1) -> None:
+    def __init__(self, repeats: int = 1, environments: Sequence[Environment] = ()) -> None:
         self.repeats = repeats
+        self._ranges = [environment.reward_range or USUAL_RANGE for environment in environments] or [USUAL_RANGE]
         self.counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.stop_reasons: Counter[str] = Counter()
         self.reward = ClusteredMean()
         self.reward_sum = 0.0
+        self._lowest, self._highest = math.inf, -math.inf
         self._incomplete: dict[str, _TaskSums] = {}
         self._values: dict[str, list[float]] = {}
         self._components: dict[str, list[float]] = {}
@@ -109,6 +115,10 @@ class Metrics:
         sums.total += reward
         sums.passed += reward >= PASS_REWARD
         self.reward_sum += reward
+        if reward < self._lowest:
+            self._lowest = reward
+        if reward > self._highest:
+            self._highest = reward
         if verdict.components:
             _add_means(self._components, verdict.components)
         if verdict.turn_rewards:
@@ -145,13 +155,15 @@ class Metrics:
         self._incomplete.clear()
         self._count_pending()
         counts = {outcome.value: self.counts[outcome.value] for outcome in Outcome}
-        interval = self.reward.interval()
+        bounds = self._bounds()
+        interval = self.reward.interval(bounds)
         return {
             "counts": {"dispatched": sum(counts.values()), **counts},
             "failures": dict(self.failures.most_common()),
             "reward": {
                 "mean": self.reward.mean,
                 "ci95": list(interval) if interval else None,
+                "range": list(bounds) if bounds else None,
                 "components": _means(self._components),
                 "by_turn": [{"mean": total / count, "count": int(count)} for count, total in self._turn_rewards],
             },
@@ -166,6 +178,11 @@ class Metrics:
             "tasks": [sums.summary(task_id) for task_id, sums in self._tasks],
             "tasks_left_out": self._tasks_counted - len(self._tasks),
         }
+
+    def _bounds(self) -> tuple[float, float] | None:
+        """The bounds of rewards: those that the environments declare, else 0 and 1. None if a reward lies outside."""
+        low, high = min(low for low, _ in self._ranges), max(high for _, high in self._ranges)
+        return (low, high) if low <= self._lowest and self._highest <= high else None
 
     def _pass_by_k(self, estimates: Callable[[int, int], Iterable[float]]) -> dict[str, float]:
         """The mean of an estimator over tasks, for every k that some task has enough repeats for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -39,11 +40,10 @@ class ClusteredMean:
 
     def __init__(self) -> None:
         self.clusters = 0
-        self.count = 0
-        self.total = 0.0
+        self.count = self.total = 0.0
         self._counts_squared = self._totals_squared = self._products = 0.0
 
-    def add(self, count: int, total: float) -> None:
+    def add(self, count: float, total: float) -> None:
         """Add one cluster: the number of its values and their sum."""
         self.clusters += 1
         self.count += count
@@ -57,15 +57,30 @@ class ClusteredMean:
         """The mean of all values, or None if there are none."""
         return self.total / self.count if self.count else None
 
-    def interval(self) -> tuple[float, float] | None:
-        """The 95 % confidence interval of the mean; None with fewer than two clusters."""
-        mean, clusters = self.mean, self.clusters
-        if mean is None or clusters < 2:
+    def interval(self, bounds: tuple[float, float] | None = None) -> tuple[float, float] | None:
+        """The 95 % confidence interval of the mean, inside the bounds of the values; None with fewer than two clusters.
+
+        Without bounds it is Student's t interval. That one is too narrow for few clusters of bounded values: three
+        clusters that all passed would prove a mean of 1. So two imaginary clusters are added, one at each bound, as in
+        the interval of Agresti and Coull, and the result is cut at the bounds. The degrees of freedom count only real
+        clusters. The correction is of the order 1 / clusters and vanishes with many.
+        """
+        if self.clusters < 2:
             return None
+        sums = self
+        if bounds is not None:
+            sums, size = copy.copy(self), self.count / self.clusters
+            for bound in bounds:
+                sums.add(size, size * bound)
+        middle, half_width = sums.total / sums.count, t95(self.clusters - 1) * sums._standard_error()
+        low, high = middle - half_width, middle + half_width
+        return (low, high) if bounds is None else (max(low, bounds[0]), min(high, bounds[1]))
+
+    def _standard_error(self) -> float:
+        """The standard error of the mean, robust to values that are alike within a cluster."""
+        mean = self.total / self.count
         spread = self._totals_squared - 2 * mean * self._products + mean * mean * self._counts_squared
-        error = math.sqrt(max(spread, 0.0) * clusters / (clusters - 1)) / self.count
-        half_width = t95(clusters - 1) * error
-        return mean - half_width, mean + half_width
+        return math.sqrt(max(spread, 0.0) * self.clusters / (self.clusters - 1)) / self.count
 
 
 class Distribution:

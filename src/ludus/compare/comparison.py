@@ -107,8 +107,8 @@ def interval_of_mean(values: Sequence[float], seed: int = 0) -> tuple[float, flo
     if n < 2:
         return None
     tail = _NORMAL.cdf(-math.sqrt(n / (n - 1)) * t95(n - 1))
-    if n > RESAMPLED:
-        return _expanded(values, tail), _expanded(values, 1 - tail)
+    if n > RESAMPLED:  # cut like the resamples, whose means lie between the smallest and the largest value
+        return max(_expanded(values, tail), min(values)), min(_expanded(values, 1 - tail), max(values))
     draw = Random(seed).choices
     means = sorted(sum(draw(values, k=n)) / n for _ in range(RESAMPLES))
     cut = int(tail * RESAMPLES)
