@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -12,9 +12,14 @@ from ludus.episode import Episode
 
 
 class AgentConfig(BaseModel):
-    """Settings of an agent. Subclass it as `Config` inside your agent. Unknown settings are refused."""
+    """Settings of an agent. Subclass it as `Config` inside your agent. Unknown settings are refused.
+
+    If a tool raises, the model reads the error (`tool_errors: show`), or the rollout fails (`tool_errors: fail`).
+    """
 
     model_config = ConfigDict(extra="forbid")
+
+    tool_errors: Literal["show", "fail"] = "show"
 
 
 class Agent:

@@ -26,7 +26,7 @@ from ludus.runtime.boundary import Deadline, failure_of, finish, reraise, step, 
 from ludus.runtime.threads import awaited, call_after, start_call
 from ludus.task import Task
 from ludus.tokens import TokenLog, Tokens
-from ludus.tools import ToolError, not_found
+from ludus.tools import Raised, ToolError, not_found
 
 T = TypeVar("T")
 
@@ -72,6 +72,7 @@ class Episode:
         "_turn_of_last_tool",
         "calls",
         "deadline",
+        "fails_on_tool_errors",
         "items",
         "job",
         "limits",
@@ -84,6 +85,7 @@ class Episode:
         "stage",
         "task",
         "timings",
+        "tool_errors",
         "usage",
     )
 
@@ -107,6 +109,8 @@ class Episode:
         self.timings: dict[str, float] = {}
         self.calls: list[dict[str, Any]] = []
         self.usage: dict[str, Any] = {}
+        self.tool_errors: list[dict[str, Any]] = []
+        self.fails_on_tool_errors = False
         self.mask: str | None = None  #: the reason not to train on this rollout, if the agent knows one
         self._start = len(self.items)
         self._last: Response | None = None
@@ -237,7 +241,22 @@ class Episode:
             reraise(error, "tool")
         finally:
             self._tools_running -= 1
-        return str(output) if isinstance(output, ToolError) else output
+        if not isinstance(output, ToolError):
+            return output
+        if output.raised is not None:
+            self._count_tool_error(name, output.raised)
+        return str(output)
+
+    def _count_tool_error(self, name: str, raised: Raised) -> None:
+        """Count an exception of a tool, or fail the rollout if the agent is set to do so."""
+        if self.fails_on_tool_errors:
+            raise Failure("crash", f"tool `{name}` raised {raised.text}", stage="tool", where=raised.where)
+        error = {"tool": name, "exception": raised.exception, "where": raised.where}
+        for known in self.tool_errors:
+            if known.items() >= error.items():
+                known["count"] += 1
+                return
+        self.tool_errors.append({**error, "count": 1})
 
     def _record_overlap(self) -> None:
         """A tool call begins: from the second call of a turn on, record whether calls of the turn run at once.
@@ -273,7 +292,7 @@ async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollo
     Without `verify`, a rollout that did not fail has no verdict: the caller judges it, for example with its group.
     """
     began = perf_counter()
-    rollout = Rollout(episode.job, episode.usage, episode.timings, episode.calls)
+    rollout = Rollout(episode.job, episode.usage, episode.timings, episode.calls, episode.tool_errors)
     deadline, limits = episode.deadline, episode.limits
     deadline.start()
     try:

@@ -114,12 +114,12 @@ class Failure(Exception):
             error.stage = error.stage or stage
             return error
         if isinstance(error, TimeoutError):
-            return cls("timeout", str(error) or "it took too long", stage=stage, where=_where(error))
+            return cls("timeout", str(error) or "it took too long", stage=stage, where=place_of_error(error))
         if isinstance(error, ConnectionRefusedError):
-            return cls("refused", str(error), stage=stage, where=_where(error))
+            return cls("refused", str(error), stage=stage, where=place_of_error(error))
         if isinstance(error, asyncio.CancelledError):
-            return cls("crash", STRAY_CANCEL, stage=stage, where=_where(error))
-        return cls("crash", _first_cause(error), stage=stage, where=_where(error))
+            return cls("crash", STRAY_CANCEL, stage=stage, where=place_of_error(error))
+        return cls("crash", _first_cause(error), stage=stage, where=place_of_error(error))
 
 
 def _failure(kind: str, cause: str, stage: Stage | None, where: str | None) -> Failure:
@@ -134,14 +134,18 @@ def _first_cause(error: BaseException) -> str:
     return text if first is error else f"{text} (first cause: {type(first).__name__}: {first})"
 
 
-def _where(error: BaseException) -> str | None:
-    frames = traceback.extract_tb(error.__traceback__)
+def place_of_error(error: BaseException) -> str | None:
+    """Where an exception was raised, such as `resources.py:31 in look_up`: the deepest line of an author's code.
+
+    The file is named without its folder, so that the text may leave this machine.
+    """
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     if not frames:
         return None
-    of_authors = [frame for frame in frames if is_author_code(frame.filename)]
-    frame = (of_authors or frames)[-1]
-    name = frame.filename.replace("\\", "/").rsplit("/", 1)[-1]
-    return f"{name}:{frame.lineno} in {frame.name}"
+    of_authors = [(code, line) for code, line in frames if is_author_code(code.co_filename)]
+    code, line = (of_authors or frames)[-1]
+    name = code.co_filename.replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{name}:{line} in {code.co_name}"
 
 
 def is_author_code(filename: str) -> bool:

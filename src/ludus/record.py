@@ -15,6 +15,9 @@ from ludus.outcome import RECORD, Verdict
 
 Row = dict[str, Any]
 
+#: The fields of an entry of `tool_errors`, with their types.
+_TOOL_ERROR = {"tool": str, "exception": str, "where": (str, type(None)), "count": int}
+
 #: Fields of a rollout that branches from another: the parent's id, how many of the parent's model calls it starts
 #: with, and the seed of the parent's session.
 ORIGIN = ("parent", "branch_turn", "session_seed")
@@ -71,6 +74,14 @@ def read_verdict(row: Row, names: Iterable[str]) -> Verdict:
     )
 
 
+def read_tool_errors(row: Row) -> list[Row]:
+    """The exceptions of tools in a record. Rows of other programs may hold anything under that name."""
+    found = row.get("tool_errors")
+    if not found or not isinstance(found, list):
+        return []
+    return [each for each in found if isinstance(each, dict) and _TOOL_ERROR.keys() == each.keys() and _fits(each)]
+
+
 def failure_row(failure: Failure) -> Row:
     """The fields of a failure."""
     return {"stage": failure.stage, "kind": failure.kind, "cause": failure.cause, "where": failure.where}
@@ -115,6 +126,10 @@ def task_row(row: Row, ours: bool | None = None) -> Row:
     if hidden and isinstance(hidden, dict):
         task.update(hidden)
     return task
+
+
+def _fits(tool_error: Row) -> bool:
+    return all(isinstance(tool_error[key], kinds) for key, kinds in _TOOL_ERROR.items())
 
 
 def _drop(task: Row, keys: Iterable[Any]) -> None:

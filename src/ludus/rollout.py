@@ -10,7 +10,7 @@ from ludus.dialects.chat import to_chat
 from ludus.errors import Failure, UserError
 from ludus.model import Request
 from ludus.outcome import Outcome, Verdict
-from ludus.record import origin_of, read_verdict, record_row, task_row
+from ludus.record import origin_of, read_tool_errors, read_verdict, record_row, task_row
 from ludus.response import Items, Response
 from ludus.runtime.encoding import encode
 from ludus.task import Task
@@ -47,13 +47,15 @@ class Rollout:
     `reward` is None unless a verifier returned one. `error` is set for a failed rollout and only then. `calls` holds,
     for each model call, how many items it wrote and, if known, which tokens it added. A call marked `given` was made
     by the rollout from which this one branches. `response.tools` are the tools that the model was offered; a call that
-    was offered others lists them as its `tools`.
+    was offered others lists them as its `tools`. `tool_errors` counts the exceptions of tools: `tool`, `exception`,
+    `where` and `count`.
     """
 
     job: Job
     usage: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     calls: list[dict[str, Any]] = field(default_factory=list)
+    tool_errors: list[dict[str, Any]] = field(default_factory=list)
     outcome: Outcome = Outcome.FAILED
     verdict: Verdict | None = None
     error: Failure | None = None
@@ -155,6 +157,8 @@ class Rollout:
         rest["usage"] = self.usage
         rest["timings"] = self.timings
         rest["model_calls"] = self.calls
+        if self.tool_errors:
+            rest["tool_errors"] = self.tool_errors
         if error is not None:  # the prompt is enough: the dataset still holds the task
             asked = {"responses_create_params": job.row.get("responses_create_params")}
             return record_row(head, job.environment, asked, error, rest)
@@ -183,7 +187,7 @@ class Rollout:
         rollout = cls(job, outcome=Outcome(row["outcome"]), stop_reason=row.get("stop_reason"))
         rollout.response = Response(row["response"]) if row.get("response") else None
         rollout.usage, rollout.timings = row.get("usage") or {}, row.get("timings") or {}
-        rollout.calls = row.get("model_calls") or []
+        rollout.calls, rollout.tool_errors = row.get("model_calls") or [], read_tool_errors(row)
         rollout.receipt = row.get("receipt")
         if rollout.outcome is Outcome.FAILED:
             rollout.error = Failure(row["kind"], row["cause"], stage=row["stage"], where=row.get("where"))

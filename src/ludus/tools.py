@@ -11,6 +11,7 @@ import inspect
 import re
 from asyncio import CancelledError
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NotRequired, get_type_hints
 
@@ -18,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict  # pydantic reads the standard library's only from Python 3.12 on
 
-from ludus.errors import STRAY_CANCEL, Failure
+from ludus.errors import STRAY_CANCEL, Failure, place_of_error
 from ludus.runtime.boundary import is_interrupt
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import without_keys_and_paths
@@ -32,15 +33,28 @@ _ARGUMENT_LINE = re.compile(r"^\s+(\w+)\s*(?:\([^)]*\))?:\s*(.+)$")
 ToolErrorKind = Literal["unknown_tool", "bad_arguments", "raised"]
 
 
+@dataclass(frozen=True)
+class Raised:
+    """The exception of a tool, for its author: the class, the whole text, and the author's line. No model reads it."""
+
+    exception: str
+    text: str
+    where: str | None = None
+
+
 class ToolError(str):
-    """The text of a failed call, with the `kind` of error. The output of a tool that ran is a plain `str`."""
+    """The text of a failed call, with the `kind` of error. The output of a tool that ran is a plain `str`.
+
+    `raised` is the exception, if the tool's own code raised one. A model that calls a tool wrongly raises none.
+    """
 
     kind: ToolErrorKind
+    raised: Raised | None
 
-    def __new__(cls, text: str, kind: ToolErrorKind = "raised") -> ToolError:
+    def __new__(cls, text: str, kind: ToolErrorKind = "raised", raised: Raised | None = None) -> ToolError:
         """A text with the kind of its error."""
         error = super().__new__(cls, text)
-        error.kind = kind
+        error.kind, error.raised = kind, raised
         return error
 
 
@@ -72,8 +86,9 @@ class Tool:
         except BaseException as error:
             if is_interrupt(error):
                 raise
-            stray = isinstance(error, CancelledError)
-            return error_text(STRAY_CANCEL if stray else without_keys_and_paths(f"{type(error).__name__}: {error}"))
+            stray, name = isinstance(error, CancelledError), type(error).__name__
+            text = STRAY_CANCEL if stray else without_keys_and_paths(f"{name}: {error}")
+            return error_text(text, raised=Raised(name, text, place_of_error(error)))
 
     def _check(self, arguments: str, lenient: bool) -> dict[str, Any]:
         text = arguments or "{}"  # some models send nothing for a tool without parameters
@@ -150,9 +165,9 @@ def not_found() -> ToolError:
     return ToolError('{"detail":"Not Found"}', "unknown_tool")
 
 
-def error_text(message: str, kind: ToolErrorKind = "raised") -> ToolError:
+def error_text(message: str, kind: ToolErrorKind = "raised", raised: Raised | None = None) -> ToolError:
     """The text that a model sees when a call failed."""
-    return ToolError(encode({"error": message}).decode(), kind)
+    return ToolError(encode({"error": message}).decode(), kind, raised)
 
 
 def _arguments_error(error: ValidationError) -> ToolError:

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ludus.cli.screen import one_line, stdout_console, text
+from ludus.cli.screen import one_line, stdout_console, text, tool_errors
 
 if TYPE_CHECKING:
     from ludus.collection.api import Collection
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 REFRESH = 0.25
 STALL = 30.0
 PLAIN_EVERY = 5.0
+
+#: How many different tool errors the final table lists.
+MAX_TOOL_ERRORS = 5
 
 
 class Display:
@@ -208,6 +211,10 @@ def _facts(metrics: dict[str, Any], repeats: int) -> list[tuple[str, str]]:
     rows = [("dispatched", str(counts["dispatched"]))]
     rows += [(name, str(counts[name])) for name in ("completed", "failed", "masked")]
     rows += [(f"  {kind}", str(count)) for kind, count in list(metrics["failures"].items())[:5]]
+    raised = tool_errors(metrics["tool_errors"])
+    rows += [("" if number else "tool errors", line) for number, line in enumerate(raised[:MAX_TOOL_ERRORS])]
+    if len(raised) > MAX_TOOL_ERRORS:
+        rows.append(("", f"{len(raised) - MAX_TOOL_ERRORS} more in metrics.json"))
     if reward["mean"] is not None:
         interval = reward["ci95"]
         spread = f" (95 % {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""

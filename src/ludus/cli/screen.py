@@ -142,8 +142,21 @@ def show_verdict(console: Console, row: dict[str, Any]) -> None:
         extra = {key: row[key] for key in ("mask", "reward_components", "turn_rewards") if row.get(key)}
         for name, value in {**values, **extra}.items():
             show_block(console, text(f"{name}: {value if isinstance(value, str) else pretty(value)}"))
+    for error in tool_errors(row.get("tool_errors")):
+        show_block(console, text(f"tool errors: {error}", "red"))
     if row.get("stop_reason"):
         show_block(console, text(f"stopped: {row['stop_reason']}", "dim"))
+
+
+def tool_errors(counted: Any) -> list[str]:
+    """A line for each exception of a tool: how often, which tool, which exception, and the author's line."""
+    lines = []
+    for each in counted if isinstance(counted, list) else ():
+        if isinstance(each, dict):
+            times = "once" if each.get("count") == 1 else f"{each.get('count')} times"
+            where = f" at {each['where']}" if each.get("where") else ""
+            lines.append(one_line(f"{times} {each.get('tool')}: {each.get('exception')}{where}"))
+    return lines
 
 
 def reward_style(reward: Any) -> str:

@@ -58,6 +58,7 @@ class Metrics:
         self.counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.stop_reasons: Counter[str] = Counter()
+        self.tool_errors: Counter[tuple[str, str, str | None]] = Counter()  # by tool, exception and line
         self.reward = ClusteredMean()
         self.reward_sum = 0.0
         self._lowest, self._highest = math.inf, -math.inf
@@ -93,6 +94,8 @@ class Metrics:
         self._pending.append((len(rollout.calls), rollout.timings, rollout.usage))
         if len(self._pending) == BATCH:
             self._count_pending()
+        for error in rollout.tool_errors:
+            self.tool_errors[error["tool"], error["exception"], error["where"]] += error["count"]
         if rollout.error is not None:
             sums.failed += 1
             self.failures[f"{rollout.error.stage}/{rollout.error.kind}"] += 1
@@ -160,6 +163,10 @@ class Metrics:
         return {
             "counts": {"dispatched": sum(counts.values()), **counts},
             "failures": dict(self.failures.most_common()),
+            "tool_errors": [
+                {"tool": tool, "exception": exception, "where": where, "count": count}
+                for (tool, exception, where), count in self.tool_errors.most_common()
+            ],
             "reward": {
                 "mean": self.reward.mean,
                 "ci95": list(interval) if interval else None,

@@ -37,6 +37,7 @@ class Player:
         self.signer = Signer(environment)
         self._require_tokens = tokens
         self._verifies_each = not environment.resources.by_group
+        self._fails_on_tool_errors = getattr(environment.agent.config, "tool_errors", "show") == "fail"
 
     def asking(self, model: Model) -> Player:
         """A copy of this player with another model."""
@@ -48,7 +49,9 @@ class Player:
         """An episode with a new session. Raises `Failure` if the session cannot be created."""
         environment = self.environment
         session = environment.session(self.shared, job.seed)
-        return Episode(job, session, self.model, environment.limits, deadline)
+        episode = Episode(job, session, self.model, environment.limits, deadline)
+        episode.fails_on_tool_errors = self._fails_on_tool_errors
+        return episode
 
     async def play(self, episode: Episode, agent: Acting | None = None) -> Rollout:
         """Play an episode and add a receipt. In an environment with `verify_group` the verdict comes later."""

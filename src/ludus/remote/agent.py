@@ -12,6 +12,7 @@ from ludus.environment import Environment
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.outcome import Verdict
+from ludus.record import read_tool_errors
 from ludus.remote.http import ROLLOUT, SEED, Client, connect
 from ludus.remote.resources import RemoteConfig, openapi_document, verdict_in, verifier_in
 from ludus.resources import Resources
@@ -63,6 +64,7 @@ class RemoteAgent(Agent):
         row = client.checked(reply)
         response = Response.checked(row.get("response"))
         episode.adopt(response, row.get("model_calls") or [], row.get("usage") or response.usage)
+        episode.tool_errors += read_tool_errors(row)
         resources.verdict = verdict_in(row, job.row)
         return str(row.get("stop_reason") or "completed")
 

@@ -17,6 +17,7 @@ SESSION = "x-ludus-session"
 SEED = "x-ludus-seed"
 ROLLOUT = "x-ludus-rollout"
 LAST = "x-ludus-last"
+RAISED = "x-ludus-raised"  # of a tool's reply: the class of its exception, a space, and the author's line if known
 
 
 class Client:

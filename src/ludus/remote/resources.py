@@ -17,11 +17,11 @@ from ludus.game import Game, Step
 from ludus.http.connection import HttpReply
 from ludus.outcome import TAKEN, Verdict
 from ludus.record import read_verdict
-from ludus.remote.http import LAST, SEED, SESSION, Client, connect
+from ludus.remote.http import LAST, RAISED, SEED, SESSION, Client, connect
 from ludus.resources import Resources, ResourcesConfig
 from ludus.response import Item, Items, Response
 from ludus.runtime.encoding import encode
-from ludus.tools import ToolError, ToolErrorKind, not_found
+from ludus.tools import Raised, ToolError, ToolErrorKind, not_found
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _RESERVED = frozenset(
@@ -110,7 +110,17 @@ class RemoteResources(Resources):
         if reply.status == 410 or (reply.status >= 500 and b'"stage"' in reply.body):
             raise client.failure(reply)
         text, kind = reply.body.decode("utf-8", "replace"), _TOOL_ERRORS.get(reply.status)
-        return text if kind is None else ToolError(text, kind)
+        if kind is None:
+            return text
+        return ToolError(text, kind, self._raised(reply) if kind == "raised" else None)
+
+    def _raised(self, reply: HttpReply) -> Raised | None:
+        """The exception of a tool on the server. Servers that are not ours do not tell its class."""
+        named = reply.all(RAISED)
+        if not named:
+            return None if SESSION in self._headers else Raised(f"HTTP {reply.status}", reply.start())
+        exception, _, where = named[0].partition(" ")
+        return Raised(exception, reply.start(), where or None)
 
     async def _begin(self, path: str, task: Any) -> HttpReply:
         client = self.shared.client

@@ -173,7 +173,7 @@ def _result(rollout: Rollout) -> dict[str, Any]:
     """The reply to a `RemoteAgent`: it has the task already, and wants the tokens as a record stores them."""
     row = rollout.to_row()
     assert rollout.verdict is not None
-    fields = {key: row[key] for key in ("response", "stop_reason", "usage", "model_calls")}
+    fields = {key: row[key] for key in ("response", "stop_reason", "usage", "model_calls", "tool_errors") if key in row}
     return with_verdict({}, rollout.verdict) | fields
 
 

@@ -21,7 +21,7 @@ from ludus.http.guard import Guard
 from ludus.http.messages import TEXT, Headers, Incoming, Receive, Refusal, Reply, Scope, Send
 from ludus.outcome import Verdict
 from ludus.record import verdict_row
-from ludus.remote.http import LAST, SEED, SESSION
+from ludus.remote.http import LAST, RAISED, SEED, SESSION
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Job
@@ -127,9 +127,11 @@ class ResourcesApp(App):
         with self.sessions.use(session_id) as session:
             work = session.resources.call(name, arguments)
             text = await step("tool", self.environment.limits.tool, work, f"tool `{name}`")
-        status = STATUS_OF_TOOL[text.kind] if isinstance(text, ToolError) else 200
+        status, headers = 200, [] if named else self._session_headers(session)
+        if isinstance(text, ToolError):
+            status, headers = STATUS_OF_TOOL[text.kind], headers + _raised_headers(text)
         kind = b"application/json" if text[:1] in '{["' else TEXT
-        return Reply(text.encode("utf-8", "replace"), status, kind, [] if named else self._session_headers(session))
+        return Reply(text.encode("utf-8", "replace"), status, kind, headers)
 
     async def verify(self, incoming: Incoming) -> Reply:
         """Judge a response. The reply is the request with the reward and the other fields of the verdict.
@@ -253,6 +255,14 @@ class ResourcesApp(App):
         name = session.id.encode()
         cookie = f"{self.cookie}={session.id}; path=/; Max-Age=1209600; httponly; samesite=lax".encode()
         return [(SESSION_HEADER, name), (b"set-cookie", cookie)]
+
+
+def _raised_headers(error: ToolError) -> Headers:
+    """For the client and never for the model: which exception a tool raised, and where."""
+    if error.raised is None:
+        return []
+    told = f"{error.raised.exception} {error.raised.where or ''}".strip()
+    return [(RAISED.encode(), told.encode("ascii", "backslashreplace"))]
 
 
 def checked_task(environment: Environment, row: dict[str, Any]) -> Task:
