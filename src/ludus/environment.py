@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -52,6 +53,7 @@ class Environment:
     datasets: list[Dataset] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    pass_reward: float = 1.0
     reward_range: tuple[float, float] | None = None
 
     @classmethod
@@ -101,6 +103,7 @@ class Environment:
             value=file.value,
             datasets=file.datasets,
             folder=folder,
+            pass_reward=file.pass_reward,
             reward_range=file.reward_range,
         )
 
@@ -135,7 +138,11 @@ class Environment:
         """Apply settings such as `resources.KEY`, `agent.KEY` and `limits.KEY`, checked against their classes.
 
         `data.KEY` goes to the function that generates a dataset, and is checked when that function is called.
+        `pass_reward` is the lowest reward that counts as a pass.
         """
+        settings = dict(settings)
+        if "pass_reward" in settings:
+            self.pass_reward = _pass_reward(settings.pop("pass_reward"))
         parts: dict[str, dict[str, Any]] = {"resources": {}, "agent": {}, "limits": {}, "data": {}}
         for key, value in settings.items():
             part, _, name = key.partition(".")
@@ -189,6 +196,12 @@ class Environment:
             raise UserError(f"{where}: {dataset.generate} is not a function", "Write def rows(seed)") from error
         given = {"config": self.config} if "config" in takes else {}  # rows may depend on the resources' settings
         return Generated(dataset.name, function, {**dataset.settings, **self.data, **given})
+
+
+def _pass_reward(given: Any) -> float:
+    if isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given):
+        return float(given)
+    raise UserError(f"pass_reward={given!r:.40}: a pass is a reward of at least this number", "Example: --pass 0.5")
 
 
 @functools.cache

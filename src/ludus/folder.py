@@ -35,8 +35,9 @@ class EnvironmentFile(BaseModel):
 
     `argument` names the setting that `NAME:ARGUMENT` sets. You may type any argument. A row may name only those that
     match the pattern `row_argument`, because a row must not choose what code we run. `agent_names` lists what published
-    datasets call this environment in `agent_ref`, if they do not use its name. `reward_range` holds the lowest and the
-    highest reward, for confidence intervals; 0 and 1 by default.
+    datasets call this environment in `agent_ref`, if they do not use its name. `pass_reward` is the lowest reward that
+    counts as a pass. `reward_range` holds the lowest and the highest reward, for confidence intervals; 0 and 1 by
+    default.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -52,6 +53,7 @@ class EnvironmentFile(BaseModel):
     agent: dict[str, Any] = {"type": "simple"}
     agent_names: list[str] = []
     limits: dict[str, Any] = {}
+    pass_reward: FiniteFloat = 1.0
     reward_range: tuple[FiniteFloat, FiniteFloat] | None = None
     datasets: list[Dataset] = []
 

@@ -58,6 +58,10 @@ def collect(
         list[str] | None,
         typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model, limits or data."),
     ] = None,
+    pass_: Annotated[
+        float | None,
+        typer.Option("--pass", metavar="REWARD", help="The lowest reward that is a pass; default: the environment's."),
+    ] = None,
     resources: Annotated[
         str | None, typer.Option(metavar="URL", help="Use resources on a server (ludus serve).")
     ] = None,
@@ -97,7 +101,7 @@ def collect(
         seed=seed,
         max_attempts=max_attempts,
         tokens=tokens,
-        settings=parse_assignments(set_ or []),
+        settings=parse_assignments(set_ or []) | ({"pass_reward": pass_} if pass_ is not None else {}),
         resources=resources,
         agent=agent,
         branch=branch,

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A collection's folder, or a file of rollouts.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another collection of the same tasks.")],
+    pass_: Annotated[
+        float | None,
+        typer.Option("--pass", metavar="REWARD", help="The lowest reward that is a pass; default: as in the runs."),
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Compare the rewards of two collections, task by task.
@@ -27,7 +31,7 @@ def compare(
     from ludus.compare.scores import Scores, differences
     from ludus.errors import UserError
 
-    scores = Scores.read(a), Scores.read(b)
+    scores = Scores.read(a, pass_), Scores.read(b, pass_)
     found = compare_scores(*scores)
     if found is None:
         raise UserError(f"no task has a reward in both {a} and {b}", "Collect both from the same rows")
@@ -64,10 +68,14 @@ def _missing_rewards(found: Comparison, sides: dict[str, dict[str, int]]) -> lis
 def _as_json(
     found: Comparison, paths: dict[str, str], sides: dict[str, dict[str, int]], warnings: list[str]
 ) -> dict[str, Any]:
-    means = {"a": found.mean_a, "b": found.mean_b}
+    means = {
+        "a": {"mean_reward": found.mean_a, "pass_rate": found.pass_rate_a},
+        "b": {"mean_reward": found.mean_b, "pass_rate": found.pass_rate_b},
+    }
     return {
-        **{name: {"path": paths[name], **sides[name], "mean_reward": means[name]} for name in ("a", "b")},
+        **{name: {"path": paths[name], **sides[name], **means[name]} for name in ("a", "b")},
         "tasks": found.tasks,
+        "pass_reward": found.pass_reward,
         "difference": found.difference,
         "ci95": list(found.interval) if found.interval is not None else None,
         "mcnemar": found.mcnemar,
@@ -80,7 +88,7 @@ def _as_json(
 def _show(found: Comparison, paths: tuple[Path, Path], sides: dict[str, dict[str, int]]) -> None:
     from rich.table import Table
 
-    from ludus.cli.screen import emit, stdout_console, text
+    from ludus.cli.screen import emit, pass_mark, stdout_console, text
     from ludus.compare.comparison import say
 
     console = stdout_console()
@@ -91,6 +99,7 @@ def _show(found: Comparison, paths: tuple[Path, Path], sides: dict[str, dict[str
     for name in sides["a"]:
         table.add_row(name.replace("_", " "), *(f"{side[name]:,}" for side in sides.values()))
     table.add_row("mean reward", say(found.mean_a), say(found.mean_b))
+    table.add_row(f"pass rate ({pass_mark(found.pass_reward)})", say(found.pass_rate_a), say(found.pass_rate_b))
     console.print(table)
     interval = found.interval
     spread = f" (95 % {say(interval[0])} to {say(interval[1])})" if interval is not None else ""

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ludus.cli.screen import one_line, stdout_console, text, tool_errors
+from ludus.cli.screen import one_line, pass_mark, stdout_console, text, tool_errors
 
 if TYPE_CHECKING:
     from ludus.collection.api import Collection
@@ -219,11 +219,10 @@ def _facts(metrics: dict[str, Any], repeats: int) -> list[tuple[str, str]]:
         interval = reward["ci95"]
         spread = f" (95 % {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
         rows.append(("mean reward", f"{reward['mean']:.3f}{spread}"))
-    for k in sorted({1, repeats}):
-        if str(k) in metrics["pass@k"] and repeats > 1:
-            rows.append((f"pass@{k}", f"{metrics['pass@k'][str(k)]:.3f}"))
-    if repeats > 1 and str(repeats) in metrics["pass^k"]:
-        rows.append((f"pass^{repeats}", f"{metrics['pass^k'][str(repeats)]:.3f}"))
+    mark = pass_mark(metrics["pass_reward"])
+    for name, k in [("pass@k", k) for k in sorted({1, repeats})] + [("pass^k", repeats)] * (repeats > 1):
+        if str(k) in metrics[name]:
+            rows.append((f"{name[:-1]}{k}", f"{metrics[name][str(k)]:.3f} ({mark})"))
     if usage := metrics["usage"]:
         rows.append(("tokens", f"{usage.get('input_tokens', 0):,} in, {usage.get('output_tokens', 0):,} out"))
     seconds = metrics["seconds"]

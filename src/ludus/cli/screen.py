@@ -148,6 +148,11 @@ def show_verdict(console: Console, row: dict[str, Any]) -> None:
         show_block(console, text(f"stopped: {row['stop_reason']}", "dim"))
 
 
+def pass_mark(pass_reward: Any) -> str:
+    """What counts as a pass: `reward ≥ 0.5`. Without a number, each environment has its own threshold."""
+    return f"reward ≥ {pass_reward:g}" if isinstance(pass_reward, (int, float)) else "by environment"
+
+
 def tool_errors(counted: Any) -> list[str]:
     """A line for each exception of a tool: how often, which tool, which exception, and the author's line."""
     lines = []

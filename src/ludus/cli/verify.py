@@ -34,6 +34,10 @@ def verify(
         list[str] | None,
         typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources or limits."),
     ] = None,
+    pass_: Annotated[
+        float | None,
+        typer.Option("--pass", metavar="REWARD", help="The lowest reward that is a pass; default: the environment's."),
+    ] = None,
     stale: Annotated[
         bool, typer.Option("--stale", help="Score only rows whose verifier, task or response changed.")
     ] = False,
@@ -56,7 +60,7 @@ def verify(
     from ludus.rescore.rescoring import Rescoring
     from ludus.runtime.settings import parse_assignments
 
-    settings = parse_assignments(set_ or [])
+    settings = parse_assignments(set_ or []) | ({"pass_reward": pass_} if pass_ is not None else {})
     if agents := [key for key in settings if key.partition(".")[0] == "agent"]:
         raise UserError(f"ludus verify runs no agent, so {agents[0]} would change nothing", "Leave it out")
     with prints_to_stderr(json_):

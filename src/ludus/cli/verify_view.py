@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ludus.cli.progress import PLAIN_EVERY, REFRESH, STALL, Display, clock
-from ludus.cli.screen import emit, number, one_line, reward_style, text
+from ludus.cli.screen import emit, number, one_line, pass_mark, reward_style, text
 
 if TYPE_CHECKING:
     from ludus.rescore.rescoring import Rescoring
@@ -86,6 +86,8 @@ def show_changes(console: Console, rescoring: Rescoring) -> None:
         table.add_row("masked", f"{summary['masked']:,}", "scored, not fit to train on")
     if summary["mean_before"] is not None:
         table.add_row("mean reward", f"{summary['mean_before']:.3f} → {summary['mean_after']:.3f}", "of rows with both")
+        passed = f"{summary['passed_before']:,} → {summary['passed_after']:,}"
+        table.add_row("passed", passed, pass_mark(summary["pass_reward"]))
     if summary["drift"]["rollouts"]:
         table.add_row("drifted", f"{summary['drift']['rollouts']:,}", "tools returned other outputs than recorded")
     console.print(table)

@@ -293,6 +293,7 @@ class Collection(Results):
 
     def _write_run(self, files: Files, run_identity: dict[str, Any], plan: CollectionPlan, *, resumes: bool) -> None:
         options: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency}
+        options["pass_reward"] = {each.name: each.pass_reward for each in plan.environments}
         options |= {"limit": self.options.limit, "max_attempts": plan.max_attempts, "input": self.rows.name}
         write_run(files.run, with_options(files.run, options) if resumes else describe(run_identity, options))
 

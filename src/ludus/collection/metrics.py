@@ -1,7 +1,8 @@
 """The metrics of a collection: counts, rewards with confidence intervals, pass rates, tokens and times.
 
-Rewards are of completed rollouts only. A rollout passes if its reward is at least 1. When all repeats of a task are
-counted, its sums are merged into the totals and dropped, so memory does not grow with the dataset.
+Rewards are of completed rollouts only. A rollout passes if its reward is at least its environment's `pass_reward`. When
+all repeats of a task are counted, its sums are merged into the totals and dropped, so memory does not grow with the
+dataset.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ludus.response import add_usage
 from ludus.rollout import Rollout
 from ludus.runtime.encoding import encode
 
+#: The lowest reward that counts as a pass in an environment that is not known.
 PASS_REWARD = 1.0
 
 #: The range of rewards in an environment that declares none, as long as no reward lies outside.
@@ -54,6 +56,7 @@ class Metrics:
 
     def __init__(self, repeats: int = 1, environments: Sequence[Environment] = ()) -> None:
         self.repeats = repeats
+        self._pass_rewards = {environment.name: environment.pass_reward for environment in environments}
         self._ranges = [environment.reward_range or USUAL_RANGE for environment in environments] or [USUAL_RANGE]
         self.counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
@@ -116,7 +119,7 @@ class Metrics:
         reward = verdict.reward
         sums.verified += 1
         sums.total += reward
-        sums.passed += reward >= PASS_REWARD
+        sums.passed += reward >= self._pass_rewards.get(rollout.job.environment, PASS_REWARD)
         self.reward_sum += reward
         if reward < self._lowest:
             self._lowest = reward
@@ -175,6 +178,7 @@ class Metrics:
                 "by_turn": [{"mean": total / count, "count": int(count)} for count, total in self._turn_rewards],
             },
             "values": _means(self._values),
+            "pass_reward": self._pass_reward(),
             "pass@k": self._pass_by_k(pass_at_each_k),
             "pass^k": self._pass_by_k(pass_hat_each_k),
             "pass_rates": self._pass_rates(),
@@ -185,6 +189,11 @@ class Metrics:
             "tasks": [sums.summary(task_id) for task_id, sums in self._tasks],
             "tasks_left_out": self._tasks_counted - len(self._tasks),
         }
+
+    def _pass_reward(self) -> float | None:
+        """The lowest reward that counts as a pass; None if it differs between environments."""
+        found = set(self._pass_rewards.values()) or {PASS_REWARD}
+        return found.pop() if len(found) == 1 else None
 
     def _bounds(self) -> tuple[float, float] | None:
         """The bounds of rewards: those that the environments declare, else 0 and 1. None if a reward lies outside."""

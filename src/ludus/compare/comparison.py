@@ -33,7 +33,10 @@ _NORMAL = NormalDist()
 
 @dataclass
 class Comparison:
-    """The result of comparing two collections. `mean_a` and `mean_b` are over the tasks with a reward in both."""
+    """The result of comparing two collections. Means and pass rates are over the tasks with a reward in both.
+
+    `pass_reward` is the lowest reward that counts as a pass, or None if that differs between environments.
+    """
 
     tasks: int
     mean_a: float
@@ -42,6 +45,9 @@ class Comparison:
     detectable: float | None
     mcnemar: dict[str, Any] | None
     same_everywhere: bool
+    pass_rate_a: float = 0.0
+    pass_rate_b: float = 0.0
+    pass_reward: float | None = None
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -85,13 +91,20 @@ def compare(a: Scores, b: Scores) -> Comparison | None:
         return None
     pairs = [(a.tasks[name], b.tasks[name]) for name in common]
     differences = [of_b.mean - of_a.mean for of_a, of_b in pairs]
+    pass_rewards = a.pass_rewards | b.pass_rewards
+    passes_are_defined = a.names_pass_reward or b.names_pass_reward
     return Comparison(
         tasks=len(common),
         mean_a=fmean(of_a.mean for of_a, _ in pairs),
         mean_b=fmean(of_b.mean for _, of_b in pairs),
+        pass_rate_a=fmean(of_a.passed / of_a.count for of_a, _ in pairs),
+        pass_rate_b=fmean(of_b.passed / of_b.count for _, of_b in pairs),
+        pass_reward=min(pass_rewards) if len(pass_rewards) == 1 else None,
         interval=interval_of_mean(differences),
         detectable=detectable(differences),
-        mcnemar=majority_test(pairs) if all(each.binary for pair in pairs for each in pair) else None,
+        mcnemar=majority_test(pairs)
+        if passes_are_defined or all(each.binary for pair in pairs for each in pair)
+        else None,
         same_everywhere=not any(differences),
     )
 

@@ -24,23 +24,22 @@ _HINT = "Name a collection's folder, or a file that ludus collect or ludus verif
 
 
 class TaskScore:
-    """The rewards of one task's rollouts: their count, their sum, how many are 1, and whether all are 0 or 1."""
+    """The rewards of one task's rollouts: their count, their sum, how many are passes, and whether all are 0 or 1."""
 
-    __slots__ = ("binary", "content", "count", "ones", "total")
+    __slots__ = ("binary", "content", "count", "passed", "total")
 
     def __init__(self, content: str | None = None) -> None:
-        self.count = self.ones = 0
+        self.count = self.passed = 0
         self.total = 0.0
         self.binary = True
         self.content = content
 
-    def add(self, reward: float) -> None:
+    def add(self, reward: float, pass_reward: float) -> None:
         """Count the reward of one rollout."""
         self.count += 1
         self.total += reward
-        if reward == 1:
-            self.ones += 1
-        elif reward != 0:
+        self.passed += reward >= pass_reward
+        if reward not in (0, 1):
             self.binary = False
 
     @property
@@ -50,19 +49,24 @@ class TaskScore:
 
     @property
     def passes(self) -> bool:
-        """Whether more than half of the rollouts earned 1."""
-        return 2 * self.ones > self.count
+        """Whether more than half of the rollouts passed."""
+        return 2 * self.passed > self.count
 
     @property
     def undecided(self) -> bool:
-        """Whether exactly half of the rollouts earned 1."""
-        return 2 * self.ones == self.count
+        """Whether exactly half of the rollouts passed."""
+        return 2 * self.passed == self.count
 
 
 class Scores:
-    """The rewards and counts of one collection. `verifiers` are the verifier digests in its receipts."""
+    """The rewards and counts of one collection. `verifiers` are the verifier digests in its receipts.
 
-    def __init__(self) -> None:
+    A rollout passes from `pass_reward` on. By default that is the threshold of its environment in run.json, or 1.
+    """
+
+    def __init__(self, pass_reward: float | None = None, recorded: dict[str, float] | None = None) -> None:
+        self.pass_rewards: set[float] = set()  # the thresholds that were used
+        self._pass_reward, self._recorded = pass_reward, recorded or {}
         self.tasks: dict[str, TaskScore] = {}
         self.scored = self.failed = self.masked = 0
         self.verifiers: set[str] = set()
@@ -70,10 +74,11 @@ class Scores:
         self.torn = False
 
     @classmethod
-    def read(cls, given: Path) -> Scores:
+    def read(cls, given: Path, pass_reward: float | None = None) -> Scores:
         """Read a collection's folder or a file of rollouts."""
         rollouts, failures, run = _files(given)
-        scores = cls()
+        described = _run_file(run) if run is not None else {}
+        scores = cls(pass_reward, _recorded_pass_rewards(described))
         only_failed: dict[str, str] = {}  # the task ids of rollouts of which every attempt failed, by rollout id
         if failures is not None and failures.exists():
             for row in scores._rows(failures):
@@ -84,8 +89,23 @@ class Scores:
         for task_id in only_failed.values():
             scores.tasks.setdefault(task_id, TaskScore())
         scores.failed += len(only_failed)
-        scores.identity = _identity(run) if run is not None else None
+        identity = described.get("identity")
+        scores.identity = identity if isinstance(identity, dict) else None
         return scores
+
+    @property
+    def names_pass_reward(self) -> bool:
+        """Whether a threshold other than 1 was named, so that partial credit can be a pass."""
+        return self._pass_reward is not None or not self.pass_rewards <= {1.0}
+
+    def _threshold(self, row: dict[str, Any]) -> float:
+        """The lowest reward that counts as a pass for the rollout of a row."""
+        threshold = self._pass_reward
+        if threshold is None:
+            reference = row.get("agent_ref")
+            threshold = self._recorded.get(str(reference.get("name")) if isinstance(reference, dict) else "", 1.0)
+        self.pass_rewards.add(threshold)
+        return threshold
 
     def _add(self, row: dict[str, Any]) -> None:
         reward, outcome, task_id = row.get("reward"), row.get("outcome", "completed"), _task_id(row)
@@ -102,7 +122,7 @@ class Scores:
             self.masked += 1
         else:
             self.scored += 1
-            task.add(float(reward))
+            task.add(float(reward), self._threshold(row))
 
     def _rows(self, path: Path) -> Iterator[dict[str, Any]]:
         try:
@@ -140,6 +160,8 @@ def differences(a: Scores, b: Scores) -> list[str]:
         found.append(
             "rewards were given by different verifiers; score again with: ludus verify FILE --stale --output OUT"
         )
+    if a.pass_rewards and b.pass_rewards and a.pass_rewards != b.pass_rewards:
+        found.append(f"a pass is a reward {_passes(a)} in A and {_passes(b)} in B; choose one with --pass")
     changed = sum(
         1
         for name, task in a.tasks.items()
@@ -166,12 +188,25 @@ def _files(given: Path) -> tuple[Path, Path | None, Path | None]:
     return files.rollouts, files.failures, files.run
 
 
-def _identity(path: Path) -> dict[str, Any] | None:
+def _run_file(path: Path) -> dict[str, Any]:
+    """The content of a run.json; empty if there is none."""
     try:
-        identity = orjson.loads(path.read_bytes())["identity"]
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        return None
-    return identity if isinstance(identity, dict) else None
+        described = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return described if isinstance(described, dict) else {}
+
+
+def _recorded_pass_rewards(described: dict[str, Any]) -> dict[str, float]:
+    """The threshold of each environment in a run.json."""
+    options = described.get("options")
+    found = options.get("pass_reward") if isinstance(options, dict) else None
+    named = found.items() if isinstance(found, dict) else ()
+    return {name: float(value) for name, value in named if isinstance(value, (int, float))}
+
+
+def _passes(scores: Scores) -> str:
+    return " or ".join(f"of {each:g} or more" for each in sorted(scores.pass_rewards))
 
 
 def _task_id(row: dict[str, Any]) -> str:

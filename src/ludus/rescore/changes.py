@@ -16,7 +16,8 @@ class Changes:
     """Running totals. Every row counts once: as `unchanged`, `changed`, `new`, `failed` or `fresh`.
 
     `changed` rows have another reward, or are masked only before or only now. `new` rows had no reward before. `fresh`
-    rows were not scored: their receipt is still valid. The means are of rows with both rewards that were never masked.
+    rows were not scored: their receipt is still valid. The means and the passes are of rows with both rewards that were
+    never masked.
     """
 
     def __init__(self) -> None:
@@ -29,6 +30,8 @@ class Changes:
         self.drift_count = 0
         self._scored_twice = 0
         self._sum_before = self._sum_after = 0.0
+        self._passed_before = self._passed_after = 0
+        self._pass_rewards: set[float] = set()  # the thresholds of the rows' environments
 
     @property
     def rows(self) -> int:
@@ -50,6 +53,9 @@ class Changes:
                 self._scored_twice += 1
                 self._sum_before += before
                 self._sum_after += reward
+                self._passed_before += before >= scored.pass_reward
+                self._passed_after += reward >= scored.pass_reward
+                self._pass_rewards.add(scored.pass_reward)
         self.masked += masked
         self.counts[kind] += 1
         if scored.drift:
@@ -66,6 +72,9 @@ class Changes:
         self._scored_twice += other._scored_twice
         self._sum_before += other._sum_before
         self._sum_after += other._sum_after
+        self._passed_before += other._passed_before
+        self._passed_after += other._passed_after
+        self._pass_rewards |= other._pass_rewards
         self.changes += other.changes[: MAX_LISTED - len(self.changes)]
         self.failed += other.failed[: MAX_LISTED - len(self.failed)]
         self.drifted += other.drifted[: MAX_LISTED - len(self.drifted)]
@@ -93,6 +102,9 @@ class Changes:
             "masked": self.masked,
             "mean_before": self._sum_before / scored_twice if scored_twice else None,
             "mean_after": self._sum_after / scored_twice if scored_twice else None,
+            "pass_reward": min(self._pass_rewards) if len(self._pass_rewards) == 1 else None,
+            "passed_before": self._passed_before,
+            "passed_after": self._passed_after,
             "changes": self.changes,
             "failures": dict(self.failures.most_common()),
             "first_failures": self.failed,

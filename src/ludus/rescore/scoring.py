@@ -31,7 +31,18 @@ class ScoredLine:
     `output` is the line to write. The parsed row is not kept, because many results may wait to be written in order.
     """
 
-    __slots__ = ("before", "drift", "failure", "mask", "name", "number", "output", "reward", "was_masked")
+    __slots__ = (
+        "before",
+        "drift",
+        "failure",
+        "mask",
+        "name",
+        "number",
+        "output",
+        "pass_reward",
+        "reward",
+        "was_masked",
+    )
 
     def __init__(self, number: int, line: bytes) -> None:
         self.number = number
@@ -39,6 +50,7 @@ class ScoredLine:
         self.name = ""
         self.before: float | None = None
         self.reward: float | None = None
+        self.pass_reward = 1.0
         self.mask: str | None = None
         self.was_masked = False
         self.failure: Failure | None = None
@@ -112,6 +124,7 @@ class Scorers:
                 scorer = await self._scorer_of(stored.task)
             elif not self._force:
                 self._check_environment(stored, scorer.environment.name)
+            scored.pass_reward = scorer.environment.pass_reward
             response, receipt, drift = stored.response(), "", None
             stored.task = scorer.same_task(stored.task)
             if scorer.by_group:
