@@ -33,6 +33,11 @@ from ludus.runtime.settings import checked
 from ludus.runtime.signatures import check_methods
 from ludus.task import Task
 
+_PARTS = ("resources", "agent", "limits", "data")
+
+#: The first words of the settings that `Environment.configure` takes.
+SETTINGS = (*_PARTS, "pass_reward")
+
 
 @dataclass
 class Environment:
@@ -143,7 +148,7 @@ class Environment:
         settings = dict(settings)
         if "pass_reward" in settings:
             self.pass_reward = _pass_reward(settings.pop("pass_reward"))
-        parts: dict[str, dict[str, Any]] = {"resources": {}, "agent": {}, "limits": {}, "data": {}}
+        parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
         for key, value in settings.items():
             part, _, name = key.partition(".")
             if not name and part in (*parts, "model"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import re
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,11 @@ def folders() -> dict[str, Path]:
         if spec is not None and spec.submodule_search_locations:
             found.setdefault(entry.name, Path(next(iter(spec.submodule_search_locations))))
     return found
+
+
+def has_agent_name(given: str, name: str, agent_names: Iterable[str]) -> bool:
+    """Whether a row that names `given` in `agent_ref` means the environment `name` with these `agent_names`."""
+    return given in agent_names or any(given == f"{name}{end}" for end in _AGENT_SUFFIXES)
 
 
 def find_named(name: str) -> tuple[Path, str | None]:

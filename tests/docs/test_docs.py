@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -38,6 +39,21 @@ def test_the_readmes_commands_work_in_an_empty_folder(tmp_path):
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, input="done\n")
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "runs" / "first" / "rollouts.jsonl").stat().st_size > 0
+
+
+def test_the_mixed_collection_of_the_docs_runs_in_an_empty_folder(tmp_path):
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    (commands,) = blocks((ROOT / "docs" / "collecting.md").read_text(), "sh")
+    done = subprocess.run(
+        ["bash", "-ec", commands], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    metrics = json.loads((tmp_path / "runs" / "mixed" / "metrics.json").read_text())
+    assert {name: each["counts"]["completed"] for name, each in metrics["environments"].items()} == {
+        "bank": 6,
+        "wordle": 6,
+        "mcqa": 6,
+    }
 
 
 def test_the_python_of_the_docs_runs():

@@ -32,6 +32,10 @@ def collect(
     environment: Annotated[
         str | None, typer.Argument(metavar="ENV", help="Name or folder; default: each row's agent_ref.")
     ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="ENV", help="An environment that rows may name; repeat it to mix several."),
+    ] = None,
     input: Annotated[
         Path | None,
         typer.Option("--input", "-i", help="Rows as JSONL, - for standard input; default: example rows."),
@@ -56,7 +60,9 @@ def collect(
     max_attempts: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Attempts per rollout over all resumes.")] = 3,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model, limits or data."),
+        typer.Option(
+            "--set", metavar="[ENV.]PART.KEY=VALUE", help="A setting of resources, agent, model, limits or data."
+        ),
     ] = None,
     pass_: Annotated[
         float | None,
@@ -78,6 +84,8 @@ def collect(
     """Collect verified rollouts.
 
     Example: ludus collect mcqa --model local --repeats 4 --output runs/first
+
+    Mix environments: ludus collect --env ./bank --env ./wordle --set bank.resources.seed=1 --model local
 
     Cut every recorded rollout after two model calls, and continue each one eight times:
     ludus collect workplace_assistant --branch runs/first/rollouts.jsonl --turn 2 --repeats 8
@@ -108,16 +116,16 @@ def collect(
         turn=turn,
     )
     with prints_to_stderr(json_):
-        loaded = Environment.load(environment) if environment is not None else None
+        named = [Environment.load(each) for each in ([environment] if environment is not None else []) + (env or [])]
         if options.output is None:
-            options.output = Path("runs") / f"{_folder_name(loaded)}-{time.strftime('%Y%m%d-%H%M%S')}"
-        collection = Collection(loaded, options)
+            options.output = Path("runs") / f"{_folder_name(named)}-{time.strftime('%Y%m%d-%H%M%S')}"
+        collection = Collection(named if env else named[0] if named else None, options)
     raise typer.Exit(_run(collection, as_json=json_))
 
 
-def _folder_name(environment: Environment | None) -> str:
+def _folder_name(environments: list[Environment]) -> str:
     """The environment's name as a folder name: no path separators, no leading dot."""
-    name = environment.name if environment is not None else "mixed"
+    name = environments[0].name if len(environments) == 1 else "mixed"
     return re.sub(r"[^\w.:-]+", "_", name).lstrip(".")[:100] or "run"
 
 

@@ -192,7 +192,36 @@ def summarise(collection: Collection, collector: Collector) -> None:
         table.add_row("warning", text(one_line(warning), "yellow"))
     if collection.files is not None:
         table.add_row("files", text(collection.files.rollouts))
-    stdout_console().print(table)
+    console = stdout_console()
+    console.print(table)
+    if metrics["environments"]:
+        console.print(_by_environment(metrics["environments"], collector.plan.repeats))
+
+
+def _by_environment(environments: dict[str, Any], repeats: int) -> Table:
+    """A line for each environment of a mixed collection."""
+    table = Table(title_justify="left")
+    for name in (
+        "environment",
+        "completed",
+        "failed",
+        "masked",
+        "mean reward",
+        *(f"pass@{k}" for k in _ks(repeats)),
+        "a pass",
+    ):
+        table.add_column(name, justify="left" if name == "environment" else "right", overflow="fold")
+    for name, metrics in environments.items():
+        counts = [str(metrics["counts"][outcome]) for outcome in ("completed", "failed", "masked")]
+        passes = [metrics["pass@k"].get(str(k)) for k in _ks(repeats)]
+        numbers = ["-" if value is None else f"{value:.3f}" for value in (metrics["reward"]["mean"], *passes)]
+        table.add_row(text(name), *counts, *numbers, pass_mark(metrics["pass_reward"]))
+    return table
+
+
+def _ks(repeats: int) -> list[int]:
+    """The k of pass@k that the tables show."""
+    return sorted({1, repeats})
 
 
 def _first_cause(collection: Collection) -> str | None:
@@ -220,7 +249,7 @@ def _facts(metrics: dict[str, Any], repeats: int) -> list[tuple[str, str]]:
         spread = f" (95 % {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
         rows.append(("mean reward", f"{reward['mean']:.3f}{spread}"))
     mark = pass_mark(metrics["pass_reward"])
-    for name, k in [("pass@k", k) for k in sorted({1, repeats})] + [("pass^k", repeats)] * (repeats > 1):
+    for name, k in [("pass@k", k) for k in _ks(repeats)] + [("pass^k", repeats)] * (repeats > 1):
         if str(k) in metrics[name]:
             rows.append((f"{name[:-1]}{k}", f"{metrics[name][str(k)]:.3f} ({mark})"))
     if usage := metrics["usage"]:

@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
@@ -41,6 +41,9 @@ from ludus.store.run import (
 #: The upper limit of `--concurrency auto`.
 MAX_AUTO_CONCURRENCY = 4096
 Watcher = Callable[[Collector], Coroutine[Any, Any, None]]
+
+#: One environment or several; None if the rows name theirs.
+Environments = EnvironmentSpec | Sequence[EnvironmentSpec] | None
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -136,7 +139,7 @@ class Collection(Results):
     sentences about mistakes that did not stop the run, such as code that blocks the event loop. `print` shows a table.
     """
 
-    def __init__(self, environment: EnvironmentSpec | None, options: Options) -> None:
+    def __init__(self, environment: Environments, options: Options) -> None:
         self.options = options
         self.metrics: dict[str, Any] = {}
         self.rollouts: list[Rollout] = []
@@ -178,6 +181,7 @@ class Collection(Results):
             self.files.check_input(self.rows.source)
         survey = self.rows.survey(tick)
         self.warnings += self.rows.warnings
+        self._environments.check_settings()
         if isinstance(self.rows, Branches):
             check_agents(self._environments.all())
         adaptive = options.concurrency == "auto"
@@ -264,8 +268,9 @@ class Collection(Results):
             if options.input is not None or options.dataset is not None:
                 raise UserError("--branch takes its tasks from recorded rollouts", "Leave --input and --dataset out")
             return Branches(options.branch, options.turn, environments.task, options.limit)
-        source = options.input if options.input is not None else environments.rows(options.dataset)
-        return Rows(source, environments.task, options.limit, options.seed)
+        if options.input is None:
+            return environments.rows(options.dataset, options.limit, options.seed)
+        return Rows(options.input, environments.task, options.limit, options.seed)
 
     def _open_files(self, files: Files, run_identity: dict[str, Any]) -> bool:
         """Open the journals. Returns whether this run resumes them: they hold something, and it is not overwritten."""
@@ -309,9 +314,9 @@ class _ServerModel(Model):
 
 @_shows_options
 def collect(
-    environment: EnvironmentSpec | None = None, *, watch: Watcher | None = None, **options: Unpack[CollectArguments]
+    environment: Environments = None, *, watch: Watcher | None = None, **options: Unpack[CollectArguments]
 ) -> Collection:
-    """Collect rollouts. Returns when all are done.
+    """Collect rollouts. Returns when all are done. A list of environments makes one collection of all.
 
         result = ludus.collect("mcqa", model="local", limit=3)
         print(result)
@@ -328,7 +333,7 @@ def collect(
 
 @_shows_options
 async def collect_async(
-    environment: EnvironmentSpec | None = None, *, watch: Watcher | None = None, **options: Unpack[CollectArguments]
+    environment: Environments = None, *, watch: Watcher | None = None, **options: Unpack[CollectArguments]
 ) -> Collection:
     """Collect rollouts on the running event loop, as `collect` does without one.
 
@@ -339,7 +344,7 @@ async def collect_async(
     return collection
 
 
-def _prepared(environment: EnvironmentSpec | None, options: CollectArguments) -> tuple[Collection, Collector]:
+def _prepared(environment: Environments, options: CollectArguments) -> tuple[Collection, Collector]:
     collection = Collection(environment, _options(options))
     return collection, collection.prepare(sink=collection.add_rollout if collection.files is None else None)
 
@@ -354,7 +359,7 @@ def _loop_runs() -> bool:
 
 @_shows_options
 async def stream(
-    environment: EnvironmentSpec | None = None, **options: Unpack[CollectArguments]
+    environment: Environments = None, **options: Unpack[CollectArguments]
 ) -> AsyncIterator[Rollout]:
     """Yield rollouts when they end, failed ones included. A slow reader slows the collection down.
 

@@ -56,6 +56,8 @@ class Metrics:
 
     def __init__(self, repeats: int = 1, environments: Sequence[Environment] = ()) -> None:
         self.repeats = repeats
+        names = {environment.name for environment in environments}
+        self._each = {name: Metrics(repeats, _called(name, environments)) for name in names} if len(names) > 1 else {}
         self._pass_rewards = {environment.name: environment.pass_reward for environment in environments}
         self._ranges = [environment.reward_range or USUAL_RANGE for environment in environments] or [USUAL_RANGE]
         self.counts: Counter[str] = Counter()
@@ -91,6 +93,8 @@ class Metrics:
     def add(self, rollout: Rollout) -> None:
         """Count a rollout that has ended."""
         self.counts[rollout.outcome] += 1
+        if self._each:
+            self._add_to_environment(rollout)
         task_id = rollout.job.task_id
         sums = self._incomplete.get(task_id) or _TaskSums()
         sums.seen += 1
@@ -110,6 +114,14 @@ class Metrics:
         else:
             self._incomplete.pop(task_id, None)
             self._count_task(task_id, sums)
+
+    def _add_to_environment(self, rollout: Rollout) -> None:
+        """Count a rollout of a mixed collection in its environment, too."""
+        name = rollout.job.environment
+        metrics = self._each.get(name)
+        if metrics is None:  # a resumed run may hold rollouts of rows that are not in the input now
+            metrics = self._each[name] = Metrics(self.repeats)
+        metrics.add(rollout)
 
     def _add_reward(self, rollout: Rollout, sums: _TaskSums) -> None:
         verdict = rollout.verdict
@@ -186,6 +198,7 @@ class Metrics:
             "usage": self._usage,
             "turns": self._turns.summary(),
             "seconds": {"wall": seconds, **{stage: d.summary() for stage, d in self._timings.items()}},
+            "environments": {name: _without_tasks(each.summary()) for name, each in sorted(self._each.items())},
             "tasks": [sums.summary(task_id) for task_id, sums in self._tasks],
             "tasks_left_out": self._tasks_counted - len(self._tasks),
         }
@@ -216,6 +229,16 @@ class Metrics:
         for (n, passed), tasks in self._passes.items():
             rates[round(passed / n, 1)] += tasks
         return {str(rate): tasks for rate, tasks in sorted(rates.items())}
+
+
+def _called(name: str, environments: Sequence[Environment]) -> list[Environment]:
+    return [environment for environment in environments if environment.name == name]
+
+
+def _without_tasks(summary: dict[str, Any]) -> dict[str, Any]:
+    """The metrics of one environment in a mixed collection: tasks are listed once, for all environments."""
+    left_out = ("environments", "tasks", "tasks_left_out")
+    return {key: value for key, value in summary.items() if key not in left_out}
 
 
 def _add_means(sums: dict[str, list[float]], values: dict[str, Any]) -> None:

@@ -1,13 +1,20 @@
-"""The environment of each row, loaded once and configured with the collection's settings."""
+"""The environment of each row, loaded once and configured with the collection's settings.
+
+One environment takes every row. Several, or none, are chosen by the rows: a row names its environment in `agent_ref`,
+one of those that were named for the collection or a known one. A setting `ENV.PART.KEY` is for one environment and wins
+over `PART.KEY`, which is for all.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from ludus.dataset import Generated
-from ludus.environment import Environment
-from ludus.errors import UserError
+from ludus.collection.rows import MixedRows, Rows
+from ludus.environment import SETTINGS, Environment
+from ludus.errors import UserError, did_you_mean
+from ludus.folder import has_agent_name, read_file
 from ludus.resources import Resources
 from ludus.task import Task
 
@@ -15,29 +22,54 @@ EnvironmentSpec = str | Path | type[Resources] | Environment
 
 
 class RowEnvironments:
-    """Finds the environment of a row: the given one, else the one that the row names in `agent_ref`."""
+    """Finds the environment of a row: the given one, else the one that the row names in `agent_ref`.
+
+    A list of environments is what rows may name besides the known ones.
+    """
 
     def __init__(
         self,
-        given: EnvironmentSpec | None,
+        given: EnvironmentSpec | Sequence[EnvironmentSpec] | None,
         settings: dict[str, Any],
         *,
         resources: str | None = None,
         agent: str | None = None,
     ) -> None:
-        self._settings, self._resources, self._agent = settings, resources, agent
-        self._loaded: dict[str, Environment] = {}
-        self._given = self._configured(Environment.load(given)) if given is not None else None
+        self._settings, self._own_settings = _by_environment(settings)
+        self._resources, self._agent = resources, agent
+        self._loaded: dict[str, Environment] = {}  # by the name in the rows
+        self._mixes = given is None or isinstance(given, (list, tuple))
+        self._named: list[Environment] = []
+        self._given: Environment | None = None
+        if isinstance(given, (list, tuple)):
+            self._named = [self._configured(each) for each in _with_own_names(given)]
+        elif given is not None:
+            self._given = self._configured(Environment.load(cast("EnvironmentSpec", given)))
+        if len(self._named) > 1 and (resources is not None or agent is not None):
+            raise UserError(f"a server has one environment, and {len(self._named)} are named", "Name one environment")
 
     def all(self) -> list[Environment]:
         """The environments of the rows read so far."""
-        return [self._given] if self._given is not None else list(self._loaded.values())
+        if self._given is not None:
+            return [self._given]
+        return list({id(each): each for each in self._loaded.values()}.values())
 
-    def rows(self, dataset: str | None) -> Path | Generated:
-        """The source of the rows of the given environment's dataset."""
-        if self._given is None:
+    def rows(self, dataset: str | None, limit: int | None, seed: int) -> Rows:
+        """The rows of the given environment's dataset, or of a dataset of each of several environments, in turns."""
+        if self._given is not None:
+            return Rows(self._given.rows(dataset), self.task, limit, seed)
+        if not self._named:
             raise UserError("no environment and no rows given", "Name an environment, or --input FILE")
-        return self._given.rows(dataset)
+        parts = [(each.name, Rows(each.rows(dataset), self.task, limit, seed)) for each in self._named]
+        return MixedRows(parts, self.task)
+
+    def check_settings(self) -> None:
+        """Refuse the settings of environments that no row names. Call this after all rows were read."""
+        used = [environment.name for environment in self.all()]
+        for name, settings in self._own_settings.items():
+            if name not in used:
+                key = f"{name}.{next(iter(settings))}"
+                raise UserError(f"--set {key}: no environment {name} in this run", did_you_mean(name, used))
 
     def task(self, row: dict[str, Any]) -> Task:
         """The checked task of a row."""
@@ -50,16 +82,66 @@ class RowEnvironments:
         reference = row.get("agent_ref")
         name = reference.get("name") if isinstance(reference, dict) else None
         if not isinstance(name, str):
-            raise UserError("agent_ref: the row names no environment", "Name one: ludus collect ENV --input FILE")
+            name = self._name_of_the_only_one()
         if name not in self._loaded:
-            self._loaded[name] = self._configured(Environment.named(name))
+            self._loaded[name] = self._find(name)
         return self._loaded[name]
+
+    def _name_of_the_only_one(self) -> str:
+        if len(self._named) == 1:
+            return self._named[0].name
+        hint = "Name one: ludus collect ENV --input FILE"
+        if self._named:
+            hint = f'Add agent_ref: {{"name": "{self._named[0].name}"}}'
+        raise UserError("agent_ref: the row names no environment", hint)
+
+    def _find(self, name: str) -> Environment:
+        for each in self._named:
+            if has_agent_name(name, each.name, read_file(each.folder).agent_names if each.folder else ()):
+                return each
+        try:
+            environment = Environment.named(name)
+        except UserError:
+            hint = did_you_mean(name, [each.name for each in self._named])
+            if not hint.startswith("Did you mean"):
+                raise
+            raise UserError(f"unknown environment {name:.80}", hint) from None
+        loaded = (each for each in self._loaded.values() if each.name == environment.name)
+        return next(loaded, None) or self._configured(environment)
 
     def _configured(self, environment: Environment) -> Environment:
         environment = environment.copy()  # the caller's object keeps its own settings
-        environment.configure(self._settings)
+        try:
+            environment.configure({**self._settings, **self._own_settings.get(environment.name, {})})
+        except UserError as error:
+            if not self._mixes:
+                raise
+            raise UserError(f"{environment.name}: {error}") from error
         if self._resources is None and self._agent is None:
             return environment
         from ludus.remote.wiring import on_servers  # imported here: loading HTTP takes a third of a second
 
         return on_servers(environment, resources=self._resources, agent=self._agent)
+
+
+def _with_own_names(given: Iterable[EnvironmentSpec]) -> list[Environment]:
+    """The environments, each with a name of its own, by which rows and settings can tell them apart."""
+    found: dict[str, Environment] = {}
+    for environment in map(Environment.load, given):
+        if (other := found.setdefault(environment.name, environment)) is not environment:
+            where = f"{other.folder or other.name} and {environment.folder or environment.name}"
+            raise UserError(f"two environments are called {environment.name}: {where}", "Rename one of them")
+    return list(found.values())
+
+
+def _by_environment(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The settings of all environments, and those of each: `ENV.PART.KEY` without its first word."""
+    for_all: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        name, _, rest = key.partition(".")
+        if name not in (*SETTINGS, "model") and rest.partition(".")[0] in SETTINGS:
+            own.setdefault(name, {})[rest] = value
+        else:
+            for_all[key] = value
+    return for_all, own

@@ -76,8 +76,7 @@ class Rows:
 
     def survey(self, tick: Callable[[int], None] = lambda _: None) -> Survey:
         """Check every row and compute the digest. Calls `tick` with the number of rows read, every 1000 rows."""
-        if isinstance(self.source, Generated) and self._limit is None:
-            raise UserError(f"dataset {self.name} is endless", "Say how many rows to use: --limit N")
+        self.check_end()
         content, count, typos = blake2b(digest_size=16), 0, RowTypos()
         for count, (where, line) in enumerate(self._lines(), start=1):
             content.update(line.strip())
@@ -91,6 +90,11 @@ class Rows:
             raise UserError(f"{self.name} holds no rows")
         self.warnings = typos.warnings()
         return Survey(count, content.hexdigest())
+
+    def check_end(self) -> None:
+        """Refuse generated rows without a limit: they never end."""
+        if isinstance(self.source, Generated) and self._limit is None:
+            raise UserError(f"dataset {self.name} is endless", "Say how many rows to use: --limit N")
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any], Task]]:
         """Each task's id, row, and task for one session. The id is the row's `task_id`, or else the row's digest."""
@@ -172,6 +176,34 @@ class Rows:
                         yield f"{path}:{number}", line
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+class MixedRows(Rows):
+    """The rows of several environments in turns: one of each, again and again, until all are read.
+
+    Each row gets the `agent_ref` of its environment. A limit of a part is for its own rows.
+    """
+
+    def __init__(self, parts: list[tuple[str, Rows]], read_task: ReadTask) -> None:
+        super().__init__([], read_task)
+        self.name = "mixed"
+        self._parts = parts
+
+    def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        waiting = [(name, part._rows()) for name, part in self._parts]
+        while waiting:
+            left = []
+            for name, rows in waiting:
+                if (found := next(rows, None)) is not None:
+                    where, row = found
+                    yield where, {**row, "agent_ref": {"type": "responses_api_agents", "name": name}}
+                    left.append((name, rows))
+            waiting = left
+
+    def _lines(self) -> Iterator[tuple[str, bytes]]:
+        for _, part in self._parts:
+            part.check_end()
+        return _encoded(self._rows())
 
 
 def _source(
