@@ -16,7 +16,12 @@ from ludus.outcome import RECORD, Verdict
 Row = dict[str, Any]
 
 #: The fields of an entry of `tool_errors`, with their types.
-_TOOL_ERROR = {"tool": str, "exception": str, "where": (str, type(None)), "count": int}
+_TOOL_ERROR: dict[str, type | tuple[type, ...]] = {
+    "tool": str,
+    "exception": str,
+    "where": (str, type(None)),
+    "count": int,
+}
 
 #: Fields of a rollout that branches from another: the parent's id, how many of the parent's model calls it starts
 #: with, and the seed of the parent's session.
