@@ -170,6 +170,8 @@ class Episode:
             self._tools = tools or []
         elif tools is not self._tools and (tools or []) != self._tools:
             record["tools"] = tools or []
+        if (why := response.prompt_too_long) is not None:
+            record["prompt_too_long"] = why
         if response.tokens is not None:
             self._tokens = self._tokens or TokenLog()
             record |= self._tokens.add(response.tokens)

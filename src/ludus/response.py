@@ -228,6 +228,13 @@ class Response:
         return "incomplete" if self.data.get("status") == "incomplete" else None
 
     @property
+    def prompt_too_long(self) -> str | None:
+        """Why the model could not answer at all: the prompt exceeds its context. None if it could."""
+        details = self.data.get("incomplete_details")
+        why = details.get("prompt_too_long") if isinstance(details, dict) else None
+        return why[:300] if isinstance(why, str) else None
+
+    @property
     def aborted(self) -> str | None:
         """The reason why this is no answer: one that is neither a token limit nor a content filter, such as `abort`."""
         reason = self.incomplete_reason
@@ -247,6 +254,11 @@ class Response:
         if reason is None and calls and all(is_message(item) and item.get("content") in (None, []) for item in written):
             return "the last answer has no content"
         return None
+
+
+def prompt_too_long(message: str) -> dict[str, str]:
+    """The `incomplete_details` of the empty answer to a prompt beyond the model's context. The message says so."""
+    return {"reason": "max_output_tokens", "prompt_too_long": message}
 
 
 def _is_call(item: Item) -> bool:

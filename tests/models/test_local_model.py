@@ -104,6 +104,8 @@ class TestAnswers:
         assert response.output == []
         assert response.incomplete_reason == "max_output_tokens"
         assert response.usage["input_tokens"] > 600
+        assert response.prompt_too_long == f"the prompt has {response.usage['input_tokens']} tokens, the context 512"
+        assert ask("Tell me a long story.", max_output_tokens=3).prompt_too_long is None
 
     @pytest.mark.parametrize("stop", ["", [""]])
     def test_an_empty_stop_string_is_ignored(self, ask: Ask, stop: Any) -> None:

@@ -122,8 +122,10 @@ class TestAnswers:
     async def test_a_prompt_beyond_the_context_is_incomplete_and_empty(self, model: TransformersModel) -> None:
         answer = await model.respond(Request("b" * 600))
         assert (answer.output, answer.incomplete_reason) == ([], "max_output_tokens")
+        assert answer.prompt_too_long == f"the prompt has {answer.usage['input_tokens']} tokens, the context 512"
         almost = await model.respond(Request("b" * 480, max_output_tokens=99, seed=1))
         assert almost.usage["total_tokens"] == 512
+        assert almost.prompt_too_long is None
 
     async def test_calls_are_parsed_and_parallel_tool_calls_false_allows_only_one(self) -> None:
         call = '<tool_call>{"name": "increment_counter", "arguments": {"count": 4}}</tool_call>'

@@ -240,6 +240,9 @@ def _facts(metrics: dict[str, Any], repeats: int) -> list[tuple[str, str]]:
     rows = [("dispatched", str(counts["dispatched"]))]
     rows += [(name, str(counts[name])) for name in ("completed", "failed", "masked")]
     rows += [(f"  {kind}", str(count)) for kind, count in list(metrics["failures"].items())[:5]]
+    if long := metrics["prompts_too_long"]["rollouts"]:
+        what = f"{long} rollout{'' if long == 1 else 's'} got no answer"
+        rows.append(("prompt too long", f"{what}: {one_line(str(metrics['prompts_too_long']['first']))}"))
     raised = tool_errors(metrics["tool_errors"])
     rows += [("" if number else "tool errors", line) for number, line in enumerate(raised[:MAX_TOOL_ERRORS])]
     if len(raised) > MAX_TOOL_ERRORS:

@@ -142,6 +142,8 @@ def show_verdict(console: Console, row: dict[str, Any]) -> None:
         extra = {key: row[key] for key in ("mask", "reward_components", "turn_rewards") if row.get(key)}
         for name, value in {**values, **extra}.items():
             show_block(console, text(f"{name}: {value if isinstance(value, str) else pretty(value)}"))
+    if (why := _prompt_too_long(row.get("model_calls"))) is not None:
+        show_block(console, text(f"the prompt is too long: {one_line(why)}", "yellow"))
     for error in tool_errors(row.get("tool_errors")):
         show_block(console, text(f"tool errors: {error}", "red"))
     if row.get("stop_reason"):
@@ -162,6 +164,13 @@ def tool_errors(counted: Any) -> list[str]:
             where = f" at {each['where']}" if each.get("where") else ""
             lines.append(one_line(f"{times} {each.get('tool')}: {each.get('exception')}{where}"))
     return lines
+
+
+def _prompt_too_long(calls: Any) -> str | None:
+    """What the model said about a prompt beyond its context, in the record of the last call."""
+    last = calls[-1] if isinstance(calls, list) and calls else None
+    why = last.get("prompt_too_long") if isinstance(last, dict) else None
+    return why if isinstance(why, str) else None
 
 
 def reward_style(reward: Any) -> str:

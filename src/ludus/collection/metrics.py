@@ -64,6 +64,8 @@ class Metrics:
         self.failures: Counter[str] = Counter()
         self.stop_reasons: Counter[str] = Counter()
         self.tool_errors: Counter[tuple[str, str, str | None]] = Counter()  # by tool, exception and line
+        self._too_long = 0  # rollouts whose last prompt exceeds the model's context
+        self._first_too_long: str | None = None
         self.reward = ClusteredMean()
         self.reward_sum = 0.0
         self._lowest, self._highest = math.inf, -math.inf
@@ -101,6 +103,9 @@ class Metrics:
         self._pending.append((len(rollout.calls), rollout.timings, rollout.usage))
         if len(self._pending) == BATCH:
             self._count_pending()
+        if rollout.calls and (why := rollout.calls[-1].get("prompt_too_long")) is not None:
+            self._too_long += 1
+            self._first_too_long = self._first_too_long or why
         for error in rollout.tool_errors:
             self.tool_errors[error["tool"], error["exception"], error["where"]] += error["count"]
         if rollout.error is not None:
@@ -182,6 +187,7 @@ class Metrics:
                 {"tool": tool, "exception": exception, "where": where, "count": count}
                 for (tool, exception, where), count in self.tool_errors.most_common()
             ],
+            "prompts_too_long": {"rollouts": self._too_long, "first": self._first_too_long},
             "reward": {
                 "mean": self.reward.mean,
                 "ci95": list(interval) if interval else None,

@@ -33,7 +33,7 @@ from ludus.errors import Failure, MissingExtra, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
 from ludus.models.sampling import Sampling, sampling_of
-from ludus.response import Response
+from ludus.response import Response, prompt_too_long
 from ludus.tokens import Tokens, id_array, sampling_record
 
 _WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -153,11 +153,16 @@ class LocalModel(Model):
             id=f"resp_{hashlib.sha256(ids.tobytes()).hexdigest()[:24]}",
             created_at=int(time.time()),
             status="incomplete" if cut else "completed",
-            incomplete_details={"reason": "max_output_tokens"} if cut else None,
+            incomplete_details=self._why_cut(tokens) if cut else None,
             temperature=(tokens.sampling or {}).get("temperature"),
             top_p=(tokens.sampling or {}).get("top_p"),
             usage=usage,
         )
+
+    def _why_cut(self, tokens: Tokens) -> dict[str, str]:
+        if len(tokens.prompt_ids) < self.config.context:
+            return {"reason": "max_output_tokens"}
+        return prompt_too_long(f"the prompt has {len(tokens.prompt_ids):,} tokens, the context {self.config.context:,}")
 
 
 class _Llama:

@@ -26,7 +26,7 @@ from ludus.http.connection import REPLY_BYTES, HttpReply
 from ludus.model import Model, ModelConfig, Request
 from ludus.models.retry import Retries
 from ludus.models.transport import HttpOptions, Transport
-from ludus.response import Response
+from ludus.response import Response, prompt_too_long
 from ludus.runtime.encoding import compact
 from ludus.runtime.keys import SHORTEST_KEY, header_value, look_up_key, redacted, without_keys, without_partial_key
 from ludus.runtime.urls import shown_url
@@ -209,8 +209,8 @@ class OpenAIModel(Model):
             error = _error(reply.body)
             text = f"{message} {error.get('code')} {error.get('type')}" if isinstance(error, dict) else message
             if any(words in text.lower() for words in _TOO_LONG):
-                cut = {"reason": "max_output_tokens"}
-                return Response.of(model=self.config.model, status="incomplete", incomplete_details=cut, note=message)
+                details = prompt_too_long(message)
+                return Response.of(model=self.config.model, status="incomplete", incomplete_details=details)
         location = reply.header("location") if 300 <= reply.status < 400 else None
         if location:
             url = self._clean(shown_url(" ".join(location.split())))[:200]

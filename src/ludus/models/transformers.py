@@ -35,7 +35,7 @@ from ludus.models.sampling import sampling_of
 from ludus.models.transformers_batch import BatchedRequest, Batches
 from ludus.models.transformers_load import end_ids, library, load
 from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
-from ludus.response import Item, Response
+from ludus.response import Item, Response, prompt_too_long
 from ludus.runtime.threads import in_thread
 from ludus.tokens import Tokens, id_array, sampling_record
 
@@ -237,11 +237,16 @@ class TransformersModel(Model):
             id=f"resp_{hashlib.sha256(ids.tobytes()).hexdigest()[:24]}",
             created_at=int(time.time()),
             status="incomplete" if cut else "completed",
-            incomplete_details={"reason": "max_output_tokens"} if cut else None,
+            incomplete_details=self._why_cut(tokens) if cut else None,
             temperature=(tokens.sampling or {}).get("temperature"),
             top_p=(tokens.sampling or {}).get("top_p"),
             usage=usage,
         )
+
+    def _why_cut(self, tokens: Tokens) -> dict[str, str]:
+        if len(tokens.prompt_ids) < self._context:
+            return {"reason": "max_output_tokens"}
+        return prompt_too_long(f"the prompt has {len(tokens.prompt_ids):,} tokens, the context {self._context:,}")
 
 
 @dataclass(slots=True)
