@@ -358,9 +358,7 @@ def _loop_runs() -> bool:
 
 
 @_shows_options
-async def stream(
-    environment: Environments = None, **options: Unpack[CollectArguments]
-) -> AsyncIterator[Rollout]:
+async def stream(environment: Environments = None, **options: Unpack[CollectArguments]) -> AsyncIterator[Rollout]:
     """Yield rollouts when they end, failed ones included. A slow reader slows the collection down.
 
     async for rollout in ludus.stream("mcqa", model="local"):
