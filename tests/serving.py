@@ -36,6 +36,11 @@ def count_to_three(request: Request) -> Response:
     return Response.of(message(f"The counter is up by 3, says {request.seed}."), model="counting")
 
 
+def name_the_call(request: Request) -> Response:
+    """Answers with the session, the seed and the turn of the call."""
+    return Response.of(message(json.dumps([request.session, request.seed, request.turn])))
+
+
 @contextmanager
 def served(*environments: str, model: str = "scripted:serving:count_to_three", **options: Any) -> Iterator[Serving]:
     """Run servers on another thread, so that a test without an event loop can call them."""

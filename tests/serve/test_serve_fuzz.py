@@ -76,7 +76,6 @@ RESPONSES_FIELDS: Json = {
     "temperature": 0.5,
     "metadata": {"a": "b"},
     "stream_options": {"include_usage": True},
-    "ludus": {"session": "s", "seed": 3, "turn": 1},
 }
 CHAT_FIELDS: Json = {
     "model": "m",

@@ -20,7 +20,7 @@ from ludus.response import Response
 from ludus.runtime.encoding import encode
 
 #: The fields of a request that are not passed to the model as parameters.
-TRANSPORT = ("input", "model", "stream", "stream_options", "background", "store", "ludus")
+TRANSPORT = ("input", "model", "stream", "stream_options", "background", "store")
 
 
 def envelope(response: Response, body: dict[str, Any], name: str, *, tokens: bool) -> dict[str, Any]:

@@ -8,7 +8,7 @@
 | `vllm:URL#NAME`, `sglang:URL#NAME` | a server that can return token ids |
 | `azure:DEPLOYMENT` | Azure OpenAI |
 | `transformers:PATH_OR_NAME` | a Hugging Face model in this process |
-| `remote:URL` | a model served by `ludus serve` |
+| `remote:URL` | a model server of `ludus serve` or of NeMo Gym |
 | `replay:FILE` | the answers of a recorded collection |
 | `scripted:FILE`, `scripted:module:function` | fixed answers |
 | `FILE.yaml` | a mapping with `type` (one of the words above) and settings, such as several `base_url`s |

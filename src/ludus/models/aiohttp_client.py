@@ -39,11 +39,12 @@ class AiohttpClient:
             trust_env=through_proxy,
         )
 
-    async def request(self, method: str, path: str, body: bytes) -> HttpReply:
+    async def request(self, method: str, path: str, body: bytes, headers: dict[str, str] | None = None) -> HttpReply:
         """Send a request and read the reply, of any status."""
         _connect_seconds.set(0.0)
         try:
-            http = await self._session.request(method, self._url.join(URL(path)), data=body, allow_redirects=False)
+            url = self._url.join(URL(path))
+            http = await self._session.request(method, url, data=body, headers=headers, allow_redirects=False)
             async with http:
                 content = await self._content(http)
         except aiohttp.ClientPayloadError as error:

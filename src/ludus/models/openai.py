@@ -178,7 +178,12 @@ class OpenAIModel(Model):
             deadline=request.deadline,
             repeatable=not (request.params.get("background") or request.params.get("conversation")),
             observer=self.observer,
+            headers=self._call_headers(request),
         )
+
+    def _call_headers(self, request: Request) -> dict[str, str] | None:
+        """Headers of one call, beside those of every call."""
+        return None
 
     def _read(
         self, reply: HttpReply, body: dict[str, Any], convert: Any, joiner: type[ChatStream] | type[ResponsesStream]

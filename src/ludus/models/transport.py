@@ -42,7 +42,7 @@ _HEADERS = {
 class HttpClient(Protocol):
     """An HTTP client for one server: `http.client.Connections`, or aiohttp behind the same two methods."""
 
-    async def request(self, method: str, path: str, body: bytes) -> HttpReply:
+    async def request(self, method: str, path: str, body: bytes, headers: dict[str, str] | None = None) -> HttpReply:
         """Send a request and read the reply, of any status."""
 
     async def close(self) -> None:
@@ -92,6 +92,7 @@ class Transport:
         deadline: float | None = None,
         repeatable: bool = True,
         observer: Observer | None = None,
+        headers: dict[str, str] | None = None,
     ) -> HttpReply:
         """Send one request, with retries. `repeatable` says that the request may be executed twice."""
         until = deadline if deadline is not None else _NO_DEADLINE
@@ -99,7 +100,7 @@ class Transport:
         while True:
             endpoint = self.pool.take(session, perf_counter())
             try:
-                reply = await self._once(endpoint, path, body, until, observer)
+                reply = await self._once(endpoint, path, body, until, observer, headers)
             except Failure as error:
                 kind, safe = _retry_budget(error)
                 if kind is None:
@@ -132,7 +133,13 @@ class Transport:
         return {"endpoints": self.pool.stats(), "retries": dict(self.retried), "connect_seconds": waited}
 
     async def _once(
-        self, endpoint: Endpoint, path: str, body: bytes, until: float, observer: Observer | None
+        self,
+        endpoint: Endpoint,
+        path: str,
+        body: bytes,
+        until: float,
+        observer: Observer | None,
+        headers: dict[str, str] | None,
     ) -> HttpReply:
         """Try once, and record the result in the pool."""
         client = self._clients.get(endpoint.url) or self._open(endpoint)
@@ -142,7 +149,7 @@ class Transport:
             target = endpoint.targets[path] = f"{parts.path}?{parts.query}" if parts.query else parts.path
         began = perf_counter()
         try:
-            reply = await client.request("POST", target, body)
+            reply = await client.request("POST", target, body, headers)
         except Disconnected as error:
             if error.begun or error.reused:  # it may only have closed an idle connection; the retry will show
                 self.pool.failed(endpoint)

@@ -18,6 +18,8 @@ SEED = "x-ludus-seed"
 ROLLOUT = "x-ludus-rollout"
 LAST = "x-ludus-last"
 RAISED = "x-ludus-raised"  # of a tool's reply: the class of its exception, a space, and the author's line if known
+#: A `RemoteModel` sends the session, seed and turn of a call in this header, as JSON.
+CALL = "x-ludus-call"
 
 
 class Client:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import orjson
+
 from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
 from ludus.dialects.token_capture import tokens_from_items
@@ -19,10 +21,10 @@ from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, models_reply, responses_reply
 from ludus.model import Model, Request
-from ludus.remote.http import SESSION
+from ludus.remote.http import CALL, SESSION
 from ludus.serve.openapi import describe_model
 
-_SESSION_HEADER = SESSION.encode()
+_SESSION_HEADER, _CALL_HEADER = SESSION.encode(), CALL.encode()
 
 
 class ModelApp(App):
@@ -83,8 +85,8 @@ class Answering:
         except Failure as error:  # wrong token ids in the request are the client's mistake
             raise Refusal.field(["input"], "value_error", error.cause) from error
         params = {key: value for key, value in body.items() if key not in TRANSPORT and value is not None}
-        extra = body.get("ludus")  # sent by a `RemoteModel`
-        sent: dict[str, Any] = extra if isinstance(extra, dict) else {}
+        call = incoming.header(_CALL_HEADER)  # sent by a `RemoteModel`
+        sent = _fields(call) if call is not None else {}
         session, seed, turn = sent.get("session"), sent.get("seed"), sent.get("turn")
         request = Request(
             items,
@@ -96,8 +98,17 @@ class Answering:
             params=params,
         )
         response = await self._model.respond(request)
-        wanted = self._model.capture_tokens or incoming.wants_tokens or extra is not None
+        wanted = self._model.capture_tokens or incoming.wants_tokens or call is not None
         return envelope(response, body, self._model.name, tokens=wanted)
+
+
+def _fields(header: str) -> dict[str, Any]:
+    """The fields of a header that holds a JSON object. Any other header has none."""
+    try:
+        found = orjson.loads(header)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _turns(items: Any) -> int:
