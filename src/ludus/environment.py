@@ -144,6 +144,7 @@ class Environment:
 
         `data.KEY` goes to the function that generates a dataset, and is checked when that function is called.
         `pass_reward` is the lowest reward that counts as a pass.
+        `agent.type` replaces the agent, and the other settings of the agent are then those of the new one.
         """
         settings = dict(settings)
         if "pass_reward" in settings:
@@ -161,6 +162,9 @@ class Environment:
         self.data = {**self.data, **parts["data"]}
         self.config = checked(type(self.config), self.config.model_dump() | parts["resources"], "resources")
         self.limits = checked(Limits, self.limits.model_dump() | parts["limits"], "limits")
+        if "type" in parts["agent"] and "type" not in type(self.agent.config).model_fields:
+            self.agent = _agent(parts["agent"], self.folder)
+            return
         agent = self.agent
         agent.config = checked(type(agent.config), agent.config.model_dump() | parts["agent"], "agent")
 

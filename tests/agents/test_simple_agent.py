@@ -10,6 +10,7 @@ import pytest
 
 import ludus
 from ludus import Resources, ScriptedModel, tool
+from ludus.response import function_call, function_call_output, message
 
 
 class Toolbox(Resources):
@@ -185,3 +186,16 @@ def test_a_tool_that_overrides_a_method_of_resources_is_a_type_error():
             @tool
             async def close(self) -> None:
                 """Close."""
+
+
+def test_a_call_that_comes_with_its_output_is_not_run():
+    """A service in the place of a model may run tools of its own. It sends each call together with its output."""
+    own = [function_call("add", {"a": 5}, call_id="own"), function_call_output("own", "its own 6")]
+    asked = function_call("add", {"a": 1}, call_id="asked")
+    rollout, outputs, log = run([{"items": [*own, asked]}, "done"])
+    assert outputs == ["its own 6", "2"]
+    assert log == ["add 1 1", "verify", "close"]
+    assert rollout.stop_reason == "completed"
+    rollout, outputs, log = run([{"items": [*own, message("done")]}])
+    assert (outputs, log) == (["its own 6"], ["verify", "close"])
+    assert len(rollout.calls) == 1

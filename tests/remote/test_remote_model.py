@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from servers import Server, running, send
+from servers import Server, answer, running, send
 from serving import COUNTER, Web, served, url_of
 
 from ludus.collection.api import collect
@@ -68,6 +68,39 @@ def test_a_session_of_any_length_is_the_same_for_all_calls_of_a_rollout():
     assert len(sessions) == 2
     assert len(set(sessions)) == 1
     assert len(sessions[0]) < 100
+
+
+class CookieServer(Server):
+    """Knows a client by the cookie that it sets in the first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clients = 0
+
+    async def respond(self, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
+        self.bodies.append(body)
+        self.clients += 1
+        content = orjson.dumps(answer(body))
+        cookie = b"set-cookie: client=%d; Path=/; HttpOnly\r\n" % self.clients
+        writer.write(b"HTTP/1.1 200 OK\r\n%scontent-length: %d\r\n\r\n%b" % (cookie, len(content), content))
+        await writer.drain()
+        return True
+
+
+def test_each_rollout_sends_back_its_own_cookies_and_no_others():
+    with running(CookieServer()) as server:
+        model = open_model(f"remote:{server.url}")
+
+        async def ask() -> None:
+            for session in ("a", "b", "a", "b"):
+                await model.respond(Request("hi", session=session))
+            model.forget("a")
+            await model.respond(Request("hi", session="a"))
+            await model.stop()
+
+        asyncio.run(ask())
+    lines = [[line for line in head.split(b"\r\n") if line.lower().startswith(b"cookie")] for head in server.headers]
+    assert lines == [[], [], [b"Cookie: client=1"], [b"Cookie: client=2"], []]
 
 
 @pytest.mark.parametrize("header", ["", "x", "[1]", '{"seed": "7", "turn": null, "session": 3}', "{" * 5000])

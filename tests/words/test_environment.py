@@ -169,9 +169,20 @@ def test_configuring_a_copy_leaves_the_original_unchanged():
     assert original.data == {}
 
 
+def test_the_setting_agent_type_replaces_the_agent_of_a_copy():
+    original = Environment.load("mcqa")
+    copy = original.copy()
+    copy.configure({"agent.type": "single_turn"})
+    assert type(copy.agent).__name__ == "SingleTurnAgent"
+    assert type(original.agent).__name__ == "SimpleAgent"
+    copy.configure({"agent.type": "simple", "agent.max_steps": 9})
+    assert copy.agent.config.max_steps == 9
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
+        ("agent.type=singel_turn", "unknown agent singel_turn. Did you mean single_turn?"),
         ("agent.max_step=3", "agent has no setting max_step. Did you mean max_steps?"),
         ("agent.max_steps=-3", "^agent.max_steps must be greater than 0, not -3$"),
         ("agent.max_steps=many", "^agent.max_steps must be a whole number, not 'many'$"),

@@ -300,3 +300,37 @@ async def test_running_servers_are_found_through_the_head():
     assert set(running.addresses["responses_api_models"]) == {"policy_model"}
     assert head_url({"head_server": {"host": "0.0.0.0", "port": 5}}) == "http://127.0.0.1:5"
     assert head_url({}) == "http://127.0.0.1:11000"
+
+
+@pytest.mark.parametrize("repeats", ["null", "{theirs: null}", "{_default: null}"])
+def test_num_repeats_null_is_one(tmp_path: Path, repeats: str):
+    with foreign_agent(lambda row, attempt: (200, verified(row))) as agent:
+        assert collect(tmp_path, agent.port, "+agent_name=theirs", f"+num_repeats={repeats}") == 0
+    assert len(lines(tmp_path / "out.jsonl")) == 1
+
+
+def test_the_example_data_of_an_environment_is_found_by_its_documented_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    path = f"resources_servers/{COUNTER}/data/example.jsonl"
+    with served(COUNTER) as serving:
+        port = int(serving.head_url.rpartition(":")[2])
+        named = [f"+agent_name={AGENT}", f"+input_jsonl_fpath={path}", "+output_jsonl_fpath=results/out.jsonl"]
+        with pytest.raises(SystemExit) as ended:
+            ng_collect_rollouts([*named, "+limit=2", f"++head_server.port={port}"])
+    assert not ended.value.code
+    assert len(lines(tmp_path / "results" / "out.jsonl")) == 2
+    assert (tmp_path / "results" / "out_aggregate_metrics.json").is_file()
+
+
+def test_a_file_of_that_path_in_the_working_directory_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "resources_servers" / COUNTER / "data" / "example.jsonl"
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(encode({**COUNTER_ROW, "mine": 7}) + b"\n")
+    with foreign_agent(lambda row, attempt: (200, verified(row))) as agent:
+        named = [f"+input_jsonl_fpath=resources_servers/{COUNTER}/data/example.jsonl", "+output_jsonl_fpath=out.jsonl"]
+        with pytest.raises(SystemExit):
+            ng_collect_rollouts([*named, "+agent_name=theirs", f"++head_server.port={agent.port}"])
+    assert [row["mine"] for row in agent.rows] == [7]

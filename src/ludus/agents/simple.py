@@ -30,7 +30,7 @@ class SimpleAgent(Agent):
             response = await episode.ask()
             if response.incomplete_reason is not None:
                 return response.incomplete_reason  # run no calls: the arguments may be cut off
-            if calls := response.function_calls:
+            if calls := response.open_calls:
                 await episode.run_tools(calls)
                 silent = False
             elif response.has_message:

@@ -51,6 +51,11 @@ class HttpReply:
         """The first value of the header with this lower-case name."""
         return next(iter(self.all(name)), None)
 
+    @property
+    def cookie(self) -> str:
+        """The value of the Cookie header that sends the reply's cookies back; empty if it set none."""
+        return "; ".join(each.partition(";")[0] for each in self.all("set-cookie"))
+
     def json(self) -> Any:
         """The value of the JSON body. Raises a `Failure` of kind `bad_response` for any other body."""
         try:

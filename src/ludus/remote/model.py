@@ -1,7 +1,8 @@
 """A model behind a model server: ours or NeMo Gym's. Each call also sends the exact tokens of the call before it.
 
 The seed, the session and the turn of a call are in a header, because NeMo Gym's servers refuse a request whose body has
-a field that is not the Responses API's. They ignore the header.
+a field that is not the Responses API's. They ignore the header, and know a rollout by the cookies that they set in its
+first call.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal
 from orjson import Fragment
 
 from ludus.dialects.token_capture import put_tokens
+from ludus.http.connection import HttpReply
 from ludus.model import Request
 from ludus.models.openai import OpenAIModel
 from ludus.remote.http import CALL
@@ -20,6 +22,7 @@ from ludus.response import Item
 from ludus.runtime.encoding import encode
 
 LONGEST_SESSION = 500
+MOST_SESSIONS = 65536
 
 
 class RemoteModel(OpenAIModel):
@@ -32,6 +35,10 @@ class RemoteModel(OpenAIModel):
         api: Literal["auto", "responses", "chat"] = "responses"
         api_key_env: str = "LUDUS_TOKEN"
 
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._cookies: dict[str, str] = {}
+
     def _responses_body(self, request: Request) -> dict[str, Any]:
         body = super()._responses_body(request)
         if request.tokens is not None:
@@ -43,12 +50,27 @@ class RemoteModel(OpenAIModel):
                 body["input"][last] = Fragment(encode(with_tokens[0]))
         return body
 
+    async def _post(self, path: str, request: Request, body: dict[str, Any]) -> HttpReply:
+        reply = await super()._post(path, request, body)
+        if (cookie := reply.cookie) and request.session is not None:
+            self._cookies[request.session] = cookie
+            if len(self._cookies) > MOST_SESSIONS:  # the oldest: its rollout ended elsewhere, or it has another session
+                del self._cookies[next(iter(self._cookies))]
+        return reply
+
+    def forget(self, session: str) -> None:
+        """Forget the endpoint and the cookies of a finished rollout."""
+        super().forget(session)
+        self._cookies.pop(session, None)
+
     def _call_headers(self, request: Request) -> dict[str, str]:
         session = request.session
+        cookie = self._cookies.get(session) if session is not None else None
+        sent = {"Cookie": cookie} if cookie else {}
         if session is not None and len(session) > LONGEST_SESSION:  # servers limit the size of a header
             session = blake2b(session.encode("utf-8", "replace"), digest_size=16).hexdigest()
         # As ASCII without line breaks: a session is made of a task's id, which may hold any text.
-        return {CALL: json.dumps({"session": session, "seed": request.seed, "turn": request.turn})}
+        return sent | {CALL: json.dumps({"session": session, "seed": request.seed, "turn": request.turn})}
 
 
 def _by_model(item: Item) -> bool:

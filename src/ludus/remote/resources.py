@@ -129,8 +129,8 @@ class RemoteResources(Resources):
         client.checked(reply)
         if named := reply.all(SESSION):
             self._headers = {SESSION: named[0]}
-        elif cookies := reply.all("set-cookie"):
-            self._headers = {"Cookie": "; ".join(each.partition(";")[0] for each in cookies)}
+        elif cookie := reply.cookie:
+            self._headers = {"Cookie": cookie}
         return reply
 
 

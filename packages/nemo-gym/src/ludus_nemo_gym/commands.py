@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ludus.errors import UserError, did_you_mean
 from ludus_nemo_gym.config import read_config
@@ -241,11 +241,9 @@ def _collect_options(tree: Tree) -> CollectOptions:
     """The checked options of `ng_collect_rollouts`."""
     from ludus_nemo_gym.collecting import CONCURRENCY, CollectOptions
     from ludus_nemo_gym.materialize import Expansion
+    from ludus_nemo_gym.search_paths import find_data
 
-    repeats, params = tree.get("num_repeats", 1), tree.get("responses_create_params") or {}
-    each = repeats.values() if isinstance(repeats, dict) else [repeats]
-    if not all(isinstance(times, int) and not isinstance(times, bool) and times > 0 for times in each):
-        raise UserError(f"num_repeats {repeats!s:.60} is not a number from 1 on", "Example: +num_repeats=4")
+    repeats, params = _repeats(tree.get("num_repeats")), tree.get("responses_create_params") or {}
     if not isinstance(params, dict):
         raise UserError(
             "responses_create_params must be a mapping", "Example: '+responses_create_params={temperature: 1}'"
@@ -263,8 +261,17 @@ def _collect_options(tree: Tree) -> CollectOptions:
         raise UserError(f"output_jsonl_fpath {output} must end with .jsonl", f"Example: {output.with_suffix('.jsonl')}")
     concurrency = optional_number(tree, "num_samples_in_parallel") or CONCURRENCY
     resume, aggregate = bool(tree.get("resume_from_cache")), not tree.get("disable_aggregation")
-    source = Path(required_text(tree, "input_jsonl_fpath"))
-    return CollectOptions(source, output, expansion, concurrency, resume, aggregate)
+    source = required_text(tree, "input_jsonl_fpath")
+    return CollectOptions(find_data(source) or Path(source), output, expansion, concurrency, resume, aggregate)
+
+
+def _repeats(given: Any) -> int | dict[str, int]:
+    """The rollouts of each row: a number, or a number for each agent. Null is 1."""
+    each = given if isinstance(given, dict) else {"": given}
+    numbers = {agent: 1 if times is None else times for agent, times in each.items()}
+    if not all(isinstance(times, int) and not isinstance(times, bool) and times > 0 for times in numbers.values()):
+        raise UserError(f"num_repeats {given!s:.60} is not a number from 1 on", "Example: +num_repeats=4")
+    return numbers if isinstance(given, dict) else numbers[""]
 
 
 def _collect(remote: RemoteCollection) -> int:

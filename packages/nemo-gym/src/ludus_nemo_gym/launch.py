@@ -37,12 +37,13 @@ class ResourcesPart:
 
 @dataclass
 class AgentPart:
-    """One of Ludus's agents: its type, its settings, and the instances of its resources and its model."""
+    """One of Ludus's agents: its type, its settings, the instances of its resources and its model, and its limits."""
 
     type: str
     settings: Tree
     resources: str
     model: str
+    limits: Tree = field(default_factory=dict)
 
 
 @dataclass

@@ -14,6 +14,22 @@ AGENT_TYPES = {
     "non_executing_simple_agent": "single_turn",
     "gymnasium_agent": "gymnasium",
     "conversational_tool_use": "conversation",
+    "conversational_tool_use/simulation": "conversation",
+    "remote_agent": "simple",
+}
+
+#: The names that Ludus has for settings of an agent.
+AGENT_SETTINGS = {
+    "conversation": {"max_agent_steps": "max_steps", "seed_first_user_message": "user_starts"},
+}
+
+#: The names that Ludus has for settings of an environment. Of two settings with one name the later one wins.
+RESOURCES_SETTINGS = {
+    "conversational_tool_use_simulation": {
+        "tool_simulator_model_server": "simulator_model_server",
+        "tool_simulator_responses_create_params": "simulator_responses_create_params",
+        "verification_type": "judge_mode",
+    },
 }
 
 DOMAINS = set(
@@ -25,7 +41,8 @@ DATASET_TYPES = ("train", "validation", "example", "benchmark")
 
 #: A server's fields that describe the server. All other fields are settings of its environment, agent or model.
 SERVER_FIELDS = set(
-    "entrypoint host port url num_workers domain description value verified verified_url datasets".split()
+    "entrypoint host port url num_workers domain description value verified verified_url datasets "
+    "allowed_agents".split()
 )
 
 #: Top-level keys of a configuration that are not servers.

@@ -43,6 +43,11 @@ def find_data(name: str) -> Path | None:
     return found
 
 
+def find_setting_file(name: str, implementation: str) -> Path | None:
+    """The file that a setting of a resources server names: as it is, or relative to the server's folder."""
+    return find_data(name) or find_data(f"resources_servers/{implementation}/{name}")
+
+
 def environment_folder(name: str) -> Path | None:
     """The folder of an environment: yours in `resources_servers/` or `environments/`, else an installed one."""
     if not re.fullmatch(r"[\w-]+", name):

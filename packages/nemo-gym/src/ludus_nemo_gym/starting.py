@@ -13,7 +13,7 @@ from ludus.serve.plan import Plan, Server
 from ludus_nemo_gym.launch import AgentPart, Instance, Launch, ModelPart, RemotePart, ResourcesPart
 from ludus_nemo_gym.trees import Tree
 
-FOREIGN = Path(__file__).parent / "foreign"
+FOREIGN, FOREIGN_GAME = (Path(__file__).parent / name for name in ("foreign", "foreign_game"))
 
 
 def start(launch: Launch) -> None:
@@ -62,14 +62,18 @@ class _Planning:
         """An agent server plays the environment of its resources, with the agent that the environment declares."""
         played = resources.part
         remote = played.url if isinstance(played, RemotePart) else None
-        environment = getattr(played, "environment", None) or str(FOREIGN)
+        foreign = FOREIGN_GAME if part.type == "gymnasium" else FOREIGN
+        environment = getattr(played, "environment", None) or str(foreign)
         settings = _settings(played) if isinstance(played, ResourcesPart) else {}
         declared = read_file(locate(environment)[0]).agent.get("type", "simple")
-        if declared == part.type:
+        replaceable = environment == str(FOREIGN) or (declared, part.type) == ("simple", "single_turn")
+        if declared == part.type or replaceable:
+            settings |= {"agent.type": part.type} if declared != part.type else {}
             settings |= {f"agent.{key}": value for key, value in part.settings.items()}
         else:
             note = f"{instance.name}: {resources.name} is played by its own agent, {declared}, not by {part.type}"
             self.launch.notes.append(note)
+        settings |= {f"limits.{key}": value for key, value in part.limits.items()}
         fields = {"environment": environment, "settings": settings, "resources": remote, "model": part.model}
         return self._server(instance, **fields)
 

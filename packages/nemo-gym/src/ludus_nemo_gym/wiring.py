@@ -26,10 +26,28 @@ from ludus_nemo_gym.launch import (
 )
 from ludus_nemo_gym.masking import is_secret_key
 from ludus_nemo_gym.models import model_part, unknown_model
-from ludus_nemo_gym.names import AGENT_TYPES, AGENTS, KIND_NAMES, MODELS, RESOURCES, SERVER_FIELDS
-from ludus_nemo_gym.search_paths import environment_folder, environment_names, foreign_code
+from ludus_nemo_gym.names import (
+    AGENT_SETTINGS,
+    AGENT_TYPES,
+    AGENTS,
+    KIND_NAMES,
+    MODELS,
+    RESOURCES,
+    RESOURCES_SETTINGS,
+    SERVER_FIELDS,
+)
+from ludus_nemo_gym.search_paths import environment_folder, environment_names, find_setting_file, foreign_code
 from ludus_nemo_gym.servers import ServerEntry
 from ludus_nemo_gym.trees import Tree
+
+#: Settings with these endings name a file.
+_FILE_SUFFIXES = ("_fpath", "_path")
+
+#: Settings of a resources server about its simulated user, which belong to the agent in Ludus.
+_USER_FIELDS = {"user_model_server", "user_responses_create_params"}
+
+#: The limits that a `remote_agent` names, and Ludus's names for them.
+_LIMITS = {"remote_responses_timeout_secs": "model", "run_timeout_secs": "rollout"}
 
 
 def wire(config: GymConfig) -> Launch:
@@ -44,6 +62,7 @@ class _Wiring:
         self.secrets: dict[str, str] = {}
         self.models: dict[str, ModelPart | RemotePart] = {}
         self.resources: dict[str, ResourcesPart | RemotePart] = {}
+        self.services: list[Instance] = []
         self.host = _default_host(config.tree)
 
     def launch(self) -> Launch:
@@ -62,7 +81,7 @@ class _Wiring:
         head = tree.get("head_server")
         head = head if isinstance(head, dict) else {}
         return Launch(
-            [instances[server.name] for server in servers],
+            [*(instances[server.name] for server in servers), *self.services],
             str(head.get("host") or self.host),
             HEAD_PORT if (port := _port(head, "port", "head_server.port", least=0)) is None else port,
             _port_range(tree),
@@ -114,12 +133,13 @@ class _Wiring:
     def _environment(self, server: ServerEntry, folder: Path) -> ResourcesPart:
         known = Environment.load(str(folder)).resources.Config.model_fields
         part, unknown = ResourcesPart(_environment_spec(server.implementation, folder)), []
-        for key, value in server.block.items():
-            if key in SERVER_FIELDS:
+        block = _renamed(server.block, RESOURCES_SETTINGS.get(server.implementation, {}))
+        for key, value in block.items():
+            if key in SERVER_FIELDS or (key in _USER_FIELDS and key not in known):
                 continue
             word = key.removesuffix("_model_server")
             if word != key and word in known and isinstance(value, dict):
-                part.settings |= self._model_settings(server, key, word)
+                part.settings |= self._model_settings(server, key, word, value)
             elif is_secret_key(key) and key in known:
                 part.secret_settings[key] = value
             elif is_secret_key(key):
@@ -128,14 +148,17 @@ class _Wiring:
                 unknown.append(key)
             elif key.endswith("_responses_create_params") and isinstance(value, dict):
                 part.settings[key] = {name: field for name, field in value.items() if name != "input"}
+            elif key.endswith(_FILE_SUFFIXES) and isinstance(value, str):
+                found = find_setting_file(value, server.implementation)
+                part.settings[key] = str(found.absolute()) if found is not None else value
             else:
                 part.settings[key] = value
         self._note_unknown(server, unknown, list(known))
         return part
 
-    def _model_settings(self, server: ServerEntry, field: str, word: str) -> Tree:
+    def _model_settings(self, server: ServerEntry, field: str, word: str, reference: Tree) -> Tree:
         """The settings that name one of the models to an environment: `judge` and `judge_settings`."""
-        name = self._reference(server, field, self.models)
+        name = self._reference(server, field, self.models, reference)
         model = self.models[name]
         if isinstance(model, RemotePart):
             return {word: f"{model.url}/v1#{name}"}
@@ -157,21 +180,55 @@ class _Wiring:
                 raise self._not_ours(server) or UserError(what, did_you_mean(server.implementation, AGENT_TYPES))
         if found is not None:
             return found
-        settings = self._agent_settings(server, load_object(agent_types().get(kind, kind), folder).Config.model_fields)
+        settings = self._agent_settings(
+            server, kind, load_object(agent_types().get(kind, kind), folder).Config.model_fields
+        )
         resources = self._reference(server, "resources_server", self.resources)
-        model = self._reference(server, "model_server", self.models)
-        return AgentPart(kind, {**defaults, **settings} if kind == default_kind else settings, resources, model)
+        settings = {**defaults, **settings} if kind == default_kind else settings
+        if kind == "conversation":
+            settings |= self._user_settings(resources)
+        if server.implementation == "remote_agent":
+            return AgentPart(kind, settings, resources, self._service(server), _limits(server.block))
+        return AgentPart(kind, settings, resources, self._reference(server, "model_server", self.models))
 
-    def _agent_settings(self, server: ServerEntry, known: Iterable[str]) -> Tree:
+    def _user_settings(self, resources: str) -> Tree:
+        """The simulated user's settings. NeMo Gym has them in the resources server, Ludus in the agent."""
+        server = next(each for each in self.config.servers if each.name == resources)
+        block, settings = server.block, dict[str, Any]()
+        field = next((key for key in ("user_model_server", "simulator_model_server") if block.get(key)), None)
+        if field is not None:
+            found = self._model_settings(server, field, "user", block[field])
+            model = {"type": found["user"], **found["user_settings"]} if "user_settings" in found else found["user"]
+            settings["user"] = model
+        if isinstance(params := block.get("user_responses_create_params"), dict):
+            settings["user_responses_create_params"] = {key: value for key, value in params.items() if key != "input"}
+        return settings
+
+    def _service(self, server: ServerEntry) -> str:
+        """The service that decides what a `remote_agent` does. It is a model to the tool loop. Returns its instance."""
+        url = server.block.get("agent_base_url")
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            path = f"{server.name}.{server.kind}.{server.implementation}.agent_base_url"
+            raise UserError(f"{server.name}: agent_base_url is not a URL", f"Set it with: '++{path}=http://HOST:PORT'")
+        name = f"{server.name}_service"
+        part = ModelPart({"type": "remote", "base_url": f"{url.rstrip('/')}/v1"})
+        self.models[name] = part
+        self.services.append(Instance(name, MODELS, "remote", self.host, None, 1, part))
+        return name
+
+    def _agent_settings(self, server: ServerEntry, kind: str, known: Iterable[str]) -> Tree:
         if server.block.get("skip_verification") or self.config.tree.get("skip_verification"):
             raise UserError(f"{server.name}: skip_verification would invent rewards", "Leave it out")
+        block = _renamed(server.block, AGENT_SETTINGS.get(kind, {}))
         extra = SERVER_FIELDS | {*known, "resources_server", "model_server", "skip_verification"}
-        self._note_unknown(server, [key for key in server.block if key not in extra], list(known))
-        return {key: value for key, value in server.block.items() if key in known and value is not None}
+        if server.implementation == "remote_agent":
+            extra |= {"agent_base_url", *_LIMITS}
+        self._note_unknown(server, [key for key in block if key not in extra], list(known))
+        return {key: value for key, value in block.items() if key in known and value is not None}
 
-    def _reference(self, server: ServerEntry, field: str, known: Iterable[str]) -> str:
+    def _reference(self, server: ServerEntry, field: str, known: Iterable[str], reference: Any = None) -> str:
         """The name of the instance that a field of a server refers to. Raises if there is none."""
-        reference = server.block.get(field)
+        reference = reference if reference is not None else server.block.get(field)
         name = reference.get("name") if isinstance(reference, dict) else None
         if name is None:
             path = f"{server.name}.{server.kind}.{server.implementation}.{field}.name"
@@ -216,6 +273,16 @@ def _folder_of(part: ResourcesPart | RemotePart | None) -> Path | None:
     if part is None or part.environment is None:
         return None
     return Path(part.environment) if "/" in part.environment else environment_folder(part.environment)
+
+
+def _renamed(block: Tree, names: dict[str, str]) -> Tree:
+    """A block with some of its keys renamed. A renamed key replaces a key that is already there."""
+    plain = {key: value for key, value in block.items() if key not in names}
+    return plain | {names[key]: value for key, value in block.items() if key in names and value is not None}
+
+
+def _limits(block: Tree) -> Tree:
+    return {name: block[key] for key, name in _LIMITS.items() if block.get(key) is not None}
 
 
 def _default_host(tree: Tree) -> str:

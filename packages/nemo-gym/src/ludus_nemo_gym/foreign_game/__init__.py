@@ -1,0 +1,1 @@
+"""The environment for a game server that is not Ludus's code."""
