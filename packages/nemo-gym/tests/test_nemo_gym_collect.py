@@ -250,9 +250,9 @@ def test_a_row_is_sent_to_the_agent_it_names(tmp_path: Path, capsys: pytest.Capt
         ("+num_repeats=0", "num_repeats 0 is not a number from 1 on"),
         ("+limit=none", "limit 'none' is not a number from 1 on"),
         ("+responses_create_params=[1]", "responses_create_params must be a mapping"),
-        ("+prompt_config=a.yaml", "prompt_config is not supported"),
+        ("+prompt_config=a.yaml", "there is no prompt config a.yaml"),
         ("+output_jsonl_fpath=out", "output_jsonl_fpath out must end with .jsonl"),
-        ("+limit=2", "Start servers with: ng_run"),
+        ("+limit=2", "Start servers with: gym env start"),
     ],
 )
 def test_a_wrong_option_is_one_line_that_says_what_to_type(

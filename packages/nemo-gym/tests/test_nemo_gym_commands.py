@@ -125,8 +125,9 @@ def test_a_dry_run_prints_the_servers_and_no_key(env_yaml: str, capsys: pytest.C
 def test_missing_values_are_one_line_that_says_what_to_type(capsys: pytest.CaptureFixture[str]):
     assert called("ng_run", f"+config_paths=[{PATHS}]") == 2
     printed = capsys.readouterr().err
-    assert "'++policy_base_url=VALUE' '++policy_api_key=VALUE' '++policy_model_name=VALUE'" in printed
-    assert "env.yaml" in printed
+    assert "Type '++policy_base_url=VALUE' '++policy_model_name=VALUE', or write them into env.yaml" in printed
+    assert "Write policy_api_key into env.yaml, or set POLICY_API_KEY" in printed
+    assert "++policy_api_key" not in printed
     assert printed.count("\n") == 1
 
 
@@ -140,6 +141,28 @@ def test_the_configuration_is_printed_without_secrets(env_yaml: str, capsys: pyt
     assert tree["header"] == "Bearer ***"
     assert tree["policy_model"]["responses_api_models"]["openai_model"]["openai_api_key"] == "***"
     assert tree["policy_model"]["responses_api_models"]["openai_model"]["openai_model"] == "gpt-4.1-2025-04-14"
+
+
+def test_the_policy_can_be_set_by_variables_and_env_yaml_comes_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for name, value in (("BASE_URL", "http://127.0.0.1:1/v1"), ("API_KEY", KEY), ("MODEL_NAME", "from-a-variable")):
+        monkeypatch.setenv(f"POLICY_{name}", value)
+    assert called("ng_run", f"+config_paths=[{PATHS}]", "+dry_run=true") == 0
+    printed = capsys.readouterr()
+    assert "openai from-a-variable" in printed.out
+    assert KEY not in printed.out + printed.err
+    Path("env.yaml").write_text("policy_model_name: from-the-file\n")
+    assert called("ng_run", f"+config_paths=[{PATHS}]", "+dry_run=true") == 0
+    assert "openai from-the-file" in capsys.readouterr().out
+
+
+def test_the_hint_of_ng_status_names_commands_of_this_package(capsys: pytest.CaptureFixture[str]):
+    assert called("ng_status", "++head_server.port=1") == 2
+    printed = capsys.readouterr().err
+    assert "gym env start" in printed
+    assert "ludus serve" not in printed
+    assert printed.count("Start servers with") == 1
 
 
 def test_an_incomplete_configuration_can_be_printed(capsys: pytest.CaptureFixture[str]):

@@ -137,7 +137,8 @@ def test_one_error_lists_every_missing_value_with_what_to_type(write: Write):
     with pytest.raises(UserError) as caught:
         read_config([f"+config_paths=[a.yaml,{MODEL}]", "+policy_base_url=http://h/v1"])
     text = str(caught.value)
-    for name in ("no_such_key", "policy_api_key", "policy_model_name", "judge.resources_servers.mcqa.model.name"):
+    assert "Write policy_api_key into env.yaml, or set POLICY_API_KEY" in text
+    for name in ("no_such_key", "policy_model_name", "judge.resources_servers.mcqa.model.name"):
         assert f"'++{name}=VALUE'" in text
     assert "Set LUDUS_NOT_SET" in text
     assert "policy_base_url" not in text

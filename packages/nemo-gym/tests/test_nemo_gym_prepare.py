@@ -178,7 +178,7 @@ def test_preparing_built_in_examples_writes_nothing_into_their_folder(tmp_path: 
 
 def test_a_download_needs_huggingface_hub(prepare: Prepare, monkeypatch: Any, capsys: pytest.CaptureFixture[str]):
     source = {"type": "huggingface", "repo_id": "a/b", "artifact_fpath": "t.jsonl"}
-    monkeypatch.setattr("ludus_nemo_gym.preparing.find_spec", lambda name: None)
+    monkeypatch.setattr("ludus_nemo_gym.hub.find_spec", lambda name: None)
     assert prepare(dataset("train", source=source), arguments=("+should_download=true",)) == 2
     assert "not downloaded, because huggingface_hub is not installed" in capsys.readouterr().err
     assert prepare(dataset("train"), arguments=("+should_download=true",)) == 2

@@ -30,6 +30,9 @@ from ludus_nemo_gym.servers import find_servers
 from ludus_nemo_gym.trees import Tree, plain
 
 TOKEN = "LUDUS_TOKEN"
+START = (
+    "Start servers with: gym env start --resources-server NAME --model-type TYPE, or with ng_run '+config_paths=[...]'"
+)
 Row = dict[str, Any]
 
 #: The fields of a Ludus record that NeMo Gym's rows do not have.
@@ -66,7 +69,7 @@ async def find_running(head: str) -> RunningServers:
             if reply.status != 200:
                 raise client.failure(reply)
         except Failure as error:
-            hint = f"Set {TOKEN}" if error.kind == "http_401" else "Start servers with: ng_run '+config_paths=[...]'"
+            hint = f"Set {TOKEN}" if error.kind == "http_401" else START
             raise UserError(error.cause, f"{hint}, or set the port of their head: ++head_server.port=PORT") from error
     servers, _ = find_servers(_configuration(head, reply.body))
     running = RunningServers(head)
@@ -116,10 +119,11 @@ class AgentServerResources(Resources):
 
 
 class RunningAgents(Agent):
-    """Sends each row to the agent that it names. `results` holds each reply until `take` removes it."""
+    """Sends each row to the agent that it names, or to what stands in for it. `take` removes a reply from `results`."""
 
-    def __init__(self) -> None:
+    def __init__(self, route: str = "/run") -> None:
         super().__init__()
+        self.route = route
         self.results: dict[str, Row] = {}
 
     async def act(self, episode: Episode) -> str:
@@ -127,7 +131,7 @@ class RunningAgents(Agent):
         resources, job = episode.resources, episode.job
         assert isinstance(resources, AgentServerResources)
         client = resources.shared[agent_of(job.row)]
-        work = client.post("/run", encode(job.row), {SEED: str(job.seed)})
+        work = client.post(self.route, encode(job.row), {SEED: str(job.seed)})
         result = client.checked(await episode.step("agent", episode.limits.rollout, work))
         if not isinstance(result, dict):
             raise Failure("bad_response", f"the agent's reply is not a JSON object: {str(result)[:200]}")
@@ -159,9 +163,9 @@ class PlaceholderModel(Model):
         self.name = f"the servers of {head}"
 
 
-def running_environment(agents: dict[str, str]) -> tuple[Environment, RunningAgents]:
+def running_environment(agents: dict[str, str], route: str = "/run") -> tuple[Environment, RunningAgents]:
     """An environment whose rollouts running agents play, and the agent object that holds their replies."""
-    agent = RunningAgents()
+    agent = RunningAgents(route)
     name = ", ".join(agents)
     return Environment(name, AgentServerResources, agent, AgentServerResources.Config(agents=agents)), agent
 

@@ -15,9 +15,10 @@ import itertools
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import orjson
@@ -30,6 +31,7 @@ from ludus.rollout import Rollout
 from ludus.runtime.encoding import encode, json_error
 from ludus.serve.aggregate import aggregate
 from ludus.store.journal import Journal, write_whole
+from ludus.store.lines import Source
 from ludus_nemo_gym.agent_servers import (
     TOKEN,
     PlaceholderModel,
@@ -57,6 +59,7 @@ class CollectOptions:
     concurrency: int = CONCURRENCY
     resume: bool = False
     aggregate: bool = True
+    route: str = "/run"
 
 
 class OutputFiles:
@@ -71,10 +74,14 @@ class OutputFiles:
 
 
 class RemoteCollection:
-    """One collection that running agents play. Call `prepare` once, then run `collection`."""
+    """One collection that running agents play. Call `prepare` once, then run `collection`.
 
-    def __init__(self, options: CollectOptions, running: RunningServers) -> None:
+    A collection that is not resumed begins with the lines `carried`.
+    """
+
+    def __init__(self, options: CollectOptions, running: RunningServers, carried: Sequence[bytes] = ()) -> None:
         self.options = options
+        self.carried = carried
         self.files = OutputFiles(options.output)
         self.running = running
         self.attempts: Counter[Key] = Counter()
@@ -97,12 +104,14 @@ class RemoteCollection:
         else:
             self._rollouts.clear()
             self._failures.clear()
+            for line in self.carried:
+                self._rollouts.append(line)
             self.files.metrics.unlink(missing_ok=True)
         draft.replace(self.files.inputs)
         rest = self._remaining()
         if rest is None:
             return None
-        environment, self._agent = running_environment(self.running.agents)
+        environment, self._agent = running_environment(self.running.agents, self.options.route)
         options = Options(model=PlaceholderModel(self.running.head), input=rest, concurrency=self.options.concurrency)
         self.collection = Collection(environment, options)
         return self.collection.prepare(sink=self._write)
@@ -117,10 +126,8 @@ class RemoteCollection:
 
     async def write_metrics(self) -> None:
         """Write the statistics of each agent over all of `X.jsonl`."""
-        rows: dict[str, list[Row]] = {}
-        for row in _read(self.files.rollouts):
-            rows.setdefault(agent_of(row), []).append(_numbers(row))
-        found = [{"agent_ref": {"name": name}, **await self._aggregated(name, played)} for name, played in rows.items()]
+        rows = numbers_by_agent(read_rollouts(self.files.rollouts))
+        found = [agent_metrics(name, played, await self._aggregated(name, played)) for name, played in rows.items()]
         write_whole(self.files.metrics, orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
 
     async def _aggregated(self, name: str, rows: list[Row]) -> Row:
@@ -159,9 +166,9 @@ class RemoteCollection:
 
     def _restore(self) -> None:
         """Read which rollouts earlier runs finished, and how often they tried the others."""
-        self.done = {_key(row) for row in _read(self.files.rollouts)}
+        self.done = {_key(row) for row in read_rollouts(self.files.rollouts)}
         most = int(os.environ.get(ATTEMPTS) or 3)
-        for row in _read(self.files.failures):
+        for row in read_rollouts(self.files.failures):
             key = _key(row)
             self.attempts[key] += 1
             if row.get("_ng_failure_terminal") or self.attempts[key] >= most:
@@ -175,7 +182,7 @@ class RemoteCollection:
         self._stack.callback(Path(name).unlink, missing_ok=True)
         count = 0
         with os.fdopen(handle, "wb") as file:
-            for row in _read(self.files.inputs):
+            for row in read_rollouts(self.files.inputs):
                 key = _key(row)
                 if key not in self.done:
                     tried = {"_ng_attempt_index": self.attempts[key]} if self.attempts[key] else {}
@@ -192,6 +199,46 @@ class RemoteCollection:
             self._failures.append(encode({**(result or row), **_failure(rollout.error), **stamps}))
         elif result is not None:
             self._rollouts.append(encode({**result, **stamps}))
+
+
+def numbers_by_agent(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The numbers of rollouts that statistics use, for each agent."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(agent_of(row), []).append(_numbers(row))
+    return found
+
+
+def agent_metrics(name: str, rows: list[Row], aggregated: Row) -> Row:
+    """An agent's entry in `X_aggregate_metrics.json`. pass@k is added if its server computed none."""
+    found = {"agent_ref": {"name": name}, **aggregated}
+    key_metrics = found.get("key_metrics")
+    if isinstance(key_metrics, dict) and not any(key.startswith("pass@") for key in key_metrics):
+        passes = pass_metrics(rows)
+        found["key_metrics"] = {**key_metrics, **passes}
+        if isinstance(everything := found.get("agent_metrics"), dict):
+            found["agent_metrics"] = {**everything, **passes}
+    return found
+
+
+def pass_metrics(rows: list[Row]) -> dict[str, float]:
+    """pass@1 and pass@k of the reward in percent, where k is the number of rollouts that every task has.
+
+    A reward between 0 and 1 counts as that part of a success. pass@k takes the best of a task's first k rollouts.
+    """
+    tasks: dict[int, list[float]] = {}
+    for row in rows:
+        reward = row.get("reward")
+        if isinstance(reward, (bool, int, float)):
+            tasks.setdefault(row[TASK], []).append(float(reward))
+    if not tasks:
+        return {}
+    k = min(map(len, tasks.values()))
+    single = 100 * fmean(fmean(rewards) for rewards in tasks.values())
+    best = 100 * fmean(max(rewards[:k]) for rewards in tasks.values())
+    return {f"pass@1[avg-of-{k}]/reward": single, "pass@1/reward": single} | (
+        {f"pass@{k}/reward": best} if k > 1 else {}
+    )
 
 
 def _draft_of(path: Path) -> Path:
@@ -215,9 +262,10 @@ def _numbers(row: Row) -> Row:
     return {**numbers, "response": {"usage": response.get("usage") if isinstance(response, dict) else None}}
 
 
-def _read(path: Path) -> Iterator[Row]:
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+def read_rollouts(path: Path) -> Iterator[Row]:
+    """The rows of a file that a collection wrote, with their indices."""
+    with Source(path) as source:
+        for number, line in source.lines:
             try:
                 row = orjson.loads(line)
             except orjson.JSONDecodeError as error:

@@ -1,19 +1,23 @@
-"""The `ng_*` commands. Each is thin: Ludus does the work."""
+"""The `ng_*` commands about servers and environments, and the table of all commands. Ludus does the work."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ludus.errors import UserError, did_you_mean
 from ludus_nemo_gym.config import read_config
+from ludus_nemo_gym.dataset_commands import (
+    ng_download_dataset_from_hf,
+    ng_materialize_prompts,
+    ng_prepare_data,
+    ng_upload_dataset_to_hf,
+)
 from ludus_nemo_gym.entry_points import (
-    INTERRUPTED,
     Arguments,
     entry_point,
     optional_number,
@@ -22,10 +26,15 @@ from ludus_nemo_gym.entry_points import (
     print_notes,
     required_text,
 )
-from ludus_nemo_gym.trees import Tree
+from ludus_nemo_gym.eval_commands import (
+    ng_aggregate_rollouts,
+    ng_collect_rollouts,
+    ng_e2e_collect_rollouts,
+    ng_reverify,
+    ng_reward_profile,
+)
 
 if TYPE_CHECKING:
-    from ludus_nemo_gym.collecting import CollectOptions, RemoteCollection
     from ludus_nemo_gym.launch import Launch
 
 
@@ -48,61 +57,6 @@ def ng_run(arguments: Arguments) -> int:
     print_notes(launch.notes)
     if not launch.dry_run:
         start(launch)
-    return 0
-
-
-@entry_point
-def ng_collect_rollouts(arguments: Arguments) -> int:
-    """Collect verified rollouts from running servers.
-
-    Example: ng_collect_rollouts +agent_name=mcqa_simple_agent +input_jsonl_fpath=rows.jsonl \\
-    +output_jsonl_fpath=rollouts.jsonl
-
-    +agent_name=NAME                  the agent for rows that name none
-    +limit=N                          use only the first rows
-    +num_repeats=N                    rollouts of each row; or '{AGENT: N, _default: N}'
-    +num_repeats_add_seed=true        give each repeat a different seed
-    +num_samples_in_parallel=N        rollouts at once
-    '+responses_create_params={...}'  fields to set in every request
-    +resume_from_cache=true           skip finished rollouts and retry failed ones
-    +disable_aggregation=true         write no X_aggregate_metrics.json
-    """
-    from ludus_nemo_gym.agent_servers import find_running, head_url
-    from ludus_nemo_gym.collecting import RemoteCollection
-
-    tree = options(arguments, _COLLECT | _UNSUPPORTED.keys())
-    for key, why in _UNSUPPORTED.items():
-        if tree.get(key):
-            raise UserError(f"{key} is not supported: {why}", f"Leave {key} out")
-    collection = RemoteCollection(_collect_options(tree), asyncio.run(find_running(head_url(tree))))
-    try:
-        return _collect(collection)
-    finally:
-        collection.close()
-
-
-@entry_point
-def ng_prepare_data(arguments: Arguments) -> int:
-    """Check the datasets of agents, compute their metrics, and collate them.
-
-    Example: ng_prepare_data "+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]" \\
-    +output_dirpath=data/mcqa +mode=example_validation
-
-    +mode=train_preparation|example_validation  the kinds of datasets to use
-    +output_dirpath=DIR                         the folder for {train,validation,example}.jsonl
-    +should_download=true                       download missing files (needs huggingface_hub)
-    +overwrite_metrics_conflicts=true           replace metrics files that differ
-    """
-    from ludus_nemo_gym.preparing import prepare_data
-
-    config = read_config(arguments, check=False)
-    tree = config.tree
-    if config.problems:
-        raise UserError("; ".join(config.problems))
-    mode, output = (required_text(tree, key) for key in ("mode", "output_dirpath"))
-    download, overwrite = (bool(tree.get(key)) for key in ("should_download", "overwrite_metrics_conflicts"))
-    for path, rows in prepare_data(config, mode, Path(output), download=download, overwrite=overwrite):
-        print(f"{path}: {rows} rows")
     return 0
 
 
@@ -142,6 +96,24 @@ def ng_test(arguments: Arguments) -> int:
 
 
 @entry_point
+def ng_test_all(arguments: Arguments) -> int:
+    """Run the tests of all your environments, which are in resources_servers/ and environments/.
+
+    Example: ng_test_all ++fail_on_total_and_test_mismatch=true
+    """
+    from ludus_nemo_gym.search_paths import own_environments
+
+    options(arguments, {"fail_on_total_and_test_mismatch"})
+    tested = [str(folder) for folder in own_environments() if any(folder.rglob("test_*.py"))]
+    if not tested:
+        raise UserError(
+            "there is no environment with tests here", "Create one with: gym env init --resources-server NAME"
+        )
+    codes = [subprocess.run([sys.executable, "-m", "pytest", "-q", each], check=False).returncode for each in tested]
+    return max(codes)
+
+
+@entry_point
 def ng_status(arguments: Arguments) -> int:
     """Show the running servers and their state.
 
@@ -150,7 +122,7 @@ def ng_status(arguments: Arguments) -> int:
     import typer
 
     from ludus.cli.status import status
-    from ludus_nemo_gym.agent_servers import TOKEN, head_url
+    from ludus_nemo_gym.agent_servers import START, TOKEN, head_url
 
     as_json = "--json" in arguments
     tree = options([each for each in arguments if each != "--json"], {"json"})
@@ -158,6 +130,8 @@ def ng_status(arguments: Arguments) -> int:
         status(head_url(tree), TOKEN, as_json or bool(tree.get("json")))
     except typer.Exit as end:
         return end.exit_code
+    except UserError as error:
+        raise UserError(str(error).partition(". Start servers with")[0], START) from error
     return 0
 
 
@@ -173,6 +147,38 @@ def ng_dump_config(arguments: Arguments) -> int:
     print(yaml.safe_dump(config.public(), sort_keys=False, allow_unicode=True), end="")
     print_notes([*config.notes, *config.problems])
     return 0
+
+
+@entry_point
+def ng_validate(arguments: Arguments) -> int:
+    """Check a configuration: its files, its references, its missing values and its servers. Starts nothing.
+
+    Example: ng_validate "+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]"
+    """
+    from ludus.serve.site import check
+    from ludus_nemo_gym.starting import plan_of
+    from ludus_nemo_gym.wiring import wire
+
+    launch = wire(read_config(arguments))
+    plan = plan_of(launch)
+    check(plan)
+    print_notes(launch.notes)
+    print(f"valid: {len(plan.servers)} servers")
+    return 0
+
+
+@entry_point
+def ng_pip_list(arguments: Arguments) -> int:
+    """List the installed packages. All environments share one installation.
+
+    Example: ng_pip_list +format=json
+
+    +outdated=true lists only packages that have a newer version.
+    """
+    tree = options(arguments, {"entrypoint", "format", "outdated"})
+    flags = ["--format=json"] if tree.get("format") == "json" else []
+    flags += ["--outdated"] if tree.get("outdated") else []
+    return subprocess.run([sys.executable, "-m", "pip", "list", *flags], check=False).returncode
 
 
 @entry_point
@@ -214,104 +220,26 @@ COMMANDS: dict[str, Callable[..., None]] = {
     for each in (
         ng_run,
         ng_collect_rollouts,
+        ng_e2e_collect_rollouts,
+        ng_aggregate_rollouts,
+        ng_reward_profile,
+        ng_reverify,
         ng_prepare_data,
+        ng_materialize_prompts,
+        ng_download_dataset_from_hf,
+        ng_upload_dataset_to_hf,
         ng_init_resources_server,
         ng_test,
+        ng_test_all,
         ng_status,
         ng_dump_config,
+        ng_validate,
+        ng_pip_list,
         ng_viewer,
         ng_version,
         ng_help,
     )
 }
-
-_COLLECT = set(
-    "agent_name input_jsonl_fpath output_jsonl_fpath limit num_repeats num_repeats_add_seed num_samples_in_parallel "
-    "responses_create_params resume_from_cache disable_aggregation".split()
-)
-_UNSUPPORTED = {
-    "prompt_config": "each row must hold its prompt",
-    "skills": "Ludus has no skills",
-    "upload_rollouts": "Ludus uploads nothing",
-    "rollout_collection_driver": "running agents play the rollouts",
-}
-
-
-def _collect_options(tree: Tree) -> CollectOptions:
-    """The checked options of `ng_collect_rollouts`."""
-    from ludus_nemo_gym.collecting import CONCURRENCY, CollectOptions
-    from ludus_nemo_gym.materialize import Expansion
-    from ludus_nemo_gym.search_paths import find_data
-
-    repeats, params = _repeats(tree.get("num_repeats")), tree.get("responses_create_params") or {}
-    if not isinstance(params, dict):
-        raise UserError(
-            "responses_create_params must be a mapping", "Example: '+responses_create_params={temperature: 1}'"
-        )
-    agent = tree.get("agent_name")
-    expansion = Expansion(
-        None if agent is None else str(agent),
-        optional_number(tree, "limit"),
-        repeats,
-        bool(tree.get("num_repeats_add_seed")),
-        params,
-    )
-    output = Path(required_text(tree, "output_jsonl_fpath"))
-    if output.suffix != ".jsonl":
-        raise UserError(f"output_jsonl_fpath {output} must end with .jsonl", f"Example: {output.with_suffix('.jsonl')}")
-    concurrency = optional_number(tree, "num_samples_in_parallel") or CONCURRENCY
-    resume, aggregate = bool(tree.get("resume_from_cache")), not tree.get("disable_aggregation")
-    source = required_text(tree, "input_jsonl_fpath")
-    return CollectOptions(find_data(source) or Path(source), output, expansion, concurrency, resume, aggregate)
-
-
-def _repeats(given: Any) -> int | dict[str, int]:
-    """The rollouts of each row: a number, or a number for each agent. Null is 1."""
-    each = given if isinstance(given, dict) else {"": given}
-    numbers = {agent: 1 if times is None else times for agent, times in each.items()}
-    if not all(isinstance(times, int) and not isinstance(times, bool) and times > 0 for times in numbers.values()):
-        raise UserError(f"num_repeats {given!s:.60} is not a number from 1 on", "Example: +num_repeats=4")
-    return numbers if isinstance(given, dict) else numbers[""]
-
-
-def _collect(remote: RemoteCollection) -> int:
-    from ludus.cli.progress import Display
-
-    display = Display()
-    collector = remote.prepare()
-    files = remote.files
-    if remote.done:
-        display.say(f"resuming: {len(remote.done)} rollouts are done already")
-    completed = 1
-    if collector is not None and remote.collection is not None:
-        try:
-            asyncio.run(remote.collection.run(collector, display.watch))
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            display.close()
-            display.say(f"stopped: finished rollouts are in {files.rollouts}; continue with +resume_from_cache=true")
-            return INTERRUPTED
-        finally:
-            display.close()
-        completed = _summarise(remote.collection.metrics)
-    if remote.options.aggregate:
-        asyncio.run(remote.write_metrics())
-    print(f"rollouts: {files.rollouts}")
-    if not completed:
-        display.say(f"no rollout completed: the failures are in {files.failures}")
-    return 0 if completed else 1
-
-
-def _summarise(metrics: Tree) -> int:
-    """Print the counts and the mean reward. Returns how many rollouts have a verdict."""
-    from ludus.cli.screen import one_line
-
-    counts, reward = metrics["counts"], metrics["reward"]["mean"]
-    print(", ".join(f"{counts[outcome]} {outcome}" for outcome in ("completed", "failed", "masked")))
-    for kind, count in list(metrics["failures"].items())[:5]:
-        print(f"  {count} failed with {one_line(kind)}")
-    if reward is not None:
-        print(f"mean reward: {reward:.3f}")
-    return int(counts["completed"] + counts["masked"])
 
 
 def _table(launch: Launch) -> list[tuple[str, str, str]]:

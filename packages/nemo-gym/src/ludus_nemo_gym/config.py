@@ -1,12 +1,14 @@
 """NeMo Gym's configuration: many files and a command line, merged into one tree.
 
 From low to high priority: the files in `config_paths` (a file overrides the files that it includes, a later file
-overrides an earlier one), `env.yaml`, a dictionary given in Python, the command line. The merged tree's directives are
-applied next, and its `${...}` are resolved last.
+overrides an earlier one), the environment variables POLICY_BASE_URL, POLICY_API_KEY and POLICY_MODEL_NAME, `env.yaml`,
+a dictionary given in Python, the command line. The merged tree's directives are applied next, and its `${...}` are
+resolved last.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +19,16 @@ from ludus.runtime.keys import ENV_FILE
 from ludus_nemo_gym.builtin import builtin_config
 from ludus_nemo_gym.directives import apply_directives, directives_as_keys
 from ludus_nemo_gym.interpolation import resolve
-from ludus_nemo_gym.masking import masked, secrets_in
+from ludus_nemo_gym.masking import is_secret_key, masked, secrets_in
 from ludus_nemo_gym.overrides import deleted_keys, parse_overrides
 from ludus_nemo_gym.search_paths import find_file, normal, roots
 from ludus_nemo_gym.servers import ServerEntry, broken_references, find_servers, missing_values
 from ludus_nemo_gym.trees import Tree, merge, plain, read_yaml, remove, steps_of
 
 CONFIG_PATHS = "config_paths"
+
+#: Values that can also be set by the environment variable of the same name in capitals.
+POLICY = ("policy_base_url", "policy_api_key", "policy_model_name")
 
 
 @dataclass
@@ -71,7 +76,9 @@ def read_config(
     """
     arguments = list(arguments)
     path = env_file or Path(ENV_FILE)
-    layers = [read_yaml(path) if path.is_file() else {}, plain(initial or {}), parse_overrides(arguments)]
+    variables = {key: os.environ[key.upper()] for key in POLICY if os.environ.get(key.upper())}
+    file = read_yaml(path) if path.is_file() else {}
+    layers = [variables, file, plain(initial or {}), parse_overrides(arguments)]
     top = merge(*map(directives_as_keys, layers))
     reader = _FileReader()
     tree = reader.read(_paths(top, "the command line and env.yaml"), [])
@@ -155,7 +162,11 @@ def _missing(names: list[str], absent: dict[str, str], moved: dict[str, str]) ->
     for name in names:
         needed = f" (needed by {absent[name]})" if name in absent else ""
         listed.append(f"{name}{needed}" + (f", which was moved to {moved[name]}" if name in moved else ""))
-    typed = " ".join(f"'++{key}=VALUE'" for key in keys)
-    hints = [f"Type {typed}, or write them into {ENV_FILE}"] if keys else []
+    secret = [key for key in keys if is_secret_key(key.rpartition(".")[2])]
+    typed = " ".join(f"'++{key}=VALUE'" for key in keys if key not in secret)
+    hints = [f"Type {typed}, or write them into {ENV_FILE}"] if typed else []
+    for key in secret:  # not on the command line, which every user of the machine can read
+        variable = f", or set {key.upper()}" if key in POLICY else ""
+        hints.append(f"Write {key} into {ENV_FILE}{variable}")
     hints += [f"Set {' and '.join(variables)}"] if variables else []
     return f"the configuration has no value for {', '.join(listed)}", ". ".join(hints)

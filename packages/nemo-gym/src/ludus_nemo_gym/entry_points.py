@@ -25,29 +25,40 @@ Arguments = list[str]
 def entry_point(command: Callable[[Arguments], int]) -> Callable[..., None]:
     """Turn a function from arguments to an exit code into a command's entry point."""
 
+    def with_help(given: Arguments) -> int:
+        if wants_help(given):
+            print(inspect.getdoc(command))
+            return 0
+        return command(given)
+
     @wraps(command)
     def entry(arguments: Arguments | None = None) -> None:
-        given = sys.argv[1:] if arguments is None else arguments
-        debug = "--debug" in given
-        given = [each for each in given if each != "--debug"]
-        try:
-            if _HELP & set(given):
-                print(inspect.getdoc(command))
-                code = 0
-            else:
-                code = command(given)
-            sys.stdout.flush()  # inside the try, so that a failed write is reported
-        except KeyboardInterrupt:
-            code = INTERRUPTED
-        except Exception as error:
-            from ludus.cli import report_error
-
-            if debug and not isinstance(error, BrokenPipeError):
-                raise
-            code = report_error(error)
-        sys.exit(code)
+        run_and_exit(with_help, sys.argv[1:] if arguments is None else arguments)
 
     return entry
+
+
+def run_and_exit(command: Callable[[Arguments], int], given: Arguments) -> None:
+    """Run a command and exit with its code. An error is one line, or a traceback with `--debug`."""
+    debug = "--debug" in given
+    given = [each for each in given if each != "--debug"]
+    try:
+        code = command(given)
+        sys.stdout.flush()  # inside the try, so that a failed write is reported
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as error:
+        from ludus.cli import report_error
+
+        if debug and not isinstance(error, BrokenPipeError):
+            raise
+        code = report_error(error)
+    sys.exit(code)
+
+
+def wants_help(given: Arguments) -> bool:
+    """Whether the arguments ask for help."""
+    return not _HELP.isdisjoint(given)
 
 
 def options(arguments: Arguments, known: set[str]) -> Tree:

@@ -20,6 +20,7 @@ from ludus.runtime.encoding import json_error
 from ludus.store.lines import Source
 from ludus_nemo_gym.agent_servers import agent_of
 from ludus_nemo_gym.names import AGENTS
+from ludus_nemo_gym.prompts import Prompt
 
 Row = dict[str, Any]
 TASK, ROLLOUT = "_ng_task_index", "_ng_rollout_index"
@@ -28,13 +29,18 @@ DEFAULT = "_default"
 
 @dataclass
 class Expansion:
-    """How rows are expanded. `repeats` is a number, or a number for each agent, with `_default` for the others."""
+    """How rows are expanded. `repeats` is a number, or a number for each agent, with `_default` for the others.
+
+    `prompt` builds the prompts of rows without one. With `keep_indices`, each row is one rollout and has its indices.
+    """
 
     agent: str | None = None
     limit: int | None = None
     repeats: int | dict[str, int] = 1
     add_seed: bool = False
     params: Row = field(default_factory=dict)
+    prompt: Prompt | None = None
+    keep_indices: bool = False
 
     def times(self, agent: str) -> int:
         """How many rollouts a row of an agent gets."""
@@ -56,7 +62,7 @@ def _expanded(
     counts: Counter[int] = Counter()
     for number, line in itertools.islice(lines, expansion.limit):
         where = f"{source}:{number}"
-        row = _row(where, line)
+        row = _row(where, line, expansion.prompt)
         name = agent_of(row) or expansion.agent
         if not name:
             raise UserError(f"{where}: the row names no agent", "Name one for all: +agent_name=NAME")
@@ -67,6 +73,9 @@ def _expanded(
             task = tasks.setdefault(blake2b(line.strip(), digest_size=16).digest(), len(tasks))
         row = {**row, "agent_ref": {"type": AGENTS, "name": name}}
         row["responses_create_params"] = {**row["responses_create_params"], **expansion.params}
+        if expansion.keep_indices and isinstance(row.get(ROLLOUT), int):
+            yield {**row, TASK: task}
+            continue
         for _ in range(expansion.times(name)):
             repeat = counts[task]
             counts[task] += 1
@@ -83,11 +92,13 @@ def _seeded(row: Row, seed: int) -> Row:
     return {**row, "responses_create_params": {**params, "metadata": metadata}}
 
 
-def _row(where: str, line: bytes) -> Row:
+def _row(where: str, line: bytes, prompt: Prompt | None) -> Row:
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise UserError(f"{where}: {json_error(error)}", "Each line must hold one JSON object") from error
+    if prompt is not None and isinstance(row, dict):
+        row = prompt.applied(row, where)
     if not isinstance(row, dict) or not isinstance(row.get("responses_create_params"), dict):
         raise UserError(f"{where}: responses_create_params is missing", "Each row must hold the request to the model")
     return row

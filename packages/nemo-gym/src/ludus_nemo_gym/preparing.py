@@ -6,13 +6,10 @@ Bad rows are reported with file and line. Nothing is written until every row is 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 from pydantic import ValidationError
@@ -22,8 +19,10 @@ from ludus.runtime.encoding import json_error
 from ludus.store.journal import write_whole
 from ludus.store.lines import Source
 from ludus.task import Task
+from ludus_nemo_gym import hub
 from ludus_nemo_gym.config import GymConfig
 from ludus_nemo_gym.data_metrics import DataMetrics
+from ludus_nemo_gym.drafts import draft
 from ludus_nemo_gym.names import AGENTS, DATASET_TYPES
 from ludus_nemo_gym.search_paths import find_data, find_file
 from ludus_nemo_gym.trees import Tree
@@ -31,6 +30,7 @@ from ludus_nemo_gym.trees import Tree
 Row = dict[str, Any]
 MODES = {"train_preparation": ("train", "validation", "benchmark"), "example_validation": ("example",)}
 PROBLEMS_SHOWN = 5
+_ELSEWHERE = "Choose another +output_dirpath"
 
 #: The fields of a Responses API request. NeMo Gym's model servers refuse a request with any other field.
 PARAMS = set(
@@ -62,12 +62,21 @@ class DatasetFile:
 
 
 def prepare_data(
-    config: GymConfig, mode: str, output: Path, *, download: bool = False, overwrite: bool = False
+    config: GymConfig,
+    mode: str,
+    output: Path,
+    *,
+    download: bool = False,
+    overwrite: bool = False,
+    only: str | None = None,
 ) -> list[tuple[Path, int]]:
-    """Check and collate the datasets of a configuration's agents. Returns the new files with their numbers of rows."""
+    """Check and collate the datasets of a configuration's agents. Returns the new files with their numbers of rows.
+
+    `only` is the one type of datasets to use. Without it, all types of the mode are used.
+    """
     if mode not in MODES:
         raise UserError(f"unknown mode {mode}", did_you_mean(mode, MODES))
-    datasets = _datasets(config, MODES[mode], download)
+    datasets = _datasets(config, MODES[mode] if only is None else (only,), download)
     kinds = _metrics(datasets)
     _write_metrics(datasets, kinds, output, overwrite)
     return [_collate([data for data in datasets if data.kind == kind], output / f"{kind}.jsonl") for kind in kinds]
@@ -127,17 +136,9 @@ def _download(block: Tree, target: Path, token: Any) -> tuple[Path | None, str]:
     repository, artifact = source.get("repo_id"), source.get("artifact_fpath")
     if not repository or not artifact:
         return None, "; it has no repo_id and artifact_fpath to download from"
-    if find_spec("huggingface_hub") is None:
-        return None, "; not downloaded, because huggingface_hub is not installed"
-    hub: Any = importlib.import_module("huggingface_hub")
-    try:
-        downloaded = hub.hf_hub_download(repo_id=repository, filename=artifact, repo_type="dataset", token=token)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(downloaded, target)
-    except Exception as error:
-        raise UserError(
-            f"cannot download {artifact} of {repository}: {type(error).__name__}: {error!s:.200}"
-        ) from error
+    if not hub.is_installed():
+        return None, f"; not downloaded, because {hub.PACKAGE} is not installed"
+    hub.download(repository, artifact, target, token)
     return target, ""
 
 
@@ -207,10 +208,10 @@ def _write(path: Path, content: Tree, overwrite: bool) -> list[str]:
 def _collate(datasets: list[DatasetFile], target: Path) -> tuple[Path, int]:
     """Write all rows of one kind into one file, repeated and stamped with their agent."""
     count = 0
-    with _draft(target) as collated:
+    with draft(target, _ELSEWHERE) as collated:
         for data in datasets:
             prepared = data.path.with_name(f"{data.path.stem}_prepare.jsonl")
-            with contextlib.nullcontext() if data.built_in else _draft(prepared) as copy:
+            with contextlib.nullcontext() if data.built_in else draft(prepared, _ELSEWHERE) as copy:
                 for row in _stamped(data):
                     collated.write(row * data.repeats)
                     if copy is not None:
@@ -224,18 +225,3 @@ def _stamped(data: DatasetFile) -> Iterator[bytes]:
     with Source(data.path) as source:
         for _, line in source.lines:
             yield orjson.dumps({**orjson.loads(line), "agent_ref": reference}) + b"\n"
-
-
-@contextlib.contextmanager
-def _draft(path: Path) -> Iterator[BinaryIO]:
-    """A draft file that replaces `path` once it is complete."""
-    draft = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            yield file
-        draft.replace(path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}", "Choose another +output_dirpath") from error
-    finally:
-        draft.unlink(missing_ok=True)

@@ -60,10 +60,16 @@ def environment_folder(name: str) -> Path | None:
     return folders().get(name)
 
 
+def own_environments() -> list[Path]:
+    """The folders of your environments, which are in `resources_servers/` or `environments/` of a root."""
+    kinds = ("resources_servers", "environments")
+    found = (path.parent for root in roots() for kind in kinds for path in root.glob(f"{kind}/*/{FILE}"))
+    return sorted(dict.fromkeys(found))
+
+
 def environment_names() -> list[str]:
     """Every environment that a configuration can name."""
-    own = {path.parent.name for root in roots() for path in root.glob(f"resources_servers/*/{FILE}")}
-    return sorted(own | folders().keys())
+    return sorted({folder.name for folder in own_environments()} | folders().keys())
 
 
 def foreign_code(kind: str, implementation: str) -> Path | None:

@@ -1,0 +1,96 @@
+"""`gym list` and `gym search`: what a configuration can name, in Ludus and in your own folders."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+from ludus.errors import UserError, did_you_mean
+from ludus.folder import folders, read_file
+from ludus_nemo_gym.entry_points import print_columns
+from ludus_nemo_gym.models import MODEL_CONFIGS, STARTS_VLLM
+from ludus_nemo_gym.names import AGENT_TYPES, DOMAIN_OF
+from ludus_nemo_gym.search_paths import environment_folder, environment_names, roots
+
+Entry = dict[str, Any]
+KINDS = ("benchmarks", "environments", "agents", "models", "resources-servers")
+FILTERS = ("domain", "kind", "status")
+
+
+def entries(kind: str) -> list[Entry]:
+    """Everything of one kind. Each entry has a name and a description."""
+    if kind == "benchmarks":
+        found = {path.parent.name: path for root in roots() for path in sorted(root.glob("benchmarks/*/config.yaml"))}
+        return [{"name": name, "description": str(path), "status": "yours"} for name, path in sorted(found.items())]
+    if kind == "agents":
+        return [{"name": name, "description": f"Ludus's agent {agent}"} for name, agent in AGENT_TYPES.items()]
+    if kind == "models":
+        return [{"name": name, "description": _settings(name)} for name in MODEL_CONFIGS if name not in STARTS_VLLM]
+    return [_environment(name) for name in environment_names()]
+
+
+def show(kind: str, name: str | None, query: str | None, filters: dict[str, str], as_json: bool) -> int:
+    """Print the entries of a kind: one by its name, those that match a query, or all that pass the filters."""
+    found = [each for each in entries(kind) if all(each.get(key) == value for key, value in filters.items())]
+    if name is not None:
+        found = [each for each in found if each["name"] == name]
+        if not found:
+            raise UserError(
+                f"there is no {name} among {kind}", did_you_mean(name, [each["name"] for each in entries(kind)])
+            )
+    if query is not None:
+        found = [each for each in found if _matches(each, query)]
+    if as_json:
+        from ludus.cli.screen import safe_json
+
+        print(safe_json(found[0] if name is not None else found))
+    elif not found:
+        print(f"no {kind}")
+    elif name is not None:
+        print_columns([(key, _line(value)) for key, value in found[0].items()])
+    else:
+        print_columns(
+            [(_line(each["name"]), _line(each.get("domain", "")), _line(each["description"])) for each in found]
+        )
+    return 0
+
+
+def _environment(name: str) -> Entry:
+    folder = environment_folder(name)
+    if folder is None:
+        return {"name": name, "description": ""}
+    status = "installed" if folders().get(name) == folder else "yours"
+    try:
+        file = read_file(folder)
+    except UserError as error:
+        return {"name": name, "description": str(error), "status": "broken", "path": str(folder)}
+    return {
+        "name": name,
+        "domain": DOMAIN_OF.get(file.domain, file.domain),
+        "kind": str(file.agent.get("type", "simple")),
+        "status": status,
+        "description": file.description,
+        "agents": [f"{name}_simple_agent", *file.agent_names],
+        "config": f"resources_servers/{name}/configs/{name}.yaml",
+        "datasets": [f"resources_servers/{name}/{each.path}" for each in file.datasets if each.path is not None],
+        "path": str(Path(folder)),
+    }
+
+
+def _settings(name: str) -> str:
+    settings = ", ".join(MODEL_CONFIGS[name])
+    return f"settings: {settings}" if settings else "needs no settings"
+
+
+def _matches(entry: Entry, query: str) -> bool:
+    """Whether a query is in an entry, or nearly is its name."""
+    text = " ".join(str(value) for value in entry.values()).lower()
+    wanted = query.lower()
+    return wanted in text or bool(difflib.get_close_matches(wanted, [str(entry["name"]).lower()], n=1, cutoff=0.7))
+
+
+def _line(value: Any) -> str:
+    from ludus.cli.screen import one_line
+
+    return one_line(", ".join(map(str, value)) if isinstance(value, list) else str(value))

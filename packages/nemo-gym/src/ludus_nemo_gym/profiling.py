@@ -1,0 +1,69 @@
+"""The reward profile: for each task of a collection, how often it was tried and what its rollouts earned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ludus.errors import UserError
+from ludus.runtime.encoding import encode
+from ludus.serve.aggregate import aggregate
+from ludus.store.journal import write_whole
+from ludus_nemo_gym.agent_servers import agent_of
+from ludus_nemo_gym.collecting import agent_metrics, numbers_by_agent, read_rollouts
+from ludus_nemo_gym.drafts import draft
+from ludus_nemo_gym.materialize import ROLLOUT, TASK
+
+Row = dict[str, Any]
+Key = tuple[str, int]
+
+
+def write_profile(inputs: Path, rollouts: Path, *, partial: bool = False) -> list[Path]:
+    """Write `X_reward_profiling.jsonl` and `X_agent_metrics.json` beside the rollouts. Returns their paths."""
+    samples, expected = _tasks(inputs)
+    infos: dict[Key, list[Row]] = {}
+    for row in read_rollouts(rollouts):
+        infos.setdefault((agent_of(row), row[TASK]), []).append({ROLLOUT: row[ROLLOUT], "reward": row.get("reward")})
+    missing = sum(times - len(infos.get(key, [])) for key, times in expected.items())
+    if missing and not partial:
+        hint = "Collect them with +resume_from_cache=true, or add +allow_partial_rollouts=true"
+        raise UserError(f"{rollouts} lacks {missing} of {expected.total()} rollouts", hint)
+    rows = numbers_by_agent(read_rollouts(rollouts))
+    metrics = {name: aggregate(played) for name, played in rows.items()}
+    groups = {(name, each[TASK]): each for name, found in metrics.items() for each in found["group_level_metrics"]}
+    profile, agents = (
+        rollouts.with_name(f"{rollouts.stem}_{name}") for name in ("reward_profiling.jsonl", "agent_metrics.json")
+    )
+    with draft(profile, "Make its folder writable") as file:
+        for key, sample in samples.items():
+            played, times = infos.get(key, []), expected[key]
+            file.write(encode({**groups.get(key, {}), **_counts(sample, played, times)}) + b"\n")
+    found = [agent_metrics(name, rows[name], each) for name, each in metrics.items()]
+    write_whole(agents, orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
+    return [profile, agents]
+
+
+def _tasks(inputs: Path) -> tuple[dict[Key, Row], Counter[Key]]:
+    """The row of each task, and how many rollouts it should have."""
+    samples: dict[Key, Row] = {}
+    expected: Counter[Key] = Counter()
+    for row in read_rollouts(inputs):
+        key = (agent_of(row), row[TASK])
+        samples.setdefault(key, {name: value for name, value in row.items() if name != ROLLOUT})
+        expected[key] += 1
+    return samples, expected
+
+
+def _counts(sample: Row, played: list[Row], times: int) -> Row:
+    return {
+        TASK: sample[TASK],
+        "sample": sample,
+        "num_rollouts": len(played),
+        "expected_num_rollouts": times,
+        "missing_num_rollouts": times - len(played),
+        "reward_profile_completion_pct": 100 * len(played) / times,
+        "rollout_infos": played,
+    }
