@@ -334,3 +334,13 @@ def test_a_file_of_that_path_in_the_working_directory_comes_first(tmp_path: Path
         with pytest.raises(SystemExit):
             ng_collect_rollouts([*named, "+agent_name=theirs", f"++head_server.port={agent.port}"])
     assert [row["mine"] for row in agent.rows] == [7]
+
+
+@pytest.mark.parametrize("sent", [{"mask_sample": True}, {"instance_config": {"mask_sample": True, "id": 7}}])
+def test_a_masked_rollout_says_so_in_both_places(tmp_path: Path, sent: Row, capsys: pytest.CaptureFixture[str]):
+    with foreign_agent(lambda row, attempt: (200, verified(row, **sent))) as agent:
+        assert collect(tmp_path, agent.port, "+agent_name=theirs") == 0
+    (row,) = lines(tmp_path / "out.jsonl")
+    assert row["mask_sample"] is True
+    assert row["instance_config"] == {**sent.get("instance_config", {}), "mask_sample": True}
+    assert "0 completed, 0 failed, 1 masked" in capsys.readouterr().out

@@ -33,6 +33,10 @@ class Client:
         """Send a POST request and return the reply, whatever its status."""
         return await self._connections.request("POST", path, body, headers)
 
+    async def send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> HttpReply:
+        """Send a request and return the reply, whatever its status."""
+        return await self._connections.request(method, path, body, headers)
+
     async def get(self, path: str) -> HttpReply:
         """Send a GET request and return the reply, whatever its status."""
         return await self._connections.request("GET", path)

@@ -35,7 +35,7 @@ _VERIFIER = "x-ludus-verifier"
 _FIRST_ROUTE = {"resources": "/seed_session", "agent": "/run"}
 
 #: Fields of a server's reply that are not values of the verdict. Other servers may use names that our record uses.
-_NOT_A_VALUE = TAKEN | {"responses_create_params", "mask_sample"}
+_NOT_A_VALUE = TAKEN | {"responses_create_params", "mask_sample", "instance_config"}
 
 
 class RemoteConfig(ResourcesConfig):
@@ -186,9 +186,15 @@ def verdict_in(row: Any, request: dict[str, Any]) -> Verdict:
     names = row.get("verdict_fields")
     if not isinstance(names, list):
         names = [key for key, value in row.items() if key not in _NOT_A_VALUE and request.get(key, ...) != value]
-    if row.get("mask_sample") and not row.get("mask"):
+    if is_masked(row) and not row.get("mask"):
         row = {**row, "mask": "the server says so"}
     return read_verdict(row, (key for key in names if isinstance(key, str) and key not in _NOT_A_VALUE))
+
+
+def is_masked(row: dict[str, Any]) -> bool:
+    """Whether a server masked a rollout: in `mask_sample`, or in `instance_config.mask_sample`, which NeMo RL reads."""
+    config = row.get("instance_config")
+    return bool(row.get("mask_sample") or (isinstance(config, dict) and config.get("mask_sample")))
 
 
 async def openapi_document(client: Client, kind: Literal["resources", "agent"], name: str) -> dict[str, Any]:

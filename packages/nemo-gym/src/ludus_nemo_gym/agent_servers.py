@@ -21,11 +21,11 @@ from ludus.model import Model
 from ludus.outcome import RECORD, Verdict
 from ludus.record import is_record
 from ludus.remote.http import SEED, Client, connect
-from ludus.remote.resources import verdict_in
+from ludus.remote.resources import is_masked, verdict_in
 from ludus.resources import Resources, ResourcesConfig
 from ludus.response import Response
 from ludus.runtime.encoding import encode
-from ludus_nemo_gym.names import AGENTS
+from ludus_nemo_gym.names import AGENTS, HEAD_SERVER
 from ludus_nemo_gym.servers import find_servers
 from ludus_nemo_gym.trees import Tree, plain
 
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 #: The fields of a Ludus record that NeMo Gym's rows do not have.
 _LUDUS_FIELDS = RECORD - {"reward", "response", "reward_components", "receipt"}
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 @dataclass
@@ -55,29 +55,35 @@ class RunningServers:
 
 def head_url(tree: Tree) -> str:
     """The head's URL according to a configuration."""
-    head = tree.get("head_server")
+    head = tree.get(HEAD_SERVER)
     head = head if isinstance(head, dict) else {}
     host = str(head.get("host") or tree.get("default_host") or "127.0.0.1")
-    return f"http://{_ANY_ADDRESS.get(host, host)}:{head.get('port') or 11000}"
+    return f"http://{ANY_ADDRESS.get(host, host)}:{head.get('port') or 11000}"
 
 
 async def find_running(head: str) -> RunningServers:
     """Ask the head which servers run."""
-    async with connect(head, TOKEN) as client:
-        try:
-            reply = await client.get("/global_config_dict_yaml")
-            if reply.status != 200:
-                raise client.failure(reply)
-        except Failure as error:
-            hint = f"Set {TOKEN}" if error.kind == "http_401" else START
-            raise UserError(error.cause, f"{hint}, or set the port of their head: ++head_server.port=PORT") from error
-    servers, _ = find_servers(_configuration(head, reply.body))
+    try:
+        tree = await configuration_of(head)
+    except Failure as error:
+        hint = f"Set {TOKEN}" if error.kind == "http_401" else START
+        raise UserError(error.cause, f"{hint}, or set the port of their head: ++head_server.port=PORT") from error
+    servers, _ = find_servers(tree)
     running = RunningServers(head)
     for server in servers:
         host, port = str(server.block.get("host")), server.block.get("port")
-        host = _ANY_ADDRESS.get(host, host)
+        host = ANY_ADDRESS.get(host, host)
         running.addresses.setdefault(server.kind, {})[server.name] = f"http://{host}:{port}"
     return running
+
+
+async def configuration_of(head: str) -> Tree:
+    """The configuration that a head serves: its servers with their addresses. Raises a `Failure` if it serves none."""
+    async with connect(head, TOKEN) as client:
+        reply = await client.get("/global_config_dict_yaml")
+        if reply.status != 200:
+            raise client.failure(reply)
+    return _configuration(head, reply.body)
 
 
 def _configuration(head: str, body: bytes) -> Tree:
@@ -141,12 +147,16 @@ class RunningAgents(Agent):
             raise Failure(str(kind), next((str(cause) for cause in causes), "the agent gave no cause"), stage="verify")
         response = Response.checked(result.get("response"))
         episode.adopt(response, [{"items": len(response.output)}], response.usage)
-        resources.verdict = verdict_in(_masked(result), job.row)
+        resources.verdict = verdict_in(result, job.row)
         return str(result.get("stop_reason") or "completed")
 
     def take(self, rollout_id: str) -> Row | None:
         """Remove and return the reply for a rollout, with NeMo Gym's fields only; None if there was none."""
         result = self.results.pop(rollout_id, None)
+        if result is not None and is_masked(result):
+            config = result.get("instance_config")
+            inner = {**(config if isinstance(config, dict) else {}), "mask_sample": True}
+            result = {**result, "mask_sample": True, "instance_config": inner}
         if result is None or not is_record(result):
             return result
         hidden = result.get("task_fields")
@@ -175,10 +185,3 @@ def agent_of(row: Row) -> str:
     reference = row.get("agent_ref")
     name = reference.get("name") if isinstance(reference, dict) else None
     return name if isinstance(name, str) else ""
-
-
-def _masked(result: Row) -> Row:
-    """Copies `instance_config.mask_sample`, which NeMo RL reads, to `mask_sample`, which Ludus reads."""
-    config = result.get("instance_config")
-    masked = isinstance(config, dict) and config.get("mask_sample")
-    return {**result, "mask_sample": True} if masked else result

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 RESOURCES, AGENTS, MODELS = KINDS = ("resources_servers", "responses_api_agents", "responses_api_models")
 
+HEAD_SERVER = "head_server"
+
 #: Each kind's name in a sentence.
 KIND_NAMES = {RESOURCES: "resources server", AGENTS: "agent", MODELS: "model server"}
 

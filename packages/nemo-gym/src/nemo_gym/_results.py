@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ludus.remote.resources import is_masked
+
 Row = dict[str, Any]
 
 TOKENS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
@@ -30,7 +32,7 @@ def result_of(reply: Row) -> Row:
     if isinstance(output, list) and not drop_broken_ids(output):
         result.setdefault("mask", BROKEN)
         result["mask_sample"] = True
-    result["mask_sample"] = _is_masked(result)
+    result["mask_sample"] = is_masked(result)
     if result["mask_sample"]:
         config = result.get("instance_config")
         result["instance_config"] = {**(config if isinstance(config, dict) else {}), "mask_sample": True}
@@ -57,11 +59,6 @@ def drop_broken_ids(output: list[Row]) -> bool:
         for key in TOKENS:
             item.pop(key, None)
     return unbroken
-
-
-def _is_masked(result: Row) -> bool:
-    config = result.get("instance_config")
-    return bool(result.get("mask_sample") or (isinstance(config, dict) and config.get("mask_sample")))
 
 
 def _adds_up(parts: Any, reward: Any) -> bool:

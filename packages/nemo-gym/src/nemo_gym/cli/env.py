@@ -8,9 +8,7 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ludus_nemo_gym.config import read_config
 from ludus_nemo_gym.launch import Launch, RemotePart
@@ -25,19 +23,9 @@ from ludus.runtime.running import allow_open_files
 from ludus.serve.plan import Plan
 from ludus.serve.site import check
 from nemo_gym._servers import CONCURRENCY, ServersOnThread
+from nemo_gym.global_config import GlobalConfigDictParserConfig
 
 log = logging.getLogger("nemo_gym")
-
-
-@dataclass
-class GlobalConfigDictParserConfig:
-    """The sources of the configuration: a dictionary (OmegaConf's or a plain one), a file in place of `env.yaml`, and
-    the command line unless it is skipped.
-    """
-
-    dotenv_path: Path | str | None = None
-    initial_global_config_dict: Any = None
-    skip_load_from_cli: bool = False
 
 
 class RunHelper:
