@@ -36,6 +36,11 @@ def count_to_three(request: Request) -> Response:
     return Response.of(message(f"The counter is up by 3, says {request.seed}."), model="counting")
 
 
+def count_tokens(request: Request) -> Response:
+    """Answers with a usage that lacks the total and the details."""
+    return Response.of(message("yes"), usage={"input_tokens": 7, "output_tokens": 3})
+
+
 def name_the_call(request: Request) -> Response:
     """Answers with the session, the seed and the turn of the call."""
     return Response.of(message(json.dumps([request.session, request.seed, request.turn])))

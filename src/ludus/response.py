@@ -304,6 +304,13 @@ def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") in _TEXTS and isinstance(part.get("text"), str)
 
 
+def complete_usage(usage: dict[str, Any]) -> dict[str, Any]:
+    """The usage with every count that clients of the Responses API require. Unknown counts are 0."""
+    given, written = usage.get("input_tokens") or 0, usage.get("output_tokens") or 0
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    return {"input_tokens": given, "output_tokens": written, "total_tokens": given + written, **details, **usage}
+
+
 def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:
     """Add one call's token counts, and those in its details, to a running total. Other values are ignored."""
     for key, value in more.items():

@@ -70,6 +70,18 @@ def test_a_session_of_any_length_is_the_same_for_all_calls_of_a_rollout():
     assert len(sessions[0]) < 100
 
 
+def test_our_model_server_sends_every_count_that_strict_clients_demand():
+    with served(COUNTER, model="scripted:serving:count_tokens") as serving:
+        reply = Web(url_of(serving, "policy_model")).post("/v1/responses", {"input": "hi"}).json()
+    assert reply["usage"] == {
+        "input_tokens": 7,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": 3,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 10,
+    }
+
+
 class CookieServer(Server):
     """Knows a client by the cookie that it sets in the first call."""
 

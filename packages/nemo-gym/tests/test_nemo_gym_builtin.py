@@ -128,3 +128,7 @@ def test_an_environment_in_the_working_directory_is_found_by_the_same_path(tmp_p
     write(folder, "corner_shop")
     config = read_config(["+config_paths=[resources_servers/corner_shop/configs/corner_shop.yaml]"], check=False)
     assert [server.name for server in config.servers] == ["corner_shop", "corner_shop_simple_agent"]
+
+
+def test_a_games_agent_has_the_name_that_published_rows_use():
+    assert "blackjack_gymnasium_agent" in (builtin_config("resources_servers/blackjack/configs/blackjack.yaml") or {})

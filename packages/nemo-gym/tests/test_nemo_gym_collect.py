@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ludus_nemo_gym.agent_servers import find_running, head_url
-from ludus_nemo_gym.commands import ng_collect_rollouts
+from ludus_nemo_gym.commands import ng_collect_rollouts, ng_status
 from ludus_nemo_gym.materialize import Expansion, materialized
 from serving import COUNTER, COUNTER_ROW, served
 
@@ -36,10 +36,15 @@ class ForeignAgent(App):
         self.rows: list[Row] = []
         self.port = 0
         self.routes |= {("GET", "/global_config_dict_yaml"): self.config, ("POST", "/run"): self.run}
+        self.routes["GET", "/server_instances"] = self.instances
 
     async def config(self, incoming: Incoming) -> Reply:
         block = f"{{host: 0.0.0.0, port: {self.port}}}"
         return Reply.of(f"theirs:\n  responses_api_agents:\n    some_agent: {block}\npolicy_api_key: x\n")
+
+    async def instances(self, incoming: Incoming) -> Reply:
+        names = {"name": "some_agent", "process_name": "theirs", "server_type": "responses_api_agents"}
+        return Reply.of([{**names, "url": f"http://127.0.0.1:{self.port}"}])
 
     async def run(self, incoming: Incoming) -> Reply:
         row = incoming.json()
@@ -344,3 +349,16 @@ def test_a_masked_rollout_says_so_in_both_places(tmp_path: Path, sent: Row, caps
     assert row["mask_sample"] is True
     assert row["instance_config"] == {**sent.get("instance_config", {}), "mask_sample": True}
     assert "0 completed, 0 failed, 1 masked" in capsys.readouterr().out
+
+
+def test_the_status_of_servers_without_a_health_route_is_that_of_their_root(capsys: pytest.CaptureFixture[str]):
+    with foreign_agent(lambda row, attempt: (200, verified(row))) as agent:
+        head_port = agent.port
+        with foreign_agent(lambda row, attempt: (200, verified(row))) as bare:
+            del bare.routes["GET", "/health"]
+            agent.port = bare.port
+            with pytest.raises(SystemExit) as ended:
+                ng_status([f"++head_server.port={head_port}", "--json"])
+    assert not ended.value.code
+    (server,) = json.loads(capsys.readouterr().out)["servers"]
+    assert (server["name"], server["status"]) == ("theirs", "ok")

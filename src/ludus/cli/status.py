@@ -49,10 +49,11 @@ async def _health(server: dict[str, Any], token_env: str) -> dict[str, Any]:
 
     try:
         async with asyncio.timeout(5), connect(server["url"], token_env) as client:
-            health = (await client.get("/health")).json()
+            reply = await client.get("/health")
+            health = (reply if reply.status != 404 else await client.get("/")).json()  # NeMo Gym's have only the latter
     except (Failure, TimeoutError) as error:
         health = {"status": "unreachable", "cause": str(error) or "no answer within 5 s"}
-    return {**server, **health}
+    return {**server, **health, "name": server.get("process_name") or server["name"]}
 
 
 def _show(console: Any, found: dict[str, Any]) -> None:

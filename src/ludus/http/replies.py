@@ -16,7 +16,7 @@ from ludus.dialects.sse import encode_event
 from ludus.dialects.token_capture import put_tokens
 from ludus.errors import Failure
 from ludus.http.messages import EVENTS, Reply
-from ludus.response import Response
+from ludus.response import Response, complete_usage
 from ludus.runtime.encoding import encode
 
 #: The fields of a request that are not passed to the model as parameters.
@@ -44,6 +44,7 @@ def envelope(response: Response, body: dict[str, Any], name: str, *, tokens: boo
         data["id"] = f"resp_{uuid4().hex}"
     data["created_at"] = data.get("created_at") or int(time.time())
     data["model"] = data.get("model") or name
+    data["usage"] = complete_usage(response.usage) if response.usage else None
     if tokens and response.tokens is not None:
         put_tokens(data["output"], response.tokens)
     return data

@@ -19,7 +19,7 @@ from ludus.outcome import TAKEN, Verdict
 from ludus.record import read_verdict
 from ludus.remote.http import LAST, RAISED, SEED, SESSION, Client, connect
 from ludus.resources import Resources, ResourcesConfig
-from ludus.response import Item, Items, Response
+from ludus.response import Item, Items, Response, complete_usage
 from ludus.runtime.encoding import encode
 from ludus.tools import Raised, ToolError, ToolErrorKind, not_found
 
@@ -80,7 +80,7 @@ class RemoteResources(Resources):
 
     async def verify(self, task: Any, response: Response) -> Verdict:
         """Let the server judge. A Ludus server has the task already, and closes the session with its verdict."""
-        client, answer = self.shared.client, {**response.data, "output": encoded_items(response.output)}
+        client, answer = self.shared.client, _complete(response)
         if SESSION not in self._headers:
             row = task.model_dump(mode="json", exclude_unset=True)
             body = encode({**row, "response": answer})
@@ -149,7 +149,7 @@ class RemoteGame(Game, RemoteResources):
     async def step(self, task: Any, response: Response) -> Step:
         """Play a turn on the server."""
         row = task.model_dump(mode="json", exclude_unset=True)
-        body = encode({**row, "response": {**response.data, "output": encoded_items(response.output)}})
+        body = encode({**row, "response": _complete(response)})
         client = self.shared.client
         reply = client.checked(await client.post("/step", body, self._headers))
         info = dict(reply.get("info") or {})
@@ -177,6 +177,12 @@ def remote_resources(environment: Environment, url: str, token_env: str = "LUDUS
 def encoded_items(output: list[Item]) -> Any:
     """Items to send. Those that are encoded already are not encoded again."""
     return output.encoded() if isinstance(output, Items) else output
+
+
+def _complete(response: Response) -> dict[str, Any]:
+    """A response to send, with all counts in its usage: NeMo Gym's servers refuse one that lacks any."""
+    answer = {**response.data, "output": encoded_items(response.output)}
+    return {**answer, "usage": complete_usage(response.usage)} if response.usage else answer
 
 
 def verdict_in(row: Any, request: dict[str, Any]) -> Verdict:

@@ -12,7 +12,9 @@ from ludus.runtime.encoding import encode
 Rows = list[dict[str, Any]]
 
 _TASK = "_ng_task_index"
+#: Numbers that name a rollout and measure nothing.
 _NOT_MEASURED = {_TASK, "_ng_rollout_index", "_ng_attempt_index", "_rowidx"}
+_NOT_MEASURED |= {"repeat", "attempt", "rollout_seed", "session_seed", "branch_turn"}
 
 #: Larger numbers have sums and squares that no float can hold; they, infinities and NaN are left out.
 _LARGEST = 1e100

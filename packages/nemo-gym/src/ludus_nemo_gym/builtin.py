@@ -80,7 +80,8 @@ def agent_names(name: str, stem: str, file: EnvironmentFile) -> list[str]:
     """Every name that rows may use for an environment's agent. The first is the main one."""
     main = f"{name}_simple_agent"
     stems = [] if stem in ("config", RESOURCES_ONLY) else [f"{stem}_simple_agent"]
-    return list(dict.fromkeys([main, *stems, *file.agent_names]))
+    games = [f"{name}_gymnasium_agent"] if file.agent.get("type") == "gymnasium" else []
+    return list(dict.fromkeys([main, *stems, *games, *file.agent_names]))
 
 
 def _agent_of(file: EnvironmentFile, name: str, datasets: list[Tree]) -> Tree:
