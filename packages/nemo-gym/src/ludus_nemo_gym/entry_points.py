@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 
 from ludus.errors import UserError, did_you_mean
@@ -69,7 +69,7 @@ def options(arguments: Arguments, known: set[str]) -> Tree:
     return read_config(arguments, check=False).tree
 
 
-def print_columns(rows: list[tuple[str, ...]]) -> None:
+def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
     """Print rows as columns, each as wide as its longest cell."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:

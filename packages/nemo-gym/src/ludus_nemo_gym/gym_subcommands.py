@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ludus.errors import UserError
-from ludus_nemo_gym import commands
+from ludus_nemo_gym import commands, dataset_commands, eval_commands
 from ludus_nemo_gym.entry_points import Arguments
 from ludus_nemo_gym.gym_flags import COLLECT, COMPONENTS, CONFIG, MODEL, SEARCH, SERVERS, Flag, Flags
 
@@ -32,7 +32,7 @@ def function_of(command: Callable[..., None]) -> Callable[[Arguments], int]:
 def _collect(arguments: Arguments) -> int:
     """`--no-serve` collects from servers that run. Without it, servers are started and stopped."""
     rest = [each for each in arguments if each != "+no_serve=true"]
-    return function_of(commands.ng_e2e_collect_rollouts if rest == arguments else commands.ng_collect_rollouts)(rest)
+    return function_of(eval_commands.ng_e2e_collect_rollouts if rest == arguments else eval_commands.ng_collect_rollouts)(rest)
 
 
 def _test(arguments: Arguments) -> int:
@@ -143,7 +143,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "eval aggregate": Subcommand(
         "Merge the rollouts of several collections.",
-        function_of(commands.ng_aggregate_rollouts),
+        function_of(eval_commands.ng_aggregate_rollouts),
         {
             **CONFIG,
             "--input-glob": Flag("input_glob", help="the files, as patterns with commas between them"),
@@ -153,7 +153,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "eval profile": Subcommand(
         "Compute the rewards of each task.",
-        function_of(commands.ng_reward_profile),
+        function_of(eval_commands.ng_reward_profile),
         {
             "--inputs": Flag("materialized_inputs_jsonl_fpath", help="the collection's X_materialized_inputs.jsonl"),
             "--rollouts": Flag("rollouts_jsonl_fpath", help="the collection's rollouts"),
@@ -162,7 +162,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "eval reverify": Subcommand(
         "Judge stored rollouts again, without asking a model.",
-        function_of(commands.ng_reverify),
+        function_of(eval_commands.ng_reverify),
         {
             "--inputs": Flag("materialized_inputs_jsonl_fpath", help="the collection's X_materialized_inputs.jsonl"),
             "--rollouts": Flag("rollouts_jsonl_fpath", help="the rollouts to judge again"),
@@ -188,7 +188,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "dataset collate": Subcommand(
         "Check the datasets of agents, and collate them.",
-        function_of(commands.ng_prepare_data),
+        function_of(dataset_commands.ng_prepare_data),
         {
             **CONFIG,
             **SERVERS,
@@ -201,13 +201,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "dataset render": Subcommand(
         "Build the prompts of rows from a template.",
-        function_of(commands.ng_materialize_prompts),
+        function_of(dataset_commands.ng_materialize_prompts),
         {key: COLLECT[key] for key in ("--input", "--prompt-config", "--output")} | SEARCH,
         "gym dataset render --input rows.jsonl --prompt-config prompt.yaml --output with_prompts.jsonl",
     ),
     "dataset download": Subcommand(
         "Download a file of a dataset from Hugging Face.",
-        _on_hub(commands.ng_download_dataset_from_hf),
+        _on_hub(dataset_commands.ng_download_dataset_from_hf),
         {
             **_HF,
             "--output": Flag("output_fpath", help="the file to write"),
@@ -217,7 +217,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "dataset upload": Subcommand(
         "Upload a file to a dataset on Hugging Face.",
-        _on_hub(commands.ng_upload_dataset_to_hf),
+        _on_hub(dataset_commands.ng_upload_dataset_to_hf),
         {
             **_HF,
             "--input": COLLECT["--input"],
