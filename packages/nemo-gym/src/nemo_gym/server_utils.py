@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict
 
 from ludus.errors import Failure, did_you_mean
-from ludus.http.client import HttpReply
+from ludus.http.connection import HttpReply
 from ludus.remote.http import connect
 from ludus.runtime.encoding import encode
 from nemo_gym._errors import RolloutError
