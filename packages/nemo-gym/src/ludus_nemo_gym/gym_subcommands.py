@@ -32,7 +32,8 @@ def function_of(command: Callable[..., None]) -> Callable[[Arguments], int]:
 def _collect(arguments: Arguments) -> int:
     """`--no-serve` collects from servers that run. Without it, servers are started and stopped."""
     rest = [each for each in arguments if each != "+no_serve=true"]
-    return function_of(eval_commands.ng_e2e_collect_rollouts if rest == arguments else eval_commands.ng_collect_rollouts)(rest)
+    serves = rest == arguments
+    return function_of(eval_commands.ng_e2e_collect_rollouts if serves else eval_commands.ng_collect_rollouts)(rest)
 
 
 def _test(arguments: Arguments) -> int:
