@@ -80,11 +80,20 @@ def failure_of(
 
 
 async def in_time(seconds: float, work: Awaitable[T]) -> T:
-    """Await work that must end within `seconds`, or raise `TimeoutError`. The work's own exceptions pass through."""
+    """Await work that must end within `seconds`, or raise `TimeoutError`. The work's own exceptions pass through.
+
+    The work must not wait in a queue (`queueing`): a `step` may.
+    """
+    inner = work.__await__()
+    try:
+        waits_for = inner.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
     deadline = Deadline(_NEVER, _NEVER)
     deadline.start()
+    deadline.enter(perf_counter(), seconds)
     try:
-        result = await _timed(deadline, perf_counter(), seconds, work)
+        result = await _rest(inner, waits_for)
     except asyncio.CancelledError as error:
         late = deadline.leave(last=True)
         if is_interrupt(error) or not late:
@@ -104,21 +113,29 @@ def _timed(deadline: Deadline, began: float, seconds: float, work: Awaitable[T])
 
     While work runs without suspending, no timer could fire.
     """
-    inner, entered = work.__await__(), False
-    resume: Callable[[Any], Any] = inner.send
-    value: Any = None
+    inner = work.__await__()
+    try:
+        waits_for = inner.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    now = perf_counter()
+    deadline.enter(now, began + seconds - now)
+    return (yield from _rest(inner, waits_for))
+
+
+@coroutine
+def _rest(inner: Generator[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """Go on with an awaitable that has suspended to wait for something."""
     while True:
+        resume: Callable[[Any], Any] = inner.send
+        try:
+            value = yield waits_for
+        except BaseException as error:
+            value, resume = error, inner.throw
         try:
             waits_for = resume(value)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
-        if not entered:
-            entered, now = True, perf_counter()
-            deadline.enter(now, began + seconds - now)
-        try:
-            value, resume = (yield waits_for), inner.send
-        except BaseException as error:
-            value, resume = error, inner.throw
 
 
 @contextmanager
