@@ -260,6 +260,19 @@ def test_metrics_that_are_older_than_the_rollouts_are_computed_again(tmp_path: P
     assert ludus.load(tmp_path / "run").metrics["reward"]["mean"] == 1.0
 
 
+def test_metrics_that_are_computed_again_use_the_runs_own_pass_reward(tmp_path: Path):
+    class Half(Sum):
+        async def verify(self, task: Any, response: Response) -> float:
+            return 0.5
+
+    options: Row = {"model": Calculator(), "input": rows(5), "repeats": 2, "output": tmp_path / "run"}
+    before = ludus.collect(Half, **options, settings={"pass_reward": 0.5})
+    (tmp_path / "run" / "metrics.json").unlink()
+    run = ludus.load(tmp_path / "run")
+    assert run.metrics["pass@k"] == before.metrics["pass@k"] == {"1": 1.0, "2": 1.0}
+    assert "a reward of 0.5 or more" in str(run)
+
+
 def test_a_result_prints_as_a_table(tmp_path: Path):
     result = collected(tmp_path / "run")
     for source in (result, ludus.load(tmp_path / "run")):

@@ -275,6 +275,13 @@ def test_partial_credit_is_judged_by_the_reward_that_passes():
     assert qualify(PaysForTrying, input=ROWS, thresholds=Thresholds(pass_reward=0.1)).verdict == "unsound"
 
 
+def test_the_environments_own_pass_reward_is_the_default():
+    environment = Environment.load(PaysForTrying)
+    environment.pass_reward = 0.5
+    card = qualify(environment, input=ROWS)
+    assert (card.verdict, card.thresholds.pass_reward) == ("trusted", 0.5)
+
+
 def test_generated_datasets_are_qualified(tmp_path):
     (tmp_path / "environment.yaml").write_text(
         "name: sums\nresources: resources.py:Sums\n"

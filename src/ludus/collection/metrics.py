@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -52,13 +52,22 @@ class _TaskSums:
 
 
 class Metrics:
-    """Running metrics of a collection. Call `metrics.add(rollout)` once per rollout."""
+    """Running metrics of a collection. Call `metrics.add(rollout)` once per rollout.
 
-    def __init__(self, repeats: int = 1, environments: Sequence[Environment] = ()) -> None:
+    `pass_rewards` are the lowest rewards that count as a pass, by the names of environments that are not loaded.
+    """
+
+    def __init__(
+        self,
+        repeats: int = 1,
+        environments: Sequence[Environment] = (),
+        pass_rewards: Mapping[str, float] | None = None,
+    ) -> None:
         self.repeats = repeats
         names = {environment.name for environment in environments}
         self._each = {name: Metrics(repeats, _called(name, environments)) for name in names} if len(names) > 1 else {}
         self._pass_rewards = {environment.name: environment.pass_reward for environment in environments}
+        self._pass_rewards |= pass_rewards or {}
         self._ranges = [environment.reward_range or USUAL_RANGE for environment in environments] or [USUAL_RANGE]
         self.counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()

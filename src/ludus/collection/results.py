@@ -119,7 +119,7 @@ class Run(Results):
         return self._computed
 
     def _compute_metrics(self) -> dict[str, Any]:
-        metrics, done, failed = Metrics(repeats=2**62), set[str](), dict[str, Rollout]()
+        metrics, done, failed = Metrics(2**62, (), self._pass_rewards()), set[str](), dict[str, Rollout]()
         sizes: Counter[str] = Counter()
         for rollout in self:
             if rollout.rollout_id in done:  # a duplicated line counts once
@@ -134,6 +134,14 @@ class Run(Results):
                 metrics.add(rollout)
         metrics.repeats = max(sizes.values(), default=1)
         return metrics.summary()
+
+    def _pass_rewards(self) -> dict[str, float]:
+        """The lowest rewards that count as a pass, by environment, as run.json records them."""
+        try:
+            found = json.loads(self.files.run.read_bytes())["options"]["pass_reward"].items()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+        return {name: float(least) for name, least in found if isinstance(least, (int, float))}
 
     def _metrics(self) -> dict[str, Any]:
         return self.metrics
@@ -189,6 +197,8 @@ def _facts(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     for k in sorted({1, most}):
         if most > 1 and str(k) in metrics["pass@k"]:
             rows.append((f"pass@{k}", f"{metrics['pass@k'][str(k)]:.3f}"))
+    if most > 1 and metrics.get("pass_reward") not in (None, 1.0):
+        rows.append(("pass", f"a reward of {metrics['pass_reward']:g} or more"))
     if usage := metrics["usage"]:
         rows.append(("tokens", f"{usage.get('input_tokens', 0):,} in, {usage.get('output_tokens', 0):,} out"))
     return rows

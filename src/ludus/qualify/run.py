@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,10 @@ def qualify(
         limit = GENERATED_ROWS
     rows = Rows(source, environment.task, limit, seed)
     rows.survey()
-    return run_to_end(_make_card(environment, oracle, rows, seed, thresholds or Thresholds()))
+    thresholds = thresholds or Thresholds()
+    if thresholds.pass_reward is None and environment.pass_reward != 1.0:
+        thresholds = replace(thresholds, pass_reward=environment.pass_reward)
+    return run_to_end(_make_card(environment, oracle, rows, seed, thresholds))
 
 
 async def _make_card(environment: Environment, oracle: Oracle, rows: Rows, seed: int, thresholds: Thresholds) -> Card:
