@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-settings = {"resources.library_verifier_timeout_seconds": 3.0}  # a shorter limit than the default's 10 s
-
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _DELIMITERS = re.compile(r"^\s*(?:\$|\\\(|\\\[)|(?:\$|\\\)|\\\])\s*$")
 
