@@ -31,7 +31,7 @@ CALLS = [
     ("customer_relationship_manager_update_customer", {"customer_id": "00000007", "field": "notes", "new_value": "-"}),
 ]
 WRITES = [{"name": name, "arguments": json.dumps(values)} for name, values in CALLS[3:]]
-ROW = {"responses_create_params": {"input": "Plan the week."}, "ground_truth": WRITES}
+ROW = {"responses_create_params": {"input": "Plan the week with somebody@example.com."}, "ground_truth": WRITES}
 
 
 async def used(session: WorkplaceAssistant, task: Any) -> WorkplaceAssistant:

@@ -233,9 +233,10 @@ async def test_in_every_environment_a_fork_plays_on_like_a_session_that_was_neve
 @pytest.mark.parametrize("compat", [False, True])
 async def test_an_email_sent_in_a_forked_office_is_not_seen_in_the_original(compat):
     environment = configured("workplace_assistant", {"compat": compat})
+    task = environment.task({"responses_create_params": {"input": "Help."}, "ground_truth": []})
     async with environment.share() as shared:
         session = environment.session(shared)
-        await session.open(None)
+        await session.open(task)
         twin = session.fork()
         sent = await twin.call("email_send_email", '{"recipient": "a@b.example", "subject": "s", "body": "b"}')
         assert "success" in sent

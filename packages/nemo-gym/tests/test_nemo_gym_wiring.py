@@ -491,3 +491,63 @@ def test_the_dictionary_of_nemo_rl_is_a_complete_configuration():
     assert isinstance(agent, AgentPart)
     assert agent.settings == {"max_steps": 2}
     assert launch.notes == []
+
+
+WORKPLACE = "resources_servers/workplace_assistant/configs/workplace_assistant.yaml"
+
+
+def checkout(folder: Path, tables: str) -> Path:
+    """A checkout of NeMo Gym with the configuration and the tables of workplace_assistant."""
+    server = folder / "resources_servers" / "workplace_assistant"
+    (server / "configs").mkdir(parents=True)
+    (server / "app.py").write_text("raise SystemExit\n")
+    block = {"entrypoint": "app.py", "domain": "agent"}
+    tree = {"office": {"resources_servers": {"workplace_assistant": block}}}
+    (server / "configs" / "workplace_assistant.yaml").write_text(yaml.safe_dump(tree))
+    shipped = folders()["workplace_assistant"] / "data" / "tables"
+    for path in shipped.glob("*.csv"):
+        place = "raw" if path.name == "email_addresses.csv" else "processed"
+        (server / tables / place).mkdir(parents=True, exist_ok=True)
+        (server / tables / place / path.name).write_bytes(path.read_bytes())
+    return server
+
+
+def tables_of(*arguments: str) -> Any:
+    part = instance(launched(*arguments), "office").part
+    assert isinstance(part, ResourcesPart)
+    return part.settings.get("tables")
+
+
+@pytest.mark.parametrize("place", ["csv_data", "data/csv_data", "data", "."])
+@pytest.mark.parametrize("how", ["in the working directory", "in an extra root", "by an absolute path"])
+def test_the_tables_of_a_checkout_are_found_beside_its_configuration(
+    place: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from ludus.environments.workplace_assistant.tables import Tables
+
+    folder = tmp_path / "gym"
+    server = checkout(folder, place)
+    path = WORKPLACE
+    if how == "in the working directory":
+        monkeypatch.chdir(folder)
+    elif how == "in an extra root":
+        monkeypatch.setenv("NEMO_GYM_EXTRA_ROOTS", str(folder))
+    else:
+        path = str(folder / WORKPLACE)
+    found = tables_of(f"+config_paths=[{path}]")
+    assert Path(found).is_absolute()
+    assert Path(found).resolve().is_relative_to(server.resolve())
+    assert len(Tables.load(Path(found)).emails.rows) == 240
+
+
+def test_tables_that_the_configuration_names_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    checkout(tmp_path / "gym", "csv_data")
+    monkeypatch.chdir(tmp_path / "gym")
+    override = "++office.resources_servers.workplace_assistant.tables=/elsewhere"
+    assert tables_of(f"+config_paths=[{WORKPLACE}]", override) == "/elsewhere"
+
+
+def test_without_tables_beside_the_configuration_our_own_are_used():
+    part = instance(launched(f"+config_paths=[{WORKPLACE},{OPENAI}]", *POLICY), "workplace_assistant").part
+    assert isinstance(part, ResourcesPart)
+    assert "tables" not in part.settings

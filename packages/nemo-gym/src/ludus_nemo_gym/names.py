@@ -47,6 +47,11 @@ SERVER_FIELDS = set(
     "allowed_agents".split()
 )
 
+#: Settings that name a folder of a checkout, by environment: the setting, and the files that mark the folder.
+FOLDER_SETTINGS = {
+    "workplace_assistant": ("tables", ("emails.csv", "processed/emails.csv", "csv_data/processed/emails.csv")),
+}
+
 #: Top-level keys of a configuration that are not servers.
 GLOBAL_KEYS = set(
     "config_paths policy_base_url policy_api_key policy_model_name default_host use_absolute_ip port_range_low "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from ludus.errors import UserError
@@ -75,6 +76,18 @@ def environment_names() -> list[str]:
 def foreign_code(kind: str, implementation: str) -> Path | None:
     """The `app.py` of a server that is not Ludus's code, where there is one on disk."""
     return find_file(f"{kind}/{implementation}/app.py")
+
+
+def folder_beside(name: str, marks: Iterable[str], config_files: Iterable[str]) -> Path | None:
+    """A folder of a checkout that belongs to an environment and has one of the marks in it.
+
+    The checkout is one of the roots, or the folder that a configuration file lies in.
+    """
+    files = [path for path in map(find_file, config_files) if path is not None]
+    checkouts = [*roots(), *(folder for path in files for folder in list(path.absolute().parents)[:4])]
+    own = [checkout / kind / name for checkout in checkouts for kind in ("resources_servers", "environments")]
+    places = (folder / part for folder in own for part in ("", "data"))
+    return next((place.absolute() for place in places if any((place / mark).is_file() for mark in marks)), None)
 
 
 def entry_folder(entrypoint: str) -> tuple[str, Path | None]:

@@ -30,13 +30,20 @@ from ludus_nemo_gym.names import (
     AGENT_SETTINGS,
     AGENT_TYPES,
     AGENTS,
+    FOLDER_SETTINGS,
     KIND_NAMES,
     MODELS,
     RESOURCES,
     RESOURCES_SETTINGS,
     SERVER_FIELDS,
 )
-from ludus_nemo_gym.search_paths import environment_folder, environment_names, find_setting_file, foreign_code
+from ludus_nemo_gym.search_paths import (
+    environment_folder,
+    environment_names,
+    find_setting_file,
+    folder_beside,
+    foreign_code,
+)
 from ludus_nemo_gym.servers import ServerEntry
 from ludus_nemo_gym.trees import Tree
 
@@ -154,6 +161,10 @@ class _Wiring:
             else:
                 part.settings[key] = value
         self._note_unknown(server, unknown, list(known))
+        setting, marks = FOLDER_SETTINGS.get(server.implementation, ("", ()))
+        if setting in known and setting not in part.settings:
+            beside = folder_beside(server.implementation, marks, self.config.files)
+            part.settings |= {setting: str(beside)} if beside is not None else {}
         return part
 
     def _model_settings(self, server: ServerEntry, field: str, word: str, reference: Tree) -> Tree:

@@ -18,9 +18,9 @@ import ludus
 from ludus import ResourcesConfig, Response, Verdict
 from ludus.environments.workplace_assistant import reference
 from ludus.environments.workplace_assistant.customers import Customers
-from ludus.environments.workplace_assistant.desk import is_writing
 from ludus.environments.workplace_assistant.events import Calendar
-from ludus.environments.workplace_assistant.grading import changes_nothing, differences
+from ludus.environments.workplace_assistant.fitting import object_of, run_actions
+from ludus.environments.workplace_assistant.grading import differences
 from ludus.environments.workplace_assistant.mail import Directory, Mail
 from ludus.environments.workplace_assistant.projects import Projects
 from ludus.environments.workplace_assistant.rules import Rules
@@ -70,6 +70,7 @@ class WorkplaceAssistant(Tools):
         tables: Path | None = None
 
     config: Config
+    right: Office  #: the tables after the row's actions
 
     @classmethod
     @asynccontextmanager
@@ -79,11 +80,21 @@ class WorkplaceAssistant(Tools):
     async def open(self, task: Task) -> None:
         self.rules = reference.ReferenceRules() if self.config.compat else Rules()
         self.office = Office(self.shared, self.rules.table)
+        if not self.config.compat:
+            self.right = await run_actions(self._fresh(), task, task.ground_truth)
+
+    def _fresh(self) -> Self:
+        """A session whose tables are as they were at the start."""
+        twin = type(self)(self.config, self.shared)
+        twin.rules, twin.office = self.rules, Office(self.shared, self.rules.table)
+        return twin
 
     def fork(self) -> Self:
         """A session with a copy of this office's changes."""
         twin = type(self)(self.config, self.shared)
         twin.seed, twin.rules, twin.office = self.seed, self.rules, self.office.copy()
+        if not self.config.compat:
+            twin.right = self.right
         return twin
 
     async def call(self, name: str, arguments: str) -> str:
@@ -108,29 +119,12 @@ class WorkplaceAssistant(Tools):
         return await entry.run(self, encode(dict.fromkeys(parameters["required"], "") | values).decode())
 
     async def verify(self, task: Task, response: Response) -> Verdict:
-        fresh = type(self)(self.config, self.shared)
-        await fresh.open(task)
         if self.config.compat:
-            expected = await reference.replayed(fresh, task.ground_truth)
-            again = type(self)(self.config, self.shared)
-            await again.open(task)
-            return Verdict(float(reference.equal(expected, await reference.replayed(again, response.function_calls))))
-        problem = await _run_actions(fresh, task.ground_truth)
-        differing = differences(self.office, fresh.office)
-        return Verdict(float(not differing), mask=problem, differing_tables=differing)
-
-
-async def _run_actions(desk: WorkplaceAssistant, actions: list[dict[str, Any]]) -> str | None:
-    """Run a row's actions, and return the problem with the row if one has no effect."""
-    problem = None
-    for action in actions:
-        before = desk.office.edits
-        answer = await desk.call(action["name"], encode(_object(action["arguments"])).decode())
-        if is_writing(action["name"], Tools) and desk.office.edits == before:
-            problem = problem or f"the row's action {action['name']} has no effect on these tables: {answer:.200}"
-    if actions and changes_nothing(desk.office):
-        problem = problem or "the row's actions leave the tables as they are"
-    return problem
+            expected = await reference.replayed(self._fresh(), task.ground_truth)
+            given = await reference.replayed(self._fresh(), response.function_calls)
+            return Verdict(float(reference.equal(expected, given)))
+        differing = differences(self.office, self.right)
+        return Verdict(float(not differing), differing_tables=differing)
 
 
 def _check_action(action: Any) -> None:
@@ -138,21 +132,12 @@ def _check_action(action: Any) -> None:
     name = action.get("name") if isinstance(action, dict) else None
     if not isinstance(name, str) or name not in Tools.toolbox:
         raise ValueError(f"there is no tool {name!r:.80}")
-    given = _object(action.get("arguments"))
+    given = object_of(action.get("arguments"))
     if given is None:
         raise ValueError(f"the arguments of {name} are not a JSON object")
     known = Tools.toolbox[name].schema()["parameters"]["properties"]
     if unknown := [key for key, value in given.items() if value is not None and key not in known]:
         raise ValueError(f"{name} has no argument {unknown[0]!r:.80}")
-
-
-def _object(arguments: Any) -> dict[str, Any] | None:
-    """The arguments of an action; None if they are not a JSON object."""
-    try:
-        given = orjson.loads(arguments) if isinstance(arguments, str) else arguments
-    except orjson.JSONDecodeError:
-        return None
-    return given if isinstance(given, dict) else None
 
 
 def _validation_error(*problems: tuple[str, list[str], str, Any]) -> str:

@@ -76,6 +76,22 @@ class Tables:
             days.setdefault(row["date_of_visit"], []).append(row)
         return days
 
+    @cached_property
+    def visitors(self) -> frozenset[str]:
+        """The ids of all visitors."""
+        return frozenset(row["visitor_id"] for row in self.visits)
+
+    def hold(self, text: str) -> bool:
+        """Whether a cell contains a text, ignoring case and line breaks."""
+        return " ".join(text.lower().split()) in self._texts
+
+    @cached_property
+    def _texts(self) -> str:
+        """All cells with words, in lower case, one a line."""
+        sheets = (self.emails, self.events, self.tasks, self.customers)
+        cells = (cell for sheet in sheets for row in sheet.rows for cell in row.values() if cell)
+        return "\n".join(" ".join(cell.lower().split()) for cell in (*self.directory, *cells))
+
     @classmethod
     def load(cls, folder: Path | None = None) -> Tables:
         """Read the CSV files of a folder; by default those that ship with the environment."""

@@ -230,23 +230,119 @@ async def test_actions_under_verifier_metadata_are_found_except_in_compat() -> N
     assert await refusal(nested, compat=True) == "ground_truth: Field required"
 
 
-async def test_a_row_whose_actions_change_nothing_is_masked_except_in_compat() -> None:
+HINT = "If the row was made for other tables, name their folder: --set resources.tables=FOLDER"
+
+
+async def test_a_row_whose_actions_change_nothing_is_refused_except_in_compat() -> None:
     same = load().tasks.by_id["00000005"]["board"]
     update = ("project_management_update_task", {"task_id": "00000005", "field": "board", "new_value": same})
-    found = await verdict(row(update), "Done.")
-    assert (found.reward, found.mask) == (1.0, "the row's actions leave the tables as they are")
-    assert (await verdict(row(update), "Done.", compat=True)).mask is None
-    assert (await verdict(row(), "Done.")).mask is None
+    assert await refusal(row(update)) == f"the row's actions leave the tables as they are. {HINT}"
+    look: Call = ("email_search_emails", {"query": "the"})
+    assert await refusal(row(look)) == f"the row's actions leave the tables as they are. {HINT}"
+    undone: Call = ("calendar_delete_event", {"event_id": "00000180"})
+    assert await refusal(row(MEETING, undone)) == f"the row's actions leave the tables as they are. {HINT}"
+    assert (await verdict(row(update), "Done.", compat=True)).reward == 1.0
+    assert (await verdict(row(), "Done.")).reward == 1.0
 
 
-async def test_a_row_that_does_not_fit_the_tables_is_masked_except_in_compat() -> None:
-    missing: Call = ("email_delete_email", {"email_id": "00009999"})
-    found = await verdict(row(missing, MAIL), answer(MAIL))
-    assert found.reward == 1.0
-    assert found.mask == (
-        "the row's action email_delete_email has no effect on these tables: " + '{"output":"Email not found."}'
+async def test_an_action_that_the_tables_refuse_makes_the_row_unusable_except_in_compat() -> None:
+    wrong = changed(CUSTOMER, status="Friend")
+    assert (await refusal(row(MAIL, wrong))).startswith(
+        f'the row\'s action {wrong[0]} has no effect on these tables: {{"output":"Status not valid.'
     )
-    assert (await verdict(row(missing, MAIL), answer(MAIL), compat=True)).mask is None
+    assert (await verdict(row(changed(MEETING, duration="soon")), "Done.", compat=True)).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "what"),
+    [
+        ("email_delete_email", {"email_id": "00009999"}, "email_id 00009999"),
+        ("email_reply_email", {"email_id": "00009999", "body": "Yes."}, "email_id 00009999"),
+        ("email_get_email_information_by_id", {"email_id": "00009999", "field": "body"}, "email_id 00009999"),
+        ("calendar_delete_event", {"event_id": "00000180"}, "event_id 00000180"),
+        ("project_management_delete_task", {"task_id": "7"}, "task_id 7"),
+        ("customer_relationship_manager_delete_customer", {"customer_id": "00000120"}, "customer_id 00000120"),
+        ("analytics_get_visitor_information_by_id", {"visitor_id": "x"}, "visitor_id x"),
+    ],
+)
+async def test_a_row_that_names_an_id_which_the_tables_do_not_hold_is_refused_except_in_compat(
+    name: str, arguments: dict[str, Any], what: str
+) -> None:
+    wanted = row((name, arguments), MAIL)
+    assert await refusal(wanted) == f"the tables hold no {what}, which the row's action {name} names. {HINT}"
+    assert (await verdict(wanted, answer(MAIL), compat=True)).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("email_send_email", {**MAIL[1], "recipient": "raj.patel@atlas.com"}),
+        ("email_forward_email", {"email_id": "00000007", "recipient": "raj.patel@atlas.com"}),
+        ("calendar_create_event", {**MEETING[1], "participant_email": "Raj.Patel@atlas.com"}),
+        (
+            "calendar_update_event",
+            {"event_id": "00000007", "field": "participant_email", "new_value": "raj.patel@atlas.com"},
+        ),
+        ("customer_relationship_manager_add_customer", {**CUSTOMER[1], "assigned_to_email": "raj.patel@atlas.com"}),
+    ],
+)
+async def test_a_person_must_be_in_the_tables_or_in_the_request_except_in_compat(
+    name: str, arguments: dict[str, Any]
+) -> None:
+    wanted = row((name, arguments))
+    words = (await refusal(wanted)).lower()
+    assert words.startswith("the tables hold no raj.patel@atlas.com, ")
+    assert (await verdict(wanted, answer((name, arguments)), compat=True)).reward == 1.0
+    asked = {**wanted, "responses_create_params": {"input": "Write to Raj (RAJ.PATEL@atlas.com)."}}
+    assert (await verdict(asked, answer((name, arguments)))).reward == 1.0
+
+
+async def test_a_person_may_be_a_customer_that_the_row_itself_adds() -> None:
+    new = changed(CUSTOMER, customer_email="ida@berg.example")
+    mail = changed(MAIL, recipient="ida@berg.example")
+    assert await reward([new, mail], [mail, new]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("request_text", "what"),
+    [
+        ("Delete the last email about 'Notes from the regatta of the lighthouse keepers'.", "'Notes from the regatta"),
+        ("Delete the email \u201cNotes from the regatta\u201d, please.", "'Notes from the regatta'"),
+        ("Delete zebulon's last email.", "Zebulon"),
+        ("I've read all of Zebulon\u2019s new emails, so delete the last of them.", "Zebulon"),
+    ],
+)
+async def test_a_request_that_names_mail_or_people_of_other_tables_is_refused(request_text: str, what: str) -> None:
+    asked = {**row(DELETION), "responses_create_params": {"input": request_text}}
+    assert (await refusal(asked)).lower().startswith(f"the tables hold no {what}".lower())
+    assert (await verdict(asked, answer(DELETION), compat=True)).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "Delete email 7. It's the email that I don't need; today's mails can wait, and so can my boss's messages.",
+        "Here's an email to delete: the one from 'the 3 keepers' at '9 o'clock'. That's all of last week's mail.",
+        "What's in Monday's emails? Delete the one that I've called 'it'.",
+    ],
+)
+async def test_other_words_in_a_request_are_not_taken_for_names(request_text: str) -> None:
+    asked = {**row(DELETION), "responses_create_params": {"input": request_text}}
+    assert (await verdict(asked, answer(DELETION))).reward == 1.0
+
+
+async def test_every_public_row_is_refused_with_our_own_tables() -> None:
+    for public in shared_rows(NAME):
+        assert HINT in await refusal(public)
+
+
+def test_a_row_that_cannot_be_judged_is_a_failure_before_the_model_is_asked() -> None:
+    model = ScriptedModel(["Done."])
+    result = ludus.collect(office(), model=model, input=[row(("email_delete_email", {"email_id": "00009999"}))])
+    (failed,) = result.rollouts
+    assert failed.error is not None
+    assert (failed.error.stage, failed.error.kind) == ("open", "bad_row")
+    assert (failed.reward, failed.calls) == (None, [])
 
 
 def test_rescoring_a_stored_rollout_gives_the_same_reward(tmp_path: Path) -> None:
