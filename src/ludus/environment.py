@@ -126,13 +126,18 @@ class Environment:
                 raise UserError(message, REMEDIES.get(failure.kind, "")) from error
             yield shared
 
-    def session(self, shared: Any, seed: int = 0) -> Resources:
-        """Make the resources of one rollout, not opened yet. `seed` becomes their `self.seed`."""
+    def session(self, shared: Any, seed: int = 0, *, seed_known: bool = True) -> Resources:
+        """Make the resources of one rollout, not opened yet. `seed` becomes their `self.seed`.
+
+        `seed_known` is false for a record that does not have the seed of its rollout.
+        """
         try:
             session = self.resources(self.config, shared)
         except BaseException as error:
             reraise(error, "open")
         session.seed = seed
+        if not seed_known:
+            session.seed_known = False
         return session
 
     def copy(self) -> Environment:

@@ -24,6 +24,9 @@ from ludus.runtime.signatures import def_or_async
 from ludus.runtime.threads import awaited
 from ludus.tools import not_found
 
+#: Why a session that was drawn with a seed cannot be replayed. What the record should have shown comes next.
+NO_SEED = "the record does not have the seed of its rollout, and does not show"
+
 
 @dataclass(slots=True)
 class Step:
@@ -135,24 +138,43 @@ class Game(Resources):
 
         `sizes` says how many items each answer holds. Without it an answer ends where the game shows something, so
         answers between which the game showed nothing count as one.
+
+        Raises a `Failure` of kind `drift` if the game begins differently now. If the record does not have its seed,
+        every difference is such a failure, and so is a game that draws from the seed without showing what it drew.
         """
         return await self.follow_record(task, GameRecord(response, sizes))
 
     async def follow_record(self, task: Any, record: GameRecord) -> list[tuple[int, str, str]]:
         """Replay the turns of `record`, and return the turns that differ, as `replay` does."""
-        differing = []
+        differing: list[tuple[int, str, str]] = []
         shown = observation_items(await self.begin(task))
+        opening, was_drawn = _text_of(shown), self.used_seed
         while True:
             recorded = record.shown(expects_message=bool(shown) and not _is_output(shown[-1]))
+            if not recorded and not self.steps and opening == _last_message(task):
+                recorded = shown  # NeMo Gym keeps the opening at the end of the input
             if (recorded or record.turns is not None) and _text_of(recorded) != _text_of(shown):
-                differing.append((len(self.steps), _text_of(recorded), _text_of(shown)))
+                self._differ(differing, _text_of(recorded), _text_of(shown))
+            is_unknown = not self.seed_known and self.used_seed
+            if is_unknown and not (was_drawn and opening and (recorded or self.steps)):
+                raise Failure("drift", f"{NO_SEED} what was drawn with it")
             answer = record.answer()
             if answer is None:
                 return differing
             if self.over:
-                return [*differing, (len(self.steps), "the game went on", "the game is over")]
+                self._differ(differing, "the game went on", "the game is over")
+                return differing
             step = await self.advance(task, answer)
             shown = [] if step.over else step.items()
+
+    def _differ(self, differing: list[tuple[int, str, str]], recorded: str, shown: str) -> None:
+        """Note that the game shows something else than the record, or fail if it is another game."""
+        turn = len(self.steps)
+        if turn == 0:
+            raise Failure("drift", f"the game began with {recorded!r:.200} then, and begins with {shown!r:.200} now")
+        if not self.seed_known:
+            raise Failure("drift", f"turn {turn} led to {recorded!r:.200} then, and leads to {shown!r:.200} now")
+        differing.append((turn, recorded, shown))
 
 
 def starting_points(seed: int, instruction: str) -> Iterator[dict[str, Any]]:
@@ -164,6 +186,12 @@ def starting_points(seed: int, instruction: str) -> Iterator[dict[str, Any]]:
             used.add(start)
             prompt = [{"role": "system", "content": instruction}, {"role": "user", "content": "Begin."}]
             yield {"responses_create_params": {"input": prompt}, "seed": start}
+
+
+def _last_message(task: Any) -> str:
+    """The text of the task's last message, if a user wrote it."""
+    last = task.input[-1:] if task is not None else []
+    return "".join(texts_of(item) for item in last if item.get("role") == "user")
 
 
 def observation_items(observation: str | None) -> list[Item]:

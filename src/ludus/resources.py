@@ -116,8 +116,11 @@ class Resources:
     #: The settings. For the type checker, a subclass may write `config: Config`.
     config: Any
 
-    #: The seed for this rollout's random numbers. It is recorded.
-    seed: int = 0
+    #: Whether `seed` is the rollout's own. It is not if a record is replayed that does not have the seed.
+    seed_known: bool = True
+
+    _seed: int = 0
+    _used_seed: bool = False
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         self.config = config if config is not None else self.Config()
@@ -134,6 +137,21 @@ class Resources:
         for entry in cls.toolbox.values():
             if getattr(entry.function, "__name__", "") in vars(Resources):
                 raise TypeError(f"{cls.__name__}.{entry.name} hides a method of Resources: use @tool(name=...)")
+
+    @property
+    def seed(self) -> int:
+        """The seed for this rollout's random numbers. It is recorded."""
+        self._used_seed = True
+        return self._seed
+
+    @seed.setter
+    def seed(self, seed: int) -> None:
+        self._seed = seed
+
+    @property
+    def used_seed(self) -> bool:
+        """Whether the session has read its seed, so that its state may depend on it."""
+        return self._used_seed
 
     @classmethod
     @asynccontextmanager

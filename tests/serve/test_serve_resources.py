@@ -149,6 +149,16 @@ def test_a_game_is_played_over_reset_and_step(serving: Serving):
     assert step["reward"] in (-1.0, 0.0, 1.0)
 
 
+def test_verify_of_a_hand_that_was_dealt_elsewhere_is_refused(serving: Serving):
+    web = Web(url_of(serving, "blackjack"))
+    stand = {"output": [{"role": "assistant", "type": "message", "content": "<action>stand</action>"}]}
+    opening = {"role": "user", "content": "Your hand: [10, 9] = 19\nDealer shows: 2"}
+    row: dict[str, Any] = {"responses_create_params": {"input": [opening]}, "response": stand}
+    found = web.post("/verify", row)
+    assert (found.status, found.json()["kind"]) == (422, "drift")
+    assert web.post("/verify", {**row, "deck": ["10", "9", "10", "7"]}).json()["reward"] == 1.0
+
+
 def test_game_requests_out_of_turn_are_4xx(serving: Serving):
     web = Web(url_of(serving, "blackjack"))
     row: dict[str, Any] = {"responses_create_params": {"input": "Play blackjack."}}

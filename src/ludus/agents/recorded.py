@@ -19,7 +19,7 @@ from ludus.agents.simulated_user import UserCall
 from ludus.agents.user import UserRole
 from ludus.episode import Episode, Limits, play
 from ludus.errors import Failure
-from ludus.game import Game, GameRecord
+from ludus.game import NO_SEED, Game, GameRecord
 from ludus.model import Model
 from ludus.outcome import Verdict
 from ludus.resources import Resources
@@ -109,7 +109,7 @@ class RecordedAgent(Agent):
     def __init__(self, response: Response, model_calls: Any = None, *, run_tools: bool = True) -> None:
         self._response, self._model_calls, self._run_tools = response, model_calls, run_tools
         self._first: list[dict[str, Any]] = []
-        self._differing = 0
+        self._compared = self._differing = 0
 
     @property
     def end(self) -> int:
@@ -131,9 +131,20 @@ class RecordedAgent(Agent):
             turns = parallel_turns(response.output, self._model_calls, assumed)
             for group in in_turns((call for call in calls if call.output != NOT_CARRIED_OUT), turns):
                 await self._run(episode, group)
+                self._compared += len(group)
             episode.mask = ending.mask if ending else None
+            self._check_seed(episode.resources)
         episode.conclude(response)
         return "replayed"
+
+    def _check_seed(self, session: Resources) -> None:
+        """Fail if the session was drawn with a seed that the record does not have, and may have started differently."""
+        if session.seed_known or not session.used_seed:
+            return
+        if (drift := self.drift) is not None:
+            raise _drifted(drift)
+        if not self._compared:
+            raise Failure("drift", f"{NO_SEED} what was drawn with it", stage="tool")
 
     async def _run(self, episode: Episode, calls: list[AnsweredCall]) -> None:
         """Run calls again, at once if there are several, and compare their outputs with the record."""
@@ -165,10 +176,7 @@ class _SessionTaker(Agent):
     async def act(self, episode: Episode) -> str:
         await self._recorded.act(episode)
         if (drift := self._recorded.drift) is not None:
-            first = drift["calls"][0]
-            name = first.get("name") or f"turn {first.get('turn')}"
-            cause = f"{name} led to {first['recorded']!r:.200} then, and leads to {first['replayed']!r:.200} now"
-            raise Failure("drift", cause, stage="tool")
+            raise _drifted(drift)
         self.session, episode.resources = episode.resources, Resources()
         return "reached"
 
@@ -197,6 +205,13 @@ class _GameAgent(RecordedAgent):
             self._first.append({"turn": turn, "recorded": before[:TEXT_KEPT], "replayed": now[:TEXT_KEPT]})
         episode.conclude(self._response)
         return "replayed"
+
+
+def _drifted(drift: Drift) -> Failure:
+    first = drift["calls"][0]
+    name = first.get("name") or f"turn {first.get('turn')}"
+    cause = f"{name} led to {first['recorded']!r:.200} then, and leads to {first['replayed']!r:.200} now"
+    return Failure("drift", cause, stage="tool")
 
 
 async def _run_again(episode: Episode, call: Item | UserCall) -> str:

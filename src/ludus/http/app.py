@@ -29,7 +29,7 @@ CAPTURE = "/training-token-capture/"
 
 #: The HTTP status for each kind of failure. 5xx are infrastructure errors, which a client may retry.
 STATUS_OF = {"timeout": 504, "refused": 502, "disconnected": 502, "judge": 503, "no_judge": 503, "http_429": 429}
-STATUS_OF |= {"out_of_turn": 409, "not_played": 422}  # a client's mistakes in a game
+STATUS_OF |= {"out_of_turn": 409, "not_played": 422, "drift": 422}  # a client's mistakes, not worth a retry
 BAD_REQUEST = {"bad_request", "bad_row"}
 
 

@@ -125,7 +125,7 @@ class RemoteResources(Resources):
     async def _begin(self, path: str, task: Any) -> HttpReply:
         client = self.shared.client
         row: bytes = task.model_dump_json(exclude_unset=True).encode()
-        reply = await client.post(path, row, {SEED: str(self.seed)})
+        reply = await client.post(path, row, {SEED: str(self._seed)})
         client.checked(reply)
         if named := reply.all(SESSION):
             self._headers = {SESSION: named[0]}

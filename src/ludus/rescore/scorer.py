@@ -33,7 +33,7 @@ class Scorer:
     async def score(self, stored: StoredRow, response: Response, deadline: Deadline) -> tuple[Verdict, Row | None]:
         """The verdict on a response, and how its replay drifted from the record. Raises `Failure`."""
         environment, limits = self.environment, self.environment.limits
-        session = environment.session(self.player.shared, stored.seed)
+        session = environment.session(self.player.shared, stored.seed, seed_known=stored.known_seed is not None)
         if not self.has_session:
             return await judge_text(session, self.task(stored.task), response, limits, deadline), None
         job = stored.job(self.task(private(stored.task)), environment.name)  # a copy: the session may change it

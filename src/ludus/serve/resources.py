@@ -216,7 +216,7 @@ class ResourcesApp(App):
 
     async def _verify_without_session(self, incoming: Incoming, row: dict[str, Any], response: Response) -> Verdict:
         task, seed, environment = self._task(row), self._seed_of(incoming, row), self.environment
-        session = self.sessions.fresh(seed)
+        session = self.sessions.fresh(seed, seed_known=_given_seed(incoming) is not None)
         if not session.has_session:
             return await judge_text(session, task, response, environment.limits)
         name = digest(row)
@@ -248,8 +248,8 @@ class ResourcesApp(App):
         return session_id
 
     def _seed_of(self, incoming: Incoming, row: dict[str, Any]) -> int:
-        given = incoming.header(SEED_HEADER) or ""
-        return int(given) if given.isdigit() and len(given) < 20 else derive_seed(0, incoming.rollout or digest(row), 0)
+        given = _given_seed(incoming)
+        return given if given is not None else derive_seed(0, incoming.rollout or digest(row), 0)
 
     def _session_headers(self, session: Session) -> Headers:
         name = session.id.encode()
@@ -299,6 +299,12 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _given_seed(incoming: Incoming) -> int | None:
+    """The seed that a request names, or None."""
+    given = incoming.header(SEED_HEADER) or ""
+    return int(given) if given.isdigit() and len(given) < 20 else None
 
 
 def _without_response(body: dict[str, Any]) -> dict[str, Any]:

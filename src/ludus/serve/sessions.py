@@ -93,9 +93,9 @@ class Sessions:
             self._sweeper = asyncio.create_task(self._sweep())
         return session
 
-    def fresh(self, seed: int = 0) -> Resources:
+    def fresh(self, seed: int = 0, *, seed_known: bool = True) -> Resources:
         """New resources, not opened yet."""
-        return self.environment.session(self._shared, seed)
+        return self.environment.session(self._shared, seed, seed_known=seed_known)
 
     async def prepare(self, resources: Resources, task: Task) -> None:
         """Open resources within the deadline, and close them if that fails."""

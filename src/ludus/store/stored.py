@@ -113,11 +113,17 @@ class StoredRow:
         }
 
     @property
-    def seed(self) -> int:
-        """The seed of the rollout's session."""
+    def known_seed(self) -> int | None:
+        """The seed of the rollout's session, or None if the row does not have it."""
         origin = origin_of(self.row) if "session_seed" in self.row else None
         seed = origin["session_seed"] if origin is not None else self.row.get("rollout_seed")
-        return seed if isinstance(seed, int) else derive_seed(0, self.head["task_id"], self.head["repeat"])
+        return seed if isinstance(seed, int) else None
+
+    @property
+    def seed(self) -> int:
+        """The seed of the rollout's session; a seed of its own for a row that does not have it."""
+        known = self.known_seed
+        return known if known is not None else derive_seed(0, self.head["task_id"], self.head["repeat"])
 
     def job(self, task: Task, environment: str) -> Job:
         """The job that scores this row again."""

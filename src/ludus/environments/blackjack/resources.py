@@ -37,9 +37,10 @@ class Blackjack(Game):
         reminders: NonNegativeInt = 2
 
     config: Config
+    _random: random.Random | None
 
     async def reset(self, task: Task) -> str:
-        self._stacked, self._random = list(task.deck), random.Random(self.seed)
+        self._stacked, self._random = list(task.deck), None
         self._without_action = 0
         self.player = [self._draw(), self._draw()]
         self.dealer = [self._draw(), self._draw()]
@@ -78,7 +79,10 @@ class Blackjack(Game):
         return f"{hand}\nDealer shows: {self.dealer[0]}\n{HOW_TO_ACT}"
 
     def _draw(self) -> Card:
-        return self._stacked.pop(0) if self._stacked else self._random.choice(CARDS)
+        if self._stacked:
+            return self._stacked.pop(0)
+        self._random = self._random or random.Random(self.seed)  # read only when needed: a full deck needs no seed
+        return self._random.choice(CARDS)
 
 
 def action_of(text: str) -> str | None:
