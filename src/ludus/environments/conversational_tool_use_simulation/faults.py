@@ -48,7 +48,7 @@ def unfinished(reason: str, values: dict[str, Any], *, compat: bool) -> Verdict:
     With `compat`, a cut or empty answer of the policy masks the rollout too.
     """
     label, cause = _UNFINISHED.get(reason, _SILENT)
-    silent = compat and reason not in (*_UNFINISHED, "incomplete")
+    silent = compat and reason not in _UNFINISHED
     return verdict(0.0, values, [label], [cause], mask="an answer was cut off or empty" if silent else None)
 
 

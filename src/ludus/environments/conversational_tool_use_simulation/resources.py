@@ -19,6 +19,7 @@ from ludus import Failure, Resources, Response, Verdict
 from ludus.agents.conversation import Ending
 from ludus.agents.user import STOP, TRANSFER, UserRole
 from ludus.environments.conversational_tool_use_simulation.checking import problem_with
+from ludus.environments.conversational_tool_use_simulation.endings import recorded_ending
 from ludus.environments.conversational_tool_use_simulation.faults import (
     BAD_CALL,
     BAD_RESULT,
@@ -41,6 +42,11 @@ SAMPLING = {"temperature": 1.0, "top_p": 1.0, "max_output_tokens": 8192}
 NO_JUDGE = (
     "these rows need a judge. Name a model with --set resources.judge=SPEC, or reward every conversation that the"
     " customer ends with --set resources.enable_llm_judge=false"
+)
+
+NO_ENDING = (
+    "the record does not show how the conversation ended: it has neither response.metadata.conversation nor the"
+    " customer's closing turn in result.trajectory"
 )
 
 
@@ -163,14 +169,16 @@ class Simulation(Resources):
         )
 
     async def verify(self, task: ConversationTask, response: Response) -> Verdict:
-        ending, config = Ending.of(response), self.config
+        judge, config = self._judge(), self.config
+        ending = recorded_ending(task, response)
+        if ending is None:
+            raise Failure("bad_row", NO_ENDING)
         steps = steps_of(task, response, ending)
         values = self._values(task, steps, ending)
-        if ending is None or not ending.by_user:
-            return unfinished(ending.reason if ending is not None else "incomplete", values, compat=config.compat)
+        if not ending.by_user:
+            return unfinished(ending.reason, values, compat=config.compat)
         if config.enforce_transfer_ground_truth and values["transfer_mismatch"]:
             return verdict(0.0, values, ["agent_failure"], [])
-        judge = self._judge()
         if judge is None:
             return verdict(1.0, values, [], [])
         examiner = Examiner(judge, task, steps, config.generation_attempts)
@@ -191,16 +199,16 @@ class Simulation(Resources):
             raise Failure("no_judge", NO_JUDGE)
         return self.shared.judge
 
-    def _values(self, task: ConversationTask, steps: list[Step], ending: Ending | None) -> dict[str, Any]:
+    def _values(self, task: ConversationTask, steps: list[Step], ending: Ending) -> dict[str, Any]:
         kinds = Counter(f"{step.source}_{step.type}" for step in steps if not step.given)
-        transferred = ending is not None and TRANSFER in ending.closing
+        transferred = TRANSFER in ending.closing
         expected = task.customer_scenario.outside_policy_scope
         return {
-            "terminal_state": "complete" if ending is not None and ending.by_user else "incomplete",
+            "terminal_state": "complete" if ending.by_user else "incomplete",
             "transferred": transferred,
             "transfer_expected": expected,
             "transfer_mismatch": transferred != expected,
-            "schema_failure": ending is not None and ending.reason in (BAD_CALL, BAD_RESULT),
+            "schema_failure": ending.reason in (BAD_CALL, BAD_RESULT),
             "user_messages": kinds["user_text"],
             "agent_messages": kinds["agent_text"],
             "agent_tool_calls": kinds["agent_tool_call"],

@@ -27,11 +27,11 @@ class Step:
         return {"source": self.source, "type": self.type, "content": self.content}
 
 
-def steps_of(task: Task, response: Response, ending: Ending | None) -> list[Step]:
+def steps_of(task: Task, response: Response, ending: Ending) -> list[Step]:
     """All steps of a conversation, without reasoning and blank messages."""
     found = [step for item in task.input for step in _steps(item, given=True)]
     found += [step for item in response.output for step in _steps(item, given=False)]
-    if ending is not None and ending.closing:
+    if ending.closing and Step("user", "text", ending.closing) not in found[-1:]:
         found.append(Step("user", "text", ending.closing))
     return found
 
