@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -85,6 +86,49 @@ def test_csv_cells_get_the_types_that_the_schema_asks_for_and_missing_cells_stay
     expected = [{"n": 1, "s": "", "f": 2.0}, {"n": None, "s": None, "f": "", None: ["x"]}]
     assert coerced_csv(records, schema) == expected
     assert plainly_coerced_csv(records, schema) == records
+
+
+NUMBER: dict[str, Any] = {"type": "number"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "schema", "expected"),
+    [
+        ("1e3", NUMBER, 1000.0),
+        ("inf", NUMBER, math.inf),
+        ("-Infinity", NUMBER, -math.inf),
+        ("1_000", NUMBER, "1_000"),
+        ("infinite", NUMBER, "infinite"),
+        ("1e3", INTEGER, "1e3"),
+        ("inf", INTEGER, "inf"),
+        ("inf", {"type": ["integer", "number"]}, math.inf),
+        ("12", {"type": ["integer", "string"]}, 12),
+        ("12", {"type": ["string", "integer"]}, "12"),
+        ("inf", {"type": ["number", "string"]}, math.inf),
+        ("inf", {"type": ["string", "number"]}, "inf"),
+        ("x", {"type": ["integer", "string"]}, "x"),
+        ("", {"type": ["string", "null"]}, None),
+        ("1", {"type": ["boolean", "integer"]}, True),
+    ],
+)
+def test_a_csv_cell_gets_the_first_of_its_types_that_fits(cell: str, schema: Any, expected: Any) -> None:
+    ((found,),) = (record.values() for record in coerced_csv([{"c": cell}], {"items": {"properties": {"c": schema}}}))
+    assert (found, type(found)) == (expected, type(expected))
+
+
+TYPES = ["integer", "number", "boolean", "string", "null"]
+CELLS = ["", "1", "0", "true", "1.5", "1e3", "inf", "-inf", "Infinity", "nan", "NaN", "x", " 7 ", "+3", ".5", "1e999"]
+
+
+cells = st.sampled_from(CELLS) | st.floats().map(repr) | st.integers().map(str)
+
+
+@given(cells, st.permutations(TYPES), st.integers(1, 5))
+def test_a_csv_cell_is_read_as_the_reference_reads_it(cell: str, order: list[str], many: int) -> None:
+    for types in (order[:many], order[0]):
+        schema = {"items": {"properties": {"c": {"type": types}}}}
+        ours, plain = (coerce([{"c": cell}], schema)[0]["c"] for coerce in (coerced_csv, plainly_coerced_csv))
+        assert repr(ours) == repr(plain)
 
 
 def test_plain_coercion_reads_nothing_but_type() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_INFINITE = re.compile(r"[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _PYTHON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
@@ -30,7 +31,7 @@ def coerced_xml(value: Any, schema: Any, root: Any = None, *, alone: bool = Fals
     types = _types([option for option in options if not isinstance(option.get("type"), list)])
     if isinstance(value, list):
         return _coerced_items(value, options, root)
-    if types == {"array"} and not alone:
+    if types == ["array"] and not alone:
         values = _unwrapped(value, options)
         return _coerced_items(values, options, root, alone=len(values) == 1 and values[0] is value)
     if isinstance(value, dict):
@@ -43,11 +44,11 @@ def coerced_xml(value: Any, schema: Any, root: Any = None, *, alone: bool = Fals
 def coerced_csv(records: list[dict[Any, Any]], schema: Any) -> list[dict[Any, Any]]:
     """The records of a table, with cells converted as the schema asks. A missing cell stays None."""
     items = [item for option in _options(schema, schema) for item in _options(option.get("items"), schema)]
-    wanted: dict[Any, set[str]] = {}
+    wanted: dict[Any, list[str]] = {}
     for item in items:
         for name, part in (item.get("properties") or {}).items():
-            wanted.setdefault(name, set()).update(_types(_options(part, schema)))
-    return [{name: _coerced_cell(cell, wanted.get(name, set())) for name, cell in record.items()} for record in records]
+            wanted.setdefault(name, []).extend(_types(_options(part, schema)))
+    return [{name: _coerced_cell(cell, wanted.get(name, [])) for name, cell in record.items()} for record in records]
 
 
 def _options(schema: Any, root: Any, combined: tuple[str, ...] = ("anyOf", "oneOf", "allOf")) -> Options:
@@ -77,18 +78,19 @@ def _resolved(reference: str, root: Any) -> Any:
     return node
 
 
-def _types(options: Options) -> set[str]:
-    return {name for option in options for name in _types_of(option)}
+def _types(options: Options) -> list[str]:
+    """The types that schemas ask for, each once, in the order of the schemas."""
+    return list(dict.fromkeys(name for option in options for name in _types_of(option)))
 
 
-def _types_of(schema: dict[str, Any]) -> set[str]:
+def _types_of(schema: dict[str, Any]) -> list[str]:
     given = schema.get("type")
     if given is not None:
-        return {name for name in (given if isinstance(given, list) else [given]) if isinstance(name, str)}
+        return [name for name in (given if isinstance(given, list) else [given]) if isinstance(name, str)]
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list):
-        return {_PYTHON_TYPES[type(value)] for value in values if type(value) in _PYTHON_TYPES}
-    return {"object"} if "properties" in schema else set()
+        return [_PYTHON_TYPES[type(value)] for value in values if type(value) in _PYTHON_TYPES]
+    return ["object"] if "properties" in schema else []
 
 
 def _coerced_mapping(value: dict[str, Any], options: Options, root: Any) -> dict[str, Any]:
@@ -120,21 +122,32 @@ def _coerced_items(values: list[Any], options: Options, root: Any, alone: bool =
     return [coerced_xml(value, items, root, alone=alone) for value in values]
 
 
-def _coerced_empty(types: set[str]) -> Any:
+def _coerced_empty(types: list[str]) -> Any:
     if "null" in types:
         return None
     if "string" in types:
         return ""
-    return {} if types == {"object"} else None
+    return {} if types == ["object"] else None
 
 
-def _coerced_cell(cell: Any, types: set[str]) -> Any:
+def _coerced_cell(cell: Any, types: list[str]) -> Any:
+    """A cell as the first of the types that fits. Infinities and NaN are numbers: tables of programs hold them."""
+    if not isinstance(cell, str):
+        return cell
     if cell == "" and "null" in types:
         return None
-    return _coerced_text(cell, types) if isinstance(cell, str) else cell
+    for name in types:
+        if name == "string":
+            return cell
+        if name == "number" and _INFINITE.fullmatch(cell.strip()):
+            return float(cell)
+        found = _coerced_text(cell, [name])
+        if not isinstance(found, str):
+            return found
+    return cell
 
 
-def _coerced_text(text: str, types: set[str]) -> Any:
+def _coerced_text(text: str, types: list[str]) -> Any:
     stripped = text.strip()
     if "string" in types:
         return text

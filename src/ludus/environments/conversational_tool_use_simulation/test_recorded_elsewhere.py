@@ -102,7 +102,10 @@ def test_the_stored_reason_of_an_unfinished_conversation_is_used(
     assert (found["outcome"], found["reward"], found["invalid_reasons"]) == (outcome, 0.0, invalid)
 
 
-@pytest.mark.parametrize("result", [None, {}, *({"trajectory": value} for value in (None, [], {"messages": 3}))])
+NOTHING: list[Any] = [None, {}, {"trajectory": None}, {"trajectory": []}, {"trajectory": {"messages": 3}}]
+
+
+@pytest.mark.parametrize("result", NOTHING)
 def test_a_record_that_does_not_show_how_it_ended_is_not_scored(tmp_path: Path, result: Any) -> None:
     assert failure(scored(tmp_path, {**from_elsewhere(MOVE, None), "result": result})) == "bad_row"
 

@@ -26,7 +26,7 @@ class StructuredOutputs(Resources):
     class Task(ludus.Task):
         schema_str: str
         schema_type: Format = "json"
-        response_mode: Literal["text", "tool_call"] = "text"
+        response_mode: Literal["text", "tool_call"] | None = "text"
         tool_name: str | None = None
         tool_payload_key: str | None = None
 
@@ -51,7 +51,7 @@ class StructuredOutputs(Resources):
             if problem is not None:
                 return Verdict(0.0, error_type=problem)
             arguments = str(response.function_calls[0].get("arguments"))
-            return await self._checked("payload", task.schema_str, arguments, task.tool_payload_key)
+            return await self._checked("payload", task.schema_str, arguments, task.tool_payload_key or None)
         text = response.output_text
         if not text.strip():
             return Verdict(0.0, error_type="empty_response")
@@ -79,6 +79,6 @@ def _call_problem(task: StructuredOutputs.Task, response: Response) -> str | Non
         return "missing_tool_call"
     if len(calls) > 1:
         return "multiple_tool_calls"
-    if task.tool_name is not None and calls[0].get("name") != task.tool_name:
+    if task.tool_name and calls[0].get("name") != task.tool_name:
         return "wrong_tool_name"
     return None

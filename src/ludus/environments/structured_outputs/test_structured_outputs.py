@@ -141,6 +141,23 @@ async def test_in_tool_call_mode_the_only_call_is_the_answer(
     assert await error(answer, task, compat=True) == expected
 
 
+@pytest.mark.parametrize("compat", [False, True])
+async def test_a_null_response_mode_is_text_and_an_empty_name_is_no_name(compat: bool) -> None:
+    assert await error(FITTING, row(response_mode=None), compat=compat) is None
+    assert await error(calling(FITTING), row(response_mode=None), compat=compat) == "parse_error"
+    task = row(response_mode="tool_call", tool_name="", tool_payload_key="")
+    assert await error(calling(FITTING, name="other"), task, compat=compat) is None
+    assert await error(calling("{}", name="other"), task, compat=compat) == "validation_error"
+
+
+@pytest.mark.parametrize("compat", [False, True])
+async def test_numbers_in_a_table_may_be_written_as_a_power_or_be_infinite(compat: bool) -> None:
+    table = {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "number"}}}}
+    task = row(table, schema_type="csv")
+    assert await error("n\n1e3\ninf\n-inf\n2.5\n", task, compat=compat) is None
+    assert await error("n\n1e3\nmany\n", task, compat=compat) == "validation_error"
+
+
 def test_no_call_is_ever_run() -> None:
     task = row(response_mode="tool_call", tool_name="save")
     rollout = ludus.collect(NAME, model=ScriptedModel([calling(FITTING)]), input=[task]).rollouts[0]
