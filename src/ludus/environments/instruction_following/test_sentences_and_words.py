@@ -62,6 +62,40 @@ def test_punkt_ends_a_sentence_unless_the_period_belongs_to_an_abbreviation(text
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "A? | B. | C! | D.",
+        "A! | B. | S? | C.",
+        "I. | C?",
+        "Q. | D N!! | H!",
+        "b. | Really?",
+        "B. C.",
+        "G. x. | S",
+        "L. U. | D?",
+        "It. | y. | D!",
+        "o. | C! | t.",
+        "p.m. N? | O. | C",
+        "Plan B. | Results follow! | Is it plan X? | Tests came back.",
+        "We met J. Smith! | Did George W. Bush come? | No.",
+    ],
+)
+def test_a_single_letter_ends_a_sentence_unless_a_name_or_an_abbreviation_follows(text: str) -> None:
+    """The expected splits are those of NLTK 3.10."""
+    assert punkt_sentences(text.replace("| ", "")) == text.split(" | ")
+
+
+LETTERS = "abijoquxyzABIJOQUXYZ"  #: letters that are no abbreviations
+
+
+@given(st.lists(st.tuples(st.sampled_from(LETTERS), st.sampled_from(".!?")), min_size=1, max_size=12))
+def test_single_letters_and_marks_end_as_many_sentences_as_there_are(pairs: list[tuple[str, str]]) -> None:
+    text = " ".join(map("".join, pairs))
+    following = [*(letter for letter, _ in pairs[1:]), ""]
+    ends = [mark != "." or after in ("", "A", "B", "Z") for (_, mark), after in zip(pairs, following, strict=True)]
+    assert len(punkt_sentences(text)) == sum(ends)
+
+
+@pytest.mark.parametrize(
     ("text", "sentences"),
     [
         ("", []),

@@ -43,13 +43,32 @@ SENTENCE_OPENERS = _words(
 ORDINARY_WORDS = _words(
     """
     a about after again against all alone also am an and another any are around as at away b back be because been
-    before began below best big bring by can cats children clearly come could day days did do down during each end
+    before began below best big bring by can cats children c clearly come could d day days did do down during each end
     every everybody everyone everything fall far few first five food for four from further get give go good great
     had has have having his hope how is its itself just keep know last late later left less let life like little
     long look love made make may maybe me might more much must my near never new next nine no nobody none not now
-    of off often old on once one only open or other others our out over own people perhaps quite rather red run
+    of off often old on once one only open or other others our out over own people perhaps quite rather really red run s
     said say second see she should show six somebody something start stop sun take than that their then thing
     those three time to today too two until up use was water we well what whatever where who whose why will wind
     with work world would you young z
+    """,
     """
+    accepted action actions add agent agents answer answered answers argument arguments array asked asks await
+    awaited base begins box calendar calls cannot case cause change changed check checked child city class close
+    code collect collection collections command compare compared compares completed content conversation copy count
+    counter counts customer cut data deadline default description different differs distribution earn empty ends
+    entry environment environments episode equal error event exactly exception expected extra failed fails failure
+    false field fields file files find fit float found function game generated gets given gives group head hidden
+    hint hold holds import included input inspect install instructions item items job judge judged keeps kept key
+    kind known letter limit limits line lines list lists local mark mask match math meaning message messages method
+    missing model models name named names need needs neither number numbers object objects observation offers opened
+    opens option optional order outcome output page part parts pass path pattern per plain play plays point policy
+    prepare process prompt property public question questions raise raised raises read reads reason reasoning
+    receipt record recorded reference refused repeats reply request requests resources response responses rest
+    result results return returned returns reward rewards row rows runs says scored search seconds seed sees service
+    session set sets setting settings several share shared short shown shows stage starts state step steps stops
+    stored stream strict sum tables takes task tasks test tests text times token tool tools true turn turns twice
+    type unchanged unknown unless used user users uses value values verdict whole word words works write written
+    wrong wrote yield
+    """,
 )

@@ -125,16 +125,22 @@ def _possible_ends(text: str) -> Iterator[tuple[int, re.Match[str]]]:
         yield start, last
 
 
+def _is_abbreviation(word: str) -> bool:
+    return word in ABBREVIATIONS or word.rpartition("-")[2] in ABBREVIATIONS
+
+
 def _ends_sentence(piece: str, following: str) -> bool:
     if piece in {".", "?", "!"}:
         return True
     if not piece.endswith("."):
         return False
     word, next_word = piece[:-1].lower(), following.removesuffix(".").lower()
+    if following.endswith(".") and _is_abbreviation(next_word):
+        next_word += "."  # an abbreviation shows nothing about where a sentence starts
     capital = following[0].isupper()
     opens = capital and next_word in SENTENCE_OPENERS
     is_initial = len(word) == 1 and word.isalpha()
-    if not piece.strip(".") or word in ABBREVIATIONS or word.rpartition("-")[2] in ABBREVIATIONS:
+    if not piece.strip(".") or _is_abbreviation(word):
         return opens and not is_initial
     if is_initial and capital:
         return next_word in ORDINARY_WORDS or (opens and next_word != "i")
