@@ -1,7 +1,7 @@
 """Whether the arguments of a function call match the expected arguments.
 
 Numbers, booleans and single words must be equal. Texts of several words match if they share enough words. Two texts
-never match if they are short phrases that differ in exactly one word, or SQL statements with different verbs.
+never match if they are short phrases that differ in exactly one word or number, or SQL statements with different verbs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any, Literal
 #: How an argument differs: in its type, in the keys of an object, in the length of a list, or in its value.
 Difference = Literal["type", "keys", "length", "value"]
 
-#: The most words in a short phrase, where a difference of one word counts.
-_SHORT_PHRASE = 6
+#: The fewest and the most words of a phrase in which one different word counts. In a shorter phrase one word is a large
+#: part of the overlap, so the threshold decides; only a different number counts.
+_PHRASE = range(4, 7)
 _SQL = re.compile(
     r"\s*(?:(select)\b.*\bfrom\b|(insert)\s+into\b|(update)\b.*\bset\b|(delete)\s+from\b"
     r"|(drop|create|alter|truncate)\s+(?:table|view|index|database|schema)\b)",
@@ -64,8 +65,7 @@ class ArgumentComparison:
         if isinstance(expected, str):
             return self._same_text(expected, actual)
         if isinstance(expected, float):
-            same = expected == actual and not self.literal  # `inf - inf` is NaN, so compare infinities here
-            return same or bool(abs(expected - actual) < self.tolerance)
+            return bool(abs(expected - actual) < self.tolerance)  # never for infinities, which JSON does not have
         return bool(expected == actual)
 
     def _same_text(self, expected: str, actual: str) -> bool:
@@ -80,11 +80,11 @@ class ArgumentComparison:
 
 
 def _one_word_differs(wanted: list[str], given: list[str]) -> bool:
-    """Whether two short phrases differ in exactly one word: 'the draft folder' and 'the backup folder'."""
-    if len(wanted) != len(given) or len(wanted) > _SHORT_PHRASE:
+    """Whether two short phrases differ in exactly one word: 'open the draft folder' and 'open the backup folder'."""
+    if len(wanted) != len(given) or len(wanted) >= _PHRASE.stop:
         return False
     different = [pair for pair in zip(wanted, given, strict=True) if not _same_word(*pair)]
-    return len(different) == 1
+    return len(different) == 1 and (len(wanted) in _PHRASE or _has_digit("".join(different[0])))
 
 
 def _same_word(left: str, right: str) -> bool:
@@ -92,10 +92,14 @@ def _same_word(left: str, right: str) -> bool:
     left, right = left.strip("\"'.,;:!?()"), right.strip("\"'.,;:!?()")
     if left == right:
         return True
-    if any(character.isdigit() for character in left + right):
+    if _has_digit(left + right):
         return False
     stem = max(3, math.ceil(0.6 * max(len(left), len(right))))
     return left[:stem] == right[:stem]
+
+
+def _has_digit(text: str) -> bool:
+    return any(character.isdigit() for character in text)
 
 
 def _sql_verb(text: str) -> str | None:
