@@ -1,6 +1,7 @@
 """Compares the tables of two offices: a session's, and those after the right actions.
 
-The order of independent actions and the ids of new rows do not matter. Letter case matters only in columns with a few
+The order of independent actions and the ids of new rows do not matter, unless a new row takes the number of a deleted
+one: after the highest number is deleted, the next new row gets it. Letter case matters only in columns with a few
 fixed values. Deleting the copy of a sent mail does not unsend it.
 """
 
@@ -36,12 +37,13 @@ def changes_nothing(office: Office) -> bool:
 
 
 def _changes(table: Table) -> tuple[Any, ...]:
-    """The deleted, changed and new rows."""
+    """The deleted rows, the changed rows, the new rows with the number of a deleted one, and all new rows."""
     before = table.sheet.by_id
     deleted = {key for key, row in table.changed.items() if row is None}
     now = {key: _content(row) for key, row in table.changed.items() if row is not None}
     changed = {key: row for key, row in now.items() if row != _content(before[key])}
-    return deleted, changed, _contents(table.added.values())
+    reused = {int(key): _content(row) for key, row in table.added.items() if int(key) <= table.sheet.highest}
+    return deleted, changed, reused, _contents(table.added.values())
 
 
 def _contents(rows: Iterable[Row]) -> Counter[tuple[Any, ...]]:

@@ -18,6 +18,7 @@ import ludus
 from ludus import ResourcesConfig, Response, Verdict
 from ludus.environments.workplace_assistant import reference
 from ludus.environments.workplace_assistant.customers import Customers
+from ludus.environments.workplace_assistant.desk import is_writing
 from ludus.environments.workplace_assistant.events import Calendar
 from ludus.environments.workplace_assistant.fitting import object_of, run_actions
 from ludus.environments.workplace_assistant.grading import differences
@@ -29,6 +30,12 @@ from ludus.environments.workplace_assistant.visits import Analytics
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import in_thread
 from ludus.tools import error_text, not_found
+
+#: The arguments that name a row by its id.
+IDS = frozenset({"email_id", "event_id", "task_id", "customer_id", "visitor_id"})
+
+#: Stands for a list, an object or a boolean where a text belongs: no id, no address, no date, and none of the choices.
+NO_TEXT = "\ufffd"
 
 
 class Tools(Customers, Projects, Analytics, Calendar, Mail, Directory):  # the tools are offered in the reverse order
@@ -116,7 +123,24 @@ class WorkplaceAssistant(Tools):
         if unknown := values.keys() - parameters["properties"].keys():
             words = "Extra inputs are not permitted"
             return _validation_error(*(("extra_forbidden", [key], words, values[key]) for key in sorted(unknown)))
-        return await entry.run(self, encode(dict.fromkeys(parameters["required"], "") | values).decode())
+        values = dict.fromkeys(parameters["required"], "") | values
+        odd = [key for key, value in values.items() if isinstance(value, (list, dict, bool))]
+        if odd and (refusal := await self._refusal(name, values, odd)) is not None:
+            return refusal
+        return await entry.run(self, encode(values).decode())
+
+    async def _refusal(self, name: str, values: dict[str, Any], odd: list[str]) -> str | None:
+        """How a tool refuses values that are no texts, as it refuses wrong texts; None if it would store them.
+
+        The tool runs on a copy of the office.
+        """
+        if not is_writing(name, Tools) and not IDS.issuperset(odd):
+            return None  # a search for nonsense would find nothing
+        twin = self._fresh()
+        twin.office = self.office.copy()
+        texts = {key: NO_TEXT if values[key] else "" for key in odd}
+        answer = await self.toolbox[name].run(twin, encode(values | texts).decode())
+        return answer if twin.office.edits == self.office.edits and NO_TEXT not in answer else None
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         if self.config.compat:

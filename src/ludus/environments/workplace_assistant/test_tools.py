@@ -163,9 +163,6 @@ async def test_a_page_out_of_range_is_the_first_or_the_last_page() -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
-        ('{"email_id": ["1"]}', "string_type"),
-        ('{"email_id": true}', "string_type"),
-        ('{"email_id": {"a": 1}}', "string_type"),
         ('["00000001"]', "model_attributes_type"),
         ('"00000001"', "model_attributes_type"),
         ('{"id": "00000001"}', "extra_forbidden"),
@@ -191,6 +188,51 @@ async def test_an_id_given_as_a_number_matches_no_row() -> None:
         ("analytics_get_visitor_information_by_id", "visitor_id", "Visitor not found."),
     ):
         assert await both(name, **{argument: int(load().visits[0]["visitor_id"])}) == (words, words)
+
+
+ODD: list[Any] = [["Won"], {"a": "b@c.de"}, True, ["raj.patel@atlas.com"]]
+
+
+@pytest.mark.parametrize("value", ODD)
+async def test_a_list_or_an_object_gets_the_refusal_of_a_wrong_text(value: Any) -> None:
+    card = {**CARD, "due_date": "2023-12-20"}
+    for name, arguments, key, words in (
+        ("email_delete_email", {}, "email_id", "Email not found."),
+        ("email_get_email_information_by_id", {"field": "body"}, "email_id", "Email not found."),
+        ("email_send_email", {"subject": "S", "body": "B"}, "recipient", "Invalid recipient email address."),
+        ("project_management_create_task", card, "list_name", "List not valid."),
+        ("project_management_create_task", card, "board", "Board not valid."),
+        (UPDATE, {"customer_id": "00000001", "field": "status"}, "new_value", "Status not valid."),
+        ("calendar_create_event", EVENT, "duration", "Invalid duration format."),
+        ("calendar_update_event", {"event_id": "00000001", "new_value": "x"}, "field", "Invalid field."),
+    ):
+        desk = await session()
+        answer = json.loads(await desk.call(name, json.dumps({**arguments, key: value})))
+        assert str(answer.get("output")).startswith(words)
+        assert desk.office.edits == 0
+
+
+async def test_an_empty_list_counts_as_an_empty_text() -> None:
+    desk = await session()
+    for empty in ([], {}, False):
+        words = "Recipient, subject, or body not provided."
+        assert await ask(desk, "email_send_email", recipient=empty, subject="S", body="B") == words
+        assert await ask(desk, "email_send_email", recipient=PERSON, subject=empty, body="B") == words
+
+
+@pytest.mark.parametrize("value", ODD)
+async def test_a_list_or_an_object_is_not_stored_as_text(value: Any) -> None:
+    for name, arguments, key in (
+        ("email_send_email", {"recipient": PERSON, "body": "B"}, "subject"),
+        ("calendar_create_event", EVENT, "event_name"),
+        (ADD, CUSTOMER, "notes"),
+        (UPDATE, {"customer_id": "00000001", "field": "notes"}, "new_value"),
+        ("calendar_search_events", {}, "query"),
+    ):
+        desk = await session()
+        answer = json.loads(await desk.call(name, json.dumps({**arguments, key: value})))
+        assert answer["detail"][0]["loc"] == ["body", key]
+        assert desk.office.edits == 0
 
 
 async def test_a_number_is_accepted_as_text() -> None:

@@ -167,10 +167,24 @@ async def test_the_order_of_independent_actions_does_not_matter_except_in_compat
     assert await rewards([MEETING, CUSTOMER], [CUSTOMER, MEETING]) == (1.0, 1.0)
 
 
-async def test_a_new_row_may_reuse_the_id_of_a_deleted_row() -> None:
-    last: Call = ("calendar_delete_event", {"event_id": "00000179"})
-    assert await reward([last, MEETING], [MEETING, last]) == 1.0
-    assert await reward([MEETING], [last, MEETING]) == 0.0
+@pytest.mark.parametrize(
+    ("last", "other", "new"),
+    [
+        (("calendar_delete_event", {"event_id": "00000179"}), {"event_id": "00000178"}, MEETING),
+        (("customer_relationship_manager_delete_customer", {"customer_id": "00000119"}), None, CUSTOMER),
+        (("email_delete_email", {"email_id": "00000239"}), None, MAIL),
+    ],
+)
+async def test_a_new_row_with_the_number_of_the_deleted_last_row_is_another_state(
+    last: Call, other: dict[str, Any] | None, new: Call
+) -> None:
+    """After the highest number is deleted, the next new row gets that number."""
+    assert await rewards([last, new], [last, new]) == (1.0, 1.0)
+    assert await rewards([last, new], [new, last]) == (0.0, 0.0)
+    assert await rewards([new], [last, new]) == (0.0, 0.0)
+    if other is not None:
+        earlier = (last[0], other)
+        assert await rewards([earlier, new], [new, earlier]) == (1.0, 1.0)
 
 
 async def test_deleting_a_sent_mail_does_not_unsend_it_except_in_compat() -> None:
