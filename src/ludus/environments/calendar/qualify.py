@@ -105,5 +105,5 @@ def _solved(task: Any) -> Entries | None:
     return [_entry(name, start, rules[name].duration) for name, start in starts.items()] or None
 
 
-def _entry(name: str, start: int, duration: int) -> dict[str, Any]:
+def _entry(name: str, start: int, duration: float) -> dict[str, Any]:
     return {"event_id": int(name), "event_name": f"Event {name}", "start_time": clock(start), "duration": duration}

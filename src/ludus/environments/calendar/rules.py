@@ -6,6 +6,7 @@ three numbers. Checking, scheduling and generating all use them.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import pairwise
@@ -19,16 +20,16 @@ Interval = tuple[float, float]
 class Rule(NamedTuple):
     """One event's duration, earliest start and latest end, in minutes."""
 
-    duration: int
+    duration: float
     earliest: int
-    latest: int
+    latest: float
 
     @classmethod
     def of(cls, expected: dict[str, Any]) -> Rule:
         """Read an event of `exp_cal_state`. Raises `ValueError` for a bad duration, time or constraint."""
         duration = expected.get("duration")
-        if not isinstance(duration, int) or isinstance(duration, bool) or duration <= 0:
-            raise ValueError(f"duration={duration!r:.40} must be a positive whole number of minutes")
+        if isinstance(duration, bool) or not isinstance(duration, (int, float)) or not 0 <= duration < math.inf:
+            raise ValueError(f"duration={duration!r:.40} must be a number of minutes, 0 or more")
         opens, closes = _time(expected, "min_time"), _time(expected, "max_time")
         start, end = bounds(expected.get("constraint"), duration)
         return cls(duration, opens if start is None else max(opens, start), closes if end is None else min(closes, end))
@@ -42,7 +43,7 @@ class Rule(NamedTuple):
         return "ends too late" if start + duration > self.latest else None
 
 
-def bounds(constraint: Any, duration: int) -> tuple[int | None, int | None]:
+def bounds(constraint: Any, duration: float) -> tuple[int | None, float | None]:
     """The earliest start and the latest end that a constraint allows. Raises `ValueError` if it is unknown."""
     if constraint is None or constraint == "":
         return None, None

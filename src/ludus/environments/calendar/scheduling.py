@@ -6,6 +6,7 @@ can be over. If the search finds no calendar, none exists.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from ludus.environments.calendar.rules import Rule
@@ -17,7 +18,7 @@ NEVER = 1 << 31
 def schedule(rules: Mapping[str, Rule]) -> Starts | None:
     """A start for every event, or None if no calendar keeps all rules. Takes 2^n steps for n events."""
     names, every = list(rules), list(enumerate(rules.values()))
-    over: dict[int, int] = {0: 0}  # a set of events, as bits: the earliest time at which all can be over
+    over: dict[int, float] = {0: 0}  # a set of events, as bits: the earliest time at which all can be over
     last: dict[int, tuple[int, int]] = {}  # a set of events: which one comes last, and its start
     for done in range(1 << len(names)):
         free = over.get(done)
@@ -26,7 +27,7 @@ def schedule(rules: Mapping[str, Rule]) -> Starts | None:
         for index, rule in every:
             if done >> index & 1:
                 continue
-            start, both = max(free, rule.earliest), done | 1 << index
+            start, both = max(math.ceil(free), rule.earliest), done | 1 << index
             end = start + rule.duration
             if end <= rule.latest and end < over.get(both, NEVER):
                 over[both], last[both] = end, (index, start)

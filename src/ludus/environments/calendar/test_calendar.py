@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 import ludus
 from ludus import Failure, Outcome, Response, ScriptedModel, Verdict
 from ludus.environments.calendar.reading import calendar_in
-from ludus.environments.calendar.resources import Calendar, problem_in, rules_of
+from ludus.environments.calendar.reference import passes
+from ludus.environments.calendar.resources import Calendar, problem_in, problem_with, rules_of
 from ludus.environments.calendar.rules import Rule, overlap
 from ludus.environments.calendar.scheduling import rearranged, schedule
 from ludus.environments.calendar.times import clock, minutes, spoken
@@ -23,7 +25,7 @@ NAME = "calendar"
 Entry = dict[str, Any]
 
 
-def wanted(duration: int, constraint: Any = None, opens: str = "10:00", closes: str = "16:00") -> Entry:
+def wanted(duration: Any, constraint: Any = None, opens: str = "10:00", closes: str = "16:00") -> Entry:
     return {"event_id": 0, "duration": duration, "constraint": constraint, "min_time": opens, "max_time": closes}
 
 
@@ -103,6 +105,38 @@ async def test_one_event_may_begin_when_another_ends() -> None:
     asked = row(a=wanted(60), b=wanted(60))
     assert await reward([entry(1, "10:00", 60), entry(2, "11:00", 60)], asked) == 1.0
     assert await reward([entry(1, "10:00", 60), entry(2, "10:59", 60)], asked) == 0.0
+
+
+@pytest.mark.parametrize("compat", [False, True])
+async def test_an_event_may_take_no_time_or_part_of_a_minute(compat: bool) -> None:
+    asked = row(a=wanted(0, "at 11am"), b=wanted(30.5), c=wanted(60.0))
+
+    async def earned(first: str, second: str, third: str, durations: tuple[Any, ...] = (0, 30.5, 60)) -> float:
+        shown = [entry(n, at, long) for n, at, long in zip((1, 2, 3), (first, second, third), durations, strict=True)]
+        return await reward(shown, asked, compat=compat)
+
+    assert await earned("11:00", "10:00", "11:00") == 1.0
+    assert await earned("11:00", "15:29", "11:00") == 1.0
+    assert await earned("11:00", "15:30", "11:00") == 0.0, "it ends half a minute after four"
+    assert await earned("11:00", "10:30", "11:00") == 0.0, "two events overlap"
+    assert await earned("11:00", "10:00", "10:45") == 0.0, "an event without duration lies inside another"
+    assert await earned("11:01", "10:00", "12:00") == 0.0, "it must be at eleven"
+    assert await earned("11:00", "10:00", "11:00", (1, 30.5, 60)) == 0.0
+    assert await earned("11:00", "10:00", "11:00", (0, 30, 60)) == 0.0
+    assert await earned("11:00", "10:00", "11:00", (0.0, 30.5, 60.0)) == 1.0
+
+
+slots = st.tuples(st.integers(600, 960), st.sampled_from([0, 0.5, 15, 30, 30.5, 45.0, 60]))
+
+
+@given(st.lists(slots, min_size=1, max_size=4), st.lists(slots, min_size=1, max_size=4))
+async def test_durations_of_every_kind_are_judged_as_in_the_reference(asked: Any, shown: Any) -> None:
+    state = {str(n): wanted(long) for n, (_, long) in enumerate(asked, 1)}
+    entries = [entry(n, f"{start // 60}:{start % 60:02d}", long) for n, (start, long) in enumerate(shown, 1)]
+    for (_, long), each in zip(asked, entries, strict=False):
+        each["duration"] = long
+    response = Response.of(message(json.dumps(entries)))
+    assert (problem_with(response, rules_of(state)) is None) == passes(state, response)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +235,7 @@ async def test_an_unknown_constraint_makes_a_bad_row_except_in_compat(
 
 @pytest.mark.parametrize(
     "change",
-    [{"duration": 0}, {"duration": "60"}, {"duration": True}, {"min_time": None}, {"max_time": "late"}],
+    [{"duration": -1}, {"duration": "60"}, {"duration": True}, {"min_time": None}, {"max_time": "late"}],
 )
 async def test_a_bad_row_is_refused_before_anything_runs(change: dict[str, Any]) -> None:
     asked = row(a={**wanted(60), **change})
@@ -312,19 +346,19 @@ def test_any_text_is_a_list_of_entries_or_none(before: str, after: str) -> None:
 
 rules = st.builds(
     lambda duration, earliest, room: Rule(duration, earliest, earliest + duration + room),
-    st.integers(1, 5),
+    st.sampled_from([0, 1, 1.5, 2, 3, 4, 5]),
     st.integers(0, 12),
     st.integers(-1, 8),
 )
 
 
-def brute_force(wanted: list[Rule], free: int = 0) -> bool:
+def brute_force(wanted: list[Rule], free: float = 0) -> bool:
     if not wanted:
         return True
     return any(
         brute_force(wanted[:n] + wanted[n + 1 :], start + rule.duration)
         for n, rule in enumerate(wanted)
-        if (start := max(free, rule.earliest)) + rule.duration <= rule.latest
+        if (start := max(math.ceil(free), rule.earliest)) + rule.duration <= rule.latest
     )
 
 
