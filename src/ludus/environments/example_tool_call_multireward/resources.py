@@ -48,11 +48,13 @@ class MultiReward(Resources):
         return given is not None and all(name in given and same(given[name], wanted[name]) for name in wanted)
 
     def _is_complete(self, call: Item, task: Task) -> bool:
-        """Whether a call's arguments are an object with everything that the tool requires."""
-        given = arguments_of(call)
-        offered = task.tools if task.tools is not None else self.tools()
-        schema = next((entry for entry in offered if entry.get("name") == call["name"]), None)
-        if given is None or (schema is None and not self.config.compat):
+        """Whether a call's arguments are an object with everything that the row's tool requires.
+
+        A row that lists no tools requires nothing.
+        """
+        given, listed = arguments_of(call), task.tools or []
+        schema = next((entry for entry in listed if entry.get("name") == call["name"]), None)
+        if given is None or (listed and schema is None and not self.config.compat):
             return False
         return all(name in given for name in ((schema or {}).get("parameters") or {}).get("required") or ())
 

@@ -113,10 +113,40 @@ async def test_a_row_without_an_expected_call_earns_only_schema_and_format() -> 
         assert await parts(call({"city": "Oslo"}), row=row, compat=compat) == (0, 1, 1)
 
 
+@pytest.mark.parametrize("params", [{}, {"tools": []}, {"tools": None}])
+@pytest.mark.parametrize("compat", [False, True])
+async def test_a_row_that_lists_no_tools_requires_no_arguments(params: dict[str, Any], compat: bool) -> None:
+    row = {**ROW, "responses_create_params": {"input": "How is Oslo?", **params}}
+    assert await parts(call({"city": "Oslo"}), row=row, compat=compat) == (1, 1, 1)
+    assert await parts(call({}), row=row, compat=compat) == (0, 1, 1)
+    assert await parts(call({}, "other"), row=row, compat=compat) == (0, 1, 1)
+    assert await parts(call("oops"), row=row, compat=compat) == (0, 0, 1)
+    assert await parts(row=row, compat=compat) == (0, 0, 0)
+
+
+names = st.sampled_from(["get_weather", "book", "other"])
+keys = st.lists(st.sampled_from(["city", "place", "people"]), unique=True)
+
+
+@given(st.lists(st.tuples(names, keys), max_size=3), names, keys)
+async def test_a_call_is_complete_if_it_has_what_its_listed_tool_requires(
+    listed: list[tuple[str, list[str]]], name: str, given_keys: list[str]
+) -> None:
+    tools = [offered(each, *required) for each, required in listed]
+    row = {**ROW, "responses_create_params": {"input": "How is Oslo?", "tools": tools}}
+    required = next((required for each, required in listed if each == name), None)
+    complete = not listed or (required is not None and set(required) <= set(given_keys))
+    assert (await parts(call(dict.fromkeys(given_keys, "x"), name), row=row))[1] == float(complete)
+
+
 async def test_a_row_without_tools_offers_the_environments_tools() -> None:
     row = {**ROW, "responses_create_params": {"input": "How is Oslo?"}}
-    assert await parts(call({"city": "Oslo"}), row=row) == (1, 1, 1)
-    assert await parts(call({}), row=row) == (0, 0, 1)
+    rollout = ludus.collect(
+        NAME, model=ScriptedModel([{"call": "get_weather", "arguments": {"city": "Oslo"}}]), input=[row]
+    ).rollouts[0]
+    assert rollout.reward == 3.0
+    assert rollout.response is not None
+    assert "sunny" in rollout.response.output[-1]["output"]
 
 
 async def test_a_bad_row_is_refused() -> None:

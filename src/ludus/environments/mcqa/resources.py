@@ -48,7 +48,8 @@ class MultipleChoice(Resources):
         choices = choices_of(task.options)
         expected = task.expected_answer.strip().upper()
         answer = await self._answer(task, response.output_text, choices)
-        solvable = expected in choices or self.config.compat
+        trusted = not choices and _is_letter(expected) and bool(_patterns(task))  # nothing but the pattern to go by
+        solvable = expected in choices or trusted or self.config.compat
         return Verdict(
             float(answer == expected and solvable),
             expected_answer=expected,
@@ -68,10 +69,7 @@ class MultipleChoice(Resources):
 
     async def _by_template(self, task: Task, text: str, choices: dict[str, str]) -> str | None:
         """The choice of the first of the row's patterns that gives one: its last match, or the group in that match."""
-        given = (task.template_metadata or {}).get("output_regex")
-        for pattern in given if isinstance(given, list) else [given]:
-            if not pattern or not isinstance(pattern, str):
-                continue
+        for pattern in _patterns(task):
             try:
                 spans = await self.shared.last_match(pattern, text, re.IGNORECASE)
             except PatternError:
@@ -89,3 +87,14 @@ class MultipleChoice(Resources):
             if answer is not None:
                 return answer
         return None
+
+
+def _patterns(task: MultipleChoice.Task) -> list[str]:
+    """The patterns of a row's template."""
+    given = (task.template_metadata or {}).get("output_regex")
+    every = given if isinstance(given, list) else [given]
+    return [pattern for pattern in every if pattern and isinstance(pattern, str)]
+
+
+def _is_letter(answer: str) -> bool:
+    return len(answer) == 1 and answer.isalpha()
