@@ -89,9 +89,8 @@ def _check_people(office: Office, action: str, arguments: dict[str, Any], known:
     named = [arguments.get(key) for key in PEOPLE]
     if arguments.get("field") in PEOPLE:
         named.append(arguments.get("new_value"))
-    for address in named:
-        is_address = isinstance(address, str) and "@" in address
-        if is_address and address.strip().lower() not in known and not office.tables.hold(address):
+    for address in (each for each in named if isinstance(each, str) and "@" in each):
+        if address.strip().lower() not in known and not office.tables.hold(address):
             raise _missing(f"{address:.80}", action)
 
 

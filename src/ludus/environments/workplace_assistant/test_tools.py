@@ -214,7 +214,8 @@ async def test_a_list_or_an_object_gets_the_refusal_of_a_wrong_text(value: Any) 
 
 async def test_an_empty_list_counts_as_an_empty_text() -> None:
     desk = await session()
-    for empty in ([], {}, False):
+    values: list[Any] = [[], {}, False]
+    for empty in values:
         words = "Recipient, subject, or body not provided."
         assert await ask(desk, "email_send_email", recipient=empty, subject="S", body="B") == words
         assert await ask(desk, "email_send_email", recipient=PERSON, subject=empty, body="B") == words
