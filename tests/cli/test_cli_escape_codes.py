@@ -49,9 +49,10 @@ def test_escape_codes_in_field_names_do_not_reach_the_terminal(tmp_path: Path):
         "class Prices(ludus.Resources):\n"
         "    class Task(ludus.Task):\n"
         "        options: dict[str, str] = {}\n"
+        "    def verify(self, task, response): ...\n"
     )
     (tmp_path / "script.yaml").write_text("- done\n")
     done = ludus(tmp_path, "collect", ".", "--input", "rows.jsonl", "--model", "scripted:script.yaml")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: rows.jsonl:1: options.\u241b[2J: ")
+    assert done.stderr.startswith("error: rows.jsonl:1: options.\u241b[2J must be text, not 5. ")
     assert "\x1b" not in done.stderr
