@@ -109,14 +109,14 @@ def test_rows_choose_among_the_named_environments_and_the_built_in_ones(folders:
         "example_single_tool_call",
     ]
     assert set(result.metrics["environments"]) == {"bank", "wordle", "example_single_tool_call"}
-    with pytest.raises(UserError, match="row 0: unknown environment wordel. Did you mean wordle?"):
+    with pytest.raises(UserError, match="row 1: unknown environment wordel. Did you mean wordle?"):
         ludus.collect(folders, model=model(), input=[{**rows[0], "agent_ref": {"name": "wordel"}}])
 
 
 def test_a_row_without_a_name_needs_a_single_environment(folders: list[Path]):
     rows: list[dict[str, Any]] = [{"responses_create_params": {"input": "x"}}]
     assert len(ludus.collect(folders[:1], model=model(), input=rows).rollouts) == 1
-    with pytest.raises(UserError, match=r"row 0: agent_ref: the row names no environment. Add agent_ref: "):
+    with pytest.raises(UserError, match=r"row 1: agent_ref: the row names no environment. Add agent_ref: "):
         ludus.collect(folders, model=model(), input=rows)
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus import Environment, Failure, Outcome, Resources, Task, Verdict
+from ludus import Environment, Failure, Outcome, Task, Verdict
 from ludus.collection.metrics import BATCH, Metrics
 from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_each_k, pass_hat_each_k, t95
 from ludus.rollout import Job, Rollout
@@ -147,7 +147,7 @@ def test_rewards_outside_0_to_1_without_a_declared_range_get_an_interval_without
     ],
 )
 def test_a_declared_range_of_rewards_bounds_the_interval_unless_a_reward_leaves_it(declared, rewards, used):
-    environment = replace(Environment.load(Resources), name="e", reward_range=declared)
+    environment = replace(Environment.load("mcqa"), name="e", reward_range=declared)
     metrics = Metrics(environments=[environment])
     for task, reward in enumerate(rewards):
         metrics.add(rollout(f"t{task}", 0, reward, environment="e"))

@@ -103,7 +103,7 @@ def test_tool_errors_fail_leaves_the_models_mistakes_to_the_model(desk: Path):
 
 
 def test_a_setting_other_than_show_and_fail_is_refused(desk: Path):
-    with pytest.raises(ludus.UserError, match=r"agent.tool_errors='hide': Input should be 'show' or 'fail'"):
+    with pytest.raises(ludus.UserError, match=r"agent.tool_errors must be 'show' or 'fail', not 'hide'"):
         ludus.collect(desk, model=model(), input=ROWS, settings={"agent.tool_errors": "hide"})
 
 
