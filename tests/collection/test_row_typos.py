@@ -37,20 +37,20 @@ def warnings(*params):
     [
         (
             {"input": "x", "temperatur": 1},
-            "row 0: responses_create_params.temperatur is unknown. Did you mean temperature?",
+            "row 1: responses_create_params.temperatur is unknown. Did you mean temperature?",
         ),
-        ({"input": "x", "Top-P": 1}, "row 0: responses_create_params.Top-P is unknown. Did you mean top_p?"),
+        ({"input": "x", "Top-P": 1}, "row 1: responses_create_params.Top-P is unknown. Did you mean top_p?"),
         (
             {"input": [{"role": "system", "content": "s"}, {"role": "user", "contnt": "x"}]},
-            "row 0: input[1].contnt is unknown. Did you mean content?",
+            "row 1: input[1].contnt is unknown. Did you mean content?",
         ),
         (
             {"input": [{"role": "user", "content": [{"type": "input_text", "txt": "x"}]}]},
-            "row 0: input[0].content.txt is unknown. Did you mean text?",
+            "row 1: input[0].content.txt is unknown. Did you mean text?",
         ),
         (
             {"input": "x", "tools": [{"type": "function", "name": "f", "paramters": {}}]},
-            "row 0: tools[0].paramters is unknown. Did you mean parameters?",
+            "row 1: tools[0].paramters is unknown. Did you mean parameters?",
         ),
     ],
 )
@@ -61,7 +61,7 @@ def test_a_misspelled_name_is_a_warning_with_a_suggestion(params, says):
 
 def test_a_name_misspelled_in_many_rows_is_one_warning_with_a_count():
     (warning,) = warnings(*[{"input": "x", "temperatur": n} for n in range(12)])
-    assert warning.startswith("row 0: responses_create_params.temperatur ")
+    assert warning.startswith("row 1: responses_create_params.temperatur ")
     assert warning.endswith(" (11 more rows have it)")
 
 
@@ -108,7 +108,7 @@ def refusal(row, kind=Always):
 def test_a_row_with_its_prompt_in_another_field_gets_a_command_that_maps_it(name):
     row = {name: [{"role": "user", "content": "hi"}]}
     assert refusal(row) == (
-        f"row 0: responses_create_params is missing. The prompt is in {name}: write it as "
+        f"row 1: responses_create_params is missing. The prompt is in {name}: write it as "
         '{"responses_create_params": {"input": ...}}, for example with '
         f"jq -c '.responses_create_params.input = .{name}' FILE"
     )
@@ -120,13 +120,13 @@ def test_a_row_with_its_prompt_in_another_field_gets_a_command_that_maps_it(name
 def test_a_misspelled_field_of_a_row_is_suggested():
     good = {"responses_create_params": {"input": "x"}}
     assert refusal({**good, "expected_anser": "A"}, Strict) == (
-        "row 0: expected_answer is missing. The row has expected_anser: did you mean expected_answer?"
+        "row 1: expected_answer is missing. The row has expected_anser: did you mean expected_answer?"
     )
     assert refusal({"response_create_params": {"input": "x"}}) == (
-        "row 0: responses_create_params is missing. "
+        "row 1: responses_create_params is missing. "
         "The row has response_create_params: did you mean responses_create_params?"
     )
-    assert refusal({**good, "expected_answer": 5}, Strict).startswith("row 0: expected_answer must be text, not 5. Fix")
+    assert refusal({**good, "expected_answer": 5}, Strict).startswith("row 1: expected_answer must be text, not 5. Fix")
 
 
 def test_the_command_prints_the_warning_before_the_run_and_in_the_table(tmp_path):
