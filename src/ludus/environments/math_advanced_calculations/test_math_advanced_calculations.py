@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import math
 from contextlib import suppress
@@ -220,7 +221,7 @@ async def test_an_output_that_answers_no_call_masks_the_rollout_except_in_compat
     beside = Response.of(*answered({"solution": 6.2}).output, function_call_output("zzz", "oops"))
     assert (await verdict(beside, row(6.2))).mask is None
     item = {"type": "function_call_output", "call_id": "call_7", "output": '{"solution": 6.2}'}
-    rollout = play({"items": [item], "text": "Done."})
+    rollout = await asyncio.to_thread(play, {"items": [item], "text": "Done."})
     assert rollout.outcome is Outcome.MASKED
 
 
@@ -230,7 +231,7 @@ async def test_a_row_that_asks_for_no_result_is_refused_before_the_model_is_aske
         found = await judge(NAME, row(ground_truth=truth), answered({"solution": 6.2}))
         assert isinstance(found, Failure)
         assert (found.kind, found.stage) == ("bad_row", "open")
-    rollout = play(called("add", a=2, b=3), asked=row())
+    rollout = await asyncio.to_thread(play, called("add", a=2, b=3), asked=row())
     assert (rollout.reward, rollout.error and rollout.error.kind, rollout.calls) == (None, "bad_row", [])
     assert (await verdict(answered({"solution": 6.2}), row(), compat=True)).reward == 1.0
 
@@ -241,7 +242,7 @@ async def test_a_ground_truth_that_no_tool_could_return_is_a_bad_row(truth: str)
     assert isinstance(found, Failure)
     assert found.kind == "bad_row"
     with pytest.raises(ludus.UserError, match="ground_truth"):
-        play(asked=row(ground_truth=truth))
+        await asyncio.to_thread(play, asked=row(ground_truth=truth))
 
 
 async def test_compat_compares_any_list_in_json_and_fails_on_everything_else() -> None:
