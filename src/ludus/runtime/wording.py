@@ -29,7 +29,10 @@ _NOTHING = object()
 
 
 def describe_errors(name: str, errors: Iterable[ErrorDetails], value: Any = _NOTHING) -> str:
-    """One sentence about the errors of one field. `value` is what was given, if it may be shown."""
+    """One sentence about the errors of one field. `value` is what was given, if it may be shown.
+
+    The words of an author's own validator stay as they are.
+    """
     found = list(errors)
     if found[0]["type"] == "missing":
         return f"{name} is missing"
@@ -38,7 +41,7 @@ def describe_errors(name: str, errors: Iterable[ErrorDetails], value: Any = _NOT
     if wanted:
         return f"{name} must be {' or '.join(wanted)}{given}"
     text = re.sub(r"^(Value|Assertion) error, ", "", found[0]["msg"])
-    return f"{name}{given.replace(', not ', '=', 1)}: {text}"
+    return f"{name}: {text}"
 
 
 def _wanted(error: ErrorDetails) -> str | None:
