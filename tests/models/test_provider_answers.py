@@ -92,7 +92,7 @@ def test_an_answer_that_failed_or_is_unfinished_is_a_bad_response_without_a_rewa
     assert (rollout.error.stage, rollout.error.kind, rollout.reward) == ("model", "bad_response", None)
 
 
-@pytest.mark.parametrize("status", ["completed", "incomplete", None, ""])
+@pytest.mark.parametrize("status", ["completed", None, ""])
 def test_an_answer_with_or_without_a_status_is_accepted(server, counter, rows, status):
     answering(server, 200, {"status": status, "output": [servers.SAID], "error": None})
     assert collected(server, counter, rows).error is None
