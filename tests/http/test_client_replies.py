@@ -124,7 +124,7 @@ WHOLE = [
 
 
 @pytest.mark.parametrize("reset", [False, True])
-@pytest.mark.parametrize("sent", WHOLE)
+@pytest.mark.parametrize("sent", WHOLE, ids=["length", "gzip", "chunked"])
 async def test_a_reply_that_ends_at_any_byte_is_a_failure_and_never_an_answer(sent: bytes, reset: bool):
     cut = 0
 
