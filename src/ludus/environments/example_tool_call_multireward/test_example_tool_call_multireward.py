@@ -141,9 +141,8 @@ async def test_a_call_is_complete_if_it_has_what_its_listed_tool_requires(
 
 async def test_a_row_without_tools_offers_the_environments_tools() -> None:
     row = {**ROW, "responses_create_params": {"input": "How is Oslo?"}}
-    rollout = ludus.collect(
-        NAME, model=ScriptedModel([{"call": "get_weather", "arguments": {"city": "Oslo"}}]), input=[row]
-    ).rollouts[0]
+    script = ScriptedModel([{"call": "get_weather", "arguments": {"city": "Oslo"}}])
+    (rollout,) = (await ludus.collect_async(NAME, model=script, input=[row])).rollouts
     assert rollout.reward == 3.0
     assert rollout.response is not None
     assert "sunny" in rollout.response.output[-1]["output"]

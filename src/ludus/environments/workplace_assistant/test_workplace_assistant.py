@@ -150,11 +150,8 @@ async def test_a_reply_equals_a_new_email_with_the_same_content() -> None:
 async def test_a_call_that_was_never_run_does_not_count_except_in_compat() -> None:
     assert (await verdict(row(MAIL), answer(MAIL, run=False))).reward == 0.0
     assert (await verdict(row(MAIL), answer(MAIL, run=False), compat=True)).reward == 1.0
-    rollout = ludus.collect(
-        NAME,
-        model=ScriptedModel([{"calls": [{"name": MAIL[0], "arguments": MAIL[1]}], "incomplete": "max_output_tokens"}]),
-        input=[row(MAIL)],
-    ).rollouts[0]
+    cut = {"calls": [{"name": MAIL[0], "arguments": MAIL[1]}], "incomplete": "max_output_tokens"}
+    (rollout,) = (await ludus.collect_async(NAME, model=ScriptedModel([cut]), input=[row(MAIL)])).rollouts
     assert (rollout.reward, rollout.stop_reason) == (0.0, "max_output_tokens")
 
 
