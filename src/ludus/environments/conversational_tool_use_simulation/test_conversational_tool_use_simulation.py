@@ -270,12 +270,13 @@ def test_a_customer_that_stays_silent_masks_the_rollout() -> None:
     assert verdict(rollout).values["failure_labels"] == ["user_failure"]
 
 
-@pytest.mark.parametrize("turn", [{"items": []}, {"text": "I", "incomplete": "max_output_tokens"}])
+@pytest.mark.parametrize("turn", [{"text": " "}, {"text": "I", "incomplete": "max_output_tokens"}])
 def test_a_policy_that_does_not_answer_is_trained_on_except_in_compat(turn: dict[str, Any]) -> None:
     rollout = play([turn])
     assert (rollout.outcome, rollout.reward) == (Outcome.COMPLETED, 0.0)
     assert verdict(rollout).values["invalid_reasons"] == ["message_generation_error"]
     assert play([turn], compat=True).outcome is Outcome.MASKED
+    assert play([{"items": []}]).outcome is Outcome.MASKED, "an answer without content is the provider's doing"
 
 
 @pytest.mark.parametrize(
