@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from ludus.game import Game
+from typing import Any
+
+from ludus.game import Game, Step
+from ludus.response import Response
 
 
 class ForeignGame(Game):
     """Accepts any row. The rules and the rewards are on the server."""
+
+    async def step(self, task: Any, response: Response) -> Step:
+        """Not called: the server plays each turn."""
+        raise RuntimeError("this game is played on its server")
