@@ -41,6 +41,9 @@ MOST_BITS = 100_000
 MOST_CHARACTERS = 2_000
 DEEPEST = 25
 
+#: A box may list this many parts more than twice those of the expected answer: a list of guesses is not an answer.
+MOST_PARTS = 20
+
 _NAMES = {Pow: "power", exp: "power", binomial: "binomial coefficient", Product: "product"}
 _FACTORIALS = (factorial, factorial2, subfactorial, gamma)
 _BRACKET = re.compile(r"[([{]|[)\]}]")
@@ -74,7 +77,7 @@ def levels(expression: Any) -> int:
 
 
 def too_long(text: str, expected: str) -> str | None:
-    """Why a text must not be parsed, or None: its last box is too long, or brackets are nested too deep.
+    """Why a text must not be parsed, or None: its last box is too long or lists too much, or brackets nest too deep.
 
     Without a box each line counts.
     """
@@ -82,10 +85,17 @@ def too_long(text: str, expected: str) -> str | None:
     most = max(MOST_CHARACTERS, 2 * len(expected))
     if box is not None and len(box) > most:
         return f"the answer has {len(box):,} characters, more than {most:,}"
+    parts, most = _parts(box or ""), MOST_PARTS + 2 * _parts(expected)
+    if parts > most:
+        return f"the answer lists {parts:,} parts, more than {most:,}"
     deepest = max(DEEPEST, 2 * _depth(expected))
     if any(_depth(line) > deepest for line in ([box] if box is not None else text.splitlines())):
         return f"the answer nests brackets more than {deepest} deep"
     return None
+
+
+def _parts(text: str) -> int:
+    return 1 + text.count(",") + text.count(";")
 
 
 def _depth(text: str) -> int:
