@@ -423,3 +423,38 @@ async def test_hostile_texts_are_never_right() -> None:
     ]
     async with shared_pool():
         assert not any([(await check_math("7", text, seconds=2.0)).equal for text in hostile])
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer"),
+    [
+        (r"\lfloor n/2 \rfloor", r"\lfloor n/3 \rfloor"),
+        (r"\lceil \frac n7\rceil", r"\lceil \frac n8\rceil"),
+        ("|x-10|", "10-x"),
+        ("|x-5|+|x-7|", "12-2x"),
+        (r"\sqrt{(x-10)^2}", "10-x"),
+        (r"\min(n,10)", r"\min(n,20)"),
+        (r"\max(0,x-5)", "0"),
+        (r"\arcsin(\sin(x/4))", "x/4"),
+        (r"\pi+e^{-500}", r"\pi"),
+        (r"\sqrt2+10^{-300}", r"\sqrt2"),
+        ("x e^{-1000}+1", "1"),
+        (r"\tanh(100x+5000)", "1"),
+    ],
+)
+def test_agreement_at_some_points_or_to_some_digits_is_no_proof(expected: str, answer: str) -> None:
+    assert not equal(expected, answer)
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer"),
+    [
+        (r"\lfloor \frac{2n}{4}\rfloor", r"\lfloor n/2\rfloor"),
+        (r"\frac{1}{\sqrt{x}}", r"\frac{\sqrt{x}}{x}"),
+        (r"\sqrt{5+2\sqrt6}", r"\sqrt2+\sqrt3"),
+        (r"\frac{\sin x}{1+\cos x}", r"\tan(x/2)"),
+        ("2^{100}", "4^{50}"),
+    ],
+)
+def test_right_answers_with_branches_and_large_powers_match(expected: str, answer: str) -> None:
+    assert equal(expected, answer)

@@ -1,8 +1,11 @@
 r"""Whether two expressions have the same values: computed to 50 digits, before any algebra is tried.
 
 Algebra (`simplify`) may take minutes to find that `\sin x/(1+\cos x)` is `\tan(x/2)`, and may not find it at all. The
-values at a few points show it in a millisecond. `evalf` of sympy raises its precision until 50 digits are certain, so
-a difference of two numbers that is not zero to 150 digits is a difference, however small.
+values at a few points show it in a millisecond. `evalf` of sympy raises its precision until 50 digits are certain.
+Values that agree to 150 digits are equal, unless a part is so large or so small that 150 digits cannot tell.
+
+Points prove nothing about functions with several branches: `\lfloor n/2\rfloor` and `\lfloor n/3\rfloor` agree at many.
+There only a difference counts, and the library's algebra decides the rest.
 """
 
 from __future__ import annotations
@@ -12,21 +15,73 @@ from typing import Any
 
 from latex2sympy2_extended.sets import FiniteSet as Elements
 from math_verify.grader import is_assignment_relation, is_equation, take_first_relation, take_last_relation
-from sympy import Add, Expr, FiniteSet, Float, I, Interval, Mul, Rational, S, Symbol, Tuple, postorder_traversal
+from sympy import (
+    Abs,
+    Add,
+    Expr,
+    FiniteSet,
+    Float,
+    Heaviside,
+    I,
+    Interval,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Piecewise,
+    Pow,
+    Rational,
+    S,
+    Symbol,
+    Tuple,
+    arg,
+    ceiling,
+    coth,
+    csch,
+    erf,
+    erfc,
+    exp,
+    floor,
+    frac,
+    im,
+    postorder_traversal,
+    re,
+    sech,
+    sign,
+    tanh,
+)
 from sympy.concrete.expr_with_limits import ExprWithLimits
 from sympy.core.function import AppliedUndef, Derivative
+from sympy.functions.elementary.hyperbolic import InverseHyperbolicFunction
+from sympy.functions.elementary.trigonometric import InverseTrigonometricFunction
 from sympy.series.limits import Limit
 
 from ludus.graders.math_size import MOST_BITS, bits
 
 _DIGITS = 50
 _MOST_DIGITS = 150
+_DIGITS_OF_EXTREMES = 2000
 
 #: What the first variable gets at each point; the next ones get other values. Negative ones tell x from |x|.
-_POINTS = (Rational(17, 11), Rational(-23, 13), Rational(5, 19), Rational(-7, 29), Rational(71, 23))
+_POINTS = (
+    Rational(17, 11),
+    Rational(-23, 13),
+    Rational(5, 19),
+    Rational(-7, 29),
+    Rational(71, 23),
+    Rational(1009, 7),
+    Rational(-2003, 13),
+)
 
 #: Parts whose values take long to compute: left to the library.
 _OPERATORS = (ExprWithLimits, Limit, Derivative, AppliedUndef)
+
+#: Functions with several branches, or with a limit that they come too close to.
+_BRANCHED = (floor, ceiling, frac, Mod, Min, Max, Abs, sign, Heaviside, Piecewise, re, im, arg)
+_BRANCHED += (InverseTrigonometricFunction, InverseHyperbolicFunction, tanh, coth, sech, csch, erf, erfc)
+
+#: A part with more decimal digits before or behind the point than this hides others from 150 digits.
+_MOST_DECIMALS = 60
 
 
 def same_values(gold: Any, prediction: Any) -> bool | None:
@@ -95,8 +150,14 @@ def _same_expressions(gold: Expr, prediction: Expr) -> bool | None:
     if any(symbol.name == "i" for symbol in symbols):
         readings.append(_vanishes(difference, symbols, imaginary=True))
     if True in readings:
-        return True
+        return None if symbols and _is_branched(difference) else True
     return None if None in readings or difference.has(Float) else False  # decimals may be rounded
+
+
+def _is_branched(expression: Expr) -> bool:
+    """Whether an expression may change its form between two points: it rounds, compares, or has roots of variables."""
+    roots = (part for part in expression.atoms(Pow) if part.exp.is_Rational and not part.exp.is_Integer)
+    return expression.has(*_BRANCHED) or any(part.base.free_symbols for part in roots)
 
 
 def _fraction(expression: Expr) -> Any:
@@ -129,12 +190,25 @@ def _vanishes(difference: Expr, symbols: list[Symbol], imaginary: bool = False) 
 
 
 def _is_zero(expression: Expr, values: dict[Symbol, Any]) -> bool | None:
-    """Whether an expression is zero, or None if it has no value."""
+    """Whether an expression is zero, or None if it has no value, or none that can be told from zero."""
+    found = _cancels(expression, values, _MOST_DIGITS)
+    if found and any(_is_extreme(part, values) for part in expression.atoms(Pow, exp)):
+        return None if _cancels(expression, values, _DIGITS_OF_EXTREMES) else False
+    return found
+
+
+def _cancels(expression: Expr, values: dict[Symbol, Any], digits: int) -> bool | None:
+    """Whether all of so many digits of an expression cancel; None if it has no value."""
     try:
-        value = expression.evalf(_DIGITS, subs=values, maxn=_MOST_DIGITS)
-        parts = value.as_real_imag()
+        parts = expression.evalf(_DIGITS, subs=values, maxn=digits).as_real_imag()
     except Exception:  # sympy raises many kinds of error for expressions without a value
         return None
     if not all(part.is_Number and part.is_finite for part in parts):
         return None
     return all(part == 0 or part._prec == 1 for part in parts)  # one binary digit left: all others cancelled
+
+
+def _is_extreme(power: Expr, values: dict[Symbol, Any]) -> bool:
+    """Whether a power is so large or so small that 150 digits of a sum with it may not tell it from nothing."""
+    size = abs(power.evalf(5, subs=values))
+    return bool(not size.is_Number or size > 10**_MOST_DECIMALS or size < Rational(1, 10**_MOST_DECIMALS))
