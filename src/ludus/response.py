@@ -117,6 +117,9 @@ class Items(list[Item]):
 #: Why a provider may cut off an answer. With any other reason there is no answer to judge.
 CUT_OFF = ("max_output_tokens", "content_filter")
 
+#: The statuses of an answer; any other status means that the provider has no answer, or none yet.
+ANSWERED = ("completed", "incomplete")
+
 
 class Response:
     """One answer of a model, or the whole trajectory of a rollout: a view of a Responses API object.
@@ -242,7 +245,10 @@ class Response:
 
     @property
     def aborted(self) -> str | None:
-        """The reason why this is no answer: one that is neither a token limit nor a content filter, such as `abort`."""
+        """Why this is no answer that can be judged, or None: it failed, is not finished, or was cut off by anything but
+        a token limit or a content filter (`abort`)."""
+        if self.status not in ANSWERED:
+            return self.status
         reason = self.incomplete_reason
         return None if reason in (None, *CUT_OFF) else reason
 

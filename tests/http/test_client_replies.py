@@ -109,6 +109,53 @@ async def test_a_body_that_cannot_be_decompressed_is_a_bad_response(encoding: by
     assert caught.value.kind == "bad_response"
 
 
+async def test_a_file_of_very_many_gzip_members_is_refused():
+    sent = reply_with(gzip.compress(b"") * 5000, b"content-encoding: gzip")
+    async with client_of(sending(sent)) as (client, _):
+        with pytest.raises(Failure, match="holds more than 1000 gzip files") as caught:
+            await client.request("POST", "/")
+    assert caught.value.kind == "bad_response"
+
+
+async def test_trailers_without_end_are_a_failure():
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-long: ")
+        while True:
+            writer.write(b"x" * 65536)
+            await writer.drain()
+
+    async with client_of(script, reply_bytes=100_000) as (client, _), asyncio.timeout(CEILING):
+        with pytest.raises(Failure) as caught:
+            await client.request("POST", "/")
+    assert caught.value.kind == "too_large"
+
+
+async def test_the_headers_of_an_interim_reply_do_not_count():
+    sent = b"HTTP/1.1 103 Early Hints\r\ncontent-encoding: gzip\r\n\r\n" + reply_with(b"plain")
+    async with client_of(sending(sent)) as (client, _):
+        assert (await client.request("POST", "/")).body == b"plain"
+
+
+@pytest.mark.parametrize(
+    ("sent", "cause"),
+    [
+        (b"HTTP/1.1 000 X\r\ncontent-length: 0\r\n\r\n", "not HTTP"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", "changed the protocol"),
+    ],
+)
+async def test_a_reply_that_is_not_http_is_said_to_be_so(sent: bytes, cause: str):
+    async with client_of(sending(sent)) as (client, _), asyncio.timeout(CEILING):
+        with pytest.raises(Disconnected, match=cause):
+            await client.request("POST", "/")
+
+
+async def test_a_body_in_many_chunks_is_read_whole():
+    sent = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"2\r\nok\r\n" * 5000 + b"0\r\n\r\n"
+    async with client_of(sending(sent)) as (client, _):
+        assert (await client.request("POST", "/")).body == b"ok" * 5000
+
+
 async def test_compressed_data_that_is_incomplete_is_no_answer():  # aiohttp takes it for one
     half = reply_with(gzip.compress(bytes(range(256)))[:-30], b"content-encoding: gzip")
     async with client_of(sending(half)) as (client, _):
@@ -254,12 +301,21 @@ async def test_https_goes_through_a_tunnel_of_the_proxy(authority: trustme.CA):
 
 
 async def test_a_proxy_that_refuses_is_named_without_its_password():
-    async with serving(a_proxy([], b"407 HttpProxy Authentication Required")) as (port, _):
+    async with serving(a_proxy([], b"407 Proxy Authentication Required")) as (port, _):
         client = Connections("https://api.example", {}, proxy=HttpProxy(f"http://me:hunter22@127.0.0.1:{port}"))
-        with pytest.raises(Failure, match=f"the proxy 127.0.0.1:{port} refused: 407 HttpProxy Auth") as caught:
+        with pytest.raises(Failure, match=f"the proxy 127.0.0.1:{port} refused: status 407") as caught:
             await client.request("POST", "/")
     assert caught.value.kind == "refused"
     assert "hunter22" not in caught.value.cause
+
+
+@pytest.mark.parametrize("status", [b"Basic dXNlcjpwQHNz", b"", b"\x1b[31m9"])
+async def test_what_a_proxy_says_is_not_repeated(status: bytes):
+    async with serving(a_proxy([], status)) as (port, _):
+        client = Connections("https://api.example", {}, proxy=HttpProxy(f"http://127.0.0.1:{port}"))
+        with pytest.raises(Failure, match="an answer that is not HTTP") as caught:
+            await client.request("POST", "/")
+    assert "\x1b" not in caught.value.cause
 
 
 async def test_plain_http_is_sent_to_the_proxy_with_the_whole_url():

@@ -93,3 +93,25 @@ async def test_an_aborted_reply_of_a_judge_is_a_failure_of_the_judge():
     with pytest.raises(ludus.Failure, match="the judge's reply ended early, with the reason 'abort'") as caught:
         await Judge(Aborted()).reply(ludus.Request("Is it right?"))
     assert caught.value.kind == "judge"
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled", "queued", "in_progress", "incomplete"])
+def test_a_recorded_answer_that_is_none_is_a_failure_when_scored_again(tmp_path, status):
+    rows = [{"responses_create_params": {"input": "2+2?"}, "expected_answer": "4"}]
+    response = {"status": status, "output": [{**servers.SAID, "content": [{"type": "output_text", "text": "4"}]}]}
+    file = tmp_path / "rollouts.jsonl"
+    file.write_bytes(orjson.dumps({**rows[0], "response": response, "reward": 1.0}) + b"\n")
+    result = CliRunner().invoke(app, ["verify", str(file), "--env", "string_match", "--json"])
+    found = orjson.loads(result.stdout)
+    assert (found["failed"], result.exit_code) == (1, 1)
+
+
+async def test_an_answer_of_any_model_that_failed_is_a_failure():
+    class Failed(ludus.Model):
+        name = "m"
+
+        async def respond(self, request: ludus.Request) -> Response:
+            return Response.of(servers.SAID, status="failed")
+
+    result = await ludus.collect_async("mcqa", model=Failed(), limit=1)
+    assert result.metrics["counts"]["failed"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from typing import Any
 
 import pytest
@@ -288,3 +289,27 @@ def _pending_cancels() -> int:
     task = asyncio.current_task()
     assert task is not None
     return task.cancelling()
+
+
+class Iterates:
+    """An awaitable whose iterator has neither `send` nor `throw`."""
+
+    def __await__(self):
+        return iter([None])
+
+
+@types.coroutine
+def old_coroutine():
+    yield
+    return 5
+
+
+@pytest.mark.parametrize("own", [True, False])
+async def test_every_awaitable_can_be_a_step(own: bool):
+    deadline = None if own else Deadline(60.0, 60.0)
+    if deadline is not None:
+        deadline.start()
+    assert await step("tool", 60.0, old_coroutine(), deadline=deadline) == 5
+    assert await step("tool", 60.0, Iterates(), deadline=deadline) is None
+    assert await in_time(60.0, old_coroutine()) == 5
+    assert await in_time(60.0, Iterates()) is None

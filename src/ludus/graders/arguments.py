@@ -65,7 +65,8 @@ class ArgumentComparison:
         if isinstance(expected, str):
             return self._same_text(expected, actual)
         if isinstance(expected, float):
-            return bool(abs(expected - actual) < self.tolerance)  # never for infinities, which JSON does not have
+            difference = abs(expected - actual)  # NaN for two infinities, which JSON does not have: they never match
+            return bool(difference < self.tolerance or difference == 0)
         return bool(expected == actual)
 
     def _same_text(self, expected: str, actual: str) -> bool:

@@ -77,8 +77,10 @@ _POINTS = (
 _OPERATORS = (ExprWithLimits, Limit, Derivative, AppliedUndef)
 
 #: Functions with several branches, or with a limit that they come too close to.
-_BRANCHED = (floor, ceiling, frac, Mod, Min, Max, Abs, sign, Heaviside, Piecewise, re, im, arg)
-_BRANCHED += (InverseTrigonometricFunction, InverseHyperbolicFunction, tanh, coth, sech, csch, erf, erfc)
+_BRANCHED = (
+    *(floor, ceiling, frac, Mod, Min, Max, Abs, sign, Heaviside, Piecewise, re, im, arg),
+    *(InverseTrigonometricFunction, InverseHyperbolicFunction, tanh, coth, sech, csch, erf, erfc),
+)
 
 #: A part with more decimal digits before or behind the point than this hides others from 150 digits.
 _MOST_DECIMALS = 60

@@ -112,9 +112,9 @@ class Route:
             reply += piece
             if not piece or len(reply) > _PROXY_REPLY_BYTES:
                 raise OSError(f"the proxy {proxy.name} did not answer CONNECT")
-        status = reply.split(b"\r\n", 1)[0].split(b" ", 2)[1:]
-        if status[:1] != [b"200"]:
-            said = b" ".join(status)[:100].decode("latin-1")
+        status = b"".join(reply.split(b"\r\n", 1)[0].split(b" ", 2)[1:2])
+        if status != b"200":
+            said = f"status {int(status)}" if status.isdigit() and len(status) == 3 else "an answer that is not HTTP"
             raise OSError(f"the proxy {proxy.name} refused: {said}")
 
 
@@ -130,4 +130,4 @@ def reason_of(error: OSError) -> str:
     """Why a connection could not be opened, in a few words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
-    return str(error.strerror or error)
+    return str(error.strerror or error) or "the connection was closed"

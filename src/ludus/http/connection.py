@@ -1,7 +1,8 @@
 """One keep-alive connection of the HTTP/1.1 client: it sends a request, and reads the reply within limits.
 
 The parser is that of our servers. A connection carries one request at a time. It is reusable only after a whole reply,
-so no later request can get a late reply.
+so no later request can get the reply of one that was cancelled. (A server that replies twice to one request is not one
+to trust: if its second reply arrives after the next request was sent, that request gets it.)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ludus.runtime.keys import without_keys_and_paths
 REPLY_BYTES = 64 << 20
 
 _HEAD_BYTES = 1 << 18
+_MOST_MEMBERS = 1000  # of a gzip file
 _LARGE_BODY = 1 << 16
 
 
@@ -82,11 +84,11 @@ class HttpConnection(asyncio.Protocol):
         if self._transport.is_closing():  # `connection_lost` has been called already, so no one would fail the future
             raise Dropped("the server closed it", begun=False)
         self.reusable = self._ends_at_close = False
-        self._in_head, self._head_bytes, self._body_bytes = True, 0, 0
+        self._in_head, self._received, self._sent_as_body, self._body_bytes = True, 0, 0, 0
         self._reply = asyncio.get_running_loop().create_future()
         self._parser = HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
-        self._body: list[bytes] = []
+        self._body: bytes | bytearray = b""
         self._unpack: _Unpacking | None = None
         if len(body) < _LARGE_BODY:
             self._transport.write(head + body)
@@ -107,13 +109,15 @@ class HttpConnection(asyncio.Protocol):
         if self._reply is None or self._reply.done():  # bytes that belong to no request
             self.abort()
             return
-        self._head_bytes += len(data)
+        self._received += len(data)
         try:
             self._parser.feed_data(data)
-        except (HttpParserError, HttpParserUpgrade) as error:
+        except HttpParserUpgrade:
+            self._fail(Dropped("the server changed the protocol", begun=True))
+        except HttpParserError as error:
             self._fail(Dropped(f"the reply is not HTTP: {error}", begun=True))
-            return
-        if self._in_head and self._head_bytes > _HEAD_BYTES:
+        overhead = self._received - self._sent_as_body
+        if overhead > _HEAD_BYTES and (self._in_head or overhead > self._largest):  # headers, chunk sizes, trailers
             self._fail(Failure("too_large", f"the headers of the reply are larger than {_HEAD_BYTES:,} bytes"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -123,7 +127,7 @@ class HttpConnection(asyncio.Protocol):
         if self._ends_at_close and exc is None:
             self._finish()
         else:
-            self._fail(Dropped(str(exc or "the server closed it"), begun=self._head_bytes > 0))
+            self._fail(Dropped(str(exc or "the server closed it"), begun=self._received > 0))
 
     # What the parser calls, in the order of a reply. An error fails the reply: raised here, the parser would hide it.
 
@@ -137,7 +141,10 @@ class HttpConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        framed = self._parser.get_status_code() < 200
+        status = self._parser.get_status_code()
+        if status < 100:
+            self._fail(Dropped(f"the reply is not HTTP: it has the status {status}", begun=True))
+        framed = status < 200
         for name, value in self._headers:
             name = name.lower()
             if name == b"content-encoding":
@@ -147,6 +154,7 @@ class HttpConnection(asyncio.Protocol):
         self._ends_at_close = not framed  # a reply without a length ends when the server closes the connection
 
     def on_body(self, piece: bytes) -> None:
+        self._sent_as_body += len(piece)
         if self._unpack is not None:
             try:
                 piece = self._unpack.feed(piece, self._largest - self._body_bytes + 1)
@@ -156,12 +164,15 @@ class HttpConnection(asyncio.Protocol):
         self._body_bytes += len(piece)
         if self._body_bytes > self._largest:
             self._fail(Failure("too_large", f"the reply is larger than {self._largest:,} bytes"))
-        else:
-            self._body.append(piece)
+        elif not self._body:
+            self._body = piece
+        else:  # a list of small pieces would take many times the memory of the body
+            self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
+            self._body += piece
 
     def on_message_complete(self) -> None:
         if self._parser.get_status_code() < 200:  # an interim reply, such as 103 Early Hints
-            self._headers, self._body, self._in_head = [], [], True
+            self._headers, self._body, self._in_head, self._unpack = [], b"", True, None
             return
         sent = not self._transport.get_write_buffer_size()  # a server may reply before it has read the whole body
         wanted = self._reply is not None and not self._reply.done()
@@ -182,8 +193,7 @@ class HttpConnection(asyncio.Protocol):
         if self._unpack is not None and not self._unpack.complete:
             self._fail(Dropped("the compressed reply is incomplete", begun=True))
             return
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._reply.set_result(HttpReply(self._parser.get_status_code(), body, self._headers))
+        self._reply.set_result(HttpReply(self._parser.get_status_code(), bytes(self._body), self._headers))
 
     def _fail(self, error: Exception) -> None:
         """Fail the reply, and close the connection."""
@@ -195,16 +205,20 @@ class HttpConnection(asyncio.Protocol):
 class _Unpacking:
     """The decompression of one body in gzip or deflate, bounded in size."""
 
-    __slots__ = ("_inflate",)
+    __slots__ = ("_inflate", "_members")
 
     def __init__(self) -> None:
         self._inflate: Any = None
+        self._members = 0
 
     def feed(self, data: bytes, room: int) -> bytes:
         """The next part of the body: at most `room` bytes, which is one byte more than the body may have."""
         pieces = []
         while data and room > 0:
             if self._inflate is None:
+                self._members += 1
+                if self._members > _MOST_MEMBERS:
+                    raise zlib.error(f"it holds more than {_MOST_MEMBERS} gzip files")
                 # 47 reads the headers of gzip and zlib. Some servers send deflate without any header: -15.
                 self._inflate = zlib.decompressobj(47 if data[0] == 0x1F or data[0] & 0x0F == 8 else -15)
             piece = self._inflate.decompress(data, room)

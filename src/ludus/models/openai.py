@@ -26,7 +26,7 @@ from ludus.http.connection import REPLY_BYTES, HttpReply
 from ludus.model import Model, ModelConfig, Request
 from ludus.models.retry import Retries
 from ludus.models.transport import HttpOptions, Transport
-from ludus.response import Response, prompt_too_long
+from ludus.response import ANSWERED, Response, prompt_too_long
 from ludus.runtime.encoding import compact
 from ludus.runtime.keys import SHORTEST_KEY, header_value, look_up_key, redacted, without_keys, without_partial_key
 from ludus.runtime.urls import shown_url
@@ -48,8 +48,6 @@ _TOO_LONG = (
 )
 #: LM Studio answers an unknown route with status 200 and this text.
 _UNKNOWN_ROUTE = b'"Unexpected endpoint or method'
-#: The statuses of an answer; any other status means that the provider has no answer, or none yet.
-_ANSWERED = ("completed", "incomplete", None, "")
 
 
 class OpenAIModel(Model):
@@ -197,8 +195,8 @@ class OpenAIModel(Model):
             raise Failure("bad_response", f"{self.name} did not send JSON: {self._message(reply.body)}") from error
         except Failure as error:  # its cause may quote a truncated key
             raise Failure(error.kind, self._clean(without_partial_key(error.cause, self._key))) from None
-        status = response.data.get("status")
-        if status not in _ANSWERED or (not response.output and response.data.get("error")):
+        status = response.status
+        if status not in ANSWERED or (not response.output and response.data.get("error")):
             fault = response.data.get("error")
             cause = f": {self._clean(str(fault))[:300]}" if fault else ""
             raise Failure("bad_response", f"{self.name} sent no answer: its status is {status!s:.60}{cause}")

@@ -126,6 +126,10 @@ class Scorers:
                 self._check_environment(stored, scorer.environment.name)
             scored.pass_reward = scorer.environment.pass_reward
             response, receipt, drift = stored.response(), "", None
+            if (reason := response.aborted) is not None:
+                raise Failure(
+                    "aborted", f"the recorded answer ended early, with the reason {reason!r:.80}", stage="model"
+                )
             stored.task = scorer.same_task(stored.task)
             if scorer.by_group:
                 found = await self._groups.verdict(scorer, stored)

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter
-from types import coroutine
+from types import CoroutineType, coroutine
 from typing import Any, NoReturn, TypeVar
 
 from ludus.errors import INTERRUPTS, Failure, Stage
@@ -84,7 +84,7 @@ async def in_time(seconds: float, work: Awaitable[T]) -> T:
 
     The work must not wait in a queue (`queueing`): a `step` may.
     """
-    inner = work.__await__()
+    inner = _iterator(work)
     try:
         waits_for = inner.send(None)
     except StopIteration as done:
@@ -113,7 +113,7 @@ def _timed(deadline: Deadline, began: float, seconds: float, work: Awaitable[T])
 
     While work runs without suspending, no timer could fire.
     """
-    inner = work.__await__()
+    inner = _iterator(work)
     try:
         waits_for = inner.send(None)
     except StopIteration as done:
@@ -121,6 +121,17 @@ def _timed(deadline: Deadline, began: float, seconds: float, work: Awaitable[T])
     now = perf_counter()
     deadline.enter(now, began + seconds - now)
     return (yield from _rest(inner, waits_for))
+
+
+def _iterator(work: Awaitable[T]) -> Generator[Any, Any, T]:
+    """The iterator that `await` drives. Only that of a coroutine and of a future surely has `send` and `throw`."""
+    if not isinstance(work, CoroutineType | asyncio.Future):
+        work = _awaiting(work)
+    return work.__await__()
+
+
+async def _awaiting(work: Awaitable[T]) -> T:
+    return await work
 
 
 @coroutine

@@ -72,7 +72,7 @@ class Forwarding:
         self._app.admit(incoming)
         body, scope = await self._app.guard.read(incoming), incoming.scope
         headers = [(key, value) for key, value in scope["headers"] if key not in _HOP_BY_HOP]
-        text = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in headers]
+        text = [(key.decode("latin-1"), _text(value)) for key, value in headers]
         try:
             url = f"http://worker{scope['path']}"
             async with self._client(owner).request(scope["method"], url, data=body, headers=text) as reply:
@@ -96,6 +96,14 @@ class Forwarding:
 
     def _path(self, worker: int) -> Path:
         return self._folder / f"{blake2b(self._name.encode(), digest_size=8).hexdigest()}.{worker}"
+
+
+def _text(value: bytes) -> str:
+    """A header's value as text. aiohttp sends text as UTF-8, so the bytes stay the same if they are UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def _worker_in(session: str | None) -> int | None:
