@@ -40,7 +40,6 @@ from sympy import (
     csch,
     erf,
     erfc,
-    exp,
     floor,
     frac,
     im,
@@ -82,7 +81,7 @@ _BRANCHED = (
     *(InverseTrigonometricFunction, InverseHyperbolicFunction, tanh, coth, sech, csch, erf, erfc),
 )
 
-#: A part with more decimal digits before or behind the point than this hides others from 150 digits.
+#: A term of a sum may be this many decimal digits smaller than another.
 _MOST_DECIMALS = 60
 
 
@@ -194,7 +193,7 @@ def _vanishes(difference: Expr, symbols: list[Symbol], imaginary: bool = False) 
 def _is_zero(expression: Expr, values: dict[Symbol, Any]) -> bool | None:
     """Whether an expression is zero, or None if it has no value, or none that can be told from zero."""
     found = _cancels(expression, values, _MOST_DIGITS)
-    if found and any(_is_extreme(part, values) for part in expression.atoms(Pow, exp)):
+    if found and any(_is_extreme(part, values) for part in expression.atoms(Add)):
         return None if _cancels(expression, values, _DIGITS_OF_EXTREMES) else False
     return found
 
@@ -210,7 +209,8 @@ def _cancels(expression: Expr, values: dict[Symbol, Any], digits: int) -> bool |
     return all(part == 0 or part._prec == 1 for part in parts)  # one binary digit left: all others cancelled
 
 
-def _is_extreme(power: Expr, values: dict[Symbol, Any]) -> bool:
-    """Whether a power is so large or so small that 150 digits of a sum with it may not tell it from nothing."""
-    size = abs(power.evalf(5, subs=values))
-    return bool(not size.is_Number or size > 10**_MOST_DECIMALS or size < Rational(1, 10**_MOST_DECIMALS))
+def _is_extreme(total: Expr, values: dict[Symbol, Any]) -> bool:
+    """Whether a term of a sum is so small beside another that 150 digits may not tell it from nothing."""
+    sizes = [abs(term.evalf(5, subs=values)) for term in total.args]
+    known = [size for size in sizes if size.is_Number and size > 0]
+    return bool(len(known) > 1 and min(known) * 10**_MOST_DECIMALS < max(known))
