@@ -163,7 +163,8 @@ async def test_the_verifier_can_call_tools_that_are_hidden_from_the_model(url: s
     calls = [{"name": name, "arguments": {"text": "hello"} if name == "note" else {}} for name in ("note", "give_up")]
     turns = [{"calls": [*calls, {"name": "process_id"}]}, "Done."]
     settings = {"resources.url": url}
-    [rollout] = ludus.collect(Audited, model=ScriptedModel(turns), input=[ROW], settings=settings).rollouts
+    result = await ludus.collect_async(Audited, model=ScriptedModel(turns), input=[ROW], settings=settings)
+    [rollout] = result.rollouts
     assert rollout.reward == 1.0
     assert outputs(rollout) == ["hello", "given up", '{"detail":"Not Found"}']
 

@@ -323,7 +323,7 @@ def test_the_error_about_a_missing_package_names_the_install_command(monkeypatch
     ],
 )
 def test_a_setting_that_llama_cpp_cannot_take_is_refused_by_name(setting: str, value: float) -> None:
-    with pytest.raises(UserError, match=rf"model\.{setting}="):
+    with pytest.raises(UserError, match=rf"model\.{setting} must be "):
         open_model("local", {setting: value})
 
 

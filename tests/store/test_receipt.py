@@ -148,7 +148,11 @@ def test_the_receipt_of_a_collected_row_can_be_computed_again_from_the_row(tmp_p
 
 
 def test_a_failed_rollout_has_no_receipt():
-    rollout = ludus.collect(Resources, model=ScriptedModel(["yes"]), input=[ROW]).rollouts[0]
+    class Broken(Resources):
+        async def verify(self, task: Any, response: Any) -> float:
+            raise ValueError("broken")
+
+    rollout = ludus.collect(Broken, model=ScriptedModel(["yes"]), input=[ROW]).rollouts[0]
     assert rollout.error is not None
     assert rollout.receipt is None
     assert "receipt" not in rollout.to_row()

@@ -61,7 +61,7 @@ async def test_changes_to_a_task_reach_no_other_session_and_no_record(tmp_path, 
     given = copy.deepcopy(row)
     script = [{"call": "eat", "arguments": {}}, "done"]
     for folder in ("one", "two"):  # the first collection must not change the second one's rows
-        ludus.collect(Eats, model=ScriptedModel(script), input=[row], repeats=3, output=tmp_path / folder)
+        await ludus.collect_async(Eats, model=ScriptedModel(script), input=[row], repeats=3, output=tmp_path / folder)
         stored = [json.loads(line) for line in (tmp_path / folder / "rollouts.jsonl").read_text().splitlines()]
         assert [each["reward"] for each in stored] == [1.0] * 3
         assert [{key: each[key] for key in given} for each in stored] == [given] * 3

@@ -264,7 +264,7 @@ async def test_public_rows_of_both_kinds_run() -> None:
     rows = list(shared_rows("tavily_search"))
     turns = [{"call": "web_search", "arguments": {"query": "capital"}}, f"Final Answer: {rows[0]['ground_truth']}"]
     settings = {"resources.use_judge": False}
-    result = ludus.collect(NAME, model=ScriptedModel(turns), input=rows, settings=settings)
+    result = await ludus.collect_async(NAME, model=ScriptedModel(turns), input=rows, settings=settings)
     assert [rollout.outcome for rollout in result.rollouts] == [Outcome.COMPLETED] * len(rows)
     assert sum(rollout.reward or 0.0 for rollout in result.rollouts) == 1.0
 

@@ -40,7 +40,8 @@ async def test_open_questions_offer_other_tools() -> None:
 
     for row, names in ((ROW, "search,browse"), (OPEN, "web_search,find_in_page,scroll_page")):
         settings = {"resources.use_judge": False}
-        rollout = ludus.collect(NAME, model=ScriptedModel(first), input=[row], settings=settings).rollouts[0]
+        result = await ludus.collect_async(NAME, model=ScriptedModel(first), input=[row], settings=settings)
+        rollout = result.rollouts[0]
         assert rollout.response is not None
         assert rollout.response.output_text == names
 

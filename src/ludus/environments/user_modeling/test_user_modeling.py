@@ -167,7 +167,7 @@ def test_a_conversation_that_the_user_did_not_end_earns_nothing() -> None:
     row = BY_KIND["cancel"]
     rollout = play(row, oracle(row)[:-1], settings={"agent.max_steps": 2})
     assert (rollout.stop_reason, verdict(rollout).components["ended_by_user"]) == ("max_steps", 0.0)
-    rollout = play(row, [*oracle(row)[:-1], {"items": []}])
+    rollout = play(row, [*oracle(row)[:-1], " "])
     assert (rollout.reward, rollout.outcome) == (0.0, Outcome.COMPLETED)
 
 
