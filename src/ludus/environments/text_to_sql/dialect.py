@@ -183,9 +183,9 @@ def _operand(tokens: list[Token]) -> list[Token]:
         before = _at(tokens, at - 1)
         if before is not None and before.kind == WORD and before.key not in _KEYWORDS - {"left", "right"}:
             at -= 1
-    elif tokens[at].kind == WORD and tokens[at].key == "end":
-        raise NotExecutable("a cast of a CASE without brackets")
-    elif not (tokens[at].is_name or tokens[at].kind in (TEXT, NUMBER)):
+    elif (tokens[at].kind == WORD and tokens[at].key in _KEYWORDS) or not (
+        tokens[at].is_name or tokens[at].kind in (TEXT, NUMBER)
+    ):
         raise NotExecutable("an operator without an operand")
     while at >= 2 and _is(tokens[at - 1], ".") and tokens[at - 2].is_name:
         at -= 2

@@ -17,6 +17,7 @@ from typing import Any
 
 from ludus.environments.text_to_sql.comparing import Expected, Row, agrees, contains, difference
 from ludus.environments.text_to_sql.database import Contents, Database, Result, SqlError, own_contents
+from ludus.environments.text_to_sql.literals import Literals
 from ludus.environments.text_to_sql.ordering import Shape, rivals
 from ludus.environments.text_to_sql.schema import Schema
 from ludus.environments.text_to_sql.sqltext import (
@@ -33,7 +34,7 @@ from ludus.environments.text_to_sql.sqltext import (
     sign,
     split,
 )
-from ludus.environments.text_to_sql.states import Generator, Literals
+from ludus.environments.text_to_sql.states import Generator
 
 _DEFAULT_NOW = datetime(2025, 3, 14, 11, 7)
 _TRIES_PER_STATE = 4

@@ -117,7 +117,7 @@ class Schema:
             schema._read(statement)
             schema.tokens += [] if starts_with(statement, "insert") else statement
         if not schema.tables:
-            raise NotExecutable("the context creates no table")
+            raise NotExecutable("no table")
         return schema
 
     @property
@@ -143,19 +143,29 @@ class Schema:
         elif words[:2] == ["create", "table"] or (words[:1] == ["create"] and words[2:3] == ["table"]):
             table = _table(statement, self)
             if table.name.lower() in self.tables:
-                raise NotExecutable(f"the table {table.name} is created twice")
+                raise NotExecutable(f"two tables {table.name}")
             self.tables[table.name.lower()] = table
         elif words[:2] == ["create", "view"]:
             self.views.append(render(self._translated(statement)))
         elif words[:2] == ["create", "type"] and "enum" in [token.key for token in statement]:
             values = [token.value() for token in statement if token.kind == TEXT]
             self.enums[statement[2].key] = values
-        elif starts_with(statement, "alter", "table") and {"constraint", "primary", "foreign", "unique", "owner"} & {
-            token.key for token in statement[3:6]
-        }:
-            return
+        elif starts_with(statement, "alter", "table"):
+            self._alter(statement)
         else:
-            raise NotExecutable(f"the context has a statement {render(statement[:3])}")
+            raise NotExecutable(f"a statement {render(statement[:2])}")
+
+    def _alter(self, statement: list[Token]) -> None:
+        """Read `ALTER TABLE t ADD CONSTRAINT ...`; a new owner changes nothing."""
+        keys = [token.key for token in statement]
+        at = keys.index("add") if "add" in keys else 0
+        table = self.tables.get(keys[at - 1])
+        rule = statement[at + 1 : at + 2]
+        if at and table is not None and rule and rule[0].key in ("constraint", "primary", "foreign", "unique", "check"):
+            _add(table, statement[at + 1 :], self)
+            _mark_keys(table)
+        elif "owner" not in keys:
+            raise NotExecutable("a statement ALTER TABLE")
 
 
 def _table(statement: list[Token], schema: Schema) -> Table:
@@ -169,14 +179,18 @@ def _table(statement: list[Token], schema: Schema) -> Table:
     for part in split(statement[opening + 1 : closing(statement, opening)]):
         if part:
             _add(table, part, schema)
+    _mark_keys(table)
+    if not table.columns:
+        raise NotExecutable(f"a table {table.name} without columns")
+    return table
+
+
+def _mark_keys(table: Table) -> None:
     for names_of_key in table.keys:
         for name in names_of_key:
             if (column := table.column(name)) is None:
-                raise NotExecutable(f"{table.name} has a key of an unknown column {name}")
+                raise NotExecutable(f"a key of the unknown column {name}")
             column.key = column.key or len(names_of_key) == 1
-    if not table.columns:
-        raise NotExecutable(f"the table {table.name} has no columns")
-    return table
 
 
 def _plain(token: Token) -> str:
@@ -204,7 +218,7 @@ def _add(table: Table, part: list[Token], schema: Schema) -> None:
     elif first.is_name:
         table.columns.append(_column(part, schema))
     else:
-        raise NotExecutable(f"{table.name} has a definition {render(part[:4])}")
+        raise NotExecutable(f"a definition {render(part[:4])}")
 
 
 def _opens(part: list[Token]) -> bool:
@@ -230,7 +244,7 @@ def _foreign(table: Table, part: list[Token], schema: Schema) -> None:
         if (column := table.column(names[0])) is not None:
             column.references = (target, theirs)
     else:
-        raise NotExecutable(f"{table.name} has a foreign key of several columns")
+        raise NotExecutable("a foreign key of several columns")
 
 
 def _target(part: list[Token], at: int, schema: Schema) -> tuple[str, str | None]:
@@ -257,14 +271,14 @@ def _column(part: list[Token], schema: Schema) -> Column:
 def _typed(name: str, declared: list[Token], schema: Schema) -> Column:
     first = declared[0].key if declared else ""
     if any(token.kind == SIGN and token.text in "[]" for token in declared):
-        raise NotExecutable(f"the column {name} is an array")
+        raise NotExecutable(f"a column {name} of arrays")
     tiny = first == "tinyint" and render(declared[1:4]) == "( 1 )"
     kind = BOOLEAN if tiny else _KIND_OF.get(first, STRING if first in schema.enums else "")
     if schema.dialect == SQLITE:
         kind = kind or (REAL if first else STRING)
         return Column(name, kind, " ".join(token.text for token in declared))
     if not kind:
-        raise NotExecutable(f"the column {name} has the type {render(declared) or 'nothing'}")
+        raise NotExecutable(f"a column {name} of the type {render(declared) or 'nothing'}")
     column = Column(name, kind, _DECLARED.get(kind, "TEXT"))
     column.choices = schema.enums.get(first, [token.value() for token in declared if token.kind == TEXT])
     if kind == STRING and schema.dialect == MYSQL:
@@ -305,7 +319,7 @@ def _constrain(column: Column, tokens: list[Token], schema: Schema) -> None:
         elif key in ("generated", "as") and behind != sign("(") and "identity" in [each.key for each in tokens]:
             at = next(place for place, each in enumerate(tokens) if each.key == "identity") + 1
         elif key in ("generated", "as"):
-            raise NotExecutable(f"the column {column.name} is computed")
+            raise NotExecutable(f"a computed column {column.name}")
         elif key == "on":
             at += 4 if tokens[at + 2 : at + 3] and tokens[at + 2].key in ("set", "no") else 3
         else:  # AUTO_INCREMENT, COMMENT 'text', COLLATE name, CONSTRAINT name, NULL

@@ -1,0 +1,477 @@
+"""Queries: which earn the reward, what the judge decides, and that hostile SQL harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import ludus
+from ludus import Failure, Outcome, Request, ScriptedModel, Verdict
+from ludus.environments.text_to_sql.extraction import extract_sql
+from ludus.graders.judge import Judge
+from ludus.response import texts_of
+from ludus.runtime.processes import shared_pool
+from ludus.testing import judge, shared_rows
+
+NAME = "text_to_sql"
+YES, NO = "They are. [[A=B]]", "They are not. [[A!=B]]"
+CONTEXT = """
+CREATE TABLE shops (id INTEGER PRIMARY KEY, city TEXT NOT NULL, area REAL);
+CREATE TABLE sales (id INTEGER PRIMARY KEY, shop_id INTEGER NOT NULL REFERENCES shops(id), item TEXT NOT NULL,
+  amount INTEGER NOT NULL, sold_on TEXT NOT NULL);
+INSERT INTO shops VALUES (1, 'Lyon', 80.5), (2, 'Graz', NULL), (3, 'Lyon', 40);
+INSERT INTO sales VALUES (1, 1, 'tea', 10, '2024-01-02'), (2, 1, 'rice', 30, '2024-01-02'), (3, 2, 'tea', 30, '2024-02-05');
+"""
+GOLD = "SELECT s.city, SUM(x.amount) FROM shops s JOIN sales x ON x.shop_id = s.id WHERE x.amount > 10 GROUP BY s.id, s.city;"
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module", autouse=True)
+async def _one_pool_for_all() -> AsyncIterator[None]:
+    async with shared_pool():
+        yield
+
+
+def row(sql: str = GOLD, dialect: str = "sqlite", context: str = CONTEXT, **fields: Any) -> dict[str, Any]:
+    given = {"sql": sql, "sql_dialect": dialect, "sql_context": context, "sql_prompt": "What?"}
+    return {"responses_create_params": {"input": "What?"}, **given, **fields}
+
+
+async def judged(
+    answer: str, task: dict[str, Any] | None = None, says: list[str] | None = None, **settings: Any
+) -> Verdict | Failure:
+    """The verdict on an answer; `says` are the replies of a judge."""
+
+    def prepare(session: Any) -> None:
+        if says is not None:
+            replies = iter(says)
+            session.shared.judge = Judge(ScriptedModel(lambda request: next(replies)))
+
+    return await judge(NAME, task or row(), answer, prepare=prepare, **settings)
+
+
+async def verdict(answer: str, task: dict[str, Any] | None = None, **more: Any) -> Verdict:
+    found = await judged(answer, task, **more)
+    assert isinstance(found, Verdict), found
+    return found
+
+
+async def reward(answer: str, sql: str = GOLD, dialect: str = "sqlite", context: str = CONTEXT, **more: Any) -> float:
+    found = await verdict(answer, row(sql, dialect, context), **more)
+    assert found.values["decided_by"] == "execution", found
+    return found.reward
+
+
+async def test_every_example_row_is_decided_by_execution_and_only_right_answers_earn() -> None:
+    environment = ludus.Environment.load(NAME)
+    rows = [json.loads(line) for line in environment.dataset().read_text().splitlines()]
+    assert len(rows) >= 5
+    answers = {each["sql_prompt"]: each["sql"] for each in rows}
+    rows += [row(sql_prompt="wrong", uuid="wrong"), row(sql_prompt="none", uuid="none")]
+    rows[-2]["responses_create_params"] = {"input": "wrong"}
+    rows[-1]["responses_create_params"] = {"input": "none"}
+
+    def answer(request: Request) -> str:
+        prompt = texts_of(request.input[-1])
+        found = next((sql for question, sql in answers.items() if question in prompt), None)
+        return found or ("```sql\nSELECT 1\n```" if prompt == "wrong" else "I do not know.")
+
+    run = await asyncio.to_thread(ludus.collect, NAME, model=ScriptedModel(answer), input=rows)
+    rewards = {rollout.to_row()["uuid"]: rollout.reward for rollout in run.rollouts}
+    assert (rewards.pop("wrong"), rewards.pop("none")) == (0.0, 0.0)
+    assert set(rewards.values()) == {1.0}
+    assert all(rollout.outcome is Outcome.COMPLETED for rollout in run.rollouts)
+
+
+async def test_the_gold_query_of_every_published_row_is_executed_and_earns_the_reward() -> None:
+    rows = list(shared_rows(NAME))
+    assert rows
+    for each in rows:
+        found = await verdict(f"```sql\n{each['sql']}\n```", each)
+        assert (found.reward, found.values["decided_by"]) == (1.0, "execution"), each["uuid"]
+        assert found.values["states"] > 8
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "SELECT city, t FROM (SELECT shop_id, SUM(amount) AS t FROM sales WHERE amount > 10 GROUP BY 1) JOIN shops ON id = shop_id",
+        "SELECT SUM(x.amount), s.city FROM sales x, shops s WHERE x.shop_id = s.id AND x.amount >= 11 GROUP BY s.id",
+        "WITH big AS (SELECT * FROM sales WHERE NOT amount <= 10) SELECT city, SUM(amount) FROM big JOIN shops ON shops.id = shop_id GROUP BY shop_id",
+    ],
+)
+async def test_another_query_with_the_same_result_is_right(answer: str) -> None:
+    assert await reward(answer) == 1.0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "SELECT 'Lyon', 30 UNION ALL SELECT 'Graz', 30",
+        GOLD.replace("> 10", ">= 10"),
+        GOLD.replace("GROUP BY s.id, s.city", "GROUP BY s.city"),
+        GOLD.replace("SUM(x.amount)", "MAX(x.amount)"),
+        GOLD.replace("WHERE x.amount > 10", "WHERE x.amount > 10 AND x.item <> 'salt'"),
+        GOLD.replace("SELECT s.city,", "SELECT DISTINCT s.city,"),
+        GOLD.replace("s.city, SUM", "s.city, s.id, SUM"),
+        GOLD.replace("JOIN", "LEFT JOIN").replace("WHERE", "AND"),
+    ],
+)
+async def test_a_query_that_is_right_only_on_the_rows_own_data_is_wrong(answer: str) -> None:
+    found = await verdict(answer)
+    assert (found.reward, found.values["decided_by"]) == (0.0, "execution")
+    assert found.values["execution_reason"]
+
+
+async def test_order_matters_only_where_the_gold_query_demands_it() -> None:
+    free, demanded = "SELECT city, area FROM shops", "SELECT city, area FROM shops ORDER BY city DESC"
+    assert await reward("SELECT city, area FROM shops ORDER BY area", free) == 1.0
+    assert await reward(free, demanded) == 0.0
+    assert await reward("SELECT city, area FROM shops ORDER BY city", demanded) == 0.0
+    assert await reward("SELECT city, area FROM shops ORDER BY city DESC, area", demanded) == 1.0
+    hidden = "SELECT item FROM sales ORDER BY amount DESC, sold_on"
+    assert await reward("SELECT item FROM sales ORDER BY amount DESC", hidden) == 0.0
+    assert await reward("SELECT item FROM sales ORDER BY -amount, sold_on, item", hidden) == 1.0
+
+
+async def test_any_choice_among_ties_at_a_limit_is_right() -> None:
+    top = "SELECT item, COUNT(*) AS n FROM sales GROUP BY item ORDER BY n DESC LIMIT 2"
+    assert await reward("SELECT item, COUNT(*) FROM sales GROUP BY 1 ORDER BY 2 DESC, item DESC LIMIT 2", top) == 1.0
+    assert await reward("SELECT item, COUNT(*) FROM sales GROUP BY 1 ORDER BY 2 DESC, item DESC LIMIT 3", top) == 0.0
+    assert await reward("SELECT item, COUNT(*) FROM sales GROUP BY 1 ORDER BY 2 LIMIT 2", top) == 0.0
+
+
+async def test_a_state_in_which_ties_decide_about_the_gold_result_decides_nothing() -> None:
+    first = (
+        "SELECT city, id FROM (SELECT city, id, ROW_NUMBER() OVER (PARTITION BY city ORDER BY area DESC) AS n"
+        " FROM shops WHERE area IS NOT NULL) WHERE n = 1"
+    )
+    assert await reward(first.replace("area DESC)", "area DESC, id DESC)"), first) == 1.0
+    assert await reward(first.replace("area DESC)", "area)"), first) == 0.0
+    best = (
+        "SELECT city FROM shops WHERE id = (SELECT shop_id FROM sales GROUP BY shop_id ORDER BY COUNT(*) DESC LIMIT 1)"
+    )
+    assert await reward(best.replace("DESC LIMIT", "DESC, shop_id DESC LIMIT"), best) == 1.0
+    assert await reward(best.replace("DESC LIMIT", "LIMIT"), best) == 0.0
+
+
+async def test_decimals_may_be_rounded_but_not_wrong() -> None:
+    gold = "SELECT city, AVG(area) FROM shops GROUP BY city"
+    assert await reward(gold.replace("AVG(area)", "ROUND(AVG(area), 2)"), gold) == 1.0
+    assert await reward(gold, gold.replace("AVG(area)", "ROUND(AVG(area), 2)")) == 1.0
+    assert await reward(gold.replace("AVG(area)", "SUM(area) / COUNT(area)"), gold) == 1.0
+    assert await reward(gold.replace("AVG(area)", "ROUND(AVG(area), 0)"), gold) == 0.0
+    assert await reward(gold.replace("AVG(area)", "SUM(area) / COUNT(*)"), gold) == 0.0
+
+
+async def test_more_columns_than_the_gold_result_are_wrong_unless_the_setting_allows_them() -> None:
+    more = GOLD.replace("s.city, SUM", "COUNT(*), s.city, SUM")
+    assert await reward(more) == 0.0
+    assert await reward(more, extra_columns=True) == 1.0
+    assert await reward(more.replace("> 10", "> 11"), extra_columns=True) == 0.0
+
+
+HOSTILE = {
+    "endless": "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT MAX(x), 1 FROM n",
+    "many rows": "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x, x FROM n",
+    "cross join": "SELECT COUNT(*), 1 FROM sales a, sales b, sales c, sales d, sales e, sales f, sales g",
+    "large value": "SELECT zeroblob(1000000000), 1",
+    "many large values": "SELECT zeroblob(90000), 1 FROM sales a, sales b, sales c",
+    "long pattern": f"SELECT COUNT(*), 1 FROM sales WHERE item LIKE '{'%a' * 5000}'",
+    "doubling": "WITH a AS (SELECT 1 AS x), "
+    + ", ".join(
+        f"t{n} AS (SELECT p.x FROM {'a' if n == 1 else f't{n - 1}'} p, {'a' if n == 1 else f't{n - 1}'} q)"
+        for n in range(1, 24)
+    )
+    + " SELECT x, x FROM t23",
+    "deep": "SELECT " + "(" * 3000 + "1" + ")" * 3000 + ", 2",
+    "attach": "ATTACH 'stolen.db' AS other",
+    "pragma": "PRAGMA writable_schema = 1",
+    "pragma function": "SELECT name, 1 FROM pragma_database_list",
+    "extension": "SELECT load_extension('/tmp/evil.so'), 1",
+    "schema": "SELECT sql, 1 FROM sqlite_master",
+    "drop": "DROP TABLE sales",
+    "write": "DELETE FROM sales",
+    "write in with": "WITH a AS (SELECT 1) DELETE FROM sales",
+    "returning": "INSERT INTO shops VALUES (9, 'x', 1) RETURNING city, id",
+    "two statements": f"{GOLD} SELECT 1, 2",
+    "quote": "SELECT 'a, 1",
+    "nothing": "SELECT",
+    "random": "SELECT city, random() FROM shops",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_hostile_sql_earns_nothing_with_a_reason(name: str) -> None:
+    found = await verdict(f"```sql\n{HOSTILE[name]}\n```")
+    assert (found.reward, found.values["decided_by"]) == (0.0, "execution"), found
+    assert found.values["execution_reason"]
+
+
+async def test_a_candidate_that_uses_up_the_cpu_time_is_wrong_and_the_next_one_is_judged() -> None:
+    slow = "SELECT COUNT(*), replace(hex(zeroblob(40000)), '00', 'ab') LIKE '%a%b%a%b%a%b%a%b%a%b%c' FROM sales"
+    slow += " GROUP BY 2 UNION ALL " + slow
+    found = await verdict(slow, execution_seconds=2.0)
+    assert found.reward == 0.0
+    assert await reward(GOLD) == 1.0
+
+
+async def test_a_gold_query_that_never_ends_is_left_to_the_judge() -> None:
+    endless = row(HOSTILE["endless"])
+    found = await judged("SELECT 1, 1", endless)
+    assert isinstance(found, Failure)
+    assert (found.kind, found.stage) == ("no_judge", "open")
+    assert (await verdict("SELECT 1, 1", endless, says=[YES, YES])).reward == 1.0
+
+
+async def test_the_clock_stands_still_and_differs_between_states() -> None:
+    recent = "SELECT item FROM sales WHERE sold_on >= date('now', '-30 days')"
+    assert await reward(recent.replace("date('now', '-30 days')", "date(CURRENT_TIMESTAMP, '-30 day')"), recent) == 1.0
+    for now in ("2024-02-06", "2025-03-14", "2026-11-15"):
+        assert await reward(recent.replace("'now'", f"'{now}'"), recent) == 0.0
+    assert (
+        await reward("SELECT item FROM sales WHERE sold_on >= strftime('%Y-%m-%d', 'now', '-31 days')", recent) == 0.0
+    )
+
+
+@pytest.mark.parametrize("sql", ["SELECT random() FROM shops", "SELECT city FROM shops ORDER BY random() LIMIT 1"])
+async def test_a_random_gold_query_decides_nothing(sql: str) -> None:
+    found = await judged(sql, row(sql))
+    assert isinstance(found, Failure)
+    assert found.kind == "no_judge"
+
+
+async def test_a_gold_query_whose_result_never_changes_is_left_to_the_judge() -> None:
+    for sql in ("SELECT 1", "SELECT city FROM shops WHERE 1 = 0", "SELECT COUNT(*) FROM shops WHERE area < area"):
+        found = await judged(sql, row(sql))
+        assert isinstance(found, Failure), sql
+        assert "selects too little" in found.cause
+
+
+MYSQL = """
+CREATE TABLE `staff` (`id` INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, `name` VARCHAR(50) NOT NULL COMMENT 'the name',
+  `pay` DECIMAL(10,2) NOT NULL, `hired` DATE NOT NULL, `active` TINYINT(1) DEFAULT 1, KEY `by_name` (`name`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+INSERT INTO staff (name, pay, hired) VALUES ("Ann", 3100.50, '2020-02-03'), ('Bo', 2800, '2021-07-09');
+"""
+POSTGRES = """
+CREATE TYPE mood AS ENUM ('calm', 'busy');
+CREATE TABLE hr.staff (id BIGSERIAL PRIMARY KEY, name CHARACTER VARYING(50) NOT NULL, pay NUMERIC(10,2) CHECK (pay > 0),
+  hired TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT NOW(), state mood NOT NULL);
+ALTER TABLE hr.staff ADD CONSTRAINT unique_name UNIQUE (name);
+CREATE INDEX by_pay ON hr.staff (pay);
+INSERT INTO hr.staff (name, pay, hired, state) VALUES ('Ann', 3100.50, '2020-02-03 09:00:00', 'calm'), ('Bo', 2800, '2021-07-09 10:00:00', 'busy');
+"""
+
+
+@pytest.mark.parametrize(
+    ("dialect", "gold", "same", "other"),
+    [
+        (
+            "mysql",
+            "SELECT name FROM staff WHERE YEAR(hired) = 2020",
+            "SELECT name FROM staff WHERE hired BETWEEN '2020-01-01' AND '2020-12-31'",
+            "SELECT name FROM staff WHERE YEAR(hired) >= 2020",
+        ),
+        (
+            "mysql",
+            'SELECT name FROM staff WHERE name = "ANN"',
+            "SELECT `name` FROM `staff` WHERE LOWER(name) = 'ann'",
+            "SELECT name FROM staff WHERE name LIKE 'A%'",
+        ),
+        ("mysql", "SELECT id / 2 FROM staff", "SELECT id * 0.5 FROM staff", "SELECT FLOOR(id / 2) FROM staff"),
+        (
+            "mysql",
+            "SELECT CONCAT(name, '-', id) FROM staff",
+            "SELECT CONCAT_WS('-', name, id) FROM staff",
+            "SELECT CONCAT(name, id) FROM staff",
+        ),
+        (
+            "mysql",
+            "SELECT name FROM staff WHERE hired > DATE_SUB(CURDATE(), INTERVAL 2 MONTH)",
+            "SELECT name FROM staff WHERE CURDATE() - INTERVAL 2 MONTH < hired",
+            "SELECT name FROM staff WHERE hired > DATE_SUB(CURDATE(), INTERVAL 1 MONTH)",
+        ),
+        (
+            "mysql",
+            "SELECT IF(active, 'yes', 'no') FROM staff",
+            "SELECT CASE WHEN active = 1 THEN 'yes' ELSE 'no' END FROM staff",
+            "SELECT IF(active, 'no', 'yes') FROM staff",
+        ),
+        (
+            "postgresql",
+            "SELECT name FROM hr.staff WHERE name ILIKE 'a%'",
+            "SELECT name FROM hr.staff WHERE LOWER(name) LIKE 'a%'",
+            "SELECT name FROM hr.staff WHERE name LIKE 'a%'",
+        ),
+        (
+            "postgres",
+            "SELECT EXTRACT(YEAR FROM hired), COUNT(*) FROM hr.staff GROUP BY 1",
+            "SELECT DATE_PART('year', hired), COUNT(*) FROM hr.staff GROUP BY DATE_PART('year', hired)",
+            "SELECT EXTRACT(MONTH FROM hired), COUNT(*) FROM hr.staff GROUP BY 1",
+        ),
+        (
+            "pg",
+            "SELECT name, pay FROM hr.staff ORDER BY pay DESC",
+            "SELECT name, pay FROM hr.staff ORDER BY pay DESC NULLS FIRST",
+            "SELECT name, pay FROM hr.staff ORDER BY pay DESC NULLS LAST",
+        ),
+        (
+            "postgresql",
+            "SELECT COUNT(*)::NUMERIC / 3 FROM hr.staff",
+            "SELECT CAST(COUNT(*) AS NUMERIC) / 3 FROM hr.staff",
+            "SELECT COUNT(*) / 3 FROM hr.staff",
+        ),
+        (
+            "postgresql",
+            "SELECT DATE_TRUNC('month', hired)::DATE FROM hr.staff",
+            "SELECT DATE_TRUNC('month', hired) FROM hr.staff",
+            "SELECT hired::DATE FROM hr.staff",
+        ),
+        (
+            "postgresql",
+            "SELECT state, COUNT(*) FILTER (WHERE pay > 3000) FROM staff GROUP BY state",
+            "SELECT state, SUM(CASE WHEN pay > 3000 THEN 1 ELSE 0 END) FROM public.staff GROUP BY state",
+            "SELECT state, COUNT(*) FROM staff WHERE pay > 3000 GROUP BY state",
+        ),
+    ],
+)
+async def test_queries_of_other_dialects_run_with_their_own_meaning(
+    dialect: str, gold: str, same: str, other: str
+) -> None:
+    context = MYSQL if dialect == "mysql" else POSTGRES
+    assert await reward(gold, gold, dialect, context) == 1.0
+    assert await reward(same, gold, dialect, context) == 1.0
+    assert await reward(other, gold, dialect, context) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("dialect", "gold"),
+    [
+        ("mysql", "SELECT name FROM staff WHERE name REGEXP '^A'"),
+        ("mysql", "SELECT FORMAT(pay, 2) FROM staff"),
+        ("mysql", "SELECT name || id FROM staff"),
+        ("mysql", "SELECT GROUP_CONCAT(name ORDER BY name SEPARATOR ', ') FROM staff"),
+        ("postgresql", "SELECT hired - NOW() FROM hr.staff"),
+        ("postgresql", "SELECT MAX(hired) - MIN(hired) FROM hr.staff"),
+        ("postgresql", "SELECT ARRAY_AGG(name) FROM hr.staff"),
+        ("postgresql", "SELECT DISTINCT ON (state) state, name FROM hr.staff ORDER BY state, pay"),
+        ("postgresql", "SELECT TO_CHAR(hired, 'YYYY') FROM hr.staff"),
+        ("sqlite", "SELECT nowhere FROM staff"),
+        ("sqlite", "CREATE TABLE x (y INTEGER)"),
+    ],
+)
+async def test_what_cannot_be_executed_is_left_to_the_judge(dialect: str, gold: str) -> None:
+    context = MYSQL if dialect == "mysql" else POSTGRES if dialect == "postgresql" else CONTEXT
+    task = row(gold, dialect, context)
+    found = await judged("SELECT 1", task)
+    assert isinstance(found, Failure)
+    assert (found.kind, found.stage) == ("no_judge", "open")
+    assert "--set resources.judge=SPEC" in found.cause
+    right = await verdict("SELECT 1", task, says=[YES, YES])
+    assert (right.reward, right.values["decided_by"], right.values["judge_passed"]) == (1.0, "judge", True)
+    assert (await verdict("SELECT 1", task, says=[YES, NO])).reward == 0.0
+    assert (await verdict("SELECT 1", task, says=[NO])).reward == 0.0
+    assert (await verdict("SELECT 1", task, says=[YES], check_twice_swap=False)).reward == 1.0
+    assert (await verdict("SELECT 1", task, says=[YES, NO], reward_if_swap_fails=0.5)).reward == 0.5
+
+
+async def test_a_candidate_in_another_dialect_that_cannot_run_here_is_judged_or_has_no_reward() -> None:
+    task = row("SELECT name FROM staff WHERE name LIKE 'A%'", "mysql", MYSQL)
+    answer = "SELECT name FROM staff WHERE name REGEXP '^A'"
+    assert (await verdict(answer, task, says=[YES, YES])).reward == 1.0
+    found = await judged(answer, task)
+    assert isinstance(found, Failure)
+    assert (found.kind, found.stage) == ("no_judge", "verify")
+    for wrong in ("SELECT name FROM people", "SELECT name FROM staff ORDER BY RAND()"):
+        assert (await verdict(wrong, task)).reward == 0.0
+
+
+async def test_a_dead_judge_gives_no_reward() -> None:
+    found = await judged("SELECT 1", row("SELECT nowhere FROM shops"), says=[])
+    assert isinstance(found, Failure)
+    assert found.kind == "judge"
+
+
+async def test_the_judge_is_not_asked_about_what_was_executed() -> None:
+    assert (await verdict(GOLD, says=[])).reward == 1.0
+    assert (await verdict("SELECT 1, 2", says=[])).reward == 0.0
+
+
+async def test_compat_asks_only_the_judge() -> None:
+    found = await verdict(GOLD, says=[NO], compat=True)
+    assert (found.reward, found.values["decided_by"]) == (0.0, "judge")
+    missing = await judged(GOLD, compat=True)
+    assert isinstance(missing, Failure)
+    assert missing.kind == "no_judge"
+
+
+@pytest.mark.parametrize(
+    ("gold", "same", "other"),
+    [
+        (
+            "UPDATE shops SET area = 9 WHERE city = 'Lyon'",
+            "UPDATE shops SET area = 9 WHERE city IN ('Lyon')",
+            "UPDATE shops SET area = 9",
+        ),
+        (
+            "DELETE FROM sales WHERE amount > 10",
+            "DELETE FROM sales WHERE id IN (SELECT id FROM sales WHERE amount >= 11)",
+            "DELETE FROM sales WHERE amount >= 10",
+        ),
+        (
+            "INSERT INTO shops (city) VALUES ('Bonn')",
+            "INSERT INTO shops (city, area) SELECT 'Bonn', NULL",
+            "INSERT INTO shops (city, area) VALUES ('Bonn', 0)",
+        ),
+    ],
+)
+async def test_statements_that_write_are_compared_by_the_tables_afterwards(gold: str, same: str, other: str) -> None:
+    assert await reward(same, gold) == 1.0
+    assert await reward(other, gold) == 0.0
+    assert await reward("SELECT * FROM shops", gold) == 0.0
+    assert await reward("```sql\nDROP TABLE shops\n```", gold) == 0.0
+
+
+async def test_a_row_that_nothing_could_satisfy_is_refused_before_the_model_is_asked() -> None:
+    for task in (row(" "), row(dialect="oracle")):
+        found = await judged(GOLD, task, says=[YES])
+        assert isinstance(found, Failure)
+        assert (found.kind, found.stage) == ("bad_row", "open")
+
+
+async def test_an_answer_without_sql_earns_nothing() -> None:
+    for answer in ("", "I do not know.", "```sql\n```", "With pleasure, but no."):
+        found = await verdict(answer)
+        assert (found.reward, found.values["failure_reason"]) == (0.0, "no_sql_extracted")
+
+
+@pytest.mark.parametrize(
+    ("text", "sql", "compat"),
+    [
+        ("```sql\nSELECT 1;\n```", "SELECT 1;", "SELECT 1;"),
+        ("```sql\nSELECT 1\n```\nor\n```SQL\nSELECT 2;;\n```", "SELECT 2;", "SELECT 2;"),
+        ("```\nSELECT 1\n```", "SELECT 1;", "SELECT 1;"),
+        (
+            "```python\nprint()\n```\n```\nwith a as (select 1) select * from a\n```",
+            "with a as (select 1) select * from a;",
+            "with a as (select 1) select * from a;",
+        ),
+        ("Use SELECT 1; it works.", "SELECT 1;", "SELECT 1;"),
+        ("```sqlite\nSELECT 1\n```", "SELECT 1;", "ite\nSELECT 1;"),
+        ("With care: SELECT ';' AS a; done; bye", "SELECT ';' AS a;", "With care: SELECT ';' AS a; done;"),
+        ("```sql\nSELECT 1", "SELECT 1;", "SELECT 1;"),
+        ("no query", None, None),
+    ],
+)
+async def test_the_query_is_the_last_block_or_the_first_statement(
+    text: str, sql: str | None, compat: str | None
+) -> None:
+    assert extract_sql(text) == sql
+    assert extract_sql(text, compat=True) == compat
