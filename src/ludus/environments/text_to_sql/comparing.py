@@ -117,8 +117,9 @@ def _place(start: int, choices: list[list[int]], owners: dict[int, int], places:
                 continue
             free: int | None = at
             while free is not None:
-                owner = came[free]
-                owners[free], free, places[owner] = owner, places.get(owner), free
+                owner, taken = came[free], free
+                free = places.get(owner)
+                owners[taken], places[owner] = owner, taken
             return True
     return False
 

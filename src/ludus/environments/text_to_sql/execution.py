@@ -18,6 +18,7 @@ from typing import Any
 from ludus.environments.text_to_sql.comparing import Expected, Row, agrees, contains, difference
 from ludus.environments.text_to_sql.database import Contents, Database, Result, SqlError, own_contents
 from ludus.environments.text_to_sql.literals import Literals
+from ludus.environments.text_to_sql.mutants import mutants
 from ludus.environments.text_to_sql.ordering import Shape, rivals
 from ludus.environments.text_to_sql.schema import Schema
 from ludus.environments.text_to_sql.sqltext import (
@@ -153,21 +154,40 @@ def _states(
 ) -> Iterator[State]:
     """States that determine the gold result: the row's own data, then generated ones. Raises `SqlError`.
 
-    With a candidate, the literals of its query are used too, and the row's own data is left out.
+    There are as many as wanted, and more if these tell a mutant from the gold query. With a candidate, the literals of
+    its query are used too, and the row's own data is left out.
     """
     tokens = [token for statement in (*statements, *candidate) for token in statement]
     generator = Generator(schema, Literals(tokens, schema.tokens), own)
     if any(own.values()) and not candidate:
         yield from _determined(schema, statements, shape, "the row's own data", own, generator.now(0))
+    alive = mutants(statements[0]) if shape is not None and not candidate else []
     found = 0
     first = 1000 if candidate else 1
     for seed in range(first, first + wanted * _TRIES_PER_STATE):
-        if found == wanted:
+        if found >= wanted and not alive:
             return
         drawn = generator.draw(seed)
         for state in _determined(schema, statements, shape, f"generated data {seed}", drawn, generator.now(seed)):
-            found += 1
-            yield state
+            still_alive = _alike(schema, state, alive)
+            if found < wanted or len(still_alive) < len(alive):
+                alive = still_alive
+                found += 1
+                yield state
+
+
+def _alike(schema: Schema, state: State, queries: list[str]) -> list[str]:
+    """The queries that a state does not tell from the gold query. Those that cannot run are left out."""
+    found = []
+    database = Database(schema, state.orders[0], state.now)
+    for sql in queries:
+        try:
+            rows = database.query(sql).rows
+            found += [sql] if agrees(state.expected[0], rows) else []
+        except (SqlError, ValueError):
+            continue
+    database.close()
+    return found
 
 
 def _determined(

@@ -156,8 +156,9 @@ def _substring_index(text: Any, separator: Any, count: Any) -> str | None:
         return None
     if not separator or not count:
         return ""
-    parts = _text(text).split(separator)
-    return separator.join(parts[: int(count)] if count > 0 else parts[int(count) :])
+    mark = str(separator)
+    parts = _text(text).split(mark)
+    return mark.join(parts[: int(count)] if count > 0 else parts[int(count) :])
 
 
 def _split_part(text: Any, separator: Any, number: Any) -> str | None:
@@ -171,19 +172,19 @@ def _split_part(text: Any, separator: Any, number: Any) -> str | None:
 def _pad(text: Any, length: Any, fill: Any, left: bool) -> str | None:
     if None in (text, length, fill) or length > _LONGEST:
         return None
-    text, size = _text(text), max(0, int(length))
-    missing = size - len(text)
+    body, size = _text(text), max(0, int(length))
+    missing = size - len(body)
     if missing <= 0 or not fill:
-        return text[:size]
+        return body[:size]
     padding = (str(fill) * missing)[:missing]
-    return padding + text if left else text + padding
+    return padding + body if left else body + padding
 
 
 def _truncate(value: Any, digits: Any) -> float | None:
     if value is None or digits is None:
         return None
     scale: float = 10.0 ** int(digits)
-    return math.trunc(value * scale) / scale
+    return float(math.trunc(value * scale) / scale)
 
 
 def _match(pattern: Any, text: Any) -> bool | None:

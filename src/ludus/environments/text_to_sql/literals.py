@@ -1,4 +1,4 @@
-"""The literals of a query: values at which its filters change their mind, by the columns that they are compared with."""
+"""The literals of a query: the values at which its filters change, by the columns that they are compared with."""
 
 from __future__ import annotations
 

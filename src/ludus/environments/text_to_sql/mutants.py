@@ -1,0 +1,43 @@
+"""Queries that differ from the gold query in one place, as a nearly right answer would.
+
+Generated states are kept that tell them from the gold query: without such a state a wrong border, a missing DISTINCT or
+another join would go unnoticed. A mutant that no state tells apart may mean the same as the gold query.
+"""
+
+from __future__ import annotations
+
+from ludus.environments.text_to_sql.sqltext import SIGN, WORD, Token, render, sign, word
+
+_MOST = 16
+_BORDERS = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}
+_JOINS = ("left", "inner", "outer", "right", "full", "cross", "natural")
+_OTHERS = {"sum": "max", "avg": "max", "max": "min", "min": "max", "desc": "asc", "union": "union all", "and": "or"}
+
+
+def mutants(tokens: list[Token]) -> list[str]:
+    """A query with each change of one token that still is a query."""
+    found: list[str] = []
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1].key if index else ""
+        changed: list[list[Token]] = []
+        if token.kind == SIGN and token.text in _BORDERS:
+            changed.append([sign(_BORDERS[token.text])])
+        elif (token.kind == WORD and token.key == "distinct") or (
+            token.kind == WORD and token.key == "left" and _next(tokens, index) == "join"
+        ):
+            changed.append([])
+        elif token.kind == WORD and token.key == "join" and before not in _JOINS:
+            changed.append([word("LEFT"), word("JOIN")])
+        elif token.kind == WORD and token.key in _OTHERS and not (token.key == "and" and _is_range(tokens, index)):
+            changed.append([word(_OTHERS[token.key])])
+        found += [render([*tokens[:index], *each, *tokens[index + 1 :]]) for each in changed]
+    return [each for each in dict.fromkeys(found) if each != render(tokens)][:_MOST]
+
+
+def _next(tokens: list[Token], index: int) -> str:
+    return tokens[index + 1].key if index + 1 < len(tokens) else ""
+
+
+def _is_range(tokens: list[Token], index: int) -> bool:
+    """Whether an AND belongs to a BETWEEN."""
+    return any(token.kind == WORD and token.key == "between" for token in tokens[max(0, index - 4) : index])
