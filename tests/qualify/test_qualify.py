@@ -28,7 +28,7 @@ from ludus.qualify.policies import NAMES
 from ludus.qualify.run import qualify
 
 #: Environments with slow verifiers: tested with one row, and not in the quick test.
-HEAVY = {"gymnasium", "math_with_judge", "reasoning_gym"}
+HEAVY = {"gymnasium", "math_with_judge", "reasoning_gym", "text_to_sql"}
 #: An example whose every rollout earns 1: it has no wrong answers.
 PAYS_ALWAYS = "example_single_tool_call"
 #: Environments from a server or another package: other test files qualify them.
@@ -463,7 +463,10 @@ def test_a_misspelt_function_in_qualify_py_is_refused_with_a_suggestion(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "package"), [("reasoning_gym", "reasoning_gym"), ("math_with_judge", "math_verify")])
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("reasoning_gym", "reasoning_gym"), ("math_with_judge", "math_verify"), ("text_to_sql", "sqlite3")],
+)
 def test_no_heavy_environment_fails_a_check(name, package):
     pytest.importorskip(package)
     card = qualify(name, limit=1)

@@ -252,6 +252,37 @@ def test_a_configuration_file_of_nemo_gym_works(tmp_path: Path):
             Environment.load(server.environment).configure(server.settings)
 
 
+TEXT_TO_SQL_FILE = """
+config_paths: [responses_api_models/vllm_model/configs/vllm_model.yaml]
+text_to_sql:
+  resources_servers:
+    text_to_sql:
+      entrypoint: app.py
+      judge_model_server: {type: responses_api_models, name: policy_model}
+      judge_responses_create_params: {input: [], temperature: 0}
+      judge_endpoint_max_concurrency: null
+      judge_equal_label: '[[A=B]]'
+      judge_not_equal_label: '[[A!=B]]'
+      check_twice_swap: true
+      reward_if_swap_fails: 0.0
+      domain: coding
+"""
+
+
+def test_a_configuration_file_of_text_to_sql_keeps_its_judge_and_its_settings(tmp_path: Path):
+    (tmp_path / "theirs.yaml").write_text(TEXT_TO_SQL_FILE)
+    launch = launched("+config_paths=[theirs.yaml]", *POLICY)
+    part = instance(launch, "text_to_sql").part
+    assert isinstance(part, ResourcesPart)
+    assert part.environment == "text_to_sql"
+    assert part.settings["judge"] == "vllm"
+    assert part.settings["check_twice_swap"] is True
+    assert launch.notes == []
+    for server in plan_of(launch).servers:
+        if server.environment is not None:
+            Environment.load(server.environment).configure(server.settings)
+
+
 def test_max_steps_comes_from_the_environment_unless_the_configuration_sets_it():
     block = {"resources_server": {"type": "resources_servers", "name": "mcqa"}}
     block["model_server"] = {"type": "responses_api_models", "name": "policy_model"}

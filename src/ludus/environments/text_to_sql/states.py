@@ -129,7 +129,8 @@ class Generator:
         nulls: float,
         favourite: bool,
     ) -> Any:
-        if column.nullable and not column.key and rng.random() < nulls:
+        is_id = column.name.lower().endswith("id") and column.references is None  # a key that is not declared as one
+        if column.nullable and not column.key and not is_id and rng.random() < nulls:
             return None
         if column.references is not None:
             parents = self._parents(column, table, contents, rows)
