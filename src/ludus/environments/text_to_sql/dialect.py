@@ -7,8 +7,7 @@ dates, a cast to an unknown type. Functions that SQLite lacks are those of `func
 
 from __future__ import annotations
 
-import re
-
+from ludus.environments.text_to_sql.operands import KEYWORDS, at_index, casts, intervals, is_sign, operand_of
 from ludus.environments.text_to_sql.sqltext import (
     MYSQL,
     NUMBER,
@@ -24,13 +23,6 @@ from ludus.environments.text_to_sql.sqltext import (
     literal,
     sign,
     word,
-)
-
-_KEYWORDS = frozenset(
-    "all and as between by case check distinct else except exists filter from full group having in inner insert "
-    "intersect into is join left like limit match not offset on or order outer over partition right select set then "
-    "union unique update using values when where window with recursive default key references foreign primary "
-    "conflict except end returning interval materialized cross natural asc desc delete do nothing replace".split()
 )
 
 #: Functions that mean the same in SQLite.
@@ -58,15 +50,12 @@ _OURS = {
     SQLITE: "",
 }
 _RANDOM = frozenset("rand random uuid gen_random_uuid uuid_generate_v4 randomblob random_bytes".split())
-_UNITS = frozenset("second minute hour day week month quarter year".split())
-_INTERVAL = re.compile(r"\s*(\d{1,6})\s*([a-z]+?)s?\s*", re.IGNORECASE)
+
+
 _CLOCK = {"current_timestamp": "ludus_now", "current_date": "ludus_today", "current_time": "ludus_time"}
 _CLOCK |= {"localtimestamp": "ludus_now"}
 _DATE_VALUED = frozenset("ludus_date ludus_date_add ludus_date_sub ludus_now ludus_today".split())
 _NUMBER_VALUED = frozenset("count datediff day hour ludus_date_part minute month quarter timestampdiff year".split())
-_INTEGERS = frozenset("int integer bigint smallint signed unsigned int4 int8".split())
-_REALS = frozenset("numeric decimal float real double float8 float4 dec".split())
-_TEXTS = frozenset("text varchar char character nchar string".split())
 
 
 def translate(
@@ -77,19 +66,11 @@ def translate(
     if dialect == SQLITE:
         return tokens
     tokens = _words(_without_prefixes(tokens, prefixes), dialect)
-    tokens = _casts(_fields(tokens), dialect)
-    tokens = _intervals(tokens)
+    tokens = casts(_fields(tokens), dialect)
+    tokens = intervals(tokens)
     _refuse_date_arithmetic(tokens, dates)
     tokens = _functions(tokens, dialect)
     return _nulls(tokens) if dialect == POSTGRESQL else _division(tokens)
-
-
-def _is(token: Token | None, text: str) -> bool:
-    return token is not None and token.kind == SIGN and token.text == text
-
-
-def _at(tokens: list[Token], index: int) -> Token | None:
-    return tokens[index] if 0 <= index < len(tokens) else None
 
 
 def _still_clock(tokens: list[Token]) -> list[Token]:
@@ -97,10 +78,10 @@ def _still_clock(tokens: list[Token]) -> list[Token]:
     found: list[Token] = []
     for index, token in enumerate(tokens):
         name = _CLOCK.get(token.key) if token.kind == WORD else None
-        if name is None or _is(_at(tokens, index - 1), "."):
+        if name is None or is_sign(at_index(tokens, index - 1), "."):
             found.append(token)
         else:
-            called = _is(_at(tokens, index + 1), "(")
+            called = is_sign(at_index(tokens, index + 1), "(")
             found += [word(name)] if called else [word(name), sign("("), sign(")")]
     return found
 
@@ -111,7 +92,7 @@ def _without_prefixes(tokens: list[Token], prefixes: frozenset[str]) -> list[Tok
     index = 0
     while index < len(tokens):
         token = tokens[index]
-        if token.is_name and token.key in prefixes and _is(_at(tokens, index + 1), "."):
+        if token.is_name and token.key in prefixes and is_sign(at_index(tokens, index + 1), "."):
             index += 2
             continue
         found.append(token)
@@ -123,18 +104,18 @@ def _words(tokens: list[Token], dialect: str) -> list[Token]:
     """Operators and words with another name in SQLite."""
     found: list[Token] = []
     for index, token in enumerate(tokens):
-        after = _at(tokens, index + 1)
+        after = at_index(tokens, index + 1)
         if token.kind == WORD and token.key in ("date", "timestamp", "datetime") and after and after.kind == TEXT:
             continue
         if token.kind == WORD and token.key in ("similar", "div", "xor", "rlike", "regexp", "lateral", "any", "some"):
             raise NotExecutable(f"{token.text.upper()}, which SQLite lacks")
-        if _is(token, "||") and dialect == MYSQL:
+        if is_sign(token, "||") and dialect == MYSQL:
             raise NotExecutable("|| in MySQL, which means OR or joins texts, depending on the server")
         if token.kind == SIGN and token.text in ("~", "@", "?", "#", "^", "{", "}", "[", "]", "$", ":"):
             raise NotExecutable(f"the operator {token.text}")
-        if _is(token, "<=>"):
+        if is_sign(token, "<=>"):
             found.append(word("IS"))
-        elif _is(token, "&&"):
+        elif is_sign(token, "&&"):
             found.append(word("AND"))
         elif token.kind == WORD and token.key == "ilike":
             found.append(word("MATCH"))  # functions.py defines match()
@@ -158,7 +139,7 @@ def _fields(tokens: list[Token]) -> list[Token]:
     found = list(tokens)
     for index in range(len(found) - 3):
         name, opens, unit, then = found[index : index + 4]
-        if name.kind != WORD or not _is(opens, "(") or unit.kind != WORD:
+        if name.kind != WORD or not is_sign(opens, "(") or unit.kind != WORD:
             continue
         if name.key == "extract" and then.kind == WORD and then.key == "from":
             found[index] = word("ludus_date_part")
@@ -166,137 +147,6 @@ def _fields(tokens: list[Token]) -> list[Token]:
         elif name.key == "timestampdiff":
             found[index + 2] = literal(unit.key)
     return found
-
-
-def _operand(tokens: list[Token]) -> list[Token]:
-    """Take the operand at the end of tokens away: a literal, a name with its table, a call or brackets."""
-    at = len(tokens) - 1
-    if at < 0:
-        raise NotExecutable("an operator without an operand")
-    if _is(tokens[at], ")"):
-        depth = 0
-        while at >= 0:
-            depth += _is(tokens[at], ")") - _is(tokens[at], "(")
-            if depth == 0:
-                break
-            at -= 1
-        before = _at(tokens, at - 1)
-        if before is not None and before.kind == WORD and before.key not in _KEYWORDS - {"left", "right"}:
-            at -= 1
-    elif (tokens[at].kind == WORD and tokens[at].key in _KEYWORDS) or not (
-        tokens[at].is_name or tokens[at].kind in (TEXT, NUMBER)
-    ):
-        raise NotExecutable("an operator without an operand")
-    while at >= 2 and _is(tokens[at - 1], ".") and tokens[at - 2].is_name:
-        at -= 2
-    taken = tokens[at:]
-    del tokens[at:]
-    return taken
-
-
-def _type_at(tokens: list[Token], at: int) -> tuple[str, list[Token], int]:
-    """The type that begins here: its first word, its arguments, and the index behind it."""
-    first = _at(tokens, at)
-    if first is None or first.kind != WORD:
-        raise NotExecutable("a cast without a type")
-    at += 1
-    while (more := _at(tokens, at)) and more.kind == WORD and more.key in ("precision", "varying", "integer"):
-        at += 1
-    arguments: list[Token] = []
-    if _is(_at(tokens, at), "("):
-        end = closing(tokens, at)
-        arguments, at = tokens[at + 1 : end], end + 1
-    if _is(_at(tokens, at), "["):
-        raise NotExecutable("an array")
-    return first.key, arguments, at
-
-
-def _casts(tokens: list[Token], dialect: str) -> list[Token]:
-    """`CAST(x AS type)` and `x::type`."""
-    found: list[Token] = []
-    index = 0
-    while index < len(tokens):
-        token = tokens[index]
-        if _is(token, "::"):
-            name, arguments, index = _type_at(tokens, index + 1)
-            operand = _operand(found)
-            found += _cast(operand, name, arguments, dialect)
-        elif token.kind == WORD and token.key == "cast" and _is(_at(tokens, index + 1), "("):
-            end = closing(tokens, index + 1)
-            inner = tokens[index + 2 : end]
-            level, split_at = 0, -1
-            for place, each in enumerate(inner):
-                level += _is(each, "(") - _is(each, ")")
-                if level == 0 and each.kind == WORD and each.key == "as":
-                    split_at = place
-            if split_at < 0:
-                raise NotExecutable("a cast without a type")
-            name, arguments, behind = _type_at(inner, split_at + 1)
-            if behind != len(inner):
-                raise NotExecutable(f"a cast to {name}")
-            found += _cast(_casts(inner[:split_at], dialect), name, arguments, dialect)
-            index = end + 1
-        else:
-            found.append(token)
-            index += 1
-    return found
-
-
-def _cast(operand: list[Token], name: str, arguments: list[Token], dialect: str) -> list[Token]:
-    def call(function: str, *more: Token) -> list[Token]:
-        return [word(function), sign("("), *operand, *more, sign(")")]
-
-    if name in _TEXTS and not arguments:
-        return call("CAST", word("AS"), word("TEXT"))
-    if name in _REALS:
-        if name in ("numeric", "decimal", "dec") and (arguments or dialect == MYSQL):
-            digits = arguments[-1] if len(arguments) == 3 else Token(NUMBER, "0")
-            return call("ROUND", sign("*"), Token(NUMBER, "1.0"), sign(","), digits)
-        return call("CAST", word("AS"), word("REAL"))
-    if name in _INTEGERS:
-        return [word("CAST"), sign("("), *call("ROUND"), word("AS"), word("INTEGER"), sign(")")]
-    if name == "date":
-        return call("ludus_date")
-    if name in ("timestamp", "datetime") and not arguments:
-        return [sign("("), *operand, sign(")")]
-    raise NotExecutable(f"a cast to {name}")
-
-
-def _intervals(tokens: list[Token]) -> list[Token]:
-    """`d - INTERVAL '30 days'` and `DATE_SUB(d, INTERVAL 30 DAY)` as calls with a number and a unit."""
-    found: list[Token] = []
-    index = 0
-    while index < len(tokens):
-        token = tokens[index]
-        if token.kind != WORD or token.key != "interval":
-            found.append(token)
-            index += 1
-            continue
-        amount, unit, index = _interval(tokens, index + 1)
-        before = found.pop() if found else sign("")
-        if _is(before, ","):
-            found += [before, *amount, sign(","), literal(unit)]
-        elif before.kind == SIGN and before.text in "+-" and before.text:
-            operand = _operand(found)
-            name = "ludus_date_add" if before.text == "+" else "ludus_date_sub"
-            found += [word(name), sign("("), *operand, sign(","), *amount, sign(","), literal(unit), sign(")")]
-        else:
-            raise NotExecutable("an interval that is neither added nor subtracted")
-    return found
-
-
-def _interval(tokens: list[Token], at: int) -> tuple[list[Token], str, int]:
-    first = _at(tokens, at)
-    unit = _at(tokens, at + 1)
-    found = _INTERVAL.fullmatch(first.value()) if first is not None and first.kind == TEXT else None
-    if found is not None and found[2].lower() in _UNITS:
-        return [Token(NUMBER, found[1])], found[2].lower(), at + 1
-    if first is not None and first.kind in (NUMBER, TEXT, WORD) and unit is not None and unit.key in _UNITS:
-        if first.kind != TEXT:
-            return [first], unit.key, at + 2
-        if first.value().isascii() and first.value().isdigit():
-            return [Token(NUMBER, first.value())], unit.key, at + 2
-    raise NotExecutable("an interval of several units")
 
 
 def _refuse_date_arithmetic(tokens: list[Token], dates: frozenset[str]) -> None:
@@ -309,12 +159,12 @@ def _refuse_date_arithmetic(tokens: list[Token], dates: frozenset[str]) -> None:
         if token.kind != SIGN or token.text not in "+-*/" or index == 0:
             continue
         try:
-            left = _operand(list(tokens[:index]))
+            left = operand_of(list(tokens[:index]))
         except NotExecutable:
             continue  # a sign before a number, or the * of COUNT(*)
         right = tokens[index + 1 : index + 2]
-        if _is(_at(tokens, index + 2), ".") or _is(_at(tokens, index + 2), "("):
-            end = closing(tokens, index + 2) if _is(tokens[index + 2], "(") else index + 3
+        if is_sign(at_index(tokens, index + 2), ".") or is_sign(at_index(tokens, index + 2), "("):
+            end = closing(tokens, index + 2) if is_sign(tokens[index + 2], "(") else index + 3
             right = tokens[index + 1 : end + 1]
         if any(side and any(map(is_date, side)) and side[0].key not in _NUMBER_VALUED for side in (left, right)):
             raise NotExecutable("arithmetic with dates")
@@ -325,7 +175,7 @@ def _functions(tokens: list[Token], dialect: str) -> list[Token]:
     found = list(tokens)
     tables = {tokens[i].key for i in range(len(tokens) - 1) if tokens[i].is_name and _names_columns(tokens, i)}
     for index, token in enumerate(tokens[:-1]):
-        if not token.is_name or not _is(tokens[index + 1], "(") or token.key in tables:
+        if not token.is_name or not is_sign(tokens[index + 1], "(") or token.key in tables:
             continue
         if token.key in ours and token.kind == WORD:
             found[index] = word(f"ludus_{token.key}")
@@ -335,34 +185,34 @@ def _functions(tokens: list[Token], dialect: str) -> list[Token]:
             raise Undetermined(f"the function {token.text}")
         elif token.key in ("max", "min") and _arguments(tokens, index + 1) > 1:
             raise NotExecutable(f"{token.text} with several arguments")
-        elif token.key not in _KEYWORDS and token.key not in _SAME and not token.key.startswith("ludus_"):
+        elif token.key not in KEYWORDS and token.key not in _SAME and not token.key.startswith("ludus_"):
             raise NotExecutable(f"the function {token.text}")
     return found
 
 
 def _names_columns(tokens: list[Token], index: int) -> bool:
     """Whether the brackets behind a name hold columns, as in `INSERT INTO t (a)` and `WITH t (a) AS (...)`."""
-    if not _is(tokens[index + 1], "("):
+    if not is_sign(tokens[index + 1], "("):
         return False
-    before = _at(tokens, index - 1)
+    before = at_index(tokens, index - 1)
     if before is not None and before.kind == WORD and before.key in ("into", "table", "as"):
         return True
-    behind = _at(tokens, closing(tokens, index + 1) + 1)
-    starts = before is None or before.key in ("with", "recursive") or _is(before, ",")
+    behind = at_index(tokens, closing(tokens, index + 1) + 1)
+    starts = before is None or before.key in ("with", "recursive") or is_sign(before, ",")
     return (
         starts
         and behind is not None
         and behind.kind == WORD
         and behind.key == "as"
-        and (_is(_at(tokens, closing(tokens, index + 1) + 2), "("))
+        and (is_sign(at_index(tokens, closing(tokens, index + 1) + 2), "("))
     )
 
 
 def _arguments(tokens: list[Token], opening: int) -> int:
     depth, count = 0, 1
     for token in tokens[opening : closing(tokens, opening)]:
-        depth += _is(token, "(") - _is(token, ")")
-        count += depth == 1 and _is(token, ",")
+        depth += is_sign(token, "(") - is_sign(token, ")")
+        count += depth == 1 and is_sign(token, ",")
     return count
 
 
@@ -370,7 +220,7 @@ def _division(tokens: list[Token]) -> list[Token]:
     """MySQL's / never cuts off: 5 / 2 is 2.5."""
     found: list[Token] = []
     for token in tokens:
-        found += [sign("*"), Token(NUMBER, "1.0"), token] if _is(token, "/") else [token]
+        found += [sign("*"), Token(NUMBER, "1.0"), token] if is_sign(token, "/") else [token]
     return found
 
 
@@ -381,14 +231,16 @@ def _nulls(tokens: list[Token]) -> list[Token]:
     levels: list[bool] = [False]  # for each open bracket, whether an ORDER BY is being read
     for index, token in enumerate(tokens):
         previous = found[-1] if found else None
-        ends_term = levels[-1] and (_is(token, ",") or _is(token, ")") or (token.kind == WORD and token.key in ends))
+        ends_term = levels[-1] and (
+            is_sign(token, ",") or is_sign(token, ")") or (token.kind == WORD and token.key in ends)
+        )
         if ends_term and previous is not None and previous.key not in ("first", "last"):
             found += [word("NULLS"), word("FIRST" if previous.key == "desc" else "LAST")]
         if token.kind == WORD and token.key in ends:
             levels[-1] = False
-        if _is(token, "("):
+        if is_sign(token, "("):
             levels.append(False)
-        elif _is(token, ")") and len(levels) > 1:
+        elif is_sign(token, ")") and len(levels) > 1:
             levels.pop()
         found.append(token)
         if token.kind == WORD and token.key == "by" and index and tokens[index - 1].key == "order":
