@@ -78,6 +78,9 @@ def collect(
     turn: Annotated[
         int | None, typer.Option(metavar="K", help="With --branch: cut after K model calls; -1: before the last one.")
     ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Run only the I-th of N shards; join them with ludus merge.")
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Request token ids; mask rollouts without them.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
 ) -> None:
@@ -89,6 +92,8 @@ def collect(
 
     Cut every recorded rollout after two model calls, and continue each one eight times:
     ludus collect workplace_assistant --branch runs/first/rollouts.jsonl --turn 2 --repeats 8
+
+    Split a collection among machines: ludus collect mcqa --model local --shard 2/8 --output runs/shard-2
     """
     from ludus.cli.screen import prints_to_stderr
     from ludus.collection.api import Collection, Options
@@ -114,11 +119,13 @@ def collect(
         agent=agent,
         branch=branch,
         turn=turn,
+        shard=shard,
     )
     with prints_to_stderr(json_):
         named = [Environment.load(each) for each in ([environment] if environment is not None else []) + (env or [])]
         if options.output is None:
-            options.output = Path("runs") / f"{_folder_name(named)}-{time.strftime('%Y%m%d-%H%M%S')}"
+            suffix = f"-{options.shard.replace('/', '-of-')}" if options.shard is not None else ""
+            options.output = Path("runs") / f"{_folder_name(named)}-{time.strftime('%Y%m%d-%H%M%S')}{suffix}"
         collection = Collection(named if env else named[0] if named else None, options)
     raise typer.Exit(_run(collection, as_json=json_))
 
@@ -169,6 +176,9 @@ def _run(collection: Collection, as_json: bool) -> int:
         print(safe_json(collection.metrics))
     else:
         summarise(collection, collector)
+    if not collector.progress.total:
+        display.say(f"shard {collection.options.shard} has no tasks: the collection has fewer tasks than shards")
+        return 0
     if not collection.metrics["counts"]["completed"]:
         display.say(f"no rollout completed: {_why_none_completed(collection)}")
         return 1

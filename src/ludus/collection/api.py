@@ -20,6 +20,7 @@ from ludus.collection.collector import CollectionPlan, Collector, Sink
 from ludus.collection.results import Results, Run, grouped
 from ludus.collection.row_environments import EnvironmentSpec, RowEnvironments
 from ludus.collection.rows import Rows
+from ludus.collection.shards import Shard
 from ludus.environment import Environment
 from ludus.errors import UserError, did_you_mean
 from ludus.model import Model
@@ -30,6 +31,7 @@ from ludus.store.journal import Journal, write_whole
 from ludus.store.run import (
     Files,
     check_identity,
+    check_shard,
     describe,
     identity,
     indented_json,
@@ -69,6 +71,7 @@ class Options:
     agent: str | None = None  # the URL of an agent server that plays the rollouts with its own model and resources
     branch: str | Path | None = None  # a file of recorded rollouts to continue, `repeats` times each
     turn: int | None = None  # where to cut them: after this many model calls; -1 is before the last call
+    shard: str | None = None  # such as "2/8": play the tasks of the second of eight shards
 
     def __post_init__(self) -> None:
         """Refuse invalid values and combinations."""
@@ -83,6 +86,8 @@ class Options:
                 raise UserError(f"{name} must be a whole number{other}, not {value!r:.60}")
             if value < 1 and name != "seed":
                 raise UserError(f"{name} must be at least 1, not {value}")
+        if self.shard is not None:
+            self.shard = str(Shard.parse(self.shard))
         if self.resume and self.output is None:
             raise UserError("--resume needs the folder of the collection to resume", "Add --output DIR")
         if self.resume and self.overwrite:
@@ -110,6 +115,7 @@ class CollectArguments(TypedDict, total=False):
     agent: str | None
     branch: str | Path | None
     turn: int | None
+    shard: str | None
 
 
 def _options(given: CollectArguments) -> Options:
@@ -150,6 +156,7 @@ class Collection(Results):
         self._environments = RowEnvironments(environment, settings, resources=options.resources, agent=options.agent)
         self.model = open_model(options.model, model_settings) if options.agent is None else _ServerModel(options.agent)
         self.rows = self._input_rows()
+        self.rows.shard = Shard.parse(options.shard) if options.shard is not None else None
         self._stack = contextlib.ExitStack()
         self._journals: list[Journal] = []
 
@@ -199,11 +206,11 @@ class Collection(Results):
             self._environments.all(),
         )
         if self.model.connects:
-            allow_open_files(min(plan.concurrency, survey.rows * options.repeats))
+            allow_open_files(min(plan.concurrency, survey.in_shard * options.repeats))
         dataset: dict[str, Any] = {"name": Path(self.rows.name).name, "rows": survey.rows, "digest": survey.digest}
         if isinstance(self.rows, Branches):
             dataset["turn"] = self.rows.turn
-        run_identity = identity(self._environments.all(), self.model, dataset, options.seed)
+        run_identity = identity(self._environments.all(), self.model, dataset, options.seed, options.shard)
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._stack.close)
             resumes = self.files is not None and self._open_files(self.files, run_identity)
@@ -212,7 +219,7 @@ class Collection(Results):
                 if options.resume:
                     collector.restore()
                 self._write_run(self.files, run_identity, plan, resumes=resumes and not options.force)
-            collector.progress.expect(survey.rows * options.repeats)
+            collector.progress.expect(survey.in_shard * options.repeats)
             on_error.pop_all()
         return collector
 
@@ -279,6 +286,8 @@ class Collection(Results):
         found = files.nonempty_journal()
         if found is not None and (options.overwrite or not options.resume) and not files.run.exists():
             raise UserError(f"{found} is not a collection: {files.run.name} is missing", "Choose another --output")
+        if not options.overwrite and not options.force:
+            check_shard(files, options.shard)
         starts_anew = options.overwrite
         if not starts_anew and files.nothing_collected():
             starts_anew = not (options.resume and is_same_run(files.run, run_identity))

@@ -18,6 +18,7 @@ from ludus.agents.recorded import NO_MODEL, reach
 from ludus.agents.recorded_calls import call_start, sizes_of, without_tokens
 from ludus.collection.player import Player
 from ludus.collection.rows import ReadTask, Rows, UniqueIds, parse_row
+from ludus.collection.shards import Split
 from ludus.environment import Environment
 from ludus.episode import Episode, Limits
 from ludus.errors import Failure, UserError
@@ -47,11 +48,13 @@ class Branches(Rows):
 
     def __iter__(self) -> Iterator[tuple[str, Row, Task]]:
         """The id of each branch point, the row of its task, and the task."""
-        ids = UniqueIds()
+        ids, split = UniqueIds(), Split(self.shard)
         for where, _, stored, turn in self._records():
-            point = BranchPoint(stored, turn)
-            task_id = ids.assign(f"{point.parent}.t{turn}")
-            self._points[task_id] = point
+            id = _branch_id(stored, turn)
+            task_id = ids.assign(id)
+            if not split.takes(id):
+                continue
+            point = self._points[task_id] = BranchPoint(stored, turn)
             yield task_id, point.row, super()._task(where, private(point.row))
 
     def expect(self, task_id: str, missing: int) -> None:
@@ -102,6 +105,12 @@ class Branches(Rows):
         if not used and self.left_out:
             cause = f"{self.name}: none of its rollouts made a model call after turn {self.turn}"
             raise UserError(cause, "Choose an earlier turn: --turn K")
+
+    def _id(self, where: str, row: Row) -> str:
+        stored = StoredRow(row, 0)
+        turn = _calls_before(stored, self.turn)
+        assert turn is not None, f"{where}: only rows with a branch point are surveyed"
+        return _branch_id(stored, turn)
 
     def _task(self, where: str, row: Row) -> Task:
         return super()._task(where, StoredRow(row, 0).task)
@@ -226,6 +235,10 @@ def check_agents(environments: list[Environment]) -> None:
         if not vars(defines_act).get("continues"):
             cause = f"{environment.name}: its agent {classes[0].__name__} cannot continue a recorded rollout"
             raise UserError(cause, "Use simple, single_turn, gymnasium or conversation, or set its `continues`")
+
+
+def _branch_id(stored: StoredRow, turn: int) -> str:
+    return f"{stored.name}.t{turn}"
 
 
 def _calls_before(stored: StoredRow, turn: int) -> int | None:

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ludus.collection.row_typos import RowTypos
+from ludus.collection.shards import Shard, Split
 from ludus.dataset import Generated
 from ludus.errors import UserError
 from ludus.runtime.boundary import is_interrupt
@@ -43,17 +44,20 @@ ReadTask = Callable[[dict[str, Any]], Task]
 
 @dataclass
 class Survey:
-    """The result of the first reading: the number of rows and a digest of their content."""
+    """The result of the first reading: the number of rows, a digest of their content, and how many are in the shard."""
 
     rows: int
     digest: str
+    in_shard: int
 
 
 class Rows:
     """The rows of a JSONL file (`-` is standard input), of an iterable or of a generated dataset, as tasks.
 
-    Can be iterated any number of times.
+    Can be iterated any number of times. If `shard` is set, iterating yields only the tasks of that shard.
     """
+
+    shard: Shard | None = None
 
     def __init__(
         self,
@@ -78,18 +82,20 @@ class Rows:
         """Check every row and compute the digest. Calls `tick` with the number of rows read, every 1000 rows."""
         self.check_end()
         content, count, typos = blake2b(digest_size=16), 0, RowTypos()
+        split, in_shard = Split(self.shard), 0
         for count, (where, line) in enumerate(self._lines(), start=1):
             content.update(line.strip())
             content.update(b"\n")
             row = parse_row(where, line)
             _check_depth(where, line, row)
             typos.look(where, self._task(where, row).responses_create_params)
+            in_shard += self.shard is None or split.takes(self._id(where, row))
             if count % 1000 == 0:
                 tick(count)
         if count == 0:
             raise UserError(f"{self.name} holds no rows")
         self.warnings = typos.warnings()
-        return Survey(count, content.hexdigest())
+        return Survey(count, content.hexdigest(), in_shard)
 
     def check_end(self) -> None:
         """Refuse generated rows without a limit: they never end."""
@@ -98,14 +104,12 @@ class Rows:
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any], Task]]:
         """Each task's id, row, and task for one session. The id is the row's `task_id`, or else the row's digest."""
-        ids = UniqueIds()
+        ids, split = UniqueIds(), Split(self.shard)
         for where, row in self._rows():
-            given = row.get("task_id")
-            try:
-                task_id = ids.assign(str(given) if isinstance(given, (str, int)) else digest(row))
-            except TypeError as error:
-                raise _too_deep(where, error) from error
-            yield task_id, row, self._task(where, private(row))
+            id = self._id(where, row)
+            task_id = ids.assign(id)
+            if split.takes(id):
+                yield task_id, row, self._task(where, private(row))
 
     def nth(self, number: int) -> tuple[dict[str, Any], Task]:
         """The row with a number, counted from 1, and its task for one session."""
@@ -116,6 +120,14 @@ class Rows:
         if count == 0:
             raise UserError(f"{self.name} holds no rows", "Name another file with --input FILE")
         raise UserError(f"{self.name} has no row {number}", f"Choose --row from 1 to {count}")
+
+    def _id(self, where: str, row: dict[str, Any]) -> str:
+        """The id of a row, which its duplicates share."""
+        given = row.get("task_id")
+        try:
+            return str(given) if isinstance(given, (str, int)) else digest(row)
+        except TypeError as error:
+            raise _too_deep(where, error) from error
 
     def _task(self, where: str, row: dict[str, Any]) -> Task:
         try:

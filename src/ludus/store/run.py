@@ -68,14 +68,17 @@ class Files:
             return False
 
 
-def identity(environments: list[Environment], model: Model, dataset: dict[str, Any], seed: int) -> dict[str, Any]:
-    """The inputs that determine a rollout's content."""
-    return {
+def identity(
+    environments: list[Environment], model: Model, dataset: dict[str, Any], seed: int, shard: str | None = None
+) -> dict[str, Any]:
+    """The inputs that determine a rollout's content, and the shard, if the collection is split."""
+    found: dict[str, Any] = {
         "environments": {environment.name: _environment_identity(environment) for environment in environments},
         "dataset": dataset,
         "model": {"name": model.name, "settings": model.settings()},
         "seed": seed,
     }
+    return found if shard is None else {**found, "shard": shard}
 
 
 def describe(identity: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -120,6 +123,19 @@ def check_identity(path: Path, current: dict[str, Any]) -> None:
     if differing := _differences(recorded, json.loads(indented_json(current)), ""):
         listed = "; ".join(differing[:3])
         raise UserError(f"{path} describes a different run: {listed}", "Choose another --output, or add --force")
+
+
+def check_shard(files: Files, current: str | None) -> None:
+    """Refuse to continue another shard, even if it is empty: a shard without tasks is a result, too."""
+    try:
+        recorded = json.loads(files.run.read_bytes())["identity"].get("shard")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return
+    if recorded != current and (recorded is not None or files.nonempty_journal() is not None):
+        held = f"shard {recorded}" if recorded is not None else "all"
+        asked = f"shard {current}" if current is not None else "all of it"
+        cause = f"{files.run.parent} holds {held} of a collection, not {asked}"
+        raise UserError(cause, "Give every shard an --output of its own")
 
 
 def is_same_run(path: Path, current: dict[str, Any]) -> bool:

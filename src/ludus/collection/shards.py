@@ -1,0 +1,52 @@
+"""Shards: a collection that is split among processes which share nothing but their input.
+
+Tasks are dealt out in turns: the first to shard 1, the second to shard 2, and so on. Every process reads all rows in
+the same order and plays only its own tasks, so ids and seeds are those of the unsharded run. All repeats of a task are
+in one shard, and so are rows with the same id, whichever suffixes tell them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple, Self
+
+from ludus.errors import UserError
+
+#: More shards than anyone starts processes.
+MAX_SHARDS = 1_000_000
+_SHARD = re.compile(r"([0-9]{1,7})/([0-9]{1,7})")
+
+
+class Shard(NamedTuple):
+    """One of `count` shards. The first has the number 1."""
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, given: Any) -> Self:
+        """Read `2/8`."""
+        found = _SHARD.fullmatch(given) if isinstance(given, str) else None
+        number, count = (int(found[1]), int(found[2])) if found is not None else (0, 0)
+        if not 1 <= number <= count <= MAX_SHARDS:
+            problem = f"shard {given!r:.40} is not I/N with I from 1 to N, and N at most {MAX_SHARDS:,}"
+            raise UserError(problem, "Example: --shard 2/8")
+        return cls(number, count)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+class Split:
+    """Tells which tasks are in a shard. Ask once for every row, in the order of the rows. Without a shard, all are."""
+
+    def __init__(self, shard: Shard | None) -> None:
+        self._shard = shard
+        self._shards: dict[int, int] = {}  # the shard of each id, by the id's hash
+
+    def takes(self, id: str) -> bool:
+        """Whether the task of the next row is in the shard. `id` is the row's id, before it is made unique."""
+        if self._shard is None:
+            return True
+        next_shard = len(self._shards) % self._shard.count + 1
+        return self._shards.setdefault(hash(id), next_shard) == self._shard.number
