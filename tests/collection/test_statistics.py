@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ludus import Environment, Failure, Outcome, Task, Verdict
 from ludus.collection.metrics import BATCH, Metrics
-from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_each_k, pass_hat_each_k, t95
+from ludus.collection.statistics import ClusteredMean, Distribution, ExactSum, pass_at_each_k, pass_hat_each_k, t95
 from ludus.rollout import Job, Rollout
 
 
@@ -213,6 +213,43 @@ def test_counts_add_up_and_only_completed_rollouts_enter_the_mean_reward(tasks, 
         assert summary["pass@k"]["4"] == pytest.approx(sum(1.0 in task for task in tasks) / len(tasks))
     if rewards:
         assert summary["values"]["extracted"] == pytest.approx(sum(r > 0 for r in rewards) / len(rewards))
+
+
+REWARDS = st.one_of(st.none(), st.floats(-1e6, 1e6))
+
+
+@given(st.lists(st.lists(REWARDS, min_size=3, max_size=3), min_size=1, max_size=8), st.randoms())
+def test_metrics_do_not_depend_on_the_order_in_which_rollouts_end(tasks, random):
+    rollouts = [rollout(f"t{t}", r, end) for t, repeats in enumerate(tasks) for r, end in enumerate(repeats)]
+    found = []
+    for _ in range(2):
+        metrics = Metrics(repeats=3)
+        for each in rollouts:
+            if each.verdict is not None:
+                each.verdict.components = {"part": each.verdict.reward / 3}
+                each.verdict.turn_rewards = [each.verdict.reward / 7]
+                each.verdict.values["score"] = each.verdict.reward / 9
+            metrics.add(each)
+        summary = metrics.summary()
+        found.append({**summary, "tasks": sorted(summary["tasks"], key=lambda task: str(task["task_id"]))})
+        random.shuffle(rollouts)
+    assert found[0] == found[1]
+
+
+@given(st.lists(st.floats(-1e300, 1e300), max_size=30))
+def test_an_exact_sum_is_the_correctly_rounded_sum(values):
+    total = ExactSum()
+    for value in values:
+        total.add(value)
+    assert total.value == math.fsum(values)
+
+
+@pytest.mark.parametrize(("values", "expected"), [((1e308, 1e308, 1.0), math.inf), ((-1e308, -1e308), -math.inf)])
+def test_a_sum_beyond_the_largest_float_is_infinite(values, expected):
+    total = ExactSum()
+    for value in values:
+        total.add(value)
+    assert total.value == expected
 
 
 def test_metrics_drop_the_state_of_a_task_after_its_last_repeat():

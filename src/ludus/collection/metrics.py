@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from ludus.collection.statistics import ClusteredMean, Distribution, pass_at_each_k, pass_hat_each_k
+from ludus.collection.statistics import ClusteredMean, Distribution, ExactSum, pass_at_each_k, pass_hat_each_k
 from ludus.environment import Environment
 from ludus.outcome import Outcome
 from ludus.response import add_usage
@@ -42,12 +42,12 @@ class _TaskSums:
 
     def __init__(self) -> None:
         self.seen = self.verified = self.passed = self.failed = self.masked = 0
-        self.total = 0.0
+        self.total = ExactSum()
 
     def summary(self, task_id: str) -> dict[str, Any]:
         n = self.verified
         counts = {"completed": n, "failed": self.failed, "masked": self.masked, "passed": self.passed}
-        rates = {"pass_rate": self.passed / n if n else None, "mean_reward": self.total / n if n else None}
+        rates = {"pass_rate": self.passed / n if n else None, "mean_reward": self.total.value / n if n else None}
         return {"task_id": task_id, **counts, **rates}
 
 
@@ -79,9 +79,9 @@ class Metrics:
         self.reward_sum = 0.0
         self._lowest, self._highest = math.inf, -math.inf
         self._incomplete: dict[str, _TaskSums] = {}
-        self._values: dict[str, list[float]] = {}
-        self._components: dict[str, list[float]] = {}
-        self._turn_rewards: list[list[float]] = []
+        self._values: dict[str, _Mean] = {}
+        self._components: dict[str, _Mean] = {}
+        self._turn_rewards: list[_Mean] = []
         self._passes: Counter[tuple[int, int]] = Counter()  # number of tasks by (completed, passed) repeats
         self._tasks: list[tuple[str, _TaskSums]] = []
         self._tasks_counted = 0
@@ -144,7 +144,7 @@ class Metrics:
             return
         reward = verdict.reward
         sums.verified += 1
-        sums.total += reward
+        sums.total.add(reward)
         sums.passed += reward >= self._pass_rewards.get(rollout.job.environment, PASS_REWARD)
         self.reward_sum += reward
         if reward < self._lowest:
@@ -164,7 +164,7 @@ class Metrics:
             self._tasks.append((task_id, sums))
         if sums.verified:
             self._passes[sums.verified, sums.passed] += 1
-            self.reward.add(sums.verified, sums.total)
+            self.reward.add(sums.verified, sums.total.value)
 
     def _count_pending(self) -> None:
         """Count the turns, times and tokens of the last rollouts in one batch, in half the time of one by one."""
@@ -194,7 +194,7 @@ class Metrics:
             "failures": dict(self.failures.most_common()),
             "tool_errors": [
                 {"tool": tool, "exception": exception, "where": where, "count": count}
-                for (tool, exception, where), count in self.tool_errors.most_common()
+                for (tool, exception, where), count in sorted(self.tool_errors.items(), key=_most_common_first)
             ],
             "prompts_too_long": {"rollouts": self._too_long, "first": self._first_too_long},
             "reward": {
@@ -202,7 +202,7 @@ class Metrics:
                 "ci95": list(interval) if interval else None,
                 "range": list(bounds) if bounds else None,
                 "components": _means(self._components),
-                "by_turn": [{"mean": total / count, "count": int(count)} for count, total in self._turn_rewards],
+                "by_turn": [{"mean": each.mean, "count": each.count} for each in self._turn_rewards],
             },
             "values": _means(self._values),
             "pass_reward": self._pass_reward(),
@@ -232,7 +232,7 @@ class Metrics:
         """The mean of an estimator over tasks, for every k that some task has enough repeats for."""
         longest = max((n for n, _ in self._passes), default=0)
         totals, counts = [0.0] * longest, [0] * longest
-        for (n, passed), tasks in self._passes.items():
+        for (n, passed), tasks in sorted(self._passes.items()):
             for index, value in enumerate(estimates(n, passed)):
                 totals[index] += tasks * value
                 counts[index] += tasks
@@ -256,16 +256,40 @@ def _without_tasks(summary: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in summary.items() if key not in left_out}
 
 
-def _add_means(sums: dict[str, list[float]], values: dict[str, Any]) -> None:
+class _Mean:
+    """The mean of the numbers that were added."""
+
+    __slots__ = ("_total", "count")
+
+    def __init__(self) -> None:
+        self.count, self._total = 0, ExactSum()
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self._total.add(value)
+
+    @property
+    def mean(self) -> float:
+        return self._total.value / self.count
+
+
+def _most_common_first(counted: tuple[tuple[str, str, str | None], int]) -> tuple[int, str, str, str]:
+    """The key that sorts tool errors by count, then by tool, exception and line."""
+    (tool, exception, where), count = counted
+    return -count, tool, exception, where or ""
+
+
+def _add_means(sums: dict[str, _Mean], values: dict[str, Any]) -> None:
     for name, value in values.items():
         kind = value.__class__
         if kind in _NOT_NUMERIC:
             continue
         number = value if kind is bool else _number(value)
         if number is not None:
-            pair = sums.setdefault(name, [0, 0.0])
-            pair[0] += 1
-            pair[1] += number
+            mean = sums.get(name)
+            if mean is None:
+                mean = sums[name] = _Mean()
+            mean.add(number)
 
 
 def _number(value: Any) -> float | None:
@@ -281,14 +305,13 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _add_turns(sums: list[list[float]], rewards: list[float]) -> None:
+def _add_turns(sums: list[_Mean], rewards: list[float]) -> None:
     """Add the rewards of a rollout's turns, of the first `MAX_TURNS_LISTED` turns only."""
     for turn, reward in enumerate(rewards[:MAX_TURNS_LISTED]):
         if turn == len(sums):
-            sums.append([0, 0.0])
-        sums[turn][0] += 1
-        sums[turn][1] += reward
+            sums.append(_Mean())
+        sums[turn].add(reward)
 
 
-def _means(sums: dict[str, list[float]]) -> dict[str, float]:
-    return {name: total / count for name, (count, total) in sums.items()}
+def _means(sums: dict[str, _Mean]) -> dict[str, float]:
+    return {name: each.mean for name, each in sums.items()}

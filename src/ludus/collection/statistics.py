@@ -35,27 +35,61 @@ def pass_hat_each_k(n: int, passed: int) -> Iterator[float]:
         yield chance
 
 
+class ExactSum:
+    """A sum of floats without rounding errors, so that it does not depend on their order.
+
+    It is kept as a list of floats of different magnitude, usually one or two, that add up to it exactly.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: list[float] = []
+
+    def add(self, value: float) -> None:
+        """Add a number."""
+        parts, kept = self._parts, 0
+        for part in parts:
+            total = value + part
+            # The rounding error of an addition is a float itself.
+            error = part - (total - value) if abs(value) >= abs(part) else value - (total - part)
+            if error:
+                if math.isinf(total) or math.isnan(total):  # beyond the largest float: it stays there
+                    parts[:] = [total]
+                    return
+                parts[kept] = error
+                kept += 1
+            value = total
+        parts[kept:] = [value]
+
+    @property
+    def value(self) -> float:
+        """The sum, rounded once."""
+        parts = self._parts
+        return parts[0] if len(parts) == 1 else math.fsum(parts)
+
+
 class ClusteredMean:
     """A mean with a confidence interval for clustered values: the repeats of a task are not independent."""
 
     def __init__(self) -> None:
         self.clusters = 0
-        self.count = self.total = 0.0
-        self._counts_squared = self._totals_squared = self._products = 0.0
+        self.count = self._counts_squared = 0.0
+        self._totals, self._totals_squared, self._products = ExactSum(), ExactSum(), ExactSum()
 
     def add(self, count: float, total: float) -> None:
         """Add one cluster: the number of its values and their sum."""
         self.clusters += 1
         self.count += count
-        self.total += total
         self._counts_squared += count * count
-        self._totals_squared += total * total
-        self._products += count * total
+        self._totals.add(total)
+        self._totals_squared.add(total * total)
+        self._products.add(count * total)
 
     @property
     def mean(self) -> float | None:
         """The mean of all values, or None if there are none."""
-        return self.total / self.count if self.count else None
+        return self._totals.value / self.count if self.count else None
 
     def interval(self, bounds: tuple[float, float] | None = None) -> tuple[float, float] | None:
         """The 95 % confidence interval of the mean, inside the bounds of the values; None with fewer than two clusters.
@@ -69,17 +103,17 @@ class ClusteredMean:
             return None
         sums = self
         if bounds is not None:
-            sums, size = copy.copy(self), self.count / self.clusters
+            sums, size = copy.deepcopy(self), self.count / self.clusters
             for bound in bounds:
                 sums.add(size, size * bound)
-        middle, half_width = sums.total / sums.count, t95(self.clusters - 1) * sums._standard_error()
+        middle, half_width = sums._totals.value / sums.count, t95(self.clusters - 1) * sums._standard_error()
         low, high = middle - half_width, middle + half_width
         return (low, high) if bounds is None else (max(low, bounds[0]), min(high, bounds[1]))
 
     def _standard_error(self) -> float:
         """The standard error of the mean, robust to values that are alike within a cluster."""
-        mean = self.total / self.count
-        spread = self._totals_squared - 2 * mean * self._products + mean * mean * self._counts_squared
+        mean = self._totals.value / self.count
+        spread = self._totals_squared.value - 2 * mean * self._products.value + mean * mean * self._counts_squared
         return math.sqrt(max(spread, 0.0) * self.clusters / (self.clusters - 1)) / self.count
 
 
