@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ludus.agent import Agent, AgentConfig
     from ludus.collection.api import Collection, collect, collect_async, stream
+    from ludus.collection.merging import merge
     from ludus.collection.results import Run, load
     from ludus.environment import Environment
     from ludus.episode import Episode, Limits
@@ -49,6 +50,7 @@ __all__ = [
     "collect",
     "collect_async",
     "load",
+    "merge",
     "stream",
     "tool",
 ]
@@ -56,6 +58,7 @@ __all__ = [
 _NAMES = {
     "agent": ("Agent", "AgentConfig"),
     "collection.api": ("Collection", "collect", "collect_async", "stream"),
+    "collection.merging": ("merge",),
     "collection.results": ("Run", "load"),
     "environment": ("Environment",),
     "episode": ("Episode", "Limits"),

@@ -17,6 +17,7 @@ from ludus.cli.chat import chat
 from ludus.cli.collect import collect
 from ludus.cli.compare import compare
 from ludus.cli.envs import envs
+from ludus.cli.merge import merge
 from ludus.cli.new import new
 from ludus.cli.qualify import qualify
 from ludus.cli.serve import serve
@@ -36,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (envs, collect, chat, new, show, verify, compare, qualify, serve, status):
+for command in (envs, collect, merge, chat, new, show, verify, compare, qualify, serve, status):
     app.command()(command)
 
 

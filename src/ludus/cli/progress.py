@@ -50,6 +50,17 @@ class Display:
             self._printed_at = now
             self.say(f"checking rows: {rows:,}")
 
+    def show_live(self, line: str) -> bool:
+        """Show a line that replaces the one before. Without a terminal it is printed. Returns whether there is one."""
+        if not self.console.is_terminal:
+            self.say(line)
+            return False
+        if self._live is None:
+            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(text(line), refresh=True)
+        return True
+
     def watch(self, collector: Collector) -> Coroutine[Any, Any, None]:
         """Show progress until cancelled, and warn with the stages in flight when nothing changes.
 

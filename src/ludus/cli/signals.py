@@ -7,6 +7,11 @@ import contextlib
 import signal
 
 
+def interrupt_on_sigterm() -> None:
+    """Raise KeyboardInterrupt on SIGTERM, for a command without an event loop."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def cancel_on_sigterm() -> None:
     """Cancel the running task on SIGTERM. Does nothing on Windows."""
     task = asyncio.current_task()

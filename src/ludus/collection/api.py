@@ -218,7 +218,8 @@ class Collection(Results):
             if self.files is not None:
                 if options.resume:
                     collector.restore()
-                self._write_run(self.files, run_identity, plan, resumes=resumes and not options.force)
+                resumes = resumes and not options.force
+                self._write_run(self.files, run_identity, plan, survey.in_shard, resumes=resumes)
             collector.progress.expect(survey.in_shard * options.repeats)
             on_error.pop_all()
         return collector
@@ -305,10 +306,15 @@ class Collection(Results):
                 journal.clear()
         return resumes
 
-    def _write_run(self, files: Files, run_identity: dict[str, Any], plan: CollectionPlan, *, resumes: bool) -> None:
+    def _write_run(
+        self, files: Files, run_identity: dict[str, Any], plan: CollectionPlan, tasks: int, *, resumes: bool
+    ) -> None:
         options: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency}
         options["pass_reward"] = {each.name: each.pass_reward for each in plan.environments}
+        options["reward_range"] = {each.name: each.reward_range for each in plan.environments}
         options |= {"limit": self.options.limit, "max_attempts": plan.max_attempts, "input": self.rows.name}
+        if self.options.shard is not None:
+            options["tasks"] = tasks  # `ludus merge` tells by it whether the shard is complete
         write_run(files.run, with_options(files.run, options) if resumes else describe(run_identity, options))
 
 

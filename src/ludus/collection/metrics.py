@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from ludus.collection.statistics import ClusteredMean, Distribution, ExactSum, pass_at_each_k, pass_hat_each_k
-from ludus.environment import Environment
 from ludus.outcome import Outcome
 from ludus.response import add_usage
 from ludus.rollout import Rollout
@@ -33,6 +32,22 @@ BATCH = 1024
 
 #: Types of verdict values that have no mean.
 _NOT_NUMERIC = frozenset({str, list, dict, tuple, set, type(None)})
+
+
+class Scale(Protocol):
+    """How an environment scores: an `Environment`, or what run.json recorded of one."""
+
+    @property
+    def name(self) -> str:
+        """The environment's name."""
+
+    @property
+    def pass_reward(self) -> float:
+        """The lowest reward that counts as a pass."""
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """The lowest and the highest reward, if the environment declares them."""
 
 
 class _TaskSums:
@@ -52,22 +67,13 @@ class _TaskSums:
 
 
 class Metrics:
-    """Running metrics of a collection. Call `metrics.add(rollout)` once per rollout.
+    """Running metrics of a collection. Call `metrics.add(rollout)` once per rollout."""
 
-    `pass_rewards` are the lowest rewards that count as a pass, by the names of environments that are not loaded.
-    """
-
-    def __init__(
-        self,
-        repeats: int = 1,
-        environments: Sequence[Environment] = (),
-        pass_rewards: Mapping[str, float] | None = None,
-    ) -> None:
+    def __init__(self, repeats: int = 1, environments: Sequence[Scale] = ()) -> None:
         self.repeats = repeats
         names = {environment.name for environment in environments}
         self._each = {name: Metrics(repeats, _called(name, environments)) for name in names} if len(names) > 1 else {}
         self._pass_rewards = {environment.name: environment.pass_reward for environment in environments}
-        self._pass_rewards |= pass_rewards or {}
         self._ranges = [environment.reward_range or USUAL_RANGE for environment in environments] or [USUAL_RANGE]
         self.counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
@@ -246,7 +252,7 @@ class Metrics:
         return {str(rate): tasks for rate, tasks in sorted(rates.items())}
 
 
-def _called(name: str, environments: Sequence[Environment]) -> list[Environment]:
+def _called(name: str, environments: Sequence[Scale]) -> list[Scale]:
     return [environment for environment in environments if environment.name == name]
 
 

@@ -18,7 +18,7 @@ from ludus.collection.metrics import Metrics
 from ludus.outcome import Outcome
 from ludus.rollout import Rollout
 from ludus.store.loading import RolloutsFile, rollouts_file
-from ludus.store.run import Files
+from ludus.store.run import Files, recorded_scales
 from ludus.tokens import Sequence
 
 
@@ -119,7 +119,7 @@ class Run(Results):
         return self._computed
 
     def _compute_metrics(self) -> dict[str, Any]:
-        metrics, done, failed = Metrics(2**62, (), self._pass_rewards()), set[str](), dict[str, Rollout]()
+        metrics, done, failed = Metrics(2**62, recorded_scales(self.files.run)), set[str](), dict[str, Rollout]()
         sizes: Counter[str] = Counter()
         for rollout in self:
             if rollout.rollout_id in done:  # a duplicated line counts once
@@ -134,14 +134,6 @@ class Run(Results):
                 metrics.add(rollout)
         metrics.repeats = max(sizes.values(), default=1)
         return metrics.summary()
-
-    def _pass_rewards(self) -> dict[str, float]:
-        """The lowest rewards that count as a pass, by environment, as run.json records them."""
-        try:
-            found = json.loads(self.files.run.read_bytes())["options"]["pass_reward"].items()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return {}
-        return {name: float(least) for name, least in found if isinstance(least, (int, float))}
 
     def _metrics(self) -> dict[str, Any]:
         return self.metrics

@@ -117,15 +117,16 @@ class Journal:
         return end
 
 
-def open_locked(path: Path, flags: int) -> int:
+def open_locked(path: Path, flags: int, *, to_write: bool = True) -> int:
     """Open a file and lock it until it is closed. Refuses a file that another process has locked.
 
+    Several processes may hold the lock of a file at once if none of them wants `to_write`.
     `ludus verify` may replace the file between the open and the lock: then the new file is opened.
     """
     while True:
         file = os.open(path, flags | os.O_CLOEXEC, 0o644)
         try:
-            _lock(file, path)
+            _lock(file, path, to_write)
             if os.path.samestat(os.fstat(file), os.stat(path)):
                 return file
         except FileNotFoundError:  # it was deleted after it was opened
@@ -138,17 +139,16 @@ def open_locked(path: Path, flags: int) -> int:
         os.close(file)
 
 
-def _lock(file: int, path: Path) -> None:
+def _lock(file: int, path: Path, to_write: bool) -> None:
     try:
         import fcntl
     except ImportError:  # Windows: no lock, so two processes can write the same file
         return
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_EX if to_write else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except OSError as error:
-        raise UserError(
-            f"{path} is being written by another process", "Wait for it or choose another --output"
-        ) from error
+        hint = "Wait for it or choose another --output" if to_write else "Wait for it"
+        raise UserError(f"{path} is being written by another process", hint) from error
 
 
 def write_whole(path: Path, data: bytes) -> None:

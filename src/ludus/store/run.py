@@ -13,7 +13,7 @@ import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -101,6 +101,28 @@ def with_options(path: Path, options: dict[str, Any]) -> dict[str, Any]:
     return {**json.loads(path.read_bytes()), "options": options}
 
 
+class RecordedScale(NamedTuple):
+    """How an environment scores, as run.json records it: the lowest reward of a pass, and the range of rewards."""
+
+    name: str
+    pass_reward: float
+    reward_range: tuple[float, float] | None
+
+
+def recorded_scales(path: Path) -> list[RecordedScale]:
+    """How the environments of a run score; empty if there is no `run.json` that says so."""
+    try:
+        options = json.loads(path.read_bytes())["options"]
+        least, ranges = options["pass_reward"].items(), options.get("reward_range", {})
+        return [RecordedScale(name, float(reward), _range(ranges.get(name))) for name, reward in least]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def _range(given: Any) -> tuple[float, float] | None:
+    return (float(given[0]), float(given[1])) if isinstance(given, list) and len(given) == 2 else None
+
+
 def environments_of_run(rollouts: Path) -> list[str]:
     """The names of the environments in the `run.json` beside a file of rollouts; empty if there is none."""
     files = Files(rollouts.parent if rollouts.name == Files("").rollouts.name else rollouts)
@@ -120,8 +142,8 @@ def check_identity(path: Path, current: dict[str, Any]) -> None:
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} holds no run identity", "Add --force to resume anyway") from error
-    if differing := _differences(recorded, json.loads(indented_json(current)), ""):
-        listed = "; ".join(differing[:3])
+    if differing := differences(recorded, json.loads(indented_json(current))):
+        listed = "; ".join(f"{key} was {old!r:.60}, now {new!r:.60}" for key, old, new in differing[:3])
         raise UserError(f"{path} describes a different run: {listed}", "Choose another --output, or add --force")
 
 
@@ -171,11 +193,12 @@ def _environment_identity(environment: Environment) -> dict[str, Any]:
     }
 
 
-def _differences(old: Any, new: Any, path: str) -> list[str]:
+def differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+    """What differs between two JSON values: the path of each difference, such as `dataset.rows`, and both values."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = sorted(old.keys() | new.keys())
-        return [line for key in keys for line in _differences(old.get(key), new.get(key), f"{path}.{key}".strip("."))]
-    return [] if old == new else [f"{path} was {old!r:.60}, now {new!r:.60}"]
+        return [each for key in keys for each in differences(old.get(key), new.get(key), f"{path}.{key}".strip("."))]
+    return [] if old == new else [(path, old, new)]
 
 
 def _version(package: str) -> str | None:

@@ -1,0 +1,182 @@
+"""The runs of single shards, as `ludus merge` reads them, and the checks that they are shards of one collection."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ludus.collection.shards import Shard
+from ludus.errors import Failure, UserError
+from ludus.record import Row, is_record
+from ludus.store.journal import open_locked
+from ludus.store.lines import Source
+from ludus.store.run import Files, differences
+from ludus.store.stored import parse
+
+#: How many missing shards an error names.
+_NAMED = 5
+
+#: Options that change what the metrics mean, besides the identity.
+_SAME_OPTIONS = ("repeats", "pass_reward", "reward_range")
+
+
+class Line(NamedTuple):
+    """A line of a journal: the line's number among all lines that `Ledger` was given, and its row."""
+
+    journal: StoredJournal
+    number: int
+    line: bytes
+    row: Row
+
+
+class StoredJournal:
+    """One journal of a shard. It may be read several times. `first` is the number of its first line.
+
+    A last line without a newline, left by a kill, is left out if it is incomplete, and counted as `torn`.
+    """
+
+    def __init__(self, path: Path, *, failures: bool = False) -> None:
+        self.path, self.failures = path, failures
+        self.first = self.torn = 0
+        self.size = path.stat().st_size if path.exists() else 0
+        self._source: Source | None = None
+
+    @property
+    def share(self) -> float:
+        """How much of the file has been read, from 0 to 1."""
+        return self._source.share if self._source is not None else 0.0
+
+    def lines(self) -> Iterator[Line]:
+        """All rollouts."""
+        self.torn = 0
+        if not self.size:
+            return
+        with Source(self.path) as self._source:
+            for count, (number, line) in enumerate(self._source.lines):
+                row = self._read(number, line)
+                if row is not None:
+                    yield Line(self, self.first + count, line, row)
+
+    def error(self, number: int, cause: str) -> UserError:
+        """The error of a line that is not a rollout."""
+        return UserError(f"{self.path}:{number}: {cause}", "Remove the line, then merge again")
+
+    def _read(self, number: int, line: bytes) -> Row | None:
+        try:
+            row = parse(line)
+        except Failure as failure:
+            assert self._source is not None
+            if self._source.bytes_left <= 0 and not self._ends_with_newline():
+                self.torn = 1
+                return None
+            raise self.error(number, failure.cause) from failure
+        if not is_record(row):
+            raise self.error(number, "not a rollout: rollout_id, task_id or outcome is missing")
+        return row
+
+    def _ends_with_newline(self) -> bool:
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read() == b"\n"
+
+
+class ShardRun:
+    """The run of one shard: what its run.json says, and its journals."""
+
+    def __init__(self, given: str | Path) -> None:
+        self.path = Path(given)
+        inside = Files(self.path.parent)
+        self.files = inside if inside.rollouts == self.path else Files(self.path)
+        self.described = self._described()
+        self.shard = self._shard()
+        self.identity: Row = {key: value for key, value in self.described["identity"].items() if key != "shard"}
+        self.options: Row = self.described["options"]
+        self.rollouts = StoredJournal(self.files.rollouts)
+        self.failures = StoredJournal(self.files.failures, failures=True)
+
+    @property
+    def expected(self) -> int:
+        """How many rollouts the shard should have."""
+        return int(self.options["tasks"]) * int(self.options["repeats"])
+
+    def lock(self, stack: ExitStack) -> None:
+        """Refuse a run that is still being written, and let none write it until `stack` is closed."""
+        try:
+            stack.callback(os.close, open_locked(self.files.rollouts, os.O_RDONLY, to_write=False))
+        except OSError as error:
+            raise UserError(f"cannot read {self.files.rollouts}: {error.strerror}") from error
+
+    def lines(self) -> Iterator[Line]:
+        """The lines of both journals, each in its order, read at the same pace: the repeats of a task are close."""
+        waiting = {journal: journal.lines() for journal in (self.rollouts, self.failures)}
+        while waiting:
+            journal = min(waiting, key=lambda each: each.share)
+            line = next(waiting[journal], None)
+            if line is not None:
+                yield line
+            else:
+                del waiting[journal]
+
+    def metrics(self) -> dict[str, Any]:
+        """The shard's own metrics; empty if it was killed before it wrote them."""
+        try:
+            found = json.loads(self.files.metrics.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _described(self) -> Row:
+        path = self.files.run
+        try:
+            described: Row = json.loads(path.read_bytes())
+            if isinstance(described["identity"], dict) and isinstance(described["options"], dict):
+                return described
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}", "Name the folders of the shards") from error
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise UserError(f"{path} does not describe a run", "Name the folders of the shards")
+
+    def _shard(self) -> Shard:
+        named = self.described["identity"].get("shard")
+        if named is None:
+            raise UserError(
+                f"{self.path} is no shard but a whole run", "Collect shards with: ludus collect --shard I/N"
+            )
+        if not all(isinstance(self.described["options"].get(name), int) for name in ("tasks", "repeats")):
+            raise UserError(f"{self.files.run} does not describe a shard", "Collect it again with --shard I/N")
+        return Shard.parse(named)
+
+
+def check_shards(runs: Sequence[ShardRun], *, partial: bool) -> list[Shard]:
+    """Refuse runs that are not the shards of one collection, each once. Returns the missing shards."""
+    if not runs:
+        raise UserError("no shards are given", "Name the folders of the shards")
+    first, found = runs[0], dict[Shard, ShardRun]()
+    for run in runs:
+        _check_same_run(first, run)
+        other = found.setdefault(run.shard, run)
+        if other is not run:
+            raise UserError(f"shard {run.shard} is given twice: {other.path} and {run.path}", "Leave one of them out")
+    count = first.shard.count
+    missing = [Shard(number, count) for number in range(1, count + 1) if (number, count) not in found]
+    if missing and not partial:
+        names = ", ".join(str(shard) for shard in missing[:_NAMED])
+        more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
+        verb, noun = ("is", "shard") if len(missing) == 1 else ("are", "shards")
+        raise UserError(f"{noun} {names}{more} {verb} missing", "Name all shards, or add --partial")
+    return missing
+
+
+def _check_same_run(first: ShardRun, run: ShardRun) -> None:
+    found = differences(first.identity, run.identity)
+    found += differences(*({name: each.options.get(name) for name in _SAME_OPTIONS} for each in (first, run)))
+    if first.shard.count != run.shard.count:
+        found.insert(0, ("the number of shards", first.shard.count, run.shard.count))
+    if found:
+        listed = "; ".join(f"{key} is {theirs!r:.60} and {ours!r:.60}" for key, theirs, ours in found[:3])
+        raise UserError(f"{first.path} and {run.path} are of different runs: {listed}", "Merge shards of one run")
