@@ -38,14 +38,14 @@ class Merged:
 
     output: str
     shards: int
-    rollouts: int = 0
-    failures: int = 0
+    rollouts: int
+    failures: int
+    missing_rollouts: int
+    duplicates: int
+    torn: int
+    counts: dict[str, int]
+    mean_reward: float | None
     missing_shards: list[str] = field(default_factory=list)
-    missing_rollouts: int = 0
-    duplicates: int = 0
-    torn: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-    mean_reward: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """All fields."""
@@ -164,11 +164,17 @@ class _Merge:
         write_whole(files.metrics, indented_json(summary) + b"\n")
         write_run(files.run, _description(shards))
         torn = sum(journal.torn for shard in shards for journal in (shard.rollouts, shard.failures))
-        found = Merged(
-            str(target), len(shards), written[False], written[True], [], self._missing, ledger.duplicates, torn
+        return Merged(
+            output=str(target),
+            shards=len(shards),
+            rollouts=written[False],
+            failures=written[True],
+            missing_rollouts=self._missing,
+            duplicates=ledger.duplicates,
+            torn=torn,
+            counts=summary["counts"],
+            mean_reward=summary["reward"]["mean"],
         )
-        found.counts, found.mean_reward = summary["counts"], summary["reward"]["mean"]
-        return found
 
     def _summary(self, metrics: Metrics) -> dict[str, Any]:
         """The metrics of the whole run. Shards run side by side: the longest one is the time of the run."""

@@ -162,8 +162,8 @@ def check_shards(runs: Sequence[ShardRun], *, partial: bool) -> list[Shard]:
         other = found.setdefault(run.shard, run)
         if other is not run:
             raise UserError(f"shard {run.shard} is given twice: {other.path} and {run.path}", "Leave one of them out")
-    count = first.shard.count
-    missing = [Shard(number, count) for number in range(1, count + 1) if (number, count) not in found]
+    every = (Shard(number, first.shard.total) for number in range(1, first.shard.total + 1))
+    missing = [shard for shard in every if shard not in found]
     if missing and not partial:
         names = ", ".join(str(shard) for shard in missing[:_NAMED])
         more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
@@ -174,9 +174,10 @@ def check_shards(runs: Sequence[ShardRun], *, partial: bool) -> list[Shard]:
 
 def _check_same_run(first: ShardRun, run: ShardRun) -> None:
     found = differences(first.identity, run.identity)
-    found += differences(*({name: each.options.get(name) for name in _SAME_OPTIONS} for each in (first, run)))
-    if first.shard.count != run.shard.count:
-        found.insert(0, ("the number of shards", first.shard.count, run.shard.count))
+    for name in _SAME_OPTIONS:
+        found += differences(first.options.get(name), run.options.get(name), name)
+    if first.shard.total != run.shard.total:
+        found.insert(0, ("the number of shards", first.shard.total, run.shard.total))
     if found:
         listed = "; ".join(f"{key} is {theirs!r:.60} and {ours!r:.60}" for key, theirs, ours in found[:3])
         raise UserError(f"{first.path} and {run.path} are of different runs: {listed}", "Merge shards of one run")

@@ -18,23 +18,23 @@ _SHARD = re.compile(r"([0-9]{1,7})/([0-9]{1,7})")
 
 
 class Shard(NamedTuple):
-    """One of `count` shards. The first has the number 1."""
+    """One of `total` shards. The first has the number 1."""
 
     number: int
-    count: int
+    total: int
 
     @classmethod
     def parse(cls, given: Any) -> Self:
         """Read `2/8`."""
         found = _SHARD.fullmatch(given) if isinstance(given, str) else None
-        number, count = (int(found[1]), int(found[2])) if found is not None else (0, 0)
-        if not 1 <= number <= count <= MAX_SHARDS:
+        number, total = (int(found[1]), int(found[2])) if found is not None else (0, 0)
+        if not 1 <= number <= total <= MAX_SHARDS:
             problem = f"shard {given!r:.40} is not I/N with I from 1 to N, and N at most {MAX_SHARDS:,}"
             raise UserError(problem, "Example: --shard 2/8")
-        return cls(number, count)
+        return cls(number, total)
 
     def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
+        return f"{self.number}/{self.total}"
 
 
 class Split:
@@ -48,5 +48,5 @@ class Split:
         """Whether the task of the next row is in the shard. `id` is the row's id, before it is made unique."""
         if self._shard is None:
             return True
-        next_shard = len(self._shards) % self._shard.count + 1
+        next_shard = len(self._shards) % self._shard.total + 1
         return self._shards.setdefault(hash(id), next_shard) == self._shard.number
