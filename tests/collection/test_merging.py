@@ -194,11 +194,14 @@ def test_a_whole_last_line_without_a_newline_is_kept(tmp_path):
     assert all(line.endswith(b"\n") for line in lines(tmp_path / "all"))
 
 
-def test_a_shard_that_was_killed_before_it_wrote_metrics_is_joined(tmp_path):
+@pytest.mark.parametrize("content", [None, "", "[]", '{"seconds": 3, "model": [], "loop": 1, "warnings": {"a": 1}}'])
+def test_a_shard_without_metrics_of_its_own_is_joined(tmp_path, content):
     rows = tasks(6)
     collect(tmp_path / "whole", rows)
     shards = collect_shards(tmp_path, 2, rows)
     (shards[1] / "metrics.json").unlink()
+    if content is not None:
+        (shards[1] / "metrics.json").write_text(content)
     ludus.merge(shards, tmp_path / "all")
     assert metrics(tmp_path / "all") == metrics(tmp_path / "whole")
 

@@ -181,8 +181,8 @@ class _Merge:
         each = [shard.metrics() for shard in self._shards]
         walls = [found.get("seconds", {}).get("wall") for found in each]
         summary = metrics.summary(max((wall for wall in walls if isinstance(wall, (int, float))), default=None))
-        models = [found["model"] for found in each if isinstance(found.get("model"), dict)]
-        loops = [found["loop"] for found in each if isinstance(found.get("loop"), dict)]
+        models = [found["model"] for found in each if "model" in found]
+        loops = [found["loop"] for found in each if "loop" in found]
         summary["model"] = _added(models) if models else {}
         summary["loop"] = max(loops, key=lambda loop: loop.get("lag", {}).get("max", 0.0), default={})
         summary["warnings"] = list(dict.fromkeys(line for found in each for line in found.get("warnings", ())))

@@ -24,6 +24,10 @@ _NAMED = 5
 _SAME_OPTIONS = ("repeats", "pass_reward", "reward_range")
 
 
+#: Metrics that cannot be computed from the journals, with their types.
+_OWN_METRICS: dict[str, type] = {"seconds": dict, "model": dict, "loop": dict, "warnings": list}
+
+
 class Line(NamedTuple):
     """A line of a journal: the line's number among all lines that `Ledger` was given, and its row."""
 
@@ -122,12 +126,13 @@ class ShardRun:
                 del waiting[journal]
 
     def metrics(self) -> dict[str, Any]:
-        """The shard's own metrics; empty if it was killed before it wrote them."""
+        """The shard's metrics that its journals do not hold; empty if it was killed before it wrote them."""
         try:
             found = json.loads(self.files.metrics.read_bytes())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        named = found.items() if isinstance(found, dict) else ()
+        return {name: value for name, value in named if isinstance(value, _OWN_METRICS.get(name, ()))}
 
     def _described(self) -> Row:
         path = self.files.run
