@@ -34,9 +34,11 @@ class ForeignAgent(App):
         self.answers = answers
         self.calls: Counter[tuple[int, int]] = Counter()
         self.rows: list[Row] = []
+        self.aggregated: list[Row] = []
         self.port = 0
         self.routes |= {("GET", "/global_config_dict_yaml"): self.config, ("POST", "/run"): self.run}
         self.routes["GET", "/server_instances"] = self.instances
+        self.routes["POST", "/aggregate_metrics"] = self.aggregate
 
     async def config(self, incoming: Incoming) -> Reply:
         block = f"{{host: 0.0.0.0, port: {self.port}}}"
@@ -53,6 +55,15 @@ class ForeignAgent(App):
         self.rows.append(row)
         status, body = self.answers(row, self.calls[key])
         return Reply.of(body, status)
+
+    async def aggregate(self, incoming: Incoming) -> Reply:
+        """Compute a statistic of a text, as the servers of NeMo Gym do for the answers that they extract."""
+        self.aggregated = incoming.json()["verify_responses"]
+        if not any("extracted_answer" in row for row in self.aggregated):
+            return Reply.of("this server computes no statistics", 404)
+        no_answer = sum(row.get("extracted_answer") is None for row in self.aggregated) / len(self.aggregated)
+        metrics = {"pass@1/no_answer": 100 * no_answer}
+        return Reply.of({"group_level_metrics": [], "agent_metrics": metrics, "key_metrics": metrics})
 
 
 @contextmanager
@@ -151,6 +162,56 @@ def test_the_reply_of_a_foreign_agent_is_written_unchanged(tmp_path: Path):
     (metrics,) = json.loads((tmp_path / "out_aggregate_metrics.json").read_text())
     assert metrics["agent_metrics"]["mean/accuracy"] == 1.0
     assert metrics["agent_metrics"]["mean/input_tokens"] == 3.0
+
+
+def test_the_agents_server_gets_all_fields_but_the_long_ones(tmp_path: Path):
+    long = {"ng_agent_observations": [1], "ng_model_call_capture": {"calls": []}, "ng_trajectory": {"steps": []}}
+
+    def answer(row: Row, time: int) -> tuple[int, Any]:
+        result = verified(row, extracted_answer="B", task={"answers": ["B", None]}, **long)
+        result["response"]["incomplete_details"] = {"reason": "max_output_tokens"}
+        return 200, result
+
+    with foreign_agent(answer) as app:
+        assert collect(tmp_path, app.port, "+agent_name=theirs", "+num_repeats=2", rows=questions(2)) == 0
+    assert len(app.aggregated) == 4
+    for row in app.aggregated:
+        assert row == {
+            "_ng_task_index": row["_ng_task_index"],
+            "_ng_rollout_index": row["_ng_rollout_index"],
+            "agent_ref": {"type": "responses_api_agents", "name": "theirs"},
+            "reward": 1.0,
+            "extracted_answer": "B",
+            "task": {"answers": ["B", None]},
+            "response": {
+                "usage": {"input_tokens": 3, "output_tokens": 2},
+                "incomplete_details": {"reason": "max_output_tokens"},
+            },
+        }
+    (metrics,) = json.loads((tmp_path / "out_aggregate_metrics.json").read_text())
+    assert metrics["key_metrics"] == {"pass@1/no_answer": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [
+        ([0.0, 1.0, 0.5, 0.5], {"pass@1[avg-of-2]/reward": 50.0, "pass@1/reward": 50.0, "pass@2/reward": 75.0}),
+        ([-1.0, 1.0, 1.0, 1.0], {}),
+        ([0.0, 1.0, 1.5, 0.0], {}),
+    ],
+)
+def test_pass_at_k_is_added_only_if_all_rewards_are_between_0_and_1(
+    tmp_path: Path, rewards: list[float], expected: dict[str, float]
+):
+    def answer(row: Row, time: int) -> tuple[int, Any]:
+        return 200, verified(row, rewards[2 * row["_ng_task_index"] + row["_ng_rollout_index"]])
+
+    with foreign_agent(answer) as app:
+        assert collect(tmp_path, app.port, "+agent_name=theirs", "+num_repeats=2", rows=questions(2)) == 0
+    (metrics,) = json.loads((tmp_path / "out_aggregate_metrics.json").read_text())
+    for found in (metrics["key_metrics"], metrics["agent_metrics"]):
+        assert {key: value for key, value in found.items() if key.startswith("pass@")} == expected
+    assert metrics["key_metrics"]["mean/reward"] == pytest.approx(sum(rewards) / 4)
 
 
 def test_a_failed_rollout_has_no_reward_and_is_retried_when_resumed(tmp_path: Path):

@@ -15,10 +15,9 @@ import itertools
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import orjson
@@ -32,12 +31,12 @@ from ludus.runtime.encoding import encode, json_error
 from ludus.serve.aggregate import aggregate
 from ludus.store.journal import Journal, write_whole
 from ludus.store.lines import Source
+from ludus_nemo_gym.agent_metrics import Numbers, RequestBodies, agent_metrics
 from ludus_nemo_gym.agent_servers import (
     TOKEN,
     PlaceholderModel,
     RunningAgents,
     RunningServers,
-    agent_of,
     running_environment,
 )
 from ludus_nemo_gym.materialize import ROLLOUT, TASK, Expansion, materialized
@@ -126,20 +125,26 @@ class RemoteCollection:
 
     async def write_metrics(self) -> None:
         """Write the statistics of each agent over all of `X.jsonl`."""
-        rows = numbers_by_agent(read_rollouts(self.files.rollouts))
-        found = [agent_metrics(name, played, await self._aggregated(name, played)) for name, played in rows.items()]
+        rows, bodies = Numbers(), RequestBodies(self.running.agents)
+        for row in read_rollouts(self.files.rollouts):
+            rows.add(row)
+            bodies.add(row)
+        found = [
+            agent_metrics(name, played, await self._aggregated(name, bodies.take(name)) or aggregate(played))
+            for name, played in rows.by_agent.items()
+        ]
         write_whole(self.files.metrics, orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
 
-    async def _aggregated(self, name: str, rows: list[Row]) -> Row:
-        """The statistics that an agent's server computes; Ludus's statistics if the server computes none."""
+    async def _aggregated(self, name: str, body: bytes) -> Row | None:
+        """The statistics that an agent's server computes; None if no server computes any."""
         url = self.running.agents.get(name)
         if url is not None:
             async with connect(url, TOKEN) as client:
                 with contextlib.suppress(Failure):
-                    found = client.checked(await client.post("/aggregate_metrics", encode({"verify_responses": rows})))
+                    found = client.checked(await client.post("/aggregate_metrics", body))
                     if isinstance(found, dict):
                         return found
-        return aggregate(rows)
+        return None
 
     def _materialize(self) -> Path:
         """Write the rows as they will be sent into a draft file."""
@@ -201,46 +206,6 @@ class RemoteCollection:
             self._rollouts.append(encode({**result, **stamps}))
 
 
-def numbers_by_agent(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """The numbers of rollouts that statistics use, for each agent."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(agent_of(row), []).append(_numbers(row))
-    return found
-
-
-def agent_metrics(name: str, rows: list[Row], aggregated: Row) -> Row:
-    """An agent's entry in `X_aggregate_metrics.json`. pass@k is added if its server computed none."""
-    found = {"agent_ref": {"name": name}, **aggregated}
-    key_metrics = found.get("key_metrics")
-    if isinstance(key_metrics, dict) and not any(key.startswith("pass@") for key in key_metrics):
-        passes = pass_metrics(rows)
-        found["key_metrics"] = {**key_metrics, **passes}
-        if isinstance(everything := found.get("agent_metrics"), dict):
-            found["agent_metrics"] = {**everything, **passes}
-    return found
-
-
-def pass_metrics(rows: list[Row]) -> dict[str, float]:
-    """pass@1 and pass@k of the reward in percent, where k is the number of rollouts that every task has.
-
-    A reward between 0 and 1 counts as that part of a success. pass@k takes the best of a task's first k rollouts.
-    """
-    tasks: dict[int, list[float]] = {}
-    for row in rows:
-        reward = row.get("reward")
-        if isinstance(reward, (bool, int, float)):
-            tasks.setdefault(row[TASK], []).append(float(reward))
-    if not tasks:
-        return {}
-    k = min(map(len, tasks.values()))
-    single = 100 * fmean(fmean(rewards) for rewards in tasks.values())
-    best = 100 * fmean(max(rewards[:k]) for rewards in tasks.values())
-    return {f"pass@1[avg-of-{k}]/reward": single, "pass@1/reward": single} | (
-        {f"pass@{k}/reward": best} if k > 1 else {}
-    )
-
-
 def _draft_of(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
@@ -253,13 +218,6 @@ def _failure(error: Failure) -> Row:
 
 def _key(row: Row) -> Key:
     return row[TASK], row[ROLLOUT]
-
-
-def _numbers(row: Row) -> Row:
-    """The numbers of a row that statistics use."""
-    numbers = {key: value for key, value in row.items() if isinstance(value, (bool, int, float))}
-    response = row.get("response")
-    return {**numbers, "response": {"usage": response.get("usage") if isinstance(response, dict) else None}}
 
 
 def read_rollouts(path: Path) -> Iterator[Row]:

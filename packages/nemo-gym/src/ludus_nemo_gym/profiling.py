@@ -12,8 +12,9 @@ from ludus.errors import UserError
 from ludus.runtime.encoding import encode
 from ludus.serve.aggregate import aggregate
 from ludus.store.journal import write_whole
+from ludus_nemo_gym.agent_metrics import Numbers, agent_metrics
 from ludus_nemo_gym.agent_servers import agent_of
-from ludus_nemo_gym.collecting import agent_metrics, numbers_by_agent, read_rollouts
+from ludus_nemo_gym.collecting import read_rollouts
 from ludus_nemo_gym.drafts import draft
 from ludus_nemo_gym.materialize import ROLLOUT, TASK
 
@@ -31,7 +32,7 @@ def write_profile(inputs: Path, rollouts: Path, *, partial: bool = False) -> lis
     if missing and not partial:
         hint = "Collect them with +resume_from_cache=true, or add +allow_partial_rollouts=true"
         raise UserError(f"{rollouts} lacks {missing} of {expected.total()} rollouts", hint)
-    rows = numbers_by_agent(read_rollouts(rollouts))
+    rows = Numbers(read_rollouts(rollouts)).by_agent
     metrics = {name: aggregate(played) for name, played in rows.items()}
     groups = {(name, each[TASK]): each for name, found in metrics.items() for each in found["group_level_metrics"]}
     profile, agents = (

@@ -12,8 +12,9 @@ from ludus.errors import UserError
 from ludus.runtime.encoding import encode
 from ludus.serve.aggregate import aggregate
 from ludus.store.journal import write_whole
+from ludus_nemo_gym.agent_metrics import Numbers, agent_metrics
 from ludus_nemo_gym.agent_servers import agent_of
-from ludus_nemo_gym.collecting import OutputFiles, agent_metrics, numbers_by_agent, read_rollouts
+from ludus_nemo_gym.collecting import OutputFiles, read_rollouts
 from ludus_nemo_gym.drafts import draft
 from ludus_nemo_gym.materialize import ROLLOUT, TASK
 
@@ -39,7 +40,7 @@ def merge_shards(patterns: str, output: Path) -> OutputFiles:
                         f"{shard}: rollout {key[2]} of task {key[1]} of {key[0]} has another prompt than elsewhere"
                     )
                     raise UserError(problem, "Merge only the shards of one input: their rows have distinct indices")
-    rows = numbers_by_agent(read_rollouts(output))
+    rows = Numbers(read_rollouts(output)).by_agent
     found = [agent_metrics(name, played, aggregate(played)) for name, played in rows.items()]
     write_whole(files.metrics, orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
     return files
