@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 
 import interruptible
 import pytest
-from ludus_nemo_gym import commands
+from ludus_nemo_gym import commands, gym
 from servers import Server
 from waiting import CEILING
 
@@ -53,6 +54,13 @@ def called(name: str, *arguments: str) -> int:
     """The exit code of a command that is called in this process, which is faster."""
     with pytest.raises(SystemExit) as ended:
         getattr(commands, name)(list(arguments))
+    return int(ended.value.code or 0)
+
+
+def gym_called(*arguments: str) -> int:
+    """The exit code of `gym`, called in this process."""
+    with pytest.raises(SystemExit) as ended:
+        gym.main(list(arguments))
     return int(ended.value.code or 0)
 
 
@@ -120,6 +128,38 @@ def test_a_dry_run_prints_the_servers_and_no_key(env_yaml: str, capsys: pytest.C
     assert re.search(r"policy_model +openai gpt-4.1-2025-04-14 +127.0.0.1:any port", printed)
     assert re.search(r"head +.*127.0.0.1:11000", printed)
     assert KEY not in printed
+
+
+LOCAL = "resources_servers/mcqa/configs/mcqa.yaml,responses_api_models/local/configs/local.yaml"
+
+
+@pytest.mark.parametrize("command", ["ng_run", "gym env start"])
+@pytest.mark.parametrize(("server", "block"), [("the head", "head_server"), ("mcqa", "mcqa.resources_servers.mcqa")])
+def test_a_port_in_use_is_one_line_that_names_the_override(
+    command: str, server: str, block: str, capsys: pytest.CaptureFixture[str]
+):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        arguments = [f"+config_paths=[{LOCAL}]", "++head_server.port=0", f"++{block}.port={port}"]
+        code = called(command, *arguments) if command == "ng_run" else gym_called("env", "start", *arguments)
+    assert code == 2
+    assert capsys.readouterr().err == (
+        f"error: {server} cannot listen on 127.0.0.1:{port}: Address already in use. "
+        f"Choose another port with ++{block}.port=N\n"
+    )
+
+
+def test_a_host_of_another_machine_is_one_line_that_names_the_override(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("LUDUS_TOKEN", "a-token-for-tests-only")
+    assert called("ng_run", f"+config_paths=[{LOCAL}]", "++head_server={host: 192.0.2.1, port: 0}") == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: the head cannot listen on 192.0.2.1:0: ")
+    assert said.endswith(". Correct ++head_server.host=HOST\n")
+    assert said.count("\n") == 1
 
 
 def test_missing_values_are_one_line_that_says_what_to_type(capsys: pytest.CaptureFixture[str]):

@@ -175,8 +175,14 @@ def address(host: str, port: int | None) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def bind(server_name: str, host: str, port: int, port_option: str = "--port") -> socket.socket:
-    """A listening socket. Raises a `UserError` if the address cannot be used. `port_option` is what sets the port."""
+def bind(
+    server_name: str,
+    host: str,
+    port: int,
+    port_option: str = "--port; 0 takes a free one",
+    host_option: str = "--host",
+) -> socket.socket:
+    """A listening socket. Raises a `UserError` that names the options to change if the address cannot be used."""
     listening: socket.socket | None = None
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -190,6 +196,6 @@ def bind(server_name: str, host: str, port: int, port_option: str = "--port") ->
             listening.close()
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         about_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
-        hint = f"Choose another port with {port_option}; 0 takes a free one" if about_port else "Correct --host"
+        hint = f"Choose another port with {port_option}" if about_port else f"Correct {host_option}"
         raise UserError(f"{server_name} cannot listen on {host}:{port}: {why}", hint) from error
     return listening

@@ -30,6 +30,7 @@ class Server(BaseModel):
     spec: str | dict[str, Any] | None = None  # of a model: the argument of `open_model`
     host: str = "127.0.0.1"
     port: int = 0
+    block: str | None = None  # the path of its block, if a configuration describes it, for error messages
 
     @property
     def url(self) -> str:
@@ -45,6 +46,7 @@ class Plan(BaseModel):
     servers: list[Server] = []
     host: str = "127.0.0.1"
     head_port: int | None = HEAD_PORT
+    head_block: str | None = None
     workers: int = 1
     token_env: str = "LUDUS_TOKEN"
     max_sessions: int = 16384

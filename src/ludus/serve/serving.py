@@ -45,15 +45,28 @@ class Serving:
 
     def bind(self) -> None:
         """Check the plan and bind all ports, so that a mistake shows before a server starts."""
+        self.plan.token()
+        check(self.plan)
+        try:
+            self._bind_all()
+        except BaseException:
+            self._close_sockets()
+            raise
+
+    def _bind_all(self) -> None:
         plan = self.plan
-        plan.token()
-        check(plan)
         if plan.head_port is not None:
-            self._sockets["head"] = bind("the head", plan.host, plan.head_port, "--head-port")
+            options = _address_options("--head-port", plan.head_block)
+            self._sockets["head"] = bind("the head", plan.host, plan.head_port, *options)
             plan.head_port = self._sockets["head"].getsockname()[1]
         for server in plan.servers:
-            self._sockets[server.name] = bind(server.name, server.host, server.port)
+            options = _address_options("--port", server.block)
+            self._sockets[server.name] = bind(server.name, server.host, server.port, *options)
             server.port = self._sockets[server.name].getsockname()[1]
+
+    def _close_sockets(self) -> None:
+        for each in self._sockets.values():
+            each.close()
 
     def progress(self) -> dict[str, Any]:
         """Whether all servers are ready, and what has not started yet."""
@@ -90,8 +103,7 @@ class Serving:
             await self._workers.stop()
         if self._site is not None:
             await self._site.stop()
-        for each in self._sockets.values():
-            each.close()
+        self._close_sockets()
 
     async def until_failed(self) -> None:
         """Wait forever, or raise an error when a worker keeps dying."""
@@ -105,3 +117,10 @@ class Serving:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+
+
+def _address_options(flag: str, block: str | None) -> tuple[str, str]:
+    """What sets the port and the host of a server: flags, or keys of its block in a configuration."""
+    if block is None:
+        return f"{flag}; 0 takes a free one", "--host"
+    return f"++{block}.port=N", f"++{block}.host=HOST"

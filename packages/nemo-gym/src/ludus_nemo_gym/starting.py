@@ -31,6 +31,7 @@ def plan_of(launch: Launch) -> Plan:
         servers=[server for each in launch.servers if (server := planning.server(each)) is not None],
         host=launch.head_host,
         head_port=launch.head_port,
+        head_block="head_server",
         workers=max((each.num_workers for each in launch.servers), default=1),
         tokens=any(isinstance(each.part, ModelPart) and each.part.tokens for each in launch.servers),
     )
@@ -80,6 +81,7 @@ class _Planning:
     def _server(self, instance: Instance, **fields: Any) -> Server:
         names = {"name": instance.name, "kind": instance.kind, "implementation": instance.implementation}
         port = instance.port if instance.port is not None else self._free_port(instance.host)
+        names["block"] = f"{instance.name}.{instance.kind}.{instance.implementation}"
         return Server.model_validate({**names, "host": instance.host, "port": port, **fields})
 
     def _free_port(self, host: str) -> int:
