@@ -142,7 +142,7 @@ def find_named(name: str) -> tuple[Path, str | None]:
         raise UserError(f"{name!r:.80} is not the name of an environment", _HINT)
     if found is None:
         beside = _folder_beside(base)
-        hint = f"For the folder {beside} write: ludus collect {beside} --input FILE" if beside else ""
+        hint = f"For the folder {beside} write: --env {beside}" if beside else ""
         raise UserError(f"unknown environment {base:.80}", hint or did_you_mean(base, known))
     allowed = read_file(found).row_argument if colon else None
     if colon and (allowed is None or re.fullmatch(allowed, argument) is None):
@@ -158,6 +158,14 @@ def environment_name(agent: str) -> str | None:
         return None
     name = read_file(folder).name
     return name if argument is None else f"{name}:{argument}"
+
+
+def option_for(name: str) -> str:
+    """What to write after `--env` for the environment that a row names: a known name, or the folder beside."""
+    base = name.partition(":")[0]
+    if re.fullmatch(r"[\w-]{1,80}", base) is None:
+        return "FOLDER"
+    return (environment_name(name) and name) or _folder_beside(base) or f"FOLDER_OF_{base}"
 
 
 def _folder_beside(name: str) -> str | None:

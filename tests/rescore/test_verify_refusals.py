@@ -204,7 +204,7 @@ def test_the_command_refuses_in_one_line_and_takes_force(tmp_path: Path):
     assert done.returncode == 2
     assert done.stderr == (
         "error: line 1 names the environment Yes, not string_match. "
-        "Leave out --env, or add --force to score it in string_match\n"
+        "Add --env FOLDER_OF_Yes for it, or --force to score it in string_match\n"
     )
     forced = verify(path, "--env", "example_single_tool_call", "--force", "--json", cwd=tmp_path)
     assert forced.returncode == 0, forced.stderr

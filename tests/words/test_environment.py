@@ -344,9 +344,9 @@ def test_an_unknown_environment_notices_a_folder_of_that_name(tmp_path, monkeypa
         Environment.load(typed)
 
 
-def test_a_row_that_names_a_folder_gets_the_command_that_uses_it(tmp_path, monkeypatch):
+def test_a_row_that_names_a_folder_gets_the_option_that_names_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make(tmp_path / "bank", "name: bank\nresources: resources.py:Mine")
     row = {"agent_ref": {"name": "bank"}, "responses_create_params": {"input": "x"}}
-    with pytest.raises(UserError, match=re.escape("For the folder ./bank write: ludus collect ./bank --input FILE")):
+    with pytest.raises(UserError, match=re.escape("For the folder ./bank write: --env ./bank")):
         ludus.collect(input=[row], model=ScriptedModel(["x"]))

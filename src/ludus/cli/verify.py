@@ -20,8 +20,9 @@ def verify(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A collection's folder, or JSONL: rollouts, or rows with a response.")
     ],
-    environment: Annotated[
-        str | None, typer.Option("--env", "-e", metavar="ENV", help="Name or folder; default: each row's agent_ref.")
+    environments: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="ENV", help="Name or folder, may repeat; default: each row's agent_ref."),
     ] = None,
     rows: Annotated[
         Path | None,
@@ -54,6 +55,8 @@ def verify(
     get them from the row of --rows with the same prompt. The exit code is 1 if a row failed.
 
     Example: ludus verify runs/first --env mcqa --set resources.grading_mode=lenient_boxed
+
+    Of several environments: ludus verify runs/mixed --env ./bank --env ./wordle
     """
     from ludus.cli.screen import prints_to_stderr
     from ludus.errors import UserError
@@ -65,7 +68,7 @@ def verify(
         raise UserError(f"ludus verify runs no agent, so {agents[0]} would change nothing", "Leave it out")
     with prints_to_stderr(json_):
         options: dict[str, Any] = {"rows": rows, "output": output, "stale": stale, "force": force}
-        rescoring = Rescoring(file, environment, settings=settings, concurrency=concurrency, **options)
+        rescoring = Rescoring(file, environments, settings=settings, concurrency=concurrency, **options)
     raise typer.Exit(_run(rescoring, as_json=json_))
 
 

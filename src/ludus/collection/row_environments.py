@@ -63,9 +63,21 @@ class RowEnvironments:
         parts = [(each.name, Rows(each.rows(dataset), self.task, limit, seed)) for each in self._named]
         return MixedRows(parts, self.task)
 
-    def check_settings(self) -> None:
-        """Refuse the settings of environments that no row names. Call this after all rows were read."""
-        used = [environment.name for environment in self.all()]
+    @property
+    def named(self) -> list[Environment]:
+        """The environments of the given list."""
+        return self._named
+
+    def find_named(self, name: str) -> Environment | None:
+        """The environment of the given list that a row names so in `agent_ref`."""
+        for each in self._named:
+            if has_agent_name(name, each.name, read_file(each.folder).agent_names if each.folder else ()):
+                return each
+        return None
+
+    def check_settings(self, environments: Iterable[Environment] | None = None) -> None:
+        """Refuse settings of other environments than these; by default than those of the rows read so far."""
+        used = [environment.name for environment in (self.all() if environments is None else environments)]
         for name, settings in self._own_settings.items():
             if name not in used:
                 key = f"{name}.{next(iter(settings))}"
@@ -96,9 +108,8 @@ class RowEnvironments:
         raise UserError("agent_ref: the row names no environment", hint)
 
     def _find(self, name: str) -> Environment:
-        for each in self._named:
-            if has_agent_name(name, each.name, read_file(each.folder).agent_names if each.folder else ()):
-                return each
+        if (found := self.find_named(name)) is not None:
+            return found
         try:
             environment = Environment.named(name)
         except UserError:

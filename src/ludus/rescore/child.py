@@ -22,7 +22,7 @@ _WORKERS = 16
 class HelperSettings:
     """The settings of a helper process, the same for every block. `options` are keyword arguments of `Scorers`."""
 
-    environment: str | None
+    environment: list[str] | str | None
     settings: dict[str, Any]
     options: dict[str, Any]
 

@@ -12,6 +12,7 @@ import os
 import pickle
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Rescoring:
     def __init__(
         self,
         source: str | Path,
-        environment: EnvironmentSpec | None = None,
+        environment: EnvironmentSpec | Sequence[EnvironmentSpec] | None = None,
         *,
         output: str | Path | None = None,
         settings: dict[str, Any] | None = None,
@@ -61,6 +62,10 @@ class Rescoring:
         self.output = Path(output) if output is not None else None
         if rows is not None and self.output is not None and self.output.resolve() == Path(rows).resolve():
             raise UserError(f"{rows} is the dataset and would be overwritten", "Choose another --output")
+        if isinstance(environment, (list, tuple)) and len(environment) < 2:
+            environment = environment[0] if environment else None
+        if force and isinstance(environment, (list, tuple)):
+            raise UserError(f"--force needs a single --env, and {len(environment)} are given", "Leave out --force")
         self.changes = Changes()
         self.source: Source | None = None
         self.started = self.last_change = time.perf_counter()
@@ -68,6 +73,7 @@ class Rescoring:
         self._options: dict[str, Any] = {"sign": output is not None, "stale": stale, "force": force}
         self._options["rows"] = Path(rows) if rows is not None else None
         self._options["recorded_in"] = environments_of_run(self.path)
+        self._options["given_file"] = str(source)
         self._concurrency = concurrency
         self._helpers = 0
         self.writer: OutputFile | None = None
@@ -125,13 +131,15 @@ class Rescoring:
         """Score blocks of lines in helper processes, if rows are independent and enough lines are left."""
         await asyncio.sleep(HELPER_DELAY)
         given = self._environment
-        can_be_sent = given is None or isinstance(given, (str, Path))
+        several = given if isinstance(given, (list, tuple)) else [given]
+        can_be_sent = all(each is None or isinstance(each, (str, Path)) for each in several)
         one_process = self._concurrency == 1 or scoring.in_flight or not scorers.rows_are_independent
         count = min(_processors() - 1, MAX_HELPERS)
         worth_it = self.source is not None and self.source.bytes_left >= MIN_BYTES_FOR_HELPERS
         if one_process or count < 1 or not can_be_sent or not worth_it:
             return
-        environment = str(given) if given is not None else None
+        paths = [str(each) for each in several if each is not None]
+        environment = paths if len(paths) > 1 else paths[0] if paths else None
         settings = pickle.dumps(HelperSettings(environment, self._settings, self._options))
         async with ProcessPool(count, memory=None) as pool:
             await asyncio.gather(*(self._run_helper(scoring, scorers, pool, settings) for _ in range(count)))
@@ -219,13 +227,16 @@ def _lock(path: Path) -> int | None:
         raise UserError(f"cannot write {path}: {error.strerror}", "Choose another --output") from error
 
 
-def rescore(source: str | Path, environment: EnvironmentSpec | None = None, **options: Any) -> Changes:
+def rescore(
+    source: str | Path, environment: EnvironmentSpec | Sequence[EnvironmentSpec] | None = None, **options: Any
+) -> Changes:
     """Score stored rollouts again, or any rows with a task's fields and a `response`.
 
         changes = rescore("runs/first", "mcqa", settings={"resources.grading_mode": "lenient_boxed"})
         changes.counts["changed"]
 
-    Keyword arguments are those of `Rescoring`.
+    Of several environments in a list, each row is scored in the one that its `agent_ref` names. Keyword arguments are
+    those of `Rescoring`.
     """
     rescoring = Rescoring(source, environment, **options)
     run_to_end(rescoring.run())

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ludus.agents.recorded import NO_MODEL
 from ludus.collection.player import Players
-from ludus.collection.row_environments import EnvironmentSpec
+from ludus.collection.row_environments import EnvironmentSpec, RowEnvironments
 from ludus.environment import Environment
 from ludus.errors import Failure, UserError
-from ludus.folder import environment_name
+from ludus.folder import environment_name, option_for
 from ludus.record import Row
 from ludus.rescore.groups import NeedsWholeFile, StoredGroups, row_failure
 from ludus.rescore.scorer import Scorer
@@ -61,8 +63,10 @@ class Scorers:
     """Scores lines of any environment. With `sign`, results have new lines and receipts. With `stale`, rows with a
     valid receipt are not scored. With `force`, rows that name another environment than the given one are scored too,
     as are all rows of a run whose only environment (`recorded_in`) is the given one: a dataset may name any agent.
-    `file` is the whole file, where the other rows of a group are found. `rows` is the dataset to which all rows are
-    joined by their prompts."""
+    `file` is the whole file, where the other rows of a group are found; `given_file` is how the user named it. `rows`
+    is the dataset to which all rows are joined by their prompts.
+
+    A rollout that Ludus recorded has a reward to lose: if its environment cannot be loaded, the run stops."""
 
     def __init__(
         self,
@@ -73,6 +77,7 @@ class Scorers:
         stale: bool = False,
         force: bool = False,
         recorded_in: list[str] | None = None,
+        given_file: str = "FILE",
         file: Path | None = None,
         rows: Path | None = None,
     ) -> None:
@@ -83,14 +88,21 @@ class Scorers:
             stack.callback(self._task_rows.close)
         self._groups = StoredGroups(file, self._read_row, stale=stale)
         self._sign, self._stale, self._force = sign or stale, stale, force
-        self._recorded_in = recorded_in
+        self._recorded_in, self._given_file = recorded_in or [], given_file
         self._accepted_names: set[str] = set()  # in `agent_ref`, for the given environment
         self._for_all_rows: Scorer | None = None
+        self._given: RowEnvironments | None = None  # several, from which a row chooses
         self._by_name: dict[str, Scorer | str] = {}  # a string is the reason why the environment cannot be loaded
         self._lock = asyncio.Lock()
 
-    async def set_environment(self, environment: EnvironmentSpec) -> None:
-        """Score every row in this environment. A row that names another one stops the run, unless forced."""
+    async def set_environment(self, environment: EnvironmentSpec | Sequence[EnvironmentSpec]) -> None:
+        """Score every row in this environment, or in the one of several that it names. A row that names another one
+        stops the run, unless forced."""
+        if isinstance(environment, (list, tuple)):
+            self._given = RowEnvironments(environment, self._settings)
+            self._given.check_settings(self._given.named)
+            return
+        environment = cast("EnvironmentSpec", environment)
         self._for_all_rows = await self._open(Environment.load(environment))
         name = self._for_all_rows.environment.name
         self._accepted_names.add(name)
@@ -121,7 +133,7 @@ class Scorers:
                 self._join(stored)
                 scored.name = stored.name
             if scorer is None:
-                scorer = await self._scorer_of(stored.task)
+                scorer = await self._scorer_of(stored)
             elif not self._force:
                 self._check_environment(stored, scorer.environment.name)
             scored.pass_reward = scorer.environment.pass_reward
@@ -165,10 +177,12 @@ class Scorers:
             task = self._task_rows.join(stored.task)
             stored.joined, stored.task = task is not stored.task, task
 
-    async def _scorer_of(self, row: Row) -> Scorer:
-        """The scorer of the environment that a row names."""
-        name = _agent_name(row)
+    async def _scorer_of(self, stored: StoredRow) -> Scorer:
+        """The scorer of the environment that a row names. Raises `Failure`, or a `UserError` that stops the run."""
+        name = _agent_name(stored.task)
         if not name:
+            if self._given is not None:
+                raise UserError(f"line {stored.number} names no environment", "Score such rows with a single --env")
             raise bad_row("agent_ref: the row names no environment. Name one with --env ENV")
         scorer = self._by_name.get(name)
         if scorer is None:
@@ -176,9 +190,20 @@ class Scorers:
                 scorer = self._by_name.get(name)
                 if scorer is None:
                     scorer = self._by_name[name] = await self._load(name)
-        if isinstance(scorer, str):
-            raise bad_row(f"agent_ref: {scorer}")
-        return scorer
+        if not isinstance(scorer, str):
+            return scorer
+        if self._given is not None:
+            given = " or ".join(each.name for each in self._given.named)
+            cause = f"line {stored.number} names the environment {name:.80}, not {given}"
+            raise UserError(cause, f"Add --env {option_for(name)}")
+        if stored.is_record and environment_name(name) is not None:  # its code or its settings have an error
+            raise UserError(f"line {stored.number}: {scorer}")
+        if stored.is_record:
+            names = self._recorded_in if name in self._recorded_in else [name]
+            options = " ".join(f"--env {option_for(each)}" for each in names)
+            hint = f"Write: ludus verify {shlex.quote(self._given_file)} {options}"
+            raise UserError(f"line {stored.number}: unknown environment {name:.80}", hint)
+        raise bad_row(f"agent_ref: {scorer}")
 
     def _check_environment(self, stored: StoredRow, given: str) -> None:
         """Refuse a row of another environment. A name that no environment has may come from any tool."""
@@ -188,11 +213,15 @@ class Scorers:
         recorded_in = environment_name(named) or (named if stored.is_record else given)
         if recorded_in != given:
             cause = f"line {stored.number} names the environment {recorded_in:.80}, not {given}"
-            raise UserError(cause, f"Leave out --env, or add --force to score it in {given}")
+            hint = f"Add --env {option_for(recorded_in)} for it, or --force to score it in {given}"
+            raise UserError(cause, hint)
         self._accepted_names.add(named)
 
     async def _load(self, name: str) -> Scorer | str:
         """The scorer of an environment, or the reason why it cannot be loaded."""
+        if self._given is not None:
+            found = self._given.find_named(name)
+            return Scorer(await self._players.open(found)) if found is not None else f"unknown environment {name:.80}"
         try:
             environment = Environment.named(name)
         except UserError as error:
