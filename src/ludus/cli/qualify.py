@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 VERDICT_STYLES = dict.fromkeys(("unsound", "broken", "strict"), "bold red")
 VERDICT_STYLES |= {"trusted": "bold green", "not shown": "bold yellow"}
+MAX_TOOL_ERRORS = 3
 STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
 
@@ -78,7 +79,7 @@ def qualify(
 
 def show_card(console: Console, card: Card) -> None:
     """Print a card: figures, bad policies, checks, verdict."""
-    from ludus.cli.screen import emit, show_block, text
+    from ludus.cli.screen import emit, show_block, text, tool_errors
 
     emit(console, text(f"{card.environment}: {card.rows} rows, {card.attempts} attempts", "bold"))
     console.print(_figures(card))
@@ -87,6 +88,11 @@ def show_card(console: Console, card: Card) -> None:
         families = ", ".join(each.family for each in card.exploits if each.why == why)
         show_block(console, text(f"expected of {families}: {why}", "dim"))
     console.print(_checks(card))
+    if card.tool_errors:
+        lines = tool_errors(card.tool_errors)
+        more = f"; {len(lines) - MAX_TOOL_ERRORS} more in --json" if len(lines) > MAX_TOOL_ERRORS else ""
+        raised = f"tools raised exceptions during the checks: {'; '.join(lines[:MAX_TOOL_ERRORS])}{more}"
+        show_block(console, text(raised, "yellow"))
     emit(console, text(f"{card.environment} {_verdict(card)}", VERDICT_STYLES[card.verdict]))
 
 

@@ -88,7 +88,7 @@ class Rate:
 
 @dataclass
 class Card:
-    """The results of qualifying one environment."""
+    """The results of qualifying one environment. `tool_errors` counts the exceptions of tools, most frequent first."""
 
     environment: str
     rows: int
@@ -101,6 +101,7 @@ class Card:
     false_negative: Rate
     gold_from: dict[str, int] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
+    tool_errors: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -150,6 +151,7 @@ class Card:
             "false_positive_rate": self.false_positive.value,
             "false_negative_rate": self.false_negative.value,
             "checks": [vars(check) for check in self.checks],
+            "tool_errors": self.tool_errors,
             "exploits": [vars(exploit) for exploit in self.exploits],
             "false_positives": vars(self.false_positive),
             "false_negatives": vars(self.false_negative),
@@ -215,6 +217,18 @@ def wrong_rate(attempts: list[Attempt], played: Played, kind: Kind, thresholds: 
     return Rate(len(wrong), len(variants), wrong[:MAX_EXAMPLES])
 
 
+def tool_errors(played: Played) -> list[dict[str, Any]]:
+    """The exceptions that tools raised, counted by tool, exception and line, most frequent first."""
+    counts: Counter[tuple[str, str, str | None]] = Counter()
+    for rollout in played.values():
+        for error in rollout.tool_errors:
+            counts[error["tool"], error["exception"], error["where"]] += error["count"]
+    return [
+        {"tool": tool, "exception": exception, "where": where, "count": count}
+        for (tool, exception, where), count in counts.most_common()
+    ]
+
+
 def threshold_checks(card: Card) -> list[Check]:
     """Whether the figures of a card are within its thresholds. Strictness has a check only if it has a limit."""
     limits = card.thresholds
@@ -229,7 +243,7 @@ def threshold_checks(card: Card) -> list[Check]:
 def _exploit_check(card: Card) -> Check:
     over = [each for each in card.exploits if each.excess]
     if not card.exploits:
-        return Check("exploits", "failed", "no bad policy was scored")
+        return Check("exploits", "skipped", "no bad policy was scored", "that bad policies earn little")
     if not over:
         return Check("exploits", "ok")
     worst = max(over, key=lambda each: each.excess)

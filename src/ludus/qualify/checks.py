@@ -74,12 +74,14 @@ def every_answer_judged(attempts: list[Attempt], played: Played) -> Check:
 
 def deterministic(attempts: list[Attempt], first: Played, again: Played) -> Check:
     """The same responses with the same seeds get the same verdicts."""
-    return _same_verdicts("deterministic", attempts, first, again, "played again")
+    claim = "that the same answer gets the same verdict"
+    return _same_verdicts("deterministic", claim, attempts, first, again, "played again")
 
 
 def isolated(attempts: list[Attempt], first: Played, interleaved: Played) -> Check:
     """A rollout gets the same verdict alone and among concurrent rollouts."""
-    return _same_verdicts("isolated", attempts, first, interleaved, "played among others")
+    claim = "that rollouts do not change each other's verdicts"
+    return _same_verdicts("isolated", claim, attempts, first, interleaved, "played among others")
 
 
 def without_side_effects(environment: Environment, attempts: list[Attempt], twice: Played) -> Check:
@@ -92,13 +94,20 @@ def without_side_effects(environment: Environment, attempts: list[Attempt], twic
         side_effects = rollout.verdict.values.get(SIDE_EFFECTS) if rollout.verdict is not None else None
         if side_effects:
             return Check(name, "failed", f"{attempt.name}: {side_effects[0]}")
-    return Check(name, "ok")
+    return _ok_if_judged(name, twice, "that verifying has no side effects")
 
 
-def _same_verdicts(name: str, attempts: list[Attempt], first: Played, second: Played, how: str) -> Check:
+def _ok_if_judged(name: str, played: Played, claim: str) -> Check:
+    """A check that found nothing wrong. If no answer was judged, it has shown nothing."""
+    if any(rollout.verdict is not None for rollout in played.values()):
+        return Check(name, "ok")
+    return Check(name, "skipped", "no answer was judged", claim)
+
+
+def _same_verdicts(name: str, claim: str, attempts: list[Attempt], first: Played, second: Played, how: str) -> Check:
     changed = [each for each in attempts if _result(first[each.id]) != _result(second[each.id])]
     if not changed:
-        return Check(name, "ok")
+        return _ok_if_judged(name, first, claim)
     worst, _ = Counter(each.name for each in changed).most_common(1)[0]
     example = next(each for each in changed if each.name == worst)
     results = f"{_result_text(first[example.id])}, then {_result_text(second[example.id])}"

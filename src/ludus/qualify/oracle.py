@@ -20,20 +20,29 @@ A script is a text, a turn or a list of turns, as `ScriptedModel` plays them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from ludus.environment import Environment
 from ludus.errors import UserError, did_you_mean
 from ludus.qualify.attempts import Script
 from ludus.qualify.variants import breaking, preserving
 from ludus.response import texts_of
-from ludus.runtime.imports import load_file
+from ludus.runtime.imports import author_error, load_file, place_of
 from ludus.task import Task
+
+T = TypeVar("T")
 
 FILE = "qualify.py"
 CONSTANTS = {"settings", "expected_exploits"}
 FUNCTIONS = {"gold", "answer", "oracle", "options", "chance", "exploits", "preserving", "breaking", "rivals"}
+#: What functions return whose result is converted.
+_RETURNS = dict.fromkeys(("exploits", "preserving", "breaking"), "a dict of scripts") | {
+    "chance": "a number",
+    "options": "a list",
+    "rivals": "a list",
+}
 _GOLD_FIELDS = ("expected_answer", "answer", "gold_answer", "ground_truth", "target", "solution")
 _OPTION_FIELDS = ("options", "choices")
 
@@ -59,7 +68,7 @@ class Oracle:
     def gold(self, task: Task) -> str | None:
         """The right answer as a text."""
         if "gold" in self._hooks:
-            return _text(self._hooks["gold"](task))
+            return self._call("gold", _text, task)
         found = (_text(getattr(task, field, None)) for field in _GOLD_FIELDS)
         return next((text for text in found if text), None)
 
@@ -74,13 +83,13 @@ class Oracle:
 
     def answer(self, task: Task, text: str) -> Script:
         """A final answer in the form that the task asks for; the text alone if the prompt names no form."""
-        written = self._hooks["answer"](task, text) if "answer" in self._hooks else None
+        written: Script | None = self._call("answer", _unchanged, task, text) if "answer" in self._hooks else None
         return as_asked(task, text) if written is None else written
 
     def script(self, task: Task) -> Script | None:
         """A rollout that deserves the full reward, or None if it is unknown."""
         if "oracle" in self._hooks:
-            script: Script | None = self._hooks["oracle"](task)
+            script: Script | None = self._call("oracle", _unchanged, task)
             return script
         gold = self.gold(task)
         return None if gold is None else self.answer(task, gold)
@@ -88,7 +97,7 @@ class Oracle:
     def options(self, task: Task) -> list[str]:
         """The options as an answer writes them: their letters if they have letters."""
         if "options" in self._hooks:
-            return [str(option) for option in self._hooks["options"](task) or ()]
+            return [str(option) for option in self._call("options", _list, task)]
         given = next((value for field in _OPTION_FIELDS if (value := getattr(task, field, None))), None)
         if isinstance(given, dict):
             return [str(key) for key in given]
@@ -99,7 +108,7 @@ class Oracle:
     def chance(self, task: Task) -> float:
         """The mean reward of guessing: by default 1 / number of options, or 0 without options."""
         if "chance" in self._hooks:
-            return float(self._hooks["chance"](task) or 0.0)
+            return self._call("chance", lambda found: float(found or 0.0), task)
         options = self.options(task)
         return 1 / len(options) if options else 0.0
 
@@ -114,7 +123,7 @@ class Oracle:
 
     def rivals(self, task: Task) -> list[str]:
         """The other answers in the group of an answer."""
-        return list(self._hooks["rivals"](task)) if self.has_rivals else []
+        return self._call("rivals", _list, task) if self.has_rivals else []
 
     def preserving(self, task: Task) -> dict[str, Script]:
         """Other ways to write the right answer."""
@@ -135,7 +144,22 @@ class Oracle:
         return {name: self.answer(task, text) for name, text in variants.items()}
 
     def _scripts(self, name: str, task: Task) -> dict[str, Script] | None:
-        return dict(self._hooks[name](task) or {}) if name in self._hooks else None
+        return self._call(name, lambda found: dict(found or {}), task) if name in self._hooks else None
+
+    def _call(self, name: str, convert: Callable[[Any], T], *arguments: Any) -> T:
+        """The converted result of a function of `qualify.py`. Its mistakes are the author's: a `UserError`."""
+        hook = self._hooks[name]
+        try:
+            found = hook(*arguments)
+            try:
+                return convert(found)
+            except (TypeError, ValueError) as error:
+                cause = f"{place_of(hook)}: {name}(task) must return {_RETURNS[name]}, and returned {found!r:.80}"
+                raise UserError(" ".join(cause.split())) from error
+        except UserError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise author_error(error, hook) from error
 
 
 def as_asked(task: Task, text: str) -> str:
@@ -156,12 +180,31 @@ def prompt_of(task: Task) -> str:
 def _hooks_of(module: ModuleType, path: str) -> dict[str, Any]:
     """The known names that a `qualify.py` defines. A public function with an unknown name is refused as misspelt."""
     hooks = {name: value for name, value in vars(module).items() if name in CONSTANTS | FUNCTIONS}
+    for name, value in hooks.items():
+        if name in FUNCTIONS and not callable(value):
+            raise UserError(f"{path}: {name} must be a function", f"Write def {name}(task)")
+        if name in CONSTANTS and not isinstance(value, dict | None):
+            raise UserError(f"{path}: {name} must be a dict, and is {value!r:.80}")
+    for name, value in (hooks.get("expected_exploits") or {}).items():
+        match value:
+            case (int() | float(), str()):
+                continue
+        example = f'{{"{name}": (1.0, "why this is no hole")}}'
+        raise UserError(f"{path}: expected_exploits[{name!r:.80}] must be (limit, reason)", f"Write {example}")
     for name, value in vars(module).items():
         own = getattr(value, "__module__", None) == module.__name__ and callable(value)
         if own and not name.startswith("_") and name not in FUNCTIONS:
             hint = did_you_mean(name, CONSTANTS | FUNCTIONS)
             raise UserError(f"{path}: qualification does not use {name}()", f"{hint} Start names of helpers with _")
     return hooks
+
+
+def _unchanged(found: Any) -> Any:
+    return found
+
+
+def _list(found: Any) -> list[Any]:
+    return list(found or ())
 
 
 def _text(value: Any) -> str | None:

@@ -91,6 +91,7 @@ async def _make_card(environment: Environment, oracle: Oracle, rows: Rows, seed:
         false_positive=cards.wrong_rate(attempts, first, "breaking", thresholds),
         false_negative=cards.wrong_rate(attempts, first, "preserving", thresholds),
         gold_from=dict(gold_from),
+        tool_errors=cards.tool_errors(first),
     )
     card.checks = [
         *cards.threshold_checks(card),
