@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 import tempfile
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -270,7 +271,7 @@ def test_metrics_that_are_computed_again_use_the_runs_own_pass_reward(tmp_path: 
     (tmp_path / "run" / "metrics.json").unlink()
     run = ludus.load(tmp_path / "run")
     assert run.metrics["pass@k"] == before.metrics["pass@k"] == {"1": 1.0, "2": 1.0}
-    assert "a reward of 0.5 or more" in str(run)
+    assert "pass@1       1.000 (reward ≥ 0.5)" in str(run)
 
 
 def test_a_result_prints_as_a_table(tmp_path: Path):
@@ -284,6 +285,73 @@ def test_a_result_prints_as_a_table(tmp_path: Path):
         html = source._repr_html_()
         assert "<table" in html
         assert "0.500" in html
+
+
+class Broken(Resources):
+    """Its tool raises, and its `open` blocks the event loop."""
+
+    async def open(self, task: ludus.Task) -> None:
+        time.sleep(0.6)  # noqa: ASYNC251 (the warning about it is what the test looks for)
+
+    @tool
+    async def look(self) -> str:
+        """Look."""
+        raise RuntimeError("the lamp is off")
+
+    async def verify(self, task: ludus.Task, response: Response) -> float:
+        return 1.0
+
+
+def test_the_table_shows_tool_errors_warnings_and_every_pass_rate(tmp_path: Path):
+    script = ScriptedModel([{"call": "look", "arguments": {}}, "dark"])
+    row: Row = {"responses_create_params": {"input": "Look."}}
+    result = ludus.collect(Broken, model=script, input=[row], repeats=2, output=tmp_path / "run")
+    run = ludus.load(tmp_path / "run")
+    assert run.warnings == result.warnings != []
+    for source in (result, run):
+        for shown in (repr(source), source._repr_html_()):
+            assert "2 times look: RuntimeError" in shown
+            assert "blocked the event loop" in shown
+            assert all(name in shown for name in ("pass@1", "pass@2", "pass^2"))
+
+
+def test_the_table_of_one_repeat_shows_pass_at_1():
+    result = ludus.collect(Sum, model=Calculator(), input=rows(5, 6))
+    assert "pass@1" in str(result)
+    assert "pass@1" in result._repr_html_()
+
+
+def test_the_table_of_a_mixed_run_has_a_line_for_each_environment(tmp_path: Path):
+    class Twice(Sum):
+        async def verify(self, task: Any, response: Response) -> float:
+            return 0.25
+
+    both = [{**row, "agent_ref": {"name": name}} for row in rows(5) for name in ("Sum", "Twice")]
+    result = ludus.collect([Sum, Twice], model=Calculator(), input=both, output=tmp_path / "run")
+    sources = [result, ludus.load(tmp_path / "run")]
+    for name in ("stored", "computed again"):
+        for source in sources:
+            lines = str(source).splitlines()
+            assert [line.split()[0] for line in lines if "0.250" in line] == ["Twice"], name
+            assert any(line.split()[:5] == ["Sum", "1", "0", "0", "1.000"] for line in lines), name
+            assert "<td>Twice</td>" in source._repr_html_()
+        (tmp_path / "run" / "metrics.json").unlink(missing_ok=True)
+        sources = [ludus.load(tmp_path / "run")]
+
+
+def test_the_table_names_the_first_failure_and_its_place_if_nothing_completed(tmp_path: Path):
+    class Fails(Sum):
+        async def verify(self, task: Any, response: Response) -> float:
+            raise ValueError("no such key\x1b[31m")
+
+    result = ludus.collect(Fails, model=Calculator(), input=rows(5), output=tmp_path / "run")
+    in_memory = ludus.collect(Fails, model=Calculator(), input=rows(5))
+    for source in (result, in_memory, ludus.load(tmp_path / "run")):
+        (line,) = [line for line in str(source).splitlines() if "first failure" in line]
+        assert "no such key" in line
+        assert "test_results.py:" in line
+        assert "in verify" in line
+        assert "\x1b" not in str(source)
 
 
 def test_a_table_escapes_the_names_in_a_file(tmp_path: Path):

@@ -175,7 +175,7 @@ def _run(collection: Collection, as_json: bool) -> int:
     if as_json:
         print(safe_json(collection.metrics))
     else:
-        summarise(collection, collector)
+        summarise(collection)
     if not collector.progress.total:
         display.say(f"shard {collection.options.shard} has no tasks: the collection has fewer tasks than shards")
         return 0

@@ -88,7 +88,8 @@ def _as_json(
 def _show(found: Comparison, paths: tuple[Path, Path], sides: dict[str, dict[str, int]]) -> None:
     from rich.table import Table
 
-    from ludus.cli.screen import emit, pass_mark, stdout_console, text
+    from ludus.cli.screen import emit, stdout_console, text
+    from ludus.collection.table import pass_mark
     from ludus.compare.comparison import say
 
     console = stdout_console()

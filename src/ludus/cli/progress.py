@@ -7,14 +7,14 @@ import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ludus.cli.screen import one_line, pass_mark, stdout_console, text, tool_errors
+from ludus.cli.screen import one_line, stdout_console, text
+from ludus.collection.table import clock, environment_lines
 
 if TYPE_CHECKING:
     from ludus.collection.api import Collection
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 REFRESH = 0.25
 STALL = 30.0
 PLAIN_EVERY = 5.0
-
-#: How many different tool errors the final table lists.
-MAX_TOOL_ERRORS = 5
 
 
 class Display:
@@ -169,107 +166,26 @@ def _bar(collector: Collector, width: int) -> Table:
     return grid
 
 
-def clock(seconds: float) -> str:
-    """Format seconds: 42 s, 3:07, 1:02:33."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def span(seconds: float) -> str:
-    """Format a short time: 13.5 s, 1.2 ms, 59 µs."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= scale:
-            return f"{seconds / scale:.1f} {unit}"
-    return f"{seconds * 1e6:.0f} µs"
-
-
-def summarise(collection: Collection, collector: Collector) -> None:
-    """Print the final table on stdout."""
-    metrics = collection.metrics
+def summarise(collection: Collection) -> None:
+    """Print the final table on stdout, and a line for each environment of a mixed collection."""
     names = ", ".join(environment.name for environment in collection.environments())
-    title = text(f"{names} with {collection.model.name}")
-    table = Table(title=title, show_header=False, title_justify="left")
+    table = Table(title=text(f"{names} with {collection.model.name}"), show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for name, value in _facts(metrics, collector.plan.repeats):
-        table.add_row(text(name), text(value))
-    if cause := _first_cause(collection):
-        table.add_row("first failure", text(one_line(cause)))
-    for warning in collection.warnings:
-        table.add_row("warning", text(one_line(warning), "yellow"))
+    for name, value in collection.facts():
+        table.add_row(text(name), text(one_line(value), "yellow" if name == "warning" else ""))
     if collection.files is not None:
         table.add_row("files", text(collection.files.rollouts))
     console = stdout_console()
     console.print(table)
-    if metrics["environments"]:
-        console.print(_by_environment(metrics["environments"], collector.plan.repeats))
+    if lines := environment_lines(collection.metrics):
+        console.print(_by_environment(lines))
 
 
-def _by_environment(environments: dict[str, Any], repeats: int) -> Table:
-    """A line for each environment of a mixed collection."""
+def _by_environment(lines: list[list[str]]) -> Table:
     table = Table(title_justify="left")
-    for name in (
-        "environment",
-        "completed",
-        "failed",
-        "masked",
-        "mean reward",
-        *(f"pass@{k}" for k in _ks(repeats)),
-        "a pass",
-    ):
+    for name in lines[0]:
         table.add_column(name, justify="left" if name == "environment" else "right", overflow="fold")
-    for name, metrics in environments.items():
-        counts = [str(metrics["counts"][outcome]) for outcome in ("completed", "failed", "masked")]
-        passes = [metrics["pass@k"].get(str(k)) for k in _ks(repeats)]
-        numbers = ["-" if value is None else f"{value:.3f}" for value in (metrics["reward"]["mean"], *passes)]
-        table.add_row(text(name), *counts, *numbers, pass_mark(metrics["pass_reward"]))
+    for line in lines[1:]:
+        table.add_row(*map(text, line))
     return table
-
-
-def _ks(repeats: int) -> list[int]:
-    """The k of pass@k that the tables show."""
-    return sorted({1, repeats})
-
-
-def _first_cause(collection: Collection) -> str | None:
-    """The cause of the first failure, if no rollout completed."""
-    files, counts = collection.files, collection.metrics["counts"]
-    if files is None or counts["completed"] or not counts["failed"]:
-        return None
-    if collection.options.resume:  # a retry may have succeeded since that failure
-        return None
-    with files.failures.open("rb") as lines:
-        return str(orjson.loads(lines.readline())["cause"])
-
-
-def _facts(metrics: dict[str, Any], repeats: int) -> list[tuple[str, str]]:
-    counts, reward = metrics["counts"], metrics["reward"]
-    rows = [("dispatched", str(counts["dispatched"]))]
-    rows += [(name, str(counts[name])) for name in ("completed", "failed", "masked")]
-    rows += [(f"  {kind}", str(count)) for kind, count in list(metrics["failures"].items())[:5]]
-    if long := metrics["prompts_too_long"]["rollouts"]:
-        what = f"{long} rollout{'' if long == 1 else 's'} got no answer"
-        rows.append(("prompt too long", f"{what}: {one_line(str(metrics['prompts_too_long']['first']))}"))
-    raised = tool_errors(metrics["tool_errors"])
-    rows += [("" if number else "tool errors", line) for number, line in enumerate(raised[:MAX_TOOL_ERRORS])]
-    if len(raised) > MAX_TOOL_ERRORS:
-        rows.append(("", f"{len(raised) - MAX_TOOL_ERRORS} more in metrics.json"))
-    if reward["mean"] is not None:
-        interval = reward["ci95"]
-        spread = f" (95 % {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
-        rows.append(("mean reward", f"{reward['mean']:.3f}{spread}"))
-    mark = pass_mark(metrics["pass_reward"])
-    for name, k in [("pass@k", k) for k in _ks(repeats)] + [("pass^k", repeats)] * (repeats > 1):
-        if str(k) in metrics[name]:
-            rows.append((f"{name[:-1]}{k}", f"{metrics[name][str(k)]:.3f} ({mark})"))
-    if usage := metrics["usage"]:
-        rows.append(("tokens", f"{usage.get('input_tokens', 0):,} in, {usage.get('output_tokens', 0):,} out"))
-    seconds = metrics["seconds"]
-    stages = [(stage, seconds[stage]["mean"]) for stage in ("model", "tool", "verify") if stage in seconds]
-    means = ", ".join(f"{stage} {span(mean)}" for stage, mean in stages)
-    rows.append(("time", clock(seconds["wall"]) + (f"; mean {means}" if means else "")))
-    return rows

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ludus.collection.table import tool_errors, with_place
 from ludus.response import Item
 
 #: Control characters except tab and newline, and the invisible characters that reorder text.
@@ -132,8 +133,7 @@ def show_verdict(console: Console, row: dict[str, Any]) -> None:
     outcome = str(row.get("outcome") or "verified")
     if outcome == "failed":
         emit(console, text(f"failed in {row.get('stage')}: {row.get('kind')}", "bold red"))
-        where = f" ({row['where']})" if row.get("where") else ""
-        show_block(console, text(f"{row.get('cause')}{where}"))
+        show_block(console, text(with_place(row.get("cause"), row.get("where"))))
     else:
         emit(console, text(f"{outcome}, reward {number(row.get('reward'))}", reward_style(row.get("reward"))))
         named = row.get("verdict_fields")
@@ -145,25 +145,9 @@ def show_verdict(console: Console, row: dict[str, Any]) -> None:
     if (why := _prompt_too_long(row.get("model_calls"))) is not None:
         show_block(console, text(f"the prompt is too long: {one_line(why)}", "yellow"))
     for error in tool_errors(row.get("tool_errors")):
-        show_block(console, text(f"tool errors: {error}", "red"))
+        show_block(console, text(f"tool errors: {one_line(error)}", "red"))
     if row.get("stop_reason"):
         show_block(console, text(f"stopped: {row['stop_reason']}", "dim"))
-
-
-def pass_mark(pass_reward: Any) -> str:
-    """What counts as a pass: `reward ≥ 0.5`. Without a number, each environment has its own threshold."""
-    return f"reward ≥ {pass_reward:g}" if isinstance(pass_reward, (int, float)) else "by environment"
-
-
-def tool_errors(counted: Any) -> list[str]:
-    """A line for each exception of a tool: how often, which tool, which exception, and the author's line."""
-    lines = []
-    for each in counted if isinstance(counted, list) else ():
-        if isinstance(each, dict):
-            times = "once" if each.get("count") == 1 else f"{each.get('count')} times"
-            where = f" at {each['where']}" if each.get("where") else ""
-            lines.append(one_line(f"{times} {each.get('tool')}: {each.get('exception')}{where}"))
-    return lines
 
 
 def _prompt_too_long(calls: Any) -> str | None:

@@ -14,8 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ludus.cli.progress import PLAIN_EVERY, REFRESH, STALL, Display, clock
-from ludus.cli.screen import emit, number, one_line, pass_mark, reward_style, text
+from ludus.cli.progress import PLAIN_EVERY, REFRESH, STALL, Display
+from ludus.cli.screen import emit, number, one_line, reward_style, text
+from ludus.collection.table import clock, pass_mark
 
 if TYPE_CHECKING:
     from ludus.rescore.rescoring import Rescoring

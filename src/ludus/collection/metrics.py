@@ -71,9 +71,9 @@ class Metrics:
 
     def __init__(self, repeats: int = 1, environments: Sequence[Scale] = ()) -> None:
         self.repeats = repeats
+        self._pass_rewards = {environment.name: environment.pass_reward for environment in environments}
         names = {environment.name for environment in environments}
         self._each = {name: Metrics(repeats, _called(name, environments)) for name in names} if len(names) > 1 else {}
-        self._pass_rewards = {environment.name: environment.pass_reward for environment in environments}
         self._ranges = [environment.reward_range or USUAL_RANGE for environment in environments] or [USUAL_RANGE]
         self.counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ludus.collection.metrics import Metrics
+from ludus.collection.table import environment_lines, facts, with_place
+from ludus.errors import Failure
 from ludus.outcome import Outcome
 from ludus.rollout import Rollout
 from ludus.store.loading import RolloutsFile, rollouts_file
@@ -61,16 +63,38 @@ class Results:
         """
         return ((rollout, sequence) for rollout in self if _is_completed(rollout) for sequence in rollout.sequences())
 
+    def facts(self) -> list[tuple[str, str]]:
+        """The rows of the printed table, a name and a text each. The texts may quote models and files."""
+        metrics = self._metrics()
+        if not metrics:
+            return [("not run", "call prepare() and await run()")]
+        rows = facts(metrics)
+        if (error := self._first_failure(metrics["counts"])) is not None:
+            rows.append(("first failure", with_place(error.cause, error.where)))
+        return rows + [("warning", warning) for warning in metrics.get("warnings", [])]
+
+    def _first_failure(self, counts: dict[str, int]) -> Failure | None:
+        """The first failure that no retry mended, if no rollout completed."""
+        if counts["completed"] or not counts["failed"]:
+            return None
+        ended = {rollout.rollout_id for rollout in self} if counts["masked"] else set[str]()
+        return next((rollout.error for rollout in self.failures() if rollout.rollout_id not in ended), None)
+
     def __repr__(self) -> str:
-        facts = _facts(self._metrics())
-        width = max(len(name) for name, _ in facts)
-        return "\n".join([_printable(self._title()), *(f"  {name:<{width}}  {text}" for name, text in facts)])
+        rows = [(_printable(name), _printable(text)) for name, text in self.facts()]
+        width = max(len(name) for name, _ in rows)
+        lines = [_printable(self._title()), *(f"  {name:<{width}}  {text}" for name, text in rows)]
+        return "\n".join([*lines, *_aligned(environment_lines(self._metrics()))])
 
     def _repr_html_(self) -> str:
-        """The table as a notebook shows it."""
-        facts = _facts(self._metrics())
-        cells = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in facts)
-        return f"<table><caption>{html.escape(_printable(self._title()))}</caption>{''.join(cells)}</table>"
+        """The tables as a notebook shows them."""
+        cells = (f"<tr><th>{_escaped(name)}</th><td>{_escaped(text)}</td></tr>" for name, text in self.facts())
+        table = f"<table><caption>{_escaped(self._title())}</caption>{''.join(cells)}</table>"
+        if not (lines := environment_lines(self._metrics())):
+            return table
+        rows = [f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in line)}</tr>" for line in lines[1:]]
+        header = "".join(f"<th>{_escaped(cell)}</th>" for cell in lines[0])
+        return f"{table}<table><tr>{header}</tr>{''.join(rows)}</table>"
 
 
 class Run(Results):
@@ -117,6 +141,11 @@ class Run(Results):
         if self._computed is None:
             self._computed = self._compute_metrics()
         return self._computed
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences about mistakes that did not stop the run, as metrics.json records them."""
+        return list(self.metrics.get("warnings", []))
 
     def _compute_metrics(self) -> dict[str, Any]:
         metrics, done, failed = Metrics(2**62, recorded_scales(self.files.run)), set[str](), dict[str, Rollout]()
@@ -172,30 +201,17 @@ def _is_completed(rollout: Rollout) -> bool:
     return rollout.outcome is Outcome.COMPLETED
 
 
-def _facts(metrics: dict[str, Any]) -> list[tuple[str, str]]:
-    """The rows of a table of metrics."""
-    if not metrics:
-        return [("not run", "call prepare() and await run()")]
-    counts, reward = metrics["counts"], metrics["reward"]
-    rows = [("rollouts", f"{counts['dispatched']:,}")]
-    rows.append(("tasks", f"{len(metrics['tasks']) + metrics['tasks_left_out']:,}"))
-    rows += [(name, f"{counts[name]:,}") for name in ("completed", "failed", "masked")]
-    rows += [(f"  {_printable(kind)}", f"{count:,}") for kind, count in list(metrics["failures"].items())[:5]]
-    if reward["mean"] is not None:
-        interval = reward["ci95"]
-        spread = f" (95 % {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
-        rows.append(("mean reward", f"{reward['mean']:.3f}{spread}"))
-    most = max(map(int, metrics["pass@k"]), default=1)
-    for k in sorted({1, most}):
-        if most > 1 and str(k) in metrics["pass@k"]:
-            rows.append((f"pass@{k}", f"{metrics['pass@k'][str(k)]:.3f}"))
-    if most > 1 and metrics.get("pass_reward") not in (None, 1.0):
-        rows.append(("pass", f"a reward of {metrics['pass_reward']:g} or more"))
-    if usage := metrics["usage"]:
-        rows.append(("tokens", f"{usage.get('input_tokens', 0):,} in, {usage.get('output_tokens', 0):,} out"))
-    return rows
-
-
 def _printable(text: str) -> str:
     """The text in one line, without control characters: names come from files."""
-    return "".join(char if char.isprintable() else "?" for char in text[:1000])
+    return "".join(char if char.isprintable() else "?" for char in text[:1000].replace("\n", " "))
+
+
+def _escaped(text: str) -> str:
+    return html.escape(_printable(text))
+
+
+def _aligned(lines: list[list[str]]) -> list[str]:
+    """The lines of a table, its columns as wide as their widest cells."""
+    cells = [[_printable(cell) for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
