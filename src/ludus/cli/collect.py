@@ -172,6 +172,7 @@ def _run(collection: Collection, as_json: bool) -> int:
         return INTERRUPTED
     finally:
         display.close()
+    display.warn_of_blocking(collector)
     if as_json:
         print(safe_json(collection.metrics))
     else:

@@ -63,6 +63,7 @@ class Display:
 
         Call it from the task that collects: it also reports which sessions delay that task after a cancel.
         """
+        collector.watchdog.on_blocked = lambda: self.warn_of_blocking(collector)
         return self._watch(collector, asyncio.current_task())
 
     async def _watch(self, collector: Collector, collecting: asyncio.Task[Any] | None) -> None:
@@ -82,7 +83,6 @@ class Display:
             elif not self._quiet and now - self._printed_at >= PLAIN_EVERY:
                 self._printed_at = now
                 self.say(_line(collector))
-            self._warn_of_blocking(collector)
             idle = idle_seconds(collector)
             if idle < STALL:
                 warn_after = STALL
@@ -90,10 +90,13 @@ class Display:
                 warn_after = idle * 2
                 self.say(stall(collector, idle))
 
-    def _warn_of_blocking(self, collector: Collector) -> None:
-        """Say once, while there is time to stop the run, which code blocks the event loop."""
+    def warn_of_blocking(self, collector: Collector) -> None:
+        """Say once which code blocks the event loop.
+
+        The watchdog's thread calls this, while there is time to stop the run: a blocked loop runs no task that could.
+        """
         for call, warning in collector.watchdog.warnings().items():
-            if call not in self._warned and not self._quiet:
+            if call not in self._warned:
                 self._warned.add(call)
                 self.say(f"warning: {warning}")
 

@@ -9,9 +9,10 @@ busy shows a different call each time, and a process that the system has paused 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +31,9 @@ from ludus.runtime.threads import in_thread
 #: Seconds between two signs of life, and between two looks at a loop that gives none.
 ASK_EVERY = 0.1
 LOOK_EVERY = 0.05
+
+#: After this many looks at a loop that stays blocked, what they saw is counted and reported.
+COUNT_AFTER = 20
 
 #: Shorter blocks are not worth a warning: less than this in all, or less than this part of the run.
 WARN_SECONDS = 0.2
@@ -63,12 +67,15 @@ class _Look:
 class LoopWatchdog:
     """Watches the running event loop, from `async with` to its end.
 
+    `on_blocked` is called in the watchdog's thread, also while the loop is blocked, when a blocking call was counted.
+
     async with LoopWatchdog() as watchdog:
         ...
     print(watchdog.warnings())
     """
 
     def __init__(self) -> None:
+        self.on_blocked: Callable[[], None] = lambda: None
         self._lag = Distribution()
         self._blocked: dict[BlockingCall, float] = {}  # seconds
         self._lines: dict[BlockingCall, int] = {}
@@ -121,19 +128,29 @@ class LoopWatchdog:
             except RuntimeError:  # the loop is closed
                 return
             looks: list[_Look | None] = []
+            counted = asked
             while not answer.given.wait(LOOK_EVERY) and not self._stop.is_set():
                 looks.append(_look(sys._current_frames().get(thread)))
-            self._count(looks, (answer.at or perf_counter()) - asked)
+                if len(looks) == COUNT_AFTER:
+                    now = perf_counter()
+                    self._count(looks, now - counted)
+                    looks, counted = [], now
+            answered = answer.at or perf_counter()
+            self._count(looks, max(answered - counted, 0.0))
+            with self._lock:
+                self._lag.add([answered - asked])
 
-    def _count(self, looks: list[_Look | None], lag: float) -> None:
-        """Share the loop's lag among the calls that were seen, if they were seen twice in a row."""
+    def _count(self, looks: list[_Look | None], seconds: float) -> None:
+        """Share the seconds of the looks among the calls that were seen, if they were seen twice in a row."""
         blocking = {one.call for one, two in pairwise(looks) if one and two and one.frame is two.frame}
         with self._lock:
-            self._lag.add([lag])
             for look in looks:
                 if look is not None and look.call in blocking:
                     self._lines.setdefault(look.call, look.line)
-                    self._blocked[look.call] = self._blocked.get(look.call, 0.0) + lag / len(looks)
+                    self._blocked[look.call] = self._blocked.get(look.call, 0.0) + seconds / len(looks)
+        if blocking:
+            with contextlib.suppress(OSError):  # the terminal is gone: go on watching
+                self.on_blocked()
 
 
 class _Answer:
