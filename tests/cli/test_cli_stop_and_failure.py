@@ -122,3 +122,27 @@ def test_if_no_rollout_completed_the_first_failure_is_printed(folder: Path):
     assert "answered 400" in cause
     [line] = [line for line in done.stdout.splitlines() if "first failure" in line]
     assert cause in line
+
+
+@pytest.mark.parametrize("place", ["typer.py", "rich/__init__.py"])
+@pytest.mark.parametrize("entry", [["-m", "ludus"], ["-c", "from ludus.__main__ import main; main()"]])
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line(tmp_path: Path, entry: list[str], place: str):
+    module = tmp_path / "modules" / place
+    module.parent.mkdir(parents=True)
+    module.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    path = os.pathsep.join([str(tmp_path / "modules"), os.environ.get("PYTHONPATH", "")])
+    process = interruptible.start(
+        [sys.executable, *entry, "show", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _, errors = process.communicate(timeout=CEILING)
+    assert (process.returncode, errors) == (130, "stopped\n")
+
+
+def test_ctrl_c_while_an_environment_is_loaded_is_one_line(folder: Path):
+    (folder / "resources.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n" + CODE)
+    process = start(folder, "collect", ".", "--model", "scripted:caf\xe9.yaml")
+    _, errors = process.communicate("", timeout=CEILING)
+    assert (process.returncode, errors) == (130, "stopped\n")

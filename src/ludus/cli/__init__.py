@@ -12,6 +12,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ludus.cli.chat import chat
 from ludus.cli.collect import collect
@@ -30,8 +31,25 @@ _UsageError: Any = typer.BadParameter.__base__
 #: write() fails with these for a full disk, an exceeded quota, a file size limit and a closed terminal.
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
+
+class _Stopped(Exception):
+    """Ctrl-C in a command that has nothing of its own to say about it."""
+
+
+class _Commands(TyperGroup):
+    """Tells Ctrl-C from exit code 130, into which typer would turn it without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _Stopped from error
+
+
 app = typer.Typer(
     name="ludus",
+    cls=_Commands,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -63,7 +81,7 @@ def ludus(
 
 
 def main() -> None:
-    """Run the command line. A user error is one line on stderr and exit code 2."""
+    """Run the command line. A user error is one line on stderr and exit code 2, Ctrl-C exit code 130."""
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
@@ -76,6 +94,9 @@ def main() -> None:
         message = error.format_message().rstrip(".")
         print_error(f"{message}{' ' if message.endswith('?') else '. '}See {command_path} --help")
         sys.exit(2)
+    except (_Stopped, KeyboardInterrupt):
+        print("stopped", file=sys.stderr)
+        sys.exit(130)
     except typer.Abort:
         print_error("stopped")
         sys.exit(1)
