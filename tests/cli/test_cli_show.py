@@ -300,3 +300,22 @@ def test_clean_removes_every_control_character():
     assert clean("tab\tand\r\nnewline") == "tab\tand\nnewline"
     assert json.loads(safe_json(everything)) == everything
     assert json.loads(safe_json({"\ud800": "\udfff"})) == {"\ud800": "\udfff"}
+
+
+def test_the_list_of_failed_attempts_names_the_authors_line(tmp_path: Path):
+    ludus("new", "shop", cwd=tmp_path)
+    code = tmp_path / "shop" / "resources.py"
+    code.write_text(re.sub(r"(async def verify\(.*\n)", r'\1        raise ValueError("no price")\n', code.read_text()))
+    (tmp_path / "script.yaml").write_text("- Hello.\n")
+    words = ("collect", "./shop", "--model", "scripted:script.yaml", "--output", "run")
+    collected = ludus(*words, cwd=tmp_path, columns=200)
+    (line,) = [line for line in collected.stdout.splitlines() if "first failure" in line]
+    assert re.search(r"no price \(resources\.py:\d+ in verify\)", line)
+    for columns in (40, 200):
+        listed = ludus("show", "run", "--failed", cwd=tmp_path, columns=columns).stdout
+        assert re.search(r"resources\.py:\d+ in verify", listed), listed
+    (entry, *_) = json.loads(ludus("show", "run", "--failed", "--json", cwd=tmp_path).stdout)
+    assert re.fullmatch(r"resources\.py:\d+ in verify", entry["where"])
+    missing = ludus("show", "run", "1", cwd=tmp_path)
+    assert missing.returncode == 2
+    assert "failed: show one with: ludus show run 1 --failed" in missing.stderr

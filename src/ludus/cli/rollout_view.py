@@ -56,6 +56,7 @@ def summary(position: int, row: Row) -> Row:
         "input_tokens": usage.get("input_tokens"),
         "output_tokens": usage.get("output_tokens"),
         "about": str(row.get("cause")) if failed else _asked(row),
+        "where": row.get("where") if failed else None,
     }
 
 
@@ -73,7 +74,7 @@ def _lines(console: Console, rows: list[Row]) -> None:
         if row["reward"] is not None:
             line.append_text(text(f", reward {number(row['reward'])}"))
         emit(console, line.append_text(text(f", {_or_dash(row['end'])}")))
-        if about := one_line(row["about"]):
+        if about := _about(row):
             show_block(console, text(about, "dim"))
 
 
@@ -92,12 +93,17 @@ def _table(console: Console, rows: list[Row]) -> None:
     table.add_column("failed because" if rows[0]["outcome"] == "failed" else "asked", no_wrap=True, ratio=1)
     for row in rows:
         reward = text(number(row["reward"]), reward_style(row["reward"]))
-        cells = [text(row["number"]), _outcome(row), reward, text(_or_dash(row["end"])), text(one_line(row["about"]))]
+        cells = [text(row["number"]), _outcome(row), reward, text(_or_dash(row["end"])), text(_about(row))]
         if wide:
             cells.insert(1, text(_or_dash(row["rollout_id"])))
             cells[5:5] = [text(_or_dash(row["turns"])), text(_tokens(row))]
         table.add_row(*cells)
     console.print(table)
+
+
+def _about(row: Row) -> str:
+    """What a rollout was asked, or why it failed. The author's line comes first: a narrow table cuts the end."""
+    return one_line(f"{row['where']}: {row['about']}" if row["where"] else row["about"])
 
 
 def show_rollout(console: Console, row: Row) -> None:

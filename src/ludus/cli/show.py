@@ -35,7 +35,7 @@ def show(
     if id_ is not None:
         _show_one(_by_id([source, failures], id_), json_)
     elif which is not None:
-        _show_one(_by_number(source, int(which)), json_)
+        _show_one(_by_number(source, int(which), file, failures), json_)
     else:
         _list(source, limit, json_, failures)
 
@@ -95,7 +95,7 @@ def _parse(path: Path, number: int, line: bytes) -> Row:
     return row
 
 
-def _by_number(path: Path, wanted: int) -> Row:
+def _by_number(path: Path, wanted: int, given: Path, failures: Path) -> Row:
     from ludus.errors import UserError
 
     count = 0
@@ -103,6 +103,11 @@ def _by_number(path: Path, wanted: int) -> Row:
         if count == wanted:
             return _parse(path, number, line)
     hint = f"Choose a number from 1 to {count}" if count else "The file is empty"
+    failed = sum(1 for _ in _lines(failures)) if path != failures and failures.exists() else 0
+    if failed and not count:
+        hint = f"{failed:,} failed: show one with: ludus show {given} {min(max(wanted, 1), failed)} --failed"
+    elif failed:
+        hint += f". {failed:,} failed: add --failed to choose from them"
     raise UserError(f"{path} has no rollout {wanted}", hint)
 
 
