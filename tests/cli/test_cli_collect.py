@@ -163,3 +163,21 @@ def test_the_interval_of_four_rollouts_stays_between_0_and_1(ludus, tmp_path):
     assert reward["range"] == [0, 1]
     assert 0 <= reward["ci95"][0] <= reward["mean"] <= reward["ci95"][1] <= 1
     assert reward["mean"] == 0.5
+
+
+def test_the_example_of_a_mixed_collection_in_the_help_works_on_new_environments(ludus, tmp_path):
+    for name in ("bank", "wordle"):
+        assert ludus("new", name).returncode == 0
+    shown = " ".join(ludus("collect", "--help").stdout.split())
+    example = shown.partition("Mix environments: ludus ")[2].partition(" --model local")[0]
+    assert "--set bank." in example
+    done = ludus(*example.split(), "--model", "scripted:script.yaml", "--output", "mixed")
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_environment_as_argument_and_one_as_option_are_refused(ludus):
+    done = ludus("collect", "mcqa", "--env", "./wordle", "--model", "scripted:script.yaml")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: mcqa is named without --env and ./wordle with it. To mix them write --env mcqa --env ./wordle"
+    ]

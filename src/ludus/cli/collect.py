@@ -88,7 +88,7 @@ def collect(
 
     Example: ludus collect mcqa --model local --repeats 4 --output runs/first
 
-    Mix environments: ludus collect --env ./bank --env ./wordle --set bank.resources.seed=1 --model local
+    Mix environments: ludus collect --env ./bank --env ./wordle --set bank.agent.max_steps=4 --model local
 
     Cut every recorded rollout after two model calls, and continue each one eight times:
     ludus collect workplace_assistant --branch runs/first/rollouts.jsonl --turn 2 --repeats 8
@@ -98,6 +98,7 @@ def collect(
     from ludus.cli.screen import prints_to_stderr
     from ludus.collection.api import Collection, Options
     from ludus.environment import Environment
+    from ludus.errors import UserError
     from ludus.runtime.settings import parse_assignments
 
     options = Options(
@@ -121,8 +122,11 @@ def collect(
         turn=turn,
         shard=shard,
     )
+    if environment is not None and env:
+        named_all = " ".join(f"--env {each}" for each in (environment, *env))
+        raise UserError(f"{environment} is named without --env and {env[0]} with it", f"To mix them write {named_all}")
     with prints_to_stderr(json_):
-        named = [Environment.load(each) for each in ([environment] if environment is not None else []) + (env or [])]
+        named = [Environment.load(each) for each in (env or ([environment] if environment is not None else []))]
         if options.output is None:
             suffix = f"-{options.shard.replace('/', '-of-')}" if options.shard is not None else ""
             options.output = Path("runs") / f"{_folder_name(named)}-{time.strftime('%Y%m%d-%H%M%S')}{suffix}"

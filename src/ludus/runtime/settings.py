@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticUndefined
 
 from ludus.errors import UserError, did_you_mean
 from ludus.runtime.imports import describe
@@ -18,7 +19,11 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def checked(model: type[M], values: dict[str, Any], part: str) -> M:
-    """Validate the values with the model. A mistake is a UserError of one line that names the key."""
+    """Validate the values with the model. A mistake is a UserError of one line that names the key.
+
+    The key `retries.server` sets one field of the nested model `retries`, whose other fields keep their values.
+    """
+    values = _nested(model, values, part)
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -27,13 +32,52 @@ def checked(model: type[M], values: dict[str, Any], part: str) -> M:
         first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
         key = _key(first, values)
         if first["type"] == "extra_forbidden":
-            raise UserError(f"{part} has no setting {key}", did_you_mean(key, model.model_fields)) from error
+            raise UserError(f"{part} has no setting {key}", did_you_mean(key, _names(model, "." in key))) from error
         same = [each for each in errors if _key(each, values) == key]
         raise UserError(describe_errors(f"{part}.{key}", same, masked(first.get("input")))) from error
     except UserError:
         raise
     except Exception as error:  # raised by an author's validator
         raise UserError(f"{part}: {describe(error)}", "Add --debug to see more") from error
+
+
+def _nested(model: type[BaseModel], values: dict[str, Any], part: str) -> dict[str, Any]:
+    """The values with each key `field.name` moved into the nested model `field`. Other keys are left to the check."""
+    found = {key: value for key, value in values.items() if _inner(model, key) is None}
+    for key, value in values.items():
+        inner = _inner(model, key)
+        if inner is None:
+            continue
+        field, _, name = key.partition(".")
+        before = found.get(field, model.model_fields[field].get_default(call_default_factory=True))
+        if isinstance(before, BaseModel):
+            before = before.model_dump()
+        if before is PydanticUndefined:
+            before = None
+        if not isinstance(before, (dict, NoneType)):
+            raise UserError(f"{part}.{field} and {part}.{key} are both set", "Leave one of them out")
+        found[field] = _nested(inner, {**(before or {}), name: value}, f"{part}.{field}")
+    return found
+
+
+def _inner(model: type[BaseModel], key: str) -> type[BaseModel] | None:
+    """The nested model that a key such as `retries.server` sets a field of."""
+    field, dot, _ = key.partition(".") if isinstance(key, str) else ("", "", "")
+    declared = model.model_fields.get(field) if dot else None
+    if declared is None or key in model.model_fields:
+        return None
+    union = get_origin(declared.annotation) in (Union, UnionType)
+    kinds = get_args(declared.annotation) if union else (declared.annotation,)
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _names(model: type[BaseModel], nested: bool) -> list[str]:
+    """The names of a model's settings, with those of its nested models if wanted."""
+    names = list(model.model_fields)
+    for name in list(names) if nested else ():
+        if (inner := _inner(model, f"{name}.")) is not None:
+            names += [f"{name}.{each}" for each in inner.model_fields]
+    return names
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Any]:
