@@ -61,7 +61,8 @@ class _Progress:
 
     def show(self, share: float) -> None:
         """Show the share that is done, from 0 to 1."""
-        from ludus.cli.progress import PLAIN_EVERY, REFRESH, clock
+        from ludus.cli.progress import PLAIN_EVERY, REFRESH
+        from ludus.collection.table import clock
 
         now = time.perf_counter()
         if self._quiet or now < self._next:

@@ -79,7 +79,8 @@ def qualify(
 
 def show_card(console: Console, card: Card) -> None:
     """Print a card: figures, bad policies, checks, verdict."""
-    from ludus.cli.screen import emit, show_block, text, tool_errors
+    from ludus.cli.screen import emit, show_block, text
+    from ludus.collection.table import tool_errors
 
     emit(console, text(f"{card.environment}: {card.rows} rows, {card.attempts} attempts", "bold"))
     console.print(_figures(card))
