@@ -132,6 +132,44 @@ def test_a_row_that_names_none_of_the_given_environments_is_refused(folder: Path
     assert rescore(unnamed, [folder / "bank"]).counts == {"new": 1}
 
 
+def test_metrics_of_a_run_are_written_anew_when_its_rollouts_are_replaced(folder: Path):
+    run = folder / "runs" / "mixed"
+    before = json.loads((run / "metrics.json").read_bytes())
+    assert before["reward"]["mean"] == 0.5
+    arguments = ("--env", "./bank", "--env", "./wordle", "--set", "wordle.resources.word=bank")
+    verify("runs/mixed", *arguments, "-o", "elsewhere.jsonl", cwd=folder)
+    assert json.loads((run / "metrics.json").read_bytes()) == before
+    done = verify("runs/mixed", *arguments, "-o", "runs/mixed/rollouts.jsonl", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "written to runs/mixed/rollouts.jsonl and runs/mixed/metrics.json"
+    after = json.loads((run / "metrics.json").read_bytes())
+    assert after["reward"]["mean"] == 1.0
+    assert after["pass@k"] == {"1": 1.0}
+    assert {name: each["reward"]["mean"] for name, each in after["environments"].items()} == {"bank": 1, "wordle": 1}
+    assert after["counts"] == before["counts"]
+    assert {key: after[key] for key in ("model", "loop", "warnings")} == {
+        key: before[key] for key in ("model", "loop", "warnings")
+    }
+    assert after.keys() == before.keys()
+    assert after["seconds"]["wall"] == before["seconds"]["wall"]
+    assert ludus.load(run).metrics == after
+
+
+def test_metrics_written_anew_keep_the_pass_reward_of_the_run_and_count_new_failures(tmp_path: Path):
+    make(tmp_path / "bank", "bank")
+    rows = [{"responses_create_params": {"input": f"{number}"}} for number in range(3)]
+    run = tmp_path / "run"
+    ludus.collect(
+        tmp_path / "bank", model=ScriptedModel(["bank"]), input=rows, output=run, settings={"pass_reward": 0.5}
+    )
+    path = run / "rollouts.jsonl"
+    path.write_bytes(path.read_bytes() + b"not JSON\n")
+    rescore(run, tmp_path / "bank", output=path)
+    metrics = json.loads((run / "metrics.json").read_bytes())
+    assert metrics["pass_reward"] == 0.5
+    assert metrics["counts"] == {"dispatched": 4, "completed": 3, "failed": 1, "masked": 0}
+
+
 def test_a_setting_for_an_environment_that_is_not_given_is_refused(folder: Path):
     both = [folder / "bank", folder / "wordle"]
     with pytest.raises(UserError, match="--set wordel.resources.word: no environment wordel.*wordle"):

@@ -118,4 +118,5 @@ def _show_first_rows(console: Console, rescoring: Rescoring) -> None:
         names = ", ".join(one_line(str(name)) for name in changes.drifted) + (f" and {more:,} more" if more else "")
         emit(console, text(f"environment drift in {names}", "yellow"))
     if rescoring.output is not None:
-        emit(console, text(f"written to {rescoring.output}", "dim"))
+        metrics = f" and {rescoring.output.with_name(rescoring.metrics.name)}" if rescoring.metrics is not None else ""
+        emit(console, text(f"written to {rescoring.output}{metrics}", "dim"))

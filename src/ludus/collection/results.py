@@ -19,8 +19,9 @@ from ludus.collection.table import environment_lines, facts, with_place
 from ludus.errors import Failure
 from ludus.outcome import Outcome
 from ludus.rollout import Rollout
+from ludus.store.journal import write_whole
 from ludus.store.loading import RolloutsFile, rollouts_file
-from ludus.store.run import Files, recorded_scales
+from ludus.store.run import Files, indented_json, recorded_scales
 from ludus.tokens import Sequence
 
 
@@ -146,6 +147,22 @@ class Run(Results):
     def warnings(self) -> list[str]:
         """Sentences about mistakes that did not stop the run, as metrics.json records them."""
         return list(self.metrics.get("warnings", []))
+
+    def update_metrics(self) -> Path | None:
+        """Write metrics.json anew for rollouts with new rewards, and return its path; None if the run has none.
+
+        Fields that are not computed from rollouts stay: the model, the event loop, the warnings, the wall time.
+        """
+        path = self.files.metrics
+        try:
+            stored = json.loads(path.read_bytes())
+            wall = stored["seconds"]["wall"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        computed = self._compute_metrics()
+        computed["seconds"]["wall"] = wall
+        write_whole(path, indented_json({**stored, **computed}) + b"\n")
+        return path
 
     def _compute_metrics(self) -> dict[str, Any]:
         metrics, done, failed = Metrics(2**62, recorded_scales(self.files.run)), set[str](), dict[str, Rollout]()

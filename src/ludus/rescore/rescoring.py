@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ludus.collection.results import Run
 from ludus.collection.row_environments import EnvironmentSpec
 from ludus.errors import UserError
 from ludus.rescore.changes import Changes
@@ -24,6 +25,7 @@ from ludus.rescore.ordered import OrderedScoring, ScoredBlock, score_lines
 from ludus.rescore.scoring import ScoredLine, Scorers
 from ludus.runtime.processes import ProcessPool
 from ludus.runtime.running import fewer_garbage_collections, run_to_end
+from ludus.runtime.threads import in_thread
 from ludus.store.journal import Journal, open_locked
 from ludus.store.lines import Source
 from ludus.store.loading import rollouts_file
@@ -77,6 +79,7 @@ class Rescoring:
         self._concurrency = concurrency
         self._helpers = 0
         self.writer: OutputFile | None = None
+        self.metrics: Path | None = None  # the metrics.json that was written anew
 
     async def run(self) -> None:
         """Score every row. The output holds only whole lines, even after an error or a cancel."""
@@ -93,6 +96,8 @@ class Rescoring:
                 raise UserError(f"{self.path} holds no rows")
             if self.writer is not None:
                 self.writer.finish()
+        if self.writer is not None:
+            self.metrics = await in_thread(Run(self.writer.path).update_metrics)
 
     async def _score(self, scoring: OrderedScoring, scorers: Scorers) -> None:
         flushing = asyncio.create_task(self._flush_regularly())
