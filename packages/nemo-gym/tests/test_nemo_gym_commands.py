@@ -162,6 +162,42 @@ def test_a_host_of_another_machine_is_one_line_that_names_the_override(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "name: mcqa\nversion: 0.1.0\nkind: environment\nreward: {range: [0, 1]}\nauthors: [someone]\n",
+        "system: You are helpful.\nuser: '{question}'\n",
+    ],
+)
+@pytest.mark.parametrize("arguments", [["ng_run", "+dry_run=true"], ["ng_validate"]])
+def test_a_file_that_is_no_configuration_is_refused_in_one_line(
+    arguments: list[str], content: str, capsys: pytest.CaptureFixture[str]
+):
+    Path("manifest.yaml").write_text(content)
+    assert called(*arguments, f"+config_paths=[manifest.yaml,{LOCAL}]") == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: manifest.yaml is not a configuration: ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "policy_model_name: a-name\n",
+        "wandb_project: a-project\n",
+        "subject: biology\nmcqa: {resources_servers: {mcqa: {description: 'About ${subject}'}}}\n",
+        "config_paths: [more.yaml]\nunused: 1\n",
+        "sandbox: {image: python}\n",
+        "{}\n",
+    ],
+)
+def test_a_file_of_settings_for_other_files_is_a_configuration(content: str, capsys: pytest.CaptureFixture[str]):
+    Path("more.yaml").write_text("mcqa: {resources_servers: {mcqa: {description: 'About ${subject}'}}}\n")
+    Path("settings.yaml").write_text(content)
+    Path("subject.yaml").write_text("subject: biology\n")
+    assert called("ng_run", f"+config_paths=[settings.yaml,subject.yaml,more.yaml,{LOCAL}]", "+dry_run=true") == 0
+
+
 def test_missing_values_are_one_line_that_says_what_to_type(capsys: pytest.CaptureFixture[str]):
     assert called("ng_run", f"+config_paths=[{PATHS}]") == 2
     printed = capsys.readouterr().err

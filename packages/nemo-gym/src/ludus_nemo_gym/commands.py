@@ -50,7 +50,7 @@ def ng_run(arguments: Arguments) -> int:
     from ludus_nemo_gym.starting import plan_of, start
     from ludus_nemo_gym.wiring import wire
 
-    launch = wire(read_config(arguments))
+    launch = wire(read_config(arguments, only_servers=True))
     if launch.dry_run:
         plan_of(launch)
         print_columns([("server", "what", "address"), *_table(launch)])
@@ -159,7 +159,7 @@ def ng_validate(arguments: Arguments) -> int:
     from ludus_nemo_gym.starting import plan_of
     from ludus_nemo_gym.wiring import wire
 
-    launch = wire(read_config(arguments))
+    launch = wire(read_config(arguments, only_servers=True))
     plan = plan_of(launch)
     check(plan)
     print_notes(launch.notes)

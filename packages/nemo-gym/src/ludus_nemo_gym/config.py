@@ -20,6 +20,7 @@ from ludus_nemo_gym.builtin import builtin_config
 from ludus_nemo_gym.directives import apply_directives, directives_as_keys
 from ludus_nemo_gym.interpolation import resolve
 from ludus_nemo_gym.masking import is_secret_key, masked, secrets_in
+from ludus_nemo_gym.other_files import refuse_other_files
 from ludus_nemo_gym.overrides import deleted_keys, parse_overrides
 from ludus_nemo_gym.search_paths import find_file, normal, roots
 from ludus_nemo_gym.servers import ServerEntry, broken_references, find_servers, missing_values
@@ -69,8 +70,11 @@ def read_config(
     initial: Any = None,
     env_file: Path | None = None,
     check: bool = True,
+    only_servers: bool = False,
 ) -> GymConfig:
     """Read and merge everything that the command line, `initial` and `env.yaml` name.
+
+    With `only_servers`, a file that contributes nothing to servers is an error.
 
     read_config(["+config_paths=[resources_servers/mcqa/configs/mcqa.yaml]"], check=False).tree["mcqa"]
     """
@@ -82,6 +86,8 @@ def read_config(
     top = merge(*map(directives_as_keys, layers))
     reader = _FileReader()
     tree = reader.read(_paths(top, "the command line and env.yaml"), [])
+    if only_servers:
+        refuse_other_files(reader.contents, top)
     applied = apply_directives(merge(tree, top))
     for key in deleted_keys(arguments):
         if not remove(applied.tree, steps_of(key)):
@@ -110,6 +116,7 @@ class _FileReader:
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.contents: dict[str, Tree] = {}
 
     def read(self, names: list[str], included_by: list[str]) -> Tree:
         """The merged content of files. `included_by` is the chain of files that includes them."""
@@ -124,6 +131,7 @@ class _FileReader:
         content = directives_as_keys(_load(name, included_by[-1] if included_by else None))
         included = self.read(_paths(content, name), [*included_by, key])
         self.names.append(key)
+        self.contents[key] = dict(content)
         content.pop(CONFIG_PATHS, None)
         return merge(included, content)
 
