@@ -369,6 +369,16 @@ def test_every_subcommand_prints_its_help_with_an_example_that_it_accepts(
     assert translate(shlex.split(SUBCOMMANDS[name].example)[3:], SUBCOMMANDS[name].flags).words == []
 
 
+@pytest.mark.parametrize("group", ["", *sorted({name.partition(" ")[0] for name in SUBCOMMANDS})])
+def test_the_overview_of_commands_has_an_example_that_is_accepted(group: str, capsys: pytest.CaptureFixture[str]):
+    assert called(*group.split(), "--help") == 0
+    (example,) = re.findall(r"^Example: (.*)$", capsys.readouterr().out, re.MULTILINE)
+    words = shlex.split(example)
+    assert words[0] == "gym"
+    assert words[1] == (group or words[1])
+    assert translate(words[3:], SUBCOMMANDS[" ".join(words[1:3])].flags).words == []
+
+
 def test_help_lists_every_subcommand_and_the_version_is_json(capsys: pytest.CaptureFixture[str]):
     assert called("--help") == 0
     printed = capsys.readouterr().out

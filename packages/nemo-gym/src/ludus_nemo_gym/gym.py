@@ -88,7 +88,7 @@ def _overview(words: Arguments) -> int:
         raise UserError(f"gym {words[0]} has no command {words[1][:60]}", did_you_mean(words[1], known))
     more = [("gym list KIND", "List what a configuration can name."), ("gym search QUERY", "Search it.")]
     print_columns([(f"gym {name}", SUBCOMMANDS[name].about) for name in group] + ([] if words else more))
-    print("Print the help of a command with --help.")
+    print(f"\nExample: {SUBCOMMANDS[group[0]].example}\nPrint the help of a command with --help.")
     return 0
 
 
