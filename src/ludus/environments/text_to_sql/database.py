@@ -101,10 +101,10 @@ class Database:
             cursor.close()
 
     def contents(self, schema: Schema) -> Contents:
-        """The rows of every table."""
+        """The rows of every table. Raises `SqlError` if there are too many."""
         self._connection.set_authorizer(None)
         names = {key: quoted(table.name).text for key, table in schema.tables.items()}
-        return {key: self._connection.execute(f"SELECT * FROM {name}").fetchall() for key, name in names.items()}
+        return {key: self._fetched(self._connection.execute(f"SELECT * FROM {name}")) for key, name in names.items()}
 
     def close(self) -> None:
         """Free the memory."""
@@ -131,7 +131,7 @@ class Database:
     def _guarded(self, call: Any, *args: Any) -> Any:
         try:
             return call(*args)
-        except (sqlite3.Error, sqlite3.Warning, MemoryError, OverflowError, UnicodeError) as error:
+        except (sqlite3.Error, sqlite3.Warning, MemoryError, OverflowError, ValueError) as error:
             raise self._error(error) from None
 
     def _error(self, error: BaseException) -> SqlError:

@@ -6,7 +6,7 @@ import re
 
 _LANGUAGES = ("sql", "sqlite", "sqlite3", "mysql", "postgresql", "postgres", "pgsql", "psql")
 _STARTS = r"SELECT|INSERT|UPDATE|DELETE|WITH"
-_BEGINS = re.compile(rf"\s*(?:(?:--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)\s*)*\(*\s*(?:{_STARTS})\b", re.IGNORECASE)
+_BEGINS = re.compile(rf"\s*(?:(?:--[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)\s*+)*+\(*\s*(?:{_STARTS})\b", re.IGNORECASE)
 _STATEMENT = re.compile(
     r"\b(?:SELECT\s|INSERT\s+INTO\s|UPDATE\s+\S+\s+SET\s|DELETE\s+FROM\s|WITH\s+(?:RECURSIVE\s+)?[\w\"`]+\s*(?:\([^()]*\)\s*)?AS\b)",
     re.IGNORECASE,

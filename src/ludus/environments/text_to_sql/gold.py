@@ -80,7 +80,7 @@ def prepared(sql: str, dialect: str, context: str, states: int) -> Gold | str:
         found = list(_states(schema, statements, shape, own, states, []))
     except NotExecutable as error:
         return f"the gold query or its context has {error}"
-    except (SqlError, sqlite3.Error, MemoryError) as error:
+    except (SqlError, sqlite3.Error, MemoryError, ArithmeticError, ValueError, RecursionError) as error:
         return f"the gold query or its context cannot run on SQLite: {error!s:.200}"
     if not _tells(found):
         return "the gold query selects too little on the generated databases"

@@ -10,6 +10,7 @@ from ludus.environments.text_to_sql.sqltext import NUMBER, SIGN, TEXT, WORD, Tok
 _COMPARES = frozenset("= == <> != < > <= >= <=>".split())
 _BETWEEN = ("and", "or", "in", "not", "like", "between", "is", "ilike", "match")
 _BEFORE_OTHERS = ("limit", "offset", "interval", "having", "then", "else", "values")
+_MOST, _LONGEST, _LARGEST = 50, 200, 10**12
 _CLOCKS = ("ludus_now", "ludus_today", "ludus_time")
 
 
@@ -36,9 +37,11 @@ class Literals:
         for index, token in enumerate(tokens):
             if token.kind in (TEXT, NUMBER):
                 value = _value(token)
-                if column:
+                if not _is_usable(value):
+                    continue
+                if column and len(self.of(column)) < _MOST:
                     self._by_column.setdefault(column, []).append(value)
-                if not column or aggregated:
+                if (not column or aggregated) and len(self.loose) < _MOST:
                     self.loose.append(value)
             elif token.is_name and not _is_word(token, *_BETWEEN):
                 called = index + 1 < len(tokens) and tokens[index + 1].text == "(" and token.kind == WORD
@@ -65,6 +68,11 @@ class Literals:
         first, second = self.group(tokens[index - 1].key), self.group(tokens[right].key)
         if first != second:
             self._same[first] = second
+
+
+def _is_usable(value: Any) -> bool:
+    """Whether a value may stand in a table: a number that is not huge, or a text that is not long."""
+    return len(value) <= _LONGEST if isinstance(value, str) else abs(value) <= _LARGEST
 
 
 def _is_word(token: Token, *words: str) -> bool:

@@ -196,7 +196,7 @@ def _inserted(connection: sqlite3.Connection, table: Table, row: Sequence[Any]) 
     """Whether the schema accepts a row."""
     try:
         connection.execute(f"INSERT INTO {quoted(table.name).text} VALUES ({', '.join('?' * len(row))})", row)
-    except (sqlite3.IntegrityError, sqlite3.OperationalError):
+    except (sqlite3.Error, OverflowError, ValueError):
         return False
     return True
 

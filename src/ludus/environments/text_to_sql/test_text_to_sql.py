@@ -210,6 +210,14 @@ HOSTILE = {
     "quote": "SELECT 'a, 1",
     "nothing": "SELECT",
     "random": "SELECT city, random() FROM shops",
+    "huge number": "SELECT city, id FROM shops WHERE id = 99999999999999999999999999 OR area = 1e999",
+    "far dates": "SELECT item, id FROM sales WHERE sold_on > '0001-01-01' AND sold_on < '9999-12-31'",
+    "long text": f"SELECT city, id FROM shops WHERE city = '{'x' * 30_000}'",
+    "too long": f"SELECT city, id FROM shops WHERE city = '{'x' * 60_000}'",
+    "zero byte": "SELECT 'a\0b', 1 FROM shops",
+    "surrogate": "SELECT '\ud800', 1 FROM shops WHERE city = '\ud800'",
+    "many literals": f"SELECT city, id FROM shops WHERE id IN ({', '.join(map(str, range(2000)))})",
+    "casts": "SELECT " + "CAST(" * 2000 + "1" + " AS TEXT)" * 2000 + ", 1",
 }
 
 
@@ -470,6 +478,22 @@ async def test_a_row_that_nothing_could_satisfy_is_refused_before_the_model_is_a
         found = await judged(GOLD, task, says=[YES])
         assert isinstance(found, Failure)
         assert (found.kind, found.stage) == ("bad_row", "open")
+
+
+async def test_nested_casts_of_another_dialect_earn_nothing() -> None:
+    nested = "SELECT " + "CAST(" * 2000 + "1" + " AS CHAR)" * 2000
+    assert await reward(nested, "SELECT name FROM staff", "mysql", MYSQL) == 0.0
+
+
+async def test_a_write_that_fills_the_tables_earns_nothing() -> None:
+    gold = "INSERT INTO shops (city) VALUES ('Bonn')"
+    numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 20000)"
+    many = f"{numbers} INSERT INTO shops (city) SELECT x FROM n"
+    assert await reward(many, gold) == 0.0
+
+
+async def test_an_answer_of_dashes_is_read_in_linear_time() -> None:
+    assert extract_sql("```\n" + "--" * 50_000 + "\n```") is None
 
 
 async def test_an_answer_without_sql_earns_nothing() -> None:

@@ -35,7 +35,7 @@ def is_date(column: Column, values: list[Any]) -> bool:
 
 def dates(rng: random.Random, column: Column, values: list[Any]) -> list[Any]:
     """Days at, before and after the given ones, and some months around. Times of day are never midnight."""
-    given = [time for value in values if (time := read_time(value)) is not None]
+    given = [time for value in values if (time := read_time(value)) is not None and 1900 < time.year < 2100]
     years = [int(value) for value in values if isinstance(value, int) and 1900 < value < 2100]
     given += [datetime(year, month, 1) for year in years for month in (1, 12)]
     given += [datetime(int(value), 6, 1) for value in values if isinstance(value, str) and _YEAR.fullmatch(value)]
