@@ -36,6 +36,22 @@ def warnings(*params):
     ("params", "says"),
     [
         (
+            {"input": "x", "max_tokens": 5},
+            "row 1: responses_create_params.max_tokens is a name of Chat Completions. Write max_output_tokens",
+        ),
+        (
+            {"input": [{"role": "usr", "content": "x"}]},
+            "row 1: input[0].role is 'usr', which is no role. Did you mean user?",
+        ),
+        (
+            {"input": "x", "temperature": "hot"},
+            "row 1: responses_create_params.temperature must be a number, not 'hot'. Example: 1.0",
+        ),
+        (
+            {"input": "x", "top_p": True},
+            "row 1: responses_create_params.top_p must be a number, not True. Example: 1.0",
+        ),
+        (
             {"input": "x", "temperatur": 1},
             "row 1: responses_create_params.temperatur is unknown. Did you mean temperature?",
         ),

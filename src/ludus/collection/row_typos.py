@@ -1,7 +1,7 @@
-"""Misspelled names in a row's request: `temperatur`, or `contnt` in a message.
+"""Mistakes in a row's request: `temperatur`, `contnt` in a message, the role `usr`, or a temperature that is text.
 
-Names that we do not know are kept and sent, because servers have parameters of their own. So a name that looks like a
-known one is a warning, not an error.
+Names and values that we do not know are kept and sent, because servers have parameters of their own. So a mistake is a
+warning, not an error.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ _PART = frozenset(
 )
 _TOOL = frozenset("allowed_callers defer_loading description function name parameters strict type".split())
 
+_ROLES = frozenset("assistant developer system tool user".split())
+_NUMBERS = ("temperature", "top_p")
+#: Names of Chat Completions, and what the Responses API calls them.
+_CHAT_NAMES = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
+
 #: Items and tools of other types have names that we do not know.
 _ITEM_TYPES = (None, "message", "function_call", "function_call_output", "reasoning")
 _TOOL_TYPES = (None, "function")
@@ -57,10 +62,12 @@ class RowTypos:
     def look(self, where: str, params: dict[str, Any]) -> None:
         """Look at the `responses_create_params` of the row at `where`."""
         self._compare(where, "responses_create_params", None, params, _PARAMETERS)
+        self._check_values(where, params)
         given, tools = params.get("input"), params.get("tools")
         for index, item in enumerate(given if isinstance(given, list) else ()):
             if isinstance(item, dict) and item.get("type") in _ITEM_TYPES:
                 self._compare(where, "input[%d]", index, item, _ITEM)
+                self._check_role(where, index, item.get("role"))
                 content = item.get("content")
                 for part in content if isinstance(content, list) else ():
                     if isinstance(part, dict):
@@ -79,15 +86,35 @@ class RowTypos:
         for name in itertools.islice(found, _MOST_NAMES):
             if name in known or (meant := _similar(name, known)) is None or meant in found:
                 continue
-            typo = self._found.get((place, name))
-            if typo is None:
-                if len(self._found) == _MOST_WARNINGS:
-                    return
-                path = place if index is None else place % index
-                warning = f"{where}: {path}.{name} is unknown. Did you mean {meant}?"
-                typo = self._found[place, name] = _Typo(warning)
-            typo.rows += typo.last_row != where
-            typo.last_row = where
+            self._add(where, place, index, name, f"is unknown. Did you mean {meant}?")
+
+    def _check_values(self, where: str, params: dict[str, Any]) -> None:
+        for name, meant in _CHAT_NAMES.items():
+            if name in params and meant not in params:
+                problem = f"is a name of Chat Completions. Write {meant}"
+                self._add(where, "responses_create_params", None, name, problem)
+        for name in _NUMBERS:
+            value = params.get(name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+                problem = f"must be a number, not {value!r:.40}. Example: 1.0"
+                self._add(where, "responses_create_params", None, name, problem)
+
+    def _check_role(self, where: str, index: int, role: Any) -> None:
+        if isinstance(role, str) and role not in _ROLES:
+            meant = next(iter(difflib.get_close_matches(role[:100].strip().lower(), _ROLES, n=1)), None)
+            hint = f"Did you mean {meant}?" if meant else f"Write one of {', '.join(sorted(_ROLES))}"
+            self._add(where, "input[%d]", index, "role", f"is {role!r:.40}, which is no role. {hint}")
+
+    def _add(self, where: str, place: str, index: int | None, name: str, problem: str) -> None:
+        """Count a mistake in the row at `where`. Only the first row that has it is quoted."""
+        typo = self._found.get((place, name))
+        if typo is None:
+            if len(self._found) == _MOST_WARNINGS:
+                return
+            path = place if index is None else place % index
+            typo = self._found[place, name] = _Typo(f"{where}: {path}.{name} {problem}")
+        typo.rows += typo.last_row != where
+        typo.last_row = where
 
 
 @dataclass
