@@ -108,7 +108,8 @@ def find(which: str) -> Path:
     if which in known:
         return known[which]
     if "/" in which or path.is_dir():
-        raise UserError(f"{which} has no {FILE}", "Make one with: ludus new NAME")
+        problem = f"has no {FILE}" if path.exists() else "does not exist"
+        raise UserError(f"{which} {problem}", "Make one with: ludus new NAME")
     beside = _folder_beside(which)
     hint = f"Did you mean the folder {beside}?" if beside else f"{did_you_mean(which, known)} (ludus envs lists them)"
     raise UserError(f"unknown environment {which:.80}", hint)

@@ -95,7 +95,7 @@ def test_an_explicit_setting_overrides_the_argument(registered: str) -> None:
         ("mcqa:x", "environment mcqa takes no argument, and got 'x'. Write mcqa"),
         ("family:", "family: has no argument after the colon. Write family:MEMBER"),
         ("famly:anna", "unknown environment famly. Did you mean family?"),
-        ("./famly:anna", "./famly has no environment.yaml"),
+        ("./famly:anna", "./famly does not exist"),
     ],
 )
 def test_a_wrong_argument_is_reported_in_one_line(registered: str, spec: str, says: str) -> None:

@@ -38,7 +38,7 @@ def complaint(folder, code, agent="{type: simple}"):
         ),
         (
             "class Mine(Resources):\n    async def verfy(self, task, response): return 1.0\n",
-            "6: Mine has no method verify. Did you mean to call verfy verify?",
+            "6: Mine has no method verify. Rename verfy to verify",
         ),
         (
             "class Mine(Game):\n    async def reset(self, task): return None\n",

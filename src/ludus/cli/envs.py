@@ -120,4 +120,4 @@ def _data(each: dict[str, Any]) -> tuple[str, str]:
 def _size(dataset: dict[str, Any]) -> str:
     if dataset.get("generated"):
         return "generated"
-    return "missing" if dataset["rows"] is None else f"{dataset['rows']:,} rows"
+    return "missing" if dataset["rows"] is None else f"{dataset['rows']:,} row{'' if dataset['rows'] == 1 else 's'}"

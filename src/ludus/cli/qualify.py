@@ -82,7 +82,10 @@ def show_card(console: Console, card: Card) -> None:
     from ludus.cli.screen import emit, show_block, text
     from ludus.collection.table import tool_errors
 
-    emit(console, text(f"{card.environment}: {card.rows} rows, {card.attempts} attempts", "bold"))
+    emit(
+        console,
+        text(f"{card.environment}: {card.rows} row{'' if card.rows == 1 else 's'}, {card.attempts} attempts", "bold"),
+    )
     console.print(_figures(card))
     console.print(_policies(card))
     for why in dict.fromkeys(each.why for each in card.exploits if each.why):

@@ -74,7 +74,9 @@ def _bar(rescoring: Rescoring) -> Table:
 def show_changes(console: Console, rescoring: Rescoring) -> None:
     """Print the table of counts and the first changed and failed rows."""
     summary = rescoring.changes.summary()
-    table = Table(title=f"{summary['rows']:,} rows", show_header=False, title_justify="left")
+    table = Table(
+        title=f"{summary['rows']:,} row{'' if summary['rows'] == 1 else 's'}", show_header=False, title_justify="left"
+    )
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_column(style="dim")

@@ -140,6 +140,8 @@ def _with_own_names(given: Iterable[EnvironmentSpec]) -> list[Environment]:
     found: dict[str, Environment] = {}
     for environment in map(Environment.load, given):
         if (other := found.setdefault(environment.name, environment)) is not environment:
+            if other.folder is not None and other.folder == environment.folder:
+                raise UserError(f"environment {environment.name} is named twice", "Name it once")
             where = f"{other.folder or other.name} and {environment.folder or environment.name}"
             raise UserError(f"two environments are called {environment.name}: {where}", "Rename one of them")
     return list(found.values())

@@ -90,7 +90,7 @@ def _openai(rest: str, given: Settings) -> Model:
 def _vllm(rest: str, given: Settings) -> Model:
     from ludus.models.vllm import VllmModel
 
-    found = {**_endpoint(rest), **given}
+    found = {**_endpoint(rest, "vllm:"), **given}
     if "base_url" not in found:
         raise UserError(
             "vllm names no server", "Write it as vllm:URL#NAME, for example vllm:http://127.0.0.1:8000/v1#m"
@@ -136,13 +136,13 @@ KINDS: dict[str, Callable[[str, Settings], Model]] = {
 }
 
 
-def _endpoint(rest: str) -> Settings:
+def _endpoint(rest: str, kind: str = "") -> Settings:
     """Parse `NAME`, `URL#NAME` or an empty text, which leaves model and URL to the settings."""
     if not rest.startswith(("http://", "https://")):
         return {"model": rest} if rest else {}
     url, _, name = rest.partition("#")
     if not name:
-        raise UserError(f"model {shown_url(rest)} names no model", f"Write it as {shown_url(url)}#NAME")
+        raise UserError(f"model {shown_url(rest)} names no model", f"Write it as {kind}{shown_url(url)}#NAME")
     return {"base_url": url, "model": name}
 
 

@@ -27,9 +27,8 @@ class ReplayModel(Model):
         try:
             self._index()
         except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise UserError(
-                f"cannot read {self.path}: {error}", "Name a collection's folder or its rollouts"
-            ) from error
+            why = error.strerror if isinstance(error, OSError) else error
+            raise UserError(f"cannot read {self.path}: {why}", "Name a collection's folder or its rollouts") from error
         self._open: dict[str, dict[str, Any]] = {}
 
     async def respond(self, request: Request) -> Response:

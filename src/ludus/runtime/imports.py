@@ -114,8 +114,9 @@ def author_error(error: BaseException, code: Callable[..., Any]) -> UserError:
 
 
 def describe(error: BaseException) -> str:
-    """An error's type and text in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    """An error's type and text in one line. The text of a SyntaxError has no place: the caller names it."""
+    text = error.msg if isinstance(error, SyntaxError) and error.lineno is not None else str(error)
+    return f"{type(error).__name__}: {' '.join(text.split())}"
 
 
 def _import_error(error: BaseException, module: str) -> UserError:

@@ -108,7 +108,15 @@ def read_yaml(path: Path, what: str = "") -> Any:
     except RecursionError as error:
         raise UserError(f"{name} is nested too deep") from error
     except (ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{name} is not valid YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{name} is not valid YAML: {_yaml_problem(error)}") from error
+
+
+def _yaml_problem(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    parts = [getattr(error, name, None) for name in ("context", "problem")]
+    return f"line {mark.line + 1}, column {mark.column + 1}: {', '.join(part for part in parts if part)}"
 
 
 def _key(error: ErrorDetails, values: Any) -> str:

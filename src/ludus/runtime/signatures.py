@@ -57,7 +57,7 @@ def check_methods(kind: type, base: type, required: Collection[str]) -> None:
 def _missing(kind: type, base: type, name: str, own: dict[str, FunctionType]) -> UserError:
     similar = difflib.get_close_matches(name, own, n=1, cutoff=0.7)
     place = place_of(*(own[each] for each in similar), kind)
-    hint = f"Did you mean to call {similar[0]} {name}?" if similar else f"Write {_expected(base, name)}"
+    hint = f"Rename {similar[0]} to {name}" if similar else f"Write {_expected(base, name)}"
     return UserError(f"{place}: {kind.__name__} has no method {name}", hint)
 
 

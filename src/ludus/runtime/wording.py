@@ -39,9 +39,15 @@ def describe_errors(name: str, errors: Iterable[ErrorDetails], value: Any = _NOT
     given = "" if value is _NOTHING else f", not {value!r:.80}"
     wanted = list(dict.fromkeys(each for error in found if (each := _wanted(error)) is not None))
     if wanted:
-        return f"{name} must be {' or '.join(wanted)}{given}"
+        return f"{name} must be {_either(wanted)}{given}"
     text = re.sub(r"^(Value|Assertion) error, ", "", found[0]["msg"])
     return f"{name}: {text}"
+
+
+def _either(wanted: list[str]) -> str:
+    """What a value may be: `'a', 'b' or 'c'`, also if the parts are such lists themselves."""
+    choices = [part for each in wanted for part in (re.split(", | or ", each) if each.startswith("'") else [each])]
+    return " or ".join(part for part in (", ".join(choices[:-1]), choices[-1]) if part)
 
 
 def _wanted(error: ErrorDetails) -> str | None:
