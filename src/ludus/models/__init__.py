@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +88,13 @@ def _openai(rest: str, given: Settings) -> Model:
     return OpenAIModel(checked(OpenAIModel.Config, found, "model"))
 
 
-def _vllm(rest: str, given: Settings) -> Model:
+def _vllm(rest: str, given: Settings, kind: str = "vllm") -> Model:
     from ludus.models.vllm import VllmModel
 
-    found = {**_endpoint(rest, "vllm:"), **given}
+    found = {**_endpoint(rest, f"{kind}:"), **given}
     if "base_url" not in found:
         raise UserError(
-            "vllm names no server", "Write it as vllm:URL#NAME, for example vllm:http://127.0.0.1:8000/v1#m"
+            f"{kind} names no server", f"Write it as {kind}:URL#NAME, for example {kind}:http://127.0.0.1:8000/v1#m"
         )
     return VllmModel(checked(VllmModel.Config, found, "model"))
 
@@ -127,7 +128,7 @@ KINDS: dict[str, Callable[[str, Settings], Model]] = {
     "local": _local,
     "openai": _openai,
     "vllm": _vllm,
-    "sglang": _vllm,
+    "sglang": partial(_vllm, kind="sglang"),
     "azure": _azure,
     "transformers": _transformers,
     "remote": _remote,
