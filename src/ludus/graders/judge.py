@@ -197,10 +197,10 @@ class Judge:
                 raise Failure("judge", f"{error.kind}: {error.cause}") from error
             except Exception as error:
                 raise Failure("judge", f"{type(error).__name__}: {error}") from error
-        if response.aborted is not None:
-            raise Failure("judge", f"the judge's reply ended early, with the reason {response.aborted!r:.80}")
         if response.status == "failed":
             raise Failure("judge", f"the judge's response failed: {str(response.data.get('error'))[:300]}")
+        if response.aborted is not None:
+            raise Failure("judge", f"the judge's reply ended early, with the reason {response.aborted!r:.80}")
         return response
 
 
