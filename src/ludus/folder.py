@@ -166,7 +166,11 @@ def option_for(name: str) -> str:
     base = name.partition(":")[0]
     if re.fullmatch(r"[\w-]{1,80}", base) is None:
         return "FOLDER"
-    return (environment_name(name) and name) or _folder_beside(base) or f"FOLDER_OF_{base}"
+    if environment_name(name):
+        return name
+    if base != name and environment_name(base):  # a row may not name code, and no hint repeats what it names
+        return f"{base}:ARGUMENT"
+    return _folder_beside(base) or f"FOLDER_OF_{base}"
 
 
 def _folder_beside(name: str) -> str | None:
