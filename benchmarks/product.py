@@ -52,7 +52,8 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             tokens=options.tokens,
             settings=None if options.agent else {"agent.max_steps": options.turns + 1},
         )
-        collection = Collection(Counter, chosen)
+        served = str(Path(__file__).parent / "bench_env")  # what the server at --agent serves
+        collection = Collection(served if options.agent else Counter, chosen)
         collector = collection.prepare()
         async with Meter() as meter:
             await collection.run(collector)
