@@ -196,7 +196,7 @@ class Response:
 
     @property
     def open_calls(self) -> list[Item]:
-        """The function calls without an output in this response. The other calls were run by whoever answered."""
+        """The function calls without an output in this response. The server ran the others."""
         done = {str(item.get("call_id")) for item in self.output if item.get("type") == "function_call_output"}
         return [call for call in self.function_calls if str(call.get("call_id")) not in done]
 

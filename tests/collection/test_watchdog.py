@@ -12,9 +12,11 @@ from contextlib import asynccontextmanager
 
 import orjson
 import pytest
+from waiting import CEILING
 
 import ludus
 from ludus import Agent, Environment, Resources, ScriptedModel, tool
+from ludus.collection import watchdog
 
 ROW = {"responses_create_params": {"input": "hi"}}
 #: Seconds that a planted call blocks. The watchdog sees a call that it meets twice, which takes 0.2 s at most.
@@ -156,18 +158,35 @@ def test_code_that_awaits_or_runs_on_a_thread_is_not_reported():
         assert [call for call in result.metrics["loop"]["blocked"] if call["stage"] == "verify"] == []
 
 
-def test_many_short_calls_that_keep_the_loop_busy_are_not_blamed_for_its_lag():
+def test_many_calls_that_keep_the_loop_busy_are_not_blamed_for_its_lag(monkeypatch):
+    """Each call lasts until the watchdog has looked once, and the next look comes when the next call has begun."""
+    total, begun, next_began, looked = 8, 0, threading.Event(), threading.Event()
+    real = watchdog._look
+
     class Short(Resources):
         async def verify(self, task, response):
-            end = time.perf_counter() + 0.004
-            while time.perf_counter() < end:
-                pass
+            nonlocal begun
+            begun += 1
+            looked.clear()
+            next_began.set()
+            if begun < total:
+                looked.wait(CEILING)
             return 1.0
 
-    result = ludus.collect(Short, model=ScriptedModel(["x"]), input=[ROW], repeats=150, concurrency=150)
-    loop = result.metrics["loop"]
-    # A busy machine may stop the loop's thread in the middle of a call, so a little blame is possible.
-    assert sum(call["seconds"] for call in loop["blocked"]) <= loop["lag"]["mean"] * loop["lag"]["count"] / 2
+    def look(frame):
+        next_began.clear()
+        found = real(frame)
+        if found is not None and found.call.stage == "verify" and begun < total:
+            seen.append(found.frame)
+            looked.set()
+            next_began.wait(CEILING)
+        return found
+
+    seen = []
+    monkeypatch.setattr(watchdog, "_look", look)
+    result = ludus.collect(Short, model=ScriptedModel(["x"]), input=[ROW], repeats=total, concurrency=total)
+    assert len(seen) == total - 1, "the watchdog saw the loop in every call"
+    assert [call for call in result.metrics["loop"]["blocked"] if call["stage"] == "verify"] == []
 
 
 def test_the_watching_thread_ends_with_the_collection():

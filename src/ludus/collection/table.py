@@ -1,6 +1,6 @@
 """The table of a run's metrics as plain text: the command line, `print` and notebooks show these facts.
 
-Texts come from files and models, and are not cleaned here: whoever prints them makes them safe.
+Texts come from files and models, and are not cleaned here: the code that prints them removes escape codes.
 """
 
 from __future__ import annotations

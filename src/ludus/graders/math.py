@@ -1,10 +1,10 @@
 r"""Whether a mathematical answer equals the expected answer, decided by `math-verify` in a child process.
 
 The library finds the answer in a text (a box, "the answer is", the last number), reads LaTeX and plain expressions, and
-compares numbers, sets, intervals, matrices, equations and formulas. Answers that nobody can compute (`9^{9^{9}}`) are
+compares numbers, sets, intervals, matrices, equations and formulas. Answers too large to compute (`9^{9^{9}}`) are
 refused by their structure, and values are compared before formulas. An answer can still keep the library busy for ever,
 so it runs in the shared process pool with a limit of CPU time. CPU time is not wall-clock time: a busy machine does not
-change which answers are accepted. Whoever runs out of CPU time gets no verdict, neither right nor wrong.
+change which answers are accepted. An answer that runs out of CPU time gets no verdict, neither right nor wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Queries: which earn the reward, what the judge decides, and that hostile SQL harms nobody."""
+"""Queries: which earn the reward, what the judge decides, and that hostile SQL does no harm."""
 
 from __future__ import annotations
 
