@@ -17,8 +17,8 @@ ROOT = Path(ludus.__file__).parent
 ROOMS = """
     cli testing
     environments
-    rescore compare qualify serve collection
-    agents models graders integrations remote http
+    rescore compare qualify data train serve collection
+    agents models graders sandbox integrations remote http
     store
     words dialects
     runtime

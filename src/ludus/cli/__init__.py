@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from ludus.cli.chat import chat
 from ludus.cli.collect import collect
 from ludus.cli.compare import compare
+from ludus.cli.data import data
 from ludus.cli.envs import envs
 from ludus.cli.merge import merge
 from ludus.cli.new import new
@@ -57,6 +58,7 @@ app = typer.Typer(
 )
 for command in (envs, collect, merge, chat, new, show, verify, compare, qualify, serve, status):
     app.command()(command)
+app.add_typer(data)
 
 
 def _print_version(wanted: bool) -> None:

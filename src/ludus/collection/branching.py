@@ -19,6 +19,7 @@ from ludus.agents.recorded_calls import call_start, sizes_of, without_tokens
 from ludus.collection.player import Player
 from ludus.collection.rows import ReadTask, Rows, UniqueIds, parse_row
 from ludus.collection.shards import Split
+from ludus.data.sources import read_lines
 from ludus.environment import Environment
 from ludus.episode import Episode, Limits
 from ludus.errors import Failure, UserError
@@ -88,7 +89,7 @@ class Branches(Rows):
         """The lines with a branch point, and the number of model calls before it."""
         assert isinstance(self.source, Path)
         self.left_out = used = 0
-        for where, line in self._read(self.source):
+        for where, line in read_lines(self.source):
             stored = StoredRow(parse_row(where, line), 0)
             try:
                 turn = _calls_before(stored, self.turn)

@@ -25,6 +25,7 @@ from pydantic_core import ErrorDetails
 
 from ludus.collection.row_typos import RowTypos
 from ludus.collection.shards import Shard, Split
+from ludus.data.sources import read_lines
 from ludus.dataset import Generated
 from ludus.errors import UserError
 from ludus.runtime.boundary import is_interrupt
@@ -158,13 +159,13 @@ class Rows:
             given = ((f"row {number}", row) for number, row in enumerate(source, start=1))
             return itertools.islice(_encoded(given), self._limit)
         if self._temporary_copy is not None:
-            return self._read(self._temporary_copy)
+            return read_lines(self._temporary_copy)
         if isinstance(source, Generated):
             generated = enumerate(source.rows(self._seed), start=1)
             return self._copied(_encoded((f"{self.name}:{number}", row) for number, row in generated))
         if self._one_pass:
-            return self._copied(self._read(source))
-        return itertools.islice(self._read(source), self._limit)
+            return self._copied(read_lines(source))
+        return itertools.islice(read_lines(source), self._limit)
 
     def _copied(self, lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
         """The same lines, copied to a temporary file that later iterations read."""
@@ -179,15 +180,6 @@ class Rows:
             cause = f"cannot copy the rows to {tempfile.tempdir or 'a temporary file'}: {error.strerror}"
             raise UserError(cause, "Set TMPDIR to a folder with more room") from error
         self._temporary_copy = Path(name)
-
-    def _read(self, path: Path) -> Iterator[tuple[str, bytes]]:
-        try:
-            with path.open("rb") as file:
-                for number, line in enumerate(file, start=1):
-                    if not line.isspace():
-                        yield f"{path}:{number}", line
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
 class MixedRows(Rows):

@@ -1,0 +1,1 @@
+"""Data: rows from anybody's files to tasks, and rollouts to anybody's training set."""
