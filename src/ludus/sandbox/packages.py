@@ -1,0 +1,46 @@
+"""Python packages that programs in a sandbox may import: only those that are named, and what these require.
+
+Not the whole folder of packages: it may hold our own, with answers to tasks, and whatever else a user installed.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from ludus.errors import UserError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@lru_cache(maxsize=64)
+def places(names: tuple[str, ...]) -> tuple[Path, ...]:
+    """The folders and files of distributions and of all that they require."""
+    found: dict[str, Distribution] = {}
+    queue = list(names)
+    while queue:
+        name = queue.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = one = distribution(name)
+        except PackageNotFoundError as error:
+            if name in names:
+                raise UserError(f"the sandbox needs {name}, which is not installed", f"pip install {name}") from error
+            continue  # required on other systems only
+        queue += [_name(line) for line in one.requires or () if "extra ==" not in line]
+    return tuple(sorted({place for one in found.values() for place in _places(one)}))
+
+
+def _name(requirement: str) -> str:
+    match = _NAME.match(requirement)
+    return match.group().lower() if match else requirement
+
+
+def _places(one: Distribution) -> set[Path]:
+    """The top folders and files of a distribution, without its metadata and its commands."""
+    tops = {file.parts[0] for file in one.files or () if ".." not in file.parts and file.parts}
+    roots = {Path(str(one.locate_file(top))) for top in tops if not top.endswith((".dist-info", ".egg-info"))}
+    return {root for root in roots if root.exists() and root.name != "__pycache__"}

@@ -1,0 +1,255 @@
+"""The one protocol of all sandboxes: open, exec, read, write, snapshot, close.
+
+A provider opens sandboxes; a sandbox runs programs that nobody trusts. How a program ended is its `ExecResult`. What
+goes wrong on our side is a `SandboxError`, which is a failure without a reward.
+"""
+
+from __future__ import annotations
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ludus.errors import Failure
+
+#: The working directory and HOME of every program, where the provider makes the file system.
+HOME = "/home/user"
+
+#: The largest file that `read` returns, unless told otherwise.
+READ_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class SandboxLimits:
+    """What one sandbox may use. A program that passes a limit is stopped; the others are not affected."""
+
+    memory_mb: int = 1024  #: of all its processes, and of its files where these lie in memory
+    processes: int = 64  #: at the same time, threads included
+    disk_mb: int = 256
+    files: int = 20_000  #: files and folders it may create
+    open_files: int = 256  #: per process
+    output_bytes: int = 1 << 20  #: of stdout and of stderr; what is over is cut off
+
+
+@dataclass(frozen=True)
+class SandboxSpec:
+    """What a sandbox is made of. Equal specs share a pool of warm sandboxes."""
+
+    image: str | None = None  #: a root file system or an image, for providers that take one; None is the host's own
+    limits: SandboxLimits = SandboxLimits()
+    env: Mapping[str, str] = field(default_factory=dict, hash=False)
+    files: Mapping[str, bytes] = field(default_factory=dict, hash=False)  #: written when the sandbox opens
+    packages: tuple[str, ...] = ()  #: Python distributions that programs may import, with what they require
+    preload: tuple[str, ...] = ()  #: modules that every Python program finds imported already
+    background: bool = False  #: whether processes go on after the `exec` that started them, until the sandbox closes
+    network: bool = False  #: the host's network. Without it, `allow_hosts` opens a proxy to some hosts for a while
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """How a program ended. Exactly one of `exit_code` and `signal` is set, unless it was stopped by a limit."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    timed_out: bool = False  #: it was stopped at its time limit
+    out_of_memory: bool = False
+    output_cut: bool = False  #: stdout or stderr was longer than the limit
+    limit: str | None = None  #: another limit that stopped it: `files` or `output`
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0  #: of the program and of those of its children that ended
+
+    @property
+    def ok(self) -> bool:
+        """Whether the program ended by itself with exit code 0."""
+        return self.exit_code == 0 and not (self.timed_out or self.out_of_memory or self.limit)
+
+    @property
+    def text(self) -> str:
+        """stdout as text."""
+        return self.stdout.decode(errors="replace")
+
+    @property
+    def why(self) -> str:
+        """How it ended, in a few words: `exit code 0`, `timed out after 2.0 s`, `signal 11`."""
+        if self.timed_out:
+            return f"timed out after {self.seconds:.1f} s"
+        if self.out_of_memory:
+            return "out of memory"
+        if self.limit is not None:
+            return f"stopped: {self.limit} limit"
+        return f"signal {self.signal}" if self.signal is not None else f"exit code {self.exit_code}"
+
+
+class SandboxError(Failure):
+    """The sandbox itself failed: no program is to blame, and nothing can be said about its result."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__("sandbox", cause)
+
+
+class Sandbox(ABC):
+    """One sandbox. Its calls run one after the other. `close` it always: `async with await provider.open(spec)`."""
+
+    spec: SandboxSpec
+
+    @abstractmethod
+    async def exec(
+        self,
+        command: Sequence[str] | str,
+        *,
+        stdin: bytes = b"",
+        timeout: float = 30.0,  # noqa: ASYNC109
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> ExecResult:
+        """Run a program (a list of arguments) or a script for the shell (a text). Paths are relative to HOME."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End every process and remove every file. May be called twice. Returns when all are gone."""
+
+    async def python(
+        self,
+        source: str,
+        *,
+        argv: Sequence[str] = (),
+        stdin: bytes = b"",
+        timeout: float = 30.0,  # noqa: ASYNC109
+    ) -> ExecResult:
+        """Run a Python program as `__main__`. Some providers do this in a warm interpreter."""
+        await self.write(".main.py", source.encode(errors="surrogatepass"))
+        return await self.exec(["python3", ".main.py", *argv], stdin=stdin, timeout=timeout)
+
+    async def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+        """The content of a regular file. Raises `FileNotFoundError`, or `OSError` if it is too large or no file."""
+        script = f'[ -f "$1" ] || exit 44; head -c {max_bytes + 1} -- "$1"'
+        result = await self._trusted(["sh", "-c", script, "sh", path], limit=max_bytes + 1)
+        if result.exit_code == 44:
+            raise FileNotFoundError(f"no such file in the sandbox: {path}")
+        if not result.ok:
+            raise OSError(f"cannot read {path} in the sandbox: {result.stderr.decode(errors='replace').strip():.200}")
+        if len(result.stdout) > max_bytes:
+            raise OSError(f"{path} in the sandbox is larger than {max_bytes} bytes")
+        return result.stdout
+
+    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """Write a file. Folders on the way are made."""
+        mode = "755" if executable else "644"
+        script = f'mkdir -p -- "$(dirname -- "$1")" && cat > "$1" && chmod {mode} -- "$1"'
+        result = await self._trusted(["sh", "-c", script, "sh", path], stdin=data)
+        if not result.ok:
+            raise OSError(f"cannot write {path} in the sandbox: {result.stderr.decode(errors='replace').strip():.200}")
+
+    async def snapshot(self) -> bytes:
+        """The files under HOME as a tar archive. Running processes are not part of it."""
+        result = await self._trusted(["tar", "-C", HOME, "-cf", "-", "."], limit=self.spec.limits.disk_mb << 21)
+        if not result.ok or result.output_cut:
+            raise SandboxError(f"cannot make a snapshot: {result.why}: {result.stderr.decode(errors='replace'):.200}")
+        return result.stdout
+
+    async def restore(self, snapshot: bytes) -> None:
+        """Unpack a snapshot into HOME. It is unpacked inside, so that nothing in it can reach outside."""
+        result = await self._trusted(["tar", "-C", HOME, "-xf", "-"], stdin=snapshot)
+        if not result.ok:
+            raise OSError(f"cannot restore the snapshot: {result.why}: {result.stderr.decode(errors='replace'):.200}")
+
+    async def allow_hosts(self, hosts: Sequence[str]) -> None:
+        """Let programs reach these hosts through a proxy, until `deny_hosts`. Only for set-up code that you trust."""
+        raise SandboxError(f"{type(self).__name__} cannot open the network for some hosts: {shlex.join(hosts)}")
+
+    async def deny_hosts(self) -> None:  # noqa: B027
+        """Close what `allow_hosts` opened. Connections that are open are cut."""
+
+    async def _trusted(self, command: Sequence[str], *, stdin: bytes = b"", limit: int | None = None) -> ExecResult:
+        """Run a command of our own, whose output may be longer than a program's."""
+        return await self.exec(command, stdin=stdin, timeout=60.0)
+
+    async def __aenter__(self) -> Sandbox:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+class Delegate(Sandbox):
+    """A sandbox whose calls another one answers."""
+
+    @abstractmethod
+    async def _target(self) -> Sandbox:
+        """The sandbox that answers."""
+
+    async def exec(
+        self,
+        command: Sequence[str] | str,
+        *,
+        stdin: bytes = b"",
+        timeout: float = 30.0,  # noqa: ASYNC109
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> ExecResult:
+        """Run a program or a shell script."""
+        return await (await self._target()).exec(command, stdin=stdin, timeout=timeout, cwd=cwd, env=env)
+
+    async def python(
+        self,
+        source: str,
+        *,
+        argv: Sequence[str] = (),
+        stdin: bytes = b"",
+        timeout: float = 30.0,  # noqa: ASYNC109
+    ) -> ExecResult:
+        """Run a Python program."""
+        return await (await self._target()).python(source, argv=argv, stdin=stdin, timeout=timeout)
+
+    async def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+        """The content of a file."""
+        return await (await self._target()).read(path, max_bytes)
+
+    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """Write a file."""
+        await (await self._target()).write(path, data, executable=executable)
+
+    async def snapshot(self) -> bytes:
+        """The files under HOME."""
+        return await (await self._target()).snapshot()
+
+    async def restore(self, snapshot: bytes) -> None:
+        """Unpack a snapshot."""
+        await (await self._target()).restore(snapshot)
+
+    async def allow_hosts(self, hosts: Sequence[str]) -> None:
+        """Let programs reach these hosts."""
+        await (await self._target()).allow_hosts(hosts)
+
+    async def deny_hosts(self) -> None:
+        """Close what `allow_hosts` opened."""
+        await (await self._target()).deny_hosts()
+
+
+class SandboxProvider(ABC):
+    """Opens sandboxes of one kind."""
+
+    name: str
+
+    #: Whether hostile code may run in its sandboxes. If not, a user must ask for it by name.
+    isolates: bool = True
+
+    @abstractmethod
+    async def open(self, spec: SandboxSpec) -> Sandbox:
+        """A sandbox with the files of its spec. Raises `SandboxError`."""
+
+    async def fork(self, sandbox: Sandbox) -> Sandbox:
+        """A second sandbox with the same files. Processes are not copied."""
+        twin = await self.open(sandbox.spec)
+        try:
+            await twin.restore(await sandbox.snapshot())
+        except BaseException:
+            await twin.close()
+            raise
+        return twin
+
+    async def close(self) -> None:  # noqa: B027
+        """Close every sandbox that is still open."""

@@ -1,0 +1,151 @@
+"""Resources with a sandbox: `self.sandbox` is one sandbox per session, opened when it is first used.
+
+    class Shell(SandboxResources):
+        @tool
+        async def bash(self, command: str) -> str:
+            \"\"\"Run a shell command.\"\"\"
+            result = await self.sandbox.exec(command, timeout=60)
+            return result.text
+
+Judge in a fresh sandbox, which the model has never touched: `async with await self.shared.open(spec) as clean`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, PositiveInt
+
+from ludus.resources import Resources, ResourcesConfig
+from ludus.runtime.threads import awaited
+from ludus.sandbox.choice import open_provider
+from ludus.sandbox.protocol import Delegate, Sandbox, SandboxError, SandboxProvider, SandboxSpec
+
+
+class SandboxSettings(BaseModel):
+    """The settings `resources.sandbox.*`: which provider runs programs, and limits that replace the environment's."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    #: `auto` (the best that isolates), `bubblewrap`, `oci`, `remote`, or `process`, which isolates badly
+    provider: str = "auto"
+    #: servers of the `remote` provider
+    urls: list[str] = []
+    #: replaces the environment's image
+    image: str | None = None
+    memory_mb: PositiveInt | None = None
+    processes: PositiveInt | None = None
+    disk_mb: PositiveInt | None = None
+    #: warm sandboxes to keep; by default one for each core
+    warm: int | None = None
+
+    def applied_to(self, spec: SandboxSpec) -> SandboxSpec:
+        """The spec with the limits and the image of these settings."""
+        given = {key: getattr(self, key) for key in ("memory_mb", "processes", "disk_mb")}
+        limits = replace(spec.limits, **{key: value for key, value in given.items() if value is not None})
+        return replace(spec, limits=limits, image=self.image or spec.image)
+
+
+class SandboxConfig(ResourcesConfig):
+    """Settings of resources with a sandbox."""
+
+    sandbox: SandboxSettings = SandboxSettings()
+
+
+class SandboxResources(Resources):
+    """Base of resources that run code which nobody trusts. `self.shared` opens further sandboxes."""
+
+    Config = SandboxConfig
+
+    #: What the sandbox of a session is made of. A session may replace it in `open`, before the first use.
+    sandbox_spec: ClassVar[SandboxSpec] = SandboxSpec()
+
+    shared: SandboxProvider
+
+    def __init__(self, config: Any = None, shared: Any = None) -> None:
+        super().__init__(config, shared)
+        self.sandbox: Sandbox = LazySandbox(shared, self.config.sandbox.applied_to(self.sandbox_spec))
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "close" in vars(cls):  # an author's close() may raise, or not call ours
+            cls.close = _closing(cls.close)  # type: ignore[method-assign]
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: Any) -> AsyncIterator[Any]:
+        """Open the provider once. Without one, the environment refuses to start."""
+        provider = await open_provider(config.sandbox.provider, urls=config.sandbox.urls, warm=config.sandbox.warm)
+        try:
+            yield provider
+        finally:
+            await provider.close()
+
+    async def close(self) -> None:
+        """Close the sandbox."""
+        await self.sandbox.close()
+
+    async def fork(self) -> Self:
+        """A second session in the same state, with a copy of the sandbox's files. Processes are not copied."""
+        twin = self.copied("sandbox")
+        if isinstance(self.sandbox, LazySandbox):
+            twin.sandbox = await self.sandbox.fork()
+        return twin
+
+
+class LazySandbox(Delegate):
+    """A sandbox that is opened when it is first used."""
+
+    def __init__(self, provider: SandboxProvider, spec: SandboxSpec) -> None:
+        self._provider = provider
+        self.spec = spec
+        self._opening: asyncio.Task[Sandbox] | None = None
+        self._closed = False
+
+    async def _target(self) -> Sandbox:
+        if self._closed:
+            raise RuntimeError("the sandbox is closed")
+        if self._opening is None:  # tools of one turn may run at once
+            self._opening = asyncio.create_task(self._provider.open(self.spec))
+        return await asyncio.shield(self._opening)
+
+    async def deny_hosts(self) -> None:
+        """Close what `allow_hosts` opened."""
+        if self._opening is not None:
+            await super().deny_hosts()
+
+    async def fork(self) -> LazySandbox:
+        """A second sandbox with the same files; one that was never used is not opened for this."""
+        twin = LazySandbox(self._provider, self.spec)
+        if self._opening is not None:
+            twin._opening = asyncio.create_task(self._provider.fork(await self._target()))
+            await asyncio.shield(twin._opening)
+        return twin
+
+    async def close(self) -> None:
+        """Close the sandbox, if it was opened."""
+        self._closed = True
+        if self._opening is not None:
+            try:
+                sandbox = await asyncio.shield(self._opening)
+            except SandboxError:  # reported where it was used
+                return
+            await sandbox.close()
+
+
+def _closing(close: Any) -> Any:
+    """An author's `close`, followed by the end of the sandbox, also if it raises."""
+
+    @functools.wraps(close)
+    async def closing(self: SandboxResources) -> None:
+        try:
+            await awaited(close, self)
+        finally:
+            await self.sandbox.close()
+
+    return closing
