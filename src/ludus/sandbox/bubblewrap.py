@@ -22,13 +22,8 @@ import ludus
 from ludus.sandbox import packages, seccomp
 from ludus.sandbox.cgroups import ControlGroup
 from ludus.sandbox.protocol import HOME, SandboxError, SandboxProvider, SandboxSpec
-from ludus.sandbox.supervised import (
-    PACKAGES,
-    SupervisedSandbox,
-    program_environment,
-    setup_message,
-    supervisor_command,
-)
+from ludus.sandbox.supervised import SupervisedSandbox
+from ludus.sandbox.supervised_start import PACKAGES, program_environment, setup_message, supervisor_command
 
 #: The first user id that sandboxes get where we are root. Each has its own, so that no limit per user is shared.
 _FIRST_USER, _USERS = 1_600_000_000, 1_000_000

@@ -1,4 +1,4 @@
-"""A sandbox with our supervisor inside: the host's end of the socket to `supervisor.py`.
+"""A sandbox with our supervisor inside: the host's end of the socket to `inside/supervisor.py`.
 
 One request at a time. If the socket breaks, or a call is cancelled, the sandbox is killed: nobody knows what still runs
 in it.
@@ -13,50 +13,23 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from ludus.sandbox.cgroups import ControlGroup, controllers
-from ludus.sandbox.protocol import HOME, ExecResult, Sandbox, SandboxError, SandboxSpec
+from ludus.sandbox.cgroups import ControlGroup
+from ludus.sandbox.egress import Egress
+from ludus.sandbox.protocol import ExecResult, Sandbox, SandboxError, SandboxSpec
+from ludus.sandbox.supervised_start import supervisor_source
 
 _HEADER = struct.Struct("!II")
 
 #: Seconds that a supervisor gets to answer after its program's time is up, on a busy machine.
 _GRACE = 30.0
 
-#: Where programs find the packages of their spec.
-PACKAGES = "/opt/packages"
-
 #: Seconds for a supervisor to start, and to end when it is asked to.
 _START, _STOP = 60.0, 2.0
-
-
-#: What the interpreter inside runs first: the supervisor's text comes through the socket.
-_BOOTSTRAP = """
-import os
-def read(size):
-    data = b""
-    while len(data) < size:
-        data += os.read(0, size - len(data)) or os._exit(1)
-    return data
-exec(compile(read(int.from_bytes(read(4), "big")), "supervisor", "exec"))
-"""
-
-
-def supervisor_command() -> list[str]:
-    """The command that starts the supervisor, with the socket to the host as its standard input."""
-    return [base_python(), "-S", "-s", "-B", "-c", _BOOTSTRAP]
-
-
-@cache
-def supervisor_source() -> str:
-    """The text of the program that runs inside."""
-    return Path(__file__).with_name("supervisor.py").read_text(encoding="utf-8")
 
 
 class SupervisedSandbox(Sandbox):
@@ -78,6 +51,7 @@ class SupervisedSandbox(Sandbox):
         self._control = control
         self._group = group
         self._on_close = on_close
+        self._egress: Egress | None = None
         self._turn = asyncio.Lock()
         self.gone = False
         self._oom_kills = 0
@@ -85,7 +59,7 @@ class SupervisedSandbox(Sandbox):
     async def start(self, setup: dict[str, Any]) -> None:
         """Wait until the supervisor is ready."""
         self._control.setblocking(False)
-        source = supervisor_source().encode()
+        source = supervisor_source()
         await asyncio.get_running_loop().sock_sendall(self._control, len(source).to_bytes(4, "big") + source)
         reply, _ = await self._ask(setup, within=_START)
         if not reply.get("ready"):
@@ -132,6 +106,7 @@ class SupervisedSandbox(Sandbox):
 
     async def reset(self) -> bool:
         """Make the sandbox as new. Returns False if that is not certain: then it must be closed."""
+        await self.deny_hosts()
         if self.gone or self.suspicious:
             return False
         try:
@@ -143,6 +118,7 @@ class SupervisedSandbox(Sandbox):
     async def close(self) -> None:
         """End every process."""
         self.gone = True
+        await self.deny_hosts()
         self._control.close()
         if not await self._ended(_STOP):
             with suppress(ProcessLookupError):
@@ -151,12 +127,27 @@ class SupervisedSandbox(Sandbox):
         self._group.remove()
         self._on_close(self)
 
+    async def allow_hosts(self, hosts: Sequence[str]) -> None:
+        """Let programs reach these hosts."""
+        await self.deny_hosts()
+        egress = Egress(hosts)
+        await egress.open(self.pid)
+        self._egress = egress
+
+    async def deny_hosts(self) -> None:
+        """Close what `allow_hosts` opened."""
+        egress, self._egress = self._egress, None
+        if egress is not None:
+            await egress.close()
+
     async def _trusted(self, command: Sequence[str], *, stdin: bytes = b"", limit: int | None = None) -> ExecResult:
         request: dict[str, Any] = {"op": "exec", "argv": list(command)}
         return await self._run(request, stdin, 60.0, limit)
 
     async def _run(self, request: dict[str, Any], body: bytes, seconds: float, limit: int | None = None) -> ExecResult:
         request |= {"timeout": seconds, "output": limit or self.spec.limits.output_bytes}
+        if self._egress is not None:
+            request["env"] = self._egress.environment() | request.get("env", {})
         self.uses += 1
         reply, output = await self._ask(request, body, within=seconds + _GRACE)
         size = reply.pop("stdout")
@@ -234,45 +225,3 @@ class SupervisedSandbox(Sandbox):
             return ""
         text = self._process.stderr.read(500).decode(errors="replace").strip()
         return f": {' '.join(text.split())}" if text else ""
-
-
-def setup_message(spec: SandboxSpec, writable: Sequence[str], packages: Sequence[str], **more: Any) -> dict[str, Any]:
-    """What a supervisor must know before it runs a program."""
-    limits = spec.limits
-    return {
-        "home": HOME,
-        "writable": list(writable),
-        "packages": list(packages),
-        "preload": list(spec.preload),
-        "background": spec.background,
-        "env": program_environment(spec),
-        "watch_memory": controllers().memory is None,
-        "own_user": False,
-        "limits": {
-            "memory": limits.memory_mb << 20,
-            "disk": limits.disk_mb << 20,
-            "files": limits.files,
-            "open_files": limits.open_files,
-            "processes": limits.processes,
-        },
-        **more,
-    }
-
-
-def program_environment(spec: SandboxSpec) -> dict[str, str]:
-    """The environment of a program. Hash seeds are fixed, so that a program prints the same every time."""
-    path = dict.fromkeys([os.path.dirname(base_python()), "/usr/local/bin", "/usr/bin", "/bin"])
-    return {
-        "PATH": ":".join(path),
-        "HOME": HOME,
-        "LANG": "C.UTF-8",
-        "USER": "user",
-        "PYTHONHASHSEED": "0",
-        **({"PYTHONPATH": PACKAGES} if spec.packages else {}),
-        **spec.env,
-    }
-
-
-def base_python() -> str:
-    """The interpreter behind this one: that of a virtual environment is a link to it."""
-    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)

@@ -1,8 +1,7 @@
 """The first process inside a sandbox: it runs programs for the host, one at a time, and ends all that they started.
 
-The host sends this file's text to the interpreter inside, so it imports nothing of ours and keeps no secret: what a
-program should print never comes in here. As process 1 of its own pid namespace it cannot be killed or traced from
-inside. A Python program runs in a fork of this interpreter, which saves the start of a new one.
+As process 1 of its own pid namespace it cannot be killed or traced from inside. A Python program runs in a fork of
+this interpreter, which saves the start of a new one.
 """
 
 from __future__ import annotations
@@ -19,6 +18,11 @@ import struct
 import sys
 import time
 from typing import Any, NoReturn
+
+from ludus.sandbox.inside.folders import empty, tidy, used_files
+from ludus.sandbox.inside.processes import descendants, used_memory
+from ludus.sandbox.inside.program import Program
+from ludus.sandbox.inside.python import run_python
 
 HEADER = struct.Struct("!II")  # the lengths of the JSON part and of the bytes after it
 LOOK = 0.05  # seconds between two looks at files and memory while a program runs
@@ -257,219 +261,6 @@ class Supervisor:
             resource.setrlimit(number, (value, value))
 
 
-class Program:
-    """One program: its pipes, its output so far, and how it ended."""
-
-    def __init__(self, request: dict[str, Any], body: bytes) -> None:
-        self.request = request
-        size = request.get("source", 0)
-        self.source, stdin = body[:size], body[size:]
-        self.limit = request["output"]
-        self.output, self.cut, self.drained = [bytearray(), bytearray()], False, 0
-        self.pid, self.status = 0, 0
-        self.stopped: str | None = None
-        out, err = os.pipe(), os.pipe()
-        self.readers = [out[0], err[0]]
-        self.child_ends = [file_of(stdin), out[1], err[1]]
-
-    def close_child_ends(self) -> None:
-        """In the parent: close what only the program uses."""
-        for fd in self.child_ends:
-            os.close(fd)
-
-    def take(self, stream: int, fd: int) -> bool:
-        """Read from a pipe once. Returns whether there may be more."""
-        try:
-            data = os.read(fd, 1 << 16)
-        except BlockingIOError:
-            return False
-        kept = self.output[stream]
-        room = self.limit - len(kept)
-        kept += data[:room]
-        if len(data) > room:
-            self.cut = True
-            self.drained += len(data) - room
-        return bool(data)
-
-    def result(self, usage: Any) -> dict[str, Any]:
-        """How the program ended, for the host."""
-        status, stopped = self.status, self.stopped
-        return {
-            "exit_code": os.WEXITSTATUS(status) if os.WIFEXITED(status) and not stopped else None,
-            "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) and not stopped else None,
-            "timed_out": stopped == "timed_out" or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU),
-            "out_of_memory": stopped == "out_of_memory" or (status != 0 and b"\nMemoryError" in self.output[1][-200:]),
-            "limit": stopped if stopped in ("files", "output") else None,
-            "output_cut": self.cut,
-            "cpu_seconds": usage.ru_utime + usage.ru_stime,
-            "stdout": len(self.output[0]),
-        }
-
-
-def file_of(data: bytes) -> int:
-    """A file descriptor from which a program can read these bytes."""
-    if not data:
-        return os.open(os.devnull, os.O_RDONLY)
-    fd = os.memfd_create("stdin")
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
-def run_python(source: bytes, argv: list[str], home: str) -> NoReturn:
-    """Run a program as `python3 main.py` would, then end the process."""
-    import _sitebuiltins
-    import builtins
-    import io
-    import types
-
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r")), "utf-8", "surrogateescape")
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w")), "utf-8", "surrogateescape")
-    unbuffered = io.BufferedWriter(io.FileIO(2, "w"))
-    sys.stderr = io.TextIOWrapper(unbuffered, "utf-8", "backslashreplace", line_buffering=True)
-    vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
-    builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D")
-    builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D")
-    sys.argv = ["main.py", *argv]
-    sys.path.insert(0, home)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python sets it
-    main = types.ModuleType("__main__")
-    main.__dict__.update(__file__="main.py", __builtins__=builtins)
-    sys.modules["__main__"] = main
-    code = 1
-    try:
-        exec(compile(source, "main.py", "exec"), main.__dict__)
-        code = 0
-    except SystemExit as end:
-        code = exit_code(end.code)
-    except BaseException as error:
-        show(error, source)
-    finish(code)
-
-
-def exit_code(given: Any) -> int:
-    """The exit code of `sys.exit(given)`."""
-    if given is None:
-        return 0
-    if isinstance(given, int):
-        return given & 0xFF
-    print(given, file=sys.stderr)
-    return 1
-
-
-def show(error: BaseException, source: bytes) -> None:
-    """Print the traceback from the program's own first line on."""
-    import linecache
-    import traceback
-
-    text = source.decode("utf-8", "replace")
-    linecache.cache["main.py"] = (len(text), None, text.splitlines(True), "main.py")
-    below = error.__traceback__.tb_next if error.__traceback__ is not None else None
-    try:
-        traceback.print_exception(type(error), error, below)
-    except BaseException:
-        os.write(2, type(error).__name__.encode())
-
-
-def finish(code: int) -> NoReturn:
-    """End as the interpreter does: wait for threads, run exit handlers, flush."""
-    try:
-        if "threading" in sys.modules:
-            sys.modules["threading"]._shutdown()
-        if "atexit" in sys.modules:
-            sys.modules["atexit"]._run_exitfuncs()
-    except BaseException:
-        pass
-    try:
-        sys.stdout.flush()
-    except BaseException:
-        code = code or 120
-    try:
-        sys.stderr.flush()
-    except BaseException:
-        pass
-    os._exit(code)
-
-
-def used_files(path: str) -> int:
-    """How many files the file system of a path holds."""
-    found = os.statvfs(path)
-    return found.f_files - found.f_ffree
-
-
-def used_memory() -> int:
-    """The resident memory of the processes that descend from this one."""
-    pages = 0
-    for pid in descendants():
-        try:
-            with open(f"/proc/{pid}/statm") as file:
-                pages += int(file.read().split()[1])
-        except (OSError, IndexError):
-            pass
-    return pages * resource.getpagesize()
-
-
-def descendants() -> set[int]:
-    """The processes that descend from this one."""
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError, ValueError):
-                pass
-    found: set[int] = set()
-    new = {os.getpid()}
-    while new:
-        new = {pid for pid, parent in parents.items() if parent in new} - found
-        found |= new
-    return found
-
-
-def empty(path: str, budget: int = 10_000, depth: int = 64) -> bool:
-    """Remove everything in a folder. Gives up, and returns False, if that takes too long or goes too deep."""
-    folders = [path]
-    while folders:
-        folder = folders[-1]
-        try:
-            os.chmod(folder, 0o700)
-            entries = list(os.scandir(folder))
-        except OSError:
-            return False
-        inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        budget -= len(entries) + 1
-        if budget < 0 or folder.count("/") > depth:
-            return False
-        try:
-            for entry in entries:
-                if not entry.is_dir(follow_symlinks=False):
-                    os.unlink(entry.path)
-            if inner:
-                folders += inner
-            else:
-                folders.pop()
-                if folder != path:
-                    os.rmdir(folder)
-        except OSError:
-            return False
-    return True
-
-
-def tidy(path: str) -> None:
-    """Set what else can carry state on a folder that stays: its mode, times and extended attributes."""
-    try:
-        for name in os.listxattr(path):
-            os.removexattr(path, name)
-    except OSError:
-        pass
-    os.chmod(path, 0o700)
-    os.utime(path, (0, 0))
-
-
 def main() -> NoReturn:
     """Get ready, then serve."""
     host = Host(os.dup(0))
@@ -494,7 +285,3 @@ def main() -> NoReturn:
         host.send({"ready": False, "cause": f"cannot import {name}: {error}"})
         os._exit(1)
     Supervisor(host, setup).serve()
-
-
-if __name__ == "__main__":
-    main()

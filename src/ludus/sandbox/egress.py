@@ -1,0 +1,171 @@
+"""A way out of a sandbox to some hosts, for a while: an HTTP proxy that listens inside the sandbox's network.
+
+A sandbox has no network but its own loopback. A helper process enters that network, opens a listening socket there and
+hands it to us; we answer on it as a proxy that connects to the allowed hosts only. When it closes, nothing is left
+that a program could talk to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
+
+from ludus.runtime.threads import in_thread
+from ludus.sandbox.protocol import SandboxError
+from ludus.sandbox.supervised_start import base_python
+
+#: Where the proxy listens inside.
+PORT = 3128
+
+_HEAD_BYTES = 16 << 10
+_PORTS = (80, 443)
+_SECONDS = 30.0
+_REQUEST = re.compile(rb"(CONNECT|[A-Z]+) (?:http://)?(\[[0-9a-fA-F:.]+\]|[^/:\s]+)(?::(\d{1,5}))?(\S*) HTTP/1\.[01]")
+
+#: The helper: `setns` into the user namespace (unless we are root) and the network of a process, then listen there.
+_HELPER = """
+import ctypes, os, socket, sys
+pid, fd, port = map(int, sys.argv[1:])
+libc = ctypes.CDLL(None, use_errno=True)
+for name in ("net",) if os.geteuid() == 0 else ("user", "net"):
+    space = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY)
+    if libc.setns(space, 0) != 0:
+        sys.exit(f"cannot enter the {name} namespace: {os.strerror(ctypes.get_errno())}")
+listener = socket.create_server(("127.0.0.1", port))
+socket.send_fds(socket.socket(fileno=fd), [b"x"], [listener.fileno()])
+"""
+
+
+class Egress:
+    """The proxy of one sandbox. `hosts` are names (`files.example`), patterns (`*.example`) or `HOST:PORT`.
+
+    A name without a port allows the ports 80 and 443 of public addresses. A port given with a name allows that port,
+    and also addresses of private networks.
+    """
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        self._hosts = [_Host(text) for text in hosts]
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def open(self, pid: int) -> None:
+        """Listen in the network of a process."""
+        listener = await in_thread(_listener, pid)
+        self._server = await asyncio.start_server(self._accept, sock=listener, limit=_HEAD_BYTES)
+
+    async def close(self) -> None:
+        """Stop listening and cut all connections."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    @staticmethod
+    def environment() -> dict[str, str]:
+        """The variables by which programs find the proxy."""
+        url = f"http://127.0.0.1:{PORT}"
+        names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+        return {**dict.fromkeys(names, url), "no_proxy": "localhost,127.0.0.1"}
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_SECONDS):
+            head = await reader.readuntil(b"\r\n\r\n")
+            match = _REQUEST.match(head)
+            if match is None:
+                writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+                return
+            method, name, port_text, path = match.groups()
+            host = name.decode("ascii", "replace").strip("[]").lower()
+            port = int(port_text or (443 if method == b"CONNECT" else 80))
+            address = await self._address(host, port)
+            if address is None:
+                text = f"the sandbox may not reach {host}:{port}\n".encode()
+                writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
+                return
+            try:
+                their_reader, their_writer = await asyncio.open_connection(*address)
+            except OSError:
+                writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+                return
+        try:
+            if method == b"CONNECT":
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            else:
+                rest = head[match.end() :].replace(b"\r\nProxy-Connection: keep-alive", b"")
+                their_writer.write(b"%s %s HTTP/1.1\r\nConnection: close%s" % (method, path or b"/", rest))
+            await asyncio.gather(_pump(reader, their_writer), _pump(their_reader, writer))
+        finally:
+            their_writer.close()
+
+    async def _address(self, host: str, port: int) -> tuple[str, int] | None:
+        """The address to connect to, or None if it is not allowed. The name is resolved once, here."""
+        allowed = [entry for entry in self._hosts if entry.allows(host, port)]
+        if not allowed:
+            return None
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for *_, address in found:
+            if any(entry.port is not None for entry in allowed) or ipaddress.ip_address(address[0]).is_global:
+                return str(address[0]), port
+        return None
+
+
+class _Host:
+    """One entry of the list of hosts."""
+
+    def __init__(self, text: str) -> None:
+        name, _, port = text.rpartition(":") if re.search(r":\d+$", text) else (text, "", "")
+        self.name = name.lower().strip("[]")
+        self.port = int(port) if port else None
+
+    def allows(self, host: str, port: int) -> bool:
+        """Whether this entry allows a connection."""
+        named = host.endswith(self.name[1:]) if self.name.startswith("*.") else host == self.name
+        return named and (port == self.port if self.port is not None else port in _PORTS)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy what arrives until the end."""
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+    with suppress(OSError):
+        writer.write_eof()
+
+
+def _listener(pid: int) -> socket.socket:
+    """A socket that listens in the network of a process."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [base_python(), "-S", "-E", "-c", _HELPER, str(pid), str(theirs.fileno()), str(PORT)]
+        try:
+            ended = subprocess.run(
+                command, pass_fds=[theirs.fileno()], capture_output=True, env={}, timeout=_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SandboxError(f"cannot open the network for some hosts: {error}") from error
+        if ended.returncode != 0:
+            words = " ".join(ended.stderr.decode(errors="replace").split())[-300:]
+            raise SandboxError(f"cannot open the network for some hosts: {words}")
+        _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+    os.set_inheritable(fds[0], False)
+    return socket.socket(fileno=fds[0])

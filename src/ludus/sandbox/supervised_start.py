@@ -1,0 +1,90 @@
+"""How a supervisor is started: its command, its text, and what it must know before it runs a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ludus.sandbox.cgroups import controllers
+from ludus.sandbox.protocol import HOME, SandboxSpec
+
+#: Where programs find the packages of their spec.
+PACKAGES = "/opt/packages"
+
+#: The modules of the supervisor, in the order in which they import each other.
+_MODULES = ("folders", "processes", "program", "python", "supervisor")
+
+#: What the interpreter inside runs first: the supervisor's modules come through the socket.
+_BOOTSTRAP = """
+import json, os, sys, types
+def read(size):
+    data = b""
+    while len(data) < size:
+        data += os.read(0, size - len(data)) or os._exit(1)
+    return data
+for name, source in json.loads(read(int.from_bytes(read(4), "big"))).items():
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, name, "exec"), module.__dict__)
+module.main()
+"""
+
+
+def supervisor_command() -> list[str]:
+    """The command that starts the supervisor, with the socket to the host as its standard input."""
+    return [base_python(), "-S", "-s", "-B", "-c", _BOOTSTRAP]
+
+
+@cache
+def supervisor_source() -> bytes:
+    """The modules of the supervisor, as the bootstrap reads them. Their packages are empty inside."""
+    folder, package = Path(__file__).with_name("inside"), "ludus.sandbox.inside"
+    modules = {"ludus": "", "ludus.sandbox": "", package: ""}
+    modules |= {f"{package}.{name}": (folder / f"{name}.py").read_text(encoding="utf-8") for name in _MODULES}
+    return json.dumps(modules).encode()
+
+
+def setup_message(spec: SandboxSpec, writable: Sequence[str], packages: Sequence[str], **more: Any) -> dict[str, Any]:
+    """What a supervisor must know before it runs a program."""
+    limits = spec.limits
+    return {
+        "home": HOME,
+        "writable": list(writable),
+        "packages": list(packages),
+        "preload": list(spec.preload),
+        "background": spec.background,
+        "env": program_environment(spec),
+        "watch_memory": controllers().memory is None,
+        "own_user": False,
+        "limits": {
+            "memory": limits.memory_mb << 20,
+            "disk": limits.disk_mb << 20,
+            "files": limits.files,
+            "open_files": limits.open_files,
+            "processes": limits.processes,
+        },
+        **more,
+    }
+
+
+def program_environment(spec: SandboxSpec) -> dict[str, str]:
+    """The environment of a program. Hash seeds are fixed, so that a program prints the same every time."""
+    path = dict.fromkeys([os.path.dirname(base_python()), "/usr/local/bin", "/usr/bin", "/bin"])
+    return {
+        "PATH": ":".join(path),
+        "HOME": HOME,
+        "LANG": "C.UTF-8",
+        "USER": "user",
+        "PYTHONHASHSEED": "0",
+        **({"PYTHONPATH": PACKAGES} if spec.packages else {}),
+        **spec.env,
+    }
+
+
+def base_python() -> str:
+    """The interpreter behind this one: that of a virtual environment is a link to it."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
