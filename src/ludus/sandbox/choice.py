@@ -64,8 +64,14 @@ async def open_provider(name: str = "auto", *, urls: Sequence[str] = (), warm: i
     if (problem := _problem(name)) is not None:
         command = install_command(name)
         raise UserError(f"sandbox provider {name}: {problem}", f"Install it with: {command}" if command else "")
+    return SandboxPool(local_provider(name), warm)
+
+
+def local_provider(name: str) -> SandboxProvider:
+    """A provider by its name, without a pool."""
     module, kind = _PROVIDERS[name]
-    return SandboxPool(getattr(import_module(module), kind)(), warm)
+    opened: SandboxProvider = getattr(import_module(module), kind)()
+    return opened
 
 
 def install_command(name: str) -> str | None:

@@ -16,6 +16,15 @@ from ludus.errors import Failure
 #: The working directory and HOME of every program, where the provider makes the file system.
 HOME = "/home/user"
 
+#: The kinds of attack that a provider can claim to stop. `tests/sandbox/test_attacks.py` holds it to its claim.
+ATTACKS = frozenset(
+    {
+        *("cpu", "memory", "processes", "disk", "files", "open_files", "output", "left_behind"),
+        *("network", "unix_sockets", "host_files", "host_environment", "writing_outside", "links", "proc", "signals"),
+        *("tracing", "setuid", "mounts", "namespaces", "kernel_calls", "supervisor", "archives"),
+    }
+)
+
 #: The largest file that `read` returns, unless told otherwise.
 READ_BYTES = 16 << 20
 
@@ -236,6 +245,9 @@ class SandboxProvider(ABC):
 
     #: Whether hostile code may run in its sandboxes. If not, a user must ask for it by name.
     isolates: bool = True
+
+    #: The kinds of attack that its sandboxes stop.
+    claims: frozenset[str] = ATTACKS
 
     @abstractmethod
     async def open(self, spec: SandboxSpec) -> Sandbox:

@@ -55,6 +55,7 @@ class SupervisedSandbox(Sandbox):
         self._turn = asyncio.Lock()
         self.gone = False
         self._oom_kills = 0
+        self._last_words = ""
 
     async def start(self, setup: dict[str, Any]) -> None:
         """Wait until the supervisor is ready."""
@@ -124,6 +125,7 @@ class SupervisedSandbox(Sandbox):
             with suppress(ProcessLookupError):
                 self._process.kill()
             await self._ended(_START)
+        self._take_last_words()
         self._group.remove()
         self._on_close(self)
 
@@ -184,7 +186,7 @@ class SupervisedSandbox(Sandbox):
                     return {"out_of_memory": True, "stdout": 0}, b""
                 late = isinstance(error, TimeoutError)
                 why = f"did not answer within {within:.0f} s" if late else "ended unexpectedly"
-                raise SandboxError(f"the sandbox {why}{self._last_words()}") from error
+                raise SandboxError(f"the sandbox {why}{self._last_words}") from error
             except BaseException:  # cancelled: the program must not go on, and its reply must not be read by the next
                 await asyncio.shield(self.close())
                 raise
@@ -219,9 +221,11 @@ class SupervisedSandbox(Sandbox):
         self._process.wait()
         return True
 
-    def _last_words(self) -> str:
-        """What the program that makes the sandbox wrote before it ended."""
-        if self._process.stderr is None or self._process.poll() is None:
-            return ""
-        text = self._process.stderr.read(500).decode(errors="replace").strip()
-        return f": {' '.join(text.split())}" if text else ""
+    def _take_last_words(self) -> None:
+        """Keep what the program that makes the sandbox wrote before it ended."""
+        if self._process.stderr is not None and not self._process.stderr.closed:
+            text = (
+                self._process.stderr.read(500).decode(errors="replace") if self._process.returncode is not None else ""
+            )
+            self._last_words = f": {' '.join(text.split())}" if text.strip() else ""
+            self._process.stderr.close()

@@ -231,6 +231,7 @@ class Supervisor:
         environ = {**self.environ, **(program.request.get("env") or {})}
         os.chdir(os.path.join(self.home, program.request.get("cwd") or ""))
         if program.request["op"] == "python":
+            prctl(PR_SET_DUMPABLE, 1)  # as in a process of its own: it may look at itself in /proc
             os.environ.clear()
             os.environ.update(environ)
             run_python(program.source, program.request["argv"], self.home)
@@ -261,6 +262,11 @@ class Supervisor:
             resource.setrlimit(number, (value, value))
 
 
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 def main() -> NoReturn:
     """Get ready, then serve."""
     host = Host(os.dup(0))
@@ -268,10 +274,9 @@ def main() -> NoReturn:
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     os.close(null)
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # nobody may trace this process or look at its files
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    prctl(PR_SET_DUMPABLE, 0)  # nobody may trace this process or look at its files
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     setup, _ = host.receive()
     sys.path[:] = [*setup["packages"], *(path for path in sys.path if path)]
