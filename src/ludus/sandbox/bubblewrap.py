@@ -7,33 +7,26 @@ The root is a file system in memory that holds `/usr` and little else of the hos
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
-from functools import lru_cache
-from pathlib import Path
 
 import ludus
 from ludus.sandbox import packages, seccomp
 from ludus.sandbox.cgroups import ControlGroup
 from ludus.sandbox.protocol import HOME, SandboxError, SandboxProvider, SandboxSpec
+from ludus.sandbox.stage import Stage, open_stage, python_prefix
 from ludus.sandbox.supervised import SupervisedSandbox
 from ludus.sandbox.supervised_start import PACKAGES, program_environment, setup_message, supervisor_command
-
-#: The first user id that sandboxes get where we are root. Each has its own, so that no limit per user is shared.
-_FIRST_USER, _USERS = 1_600_000_000, 1_000_000
-_users = itertools.cycle(range(_FIRST_USER, _FIRST_USER + _USERS))
 
 #: The user id inside, and the folders that programs may write to, with their share of the disk limit.
 _USER_INSIDE = 1000
 _WRITABLE = {HOME: 0.5, "/tmp": 0.4, "/dev/shm": 0.1}
 
-_SYSTEM = ("/usr", "/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/certs", "/etc/ca-certificates")
+_SYSTEM = ("/usr", "/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/certs")
 _LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 _FILES = {
     "/etc/passwd": f"root:x:0:0::/root:/usr/sbin/nologin\nuser:x:{_USER_INSIDE}:{_USER_INSIDE}::{HOME}:/bin/sh\n",
@@ -49,6 +42,7 @@ class BubblewrapProvider(SandboxProvider):
     name = "bubblewrap"
 
     def __init__(self) -> None:
+        self._stage = open_stage()
         self._opened: set[SupervisedSandbox] = set()
 
     async def open(self, spec: SandboxSpec) -> SupervisedSandbox:
@@ -60,7 +54,7 @@ class BubblewrapProvider(SandboxProvider):
         info, info_end = os.pipe()
         fds = [info_end]
         try:
-            process = _spawn(_command(spec, info_end, fds, supervisor_command()), theirs, fds)
+            process = _spawn(_command(spec, self._stage, info_end, fds, supervisor_command()), theirs, fds)
         except BaseException as error:
             ours.close()
             os.close(info)
@@ -88,6 +82,7 @@ class BubblewrapProvider(SandboxProvider):
     async def close(self) -> None:
         """Close every sandbox that is still open."""
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._opened)))
+        self._stage.close()
 
 
 def _spawn(command: list[str], control: socket.socket, fds: list[int]) -> subprocess.Popen[bytes]:
@@ -108,9 +103,11 @@ def problem() -> str | None:
         return "bwrap is not installed"
     fds: list[int] = []
     try:
-        command = _command(SandboxSpec(), None, fds, ["/bin/true"])
+        stage = open_stage()
+        command = _command(SandboxSpec(), stage, None, fds, ["/bin/true"])
         ended = subprocess.run(command, capture_output=True, pass_fds=fds, env={}, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        stage.close()
+    except (OSError, subprocess.TimeoutExpired, SandboxError) as error:
         return f"bwrap does not start: {error}"
     finally:
         for fd in fds:
@@ -120,61 +117,9 @@ def problem() -> str | None:
     return f"bwrap cannot make a sandbox: {' '.join(ended.stderr.decode(errors='replace').split()) or ended.returncode}"
 
 
-def _command(spec: SandboxSpec, info_end: int | None, fds: list[int], program: list[str]) -> list[str]:
+def _command(spec: SandboxSpec, stage: Stage, info_end: int | None, fds: list[int], program: list[str]) -> list[str]:
     """The command that starts a program as the first of a sandbox."""
-    if os.geteuid() != 0:
-        return [*_arguments(spec, Stage(), info_end, fds), "--", *program]
-    stage, user = RootStage(), next(_users)
-    arguments = _arguments(spec, stage, info_end, fds)
-    switch = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs"]
-    return [*stage.command(), *switch, *arguments, "--", *program]
-
-
-class Stage:
-    """Where bwrap finds the folders of the host that a sandbox sees: where they are."""
-
-    def visible(self, path: str) -> str:
-        """A path that leads to the same folder, and that the user of the sandbox may walk."""
-        return path
-
-
-class RootStage(Stage):
-    """For root, who becomes a user that owns nothing: what this user cannot reach is mounted where it can.
-
-    The mounts are in a mount namespace of their own, so that they end with the sandbox.
-    """
-
-    _FOLDER = "/mnt"
-    _SCRIPT = (
-        "mount -t tmpfs -o mode=755 none /mnt && n=0; "
-        'while [ "$1" != -- ]; do mkdir /mnt/$n && mount --bind "$1" /mnt/$n && n=$((n+1)) && shift || exit 1; done; '
-        'shift; exec "$@"'
-    )
-
-    def __init__(self) -> None:
-        self._mounted: list[str] = []
-
-    def visible(self, path: str) -> str:
-        """The path itself if everybody may walk there, or the same in a folder that is mounted for the sandbox."""
-        if _open_to_all(path):
-            return path
-        folder = path if path in self._mounted or path in _prefix() else os.path.dirname(path)
-        if folder not in self._mounted:
-            self._mounted.append(folder)
-        return f"{self._FOLDER}/{self._mounted.index(folder)}{path.removeprefix(folder)}"
-
-    def command(self) -> list[str]:
-        """What goes before a command so that it finds the mounts."""
-        if not self._mounted:
-            return []
-        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", self._SCRIPT, "sh", *self._mounted, "--"]
-
-
-@lru_cache(maxsize=256)
-def _open_to_all(path: str) -> bool:
-    """Whether any user may walk to a path and read it."""
-    way = [*Path(path).parents]
-    return all(folder.stat().st_mode & 0o001 for folder in way) and bool(Path(path).stat().st_mode & 0o004)
+    return [*stage.command(fds), *_arguments(spec, stage, info_end, fds), "--", *program]
 
 
 def _arguments(spec: SandboxSpec, stage: Stage, info_end: int | None, fds: list[int]) -> list[str]:
@@ -206,7 +151,7 @@ def _environment(spec: SandboxSpec) -> Iterator[str]:
 
 def _binds(spec: SandboxSpec, stage: Stage, fds: list[int]) -> Iterator[str]:
     """What of the host can be seen, read-only."""
-    for path in (*_SYSTEM, *_prefix()):
+    for path in (*_SYSTEM, *python_prefix()):
         if os.path.exists(path):
             yield from ("--ro-bind", stage.visible(path), path)
     for link in _LINKS:
@@ -217,22 +162,16 @@ def _binds(spec: SandboxSpec, stage: Stage, fds: list[int]) -> Iterator[str]:
     if spec.network and os.path.exists("/etc/resolv.conf"):
         yield from ("--ro-bind", os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf")
     for path, text in _FILES.items():
-        yield from ("--perms", "0644", "--ro-bind-data", str(_memory_file(text.encode(), fds)), path)
+        yield from ("--perms", "0444", "--file", str(_memory_file(text.encode(), fds)), path)
     for place in packages.places(spec.packages):
         yield from ("--ro-bind", stage.visible(str(place)), f"{PACKAGES}/{place.name}")
     yield from _hidden()
 
 
-def _prefix() -> list[str]:
-    """The folder of Python, if it is not under `/usr`."""
-    prefix = os.path.realpath(sys.base_prefix)
-    return [] if prefix == "/usr" or prefix.startswith("/usr/") else [prefix]
-
-
 def _hidden() -> Iterator[str]:
     """Our own package, if it is installed where a sandbox can see it: it holds answers to tasks."""
     ours = os.path.realpath(os.path.dirname(ludus.__file__))
-    if any(ours.startswith(f"{path}/") for path in (*_SYSTEM, *_prefix())):
+    if any(ours.startswith(f"{path}/") for path in (*_SYSTEM, *python_prefix())):
         yield from ("--tmpfs", ours, "--remount-ro", ours)
 
 

@@ -1,0 +1,112 @@
+"""How bubblewrap is started: as which user, and where this user finds the folders of the host that a sandbox sees.
+
+Root becomes a user that owns nothing. This user cannot walk everywhere, not into `/root` for example, where Python may
+be. What it cannot reach is mounted where it can, in a mount namespace that exists only through a descriptor of ours:
+the mounts are gone with this process, however it ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import sysconfig
+from functools import lru_cache
+from pathlib import Path
+
+from ludus.sandbox.protocol import SandboxError
+
+#: The first user id that sandboxes get where we are root. Each has its own, so that no limit per user is shared.
+_FIRST_USER, _USERS = 1_600_000_000, 1_000_000
+
+_MOUNTS = "/mnt"
+_SCRIPT = (
+    f"mount -t tmpfs -o mode=755 none {_MOUNTS} && n=0; "
+    f'for one; do mkdir {_MOUNTS}/$n && mount --bind "$one" {_MOUNTS}/$n && n=$((n+1)) || exit 1; done; '
+    "echo ready; read -r wait"
+)
+
+
+class Stage:
+    """For users who are not root: bwrap starts as it is, and finds folders where they are."""
+
+    def visible(self, path: str) -> str:
+        """A path that leads to the same folder, and that the user of the sandbox may walk."""
+        return path
+
+    def command(self, fds: list[int]) -> list[str]:
+        """What goes before the command of bwrap. Descriptors that it must inherit are added to `fds`."""
+        return []
+
+    def close(self) -> None:
+        """Forget the mounts."""
+
+
+class RootStage(Stage):
+    """For root: every sandbox is started as another user."""
+
+    def __init__(self) -> None:
+        self._users = itertools.cycle(range(_FIRST_USER, _FIRST_USER + _USERS))
+        self._mounted = [folder for folder in _needed() if not _open_to_all(folder)]
+        self._namespace = _namespace_with(self._mounted) if self._mounted else None
+
+    def visible(self, path: str) -> str:
+        """The path itself, or the same below the folder where it is mounted."""
+        for number, folder in enumerate(self._mounted):
+            if path == folder or path.startswith(f"{folder}/"):
+                return f"{_MOUNTS}/{number}{path.removeprefix(folder)}"
+        return path
+
+    def command(self, fds: list[int]) -> list[str]:
+        """Enter the mounts and become the next user."""
+        user = str(next(self._users))
+        if self._namespace is None:
+            return ["unshare", "--setuid", user, "--setgid", user]
+        fds.append(os.dup(self._namespace))
+        return ["nsenter", f"--mount=/proc/self/fd/{fds[-1]}", "--setuid", user, "--setgid", user]
+
+    def close(self) -> None:
+        """Forget the mounts."""
+        if self._namespace is not None:
+            os.close(self._namespace)
+            self._namespace = None
+
+
+def open_stage() -> Stage:
+    """The stage for the user that we are."""
+    return RootStage() if os.geteuid() == 0 else Stage()
+
+
+def python_prefix() -> list[str]:
+    """The folder of Python, if it is not under `/usr`."""
+    prefix = os.path.realpath(sys.base_prefix)
+    return [] if prefix == "/usr" or prefix.startswith("/usr/") else [prefix]
+
+
+def _needed() -> list[str]:
+    """The folders of the host from which a sandbox may see something, besides the system's."""
+    libraries = (os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
+    return list(dict.fromkeys(path for path in (*python_prefix(), *libraries) if os.path.isdir(path)))
+
+
+@lru_cache(maxsize=256)
+def _open_to_all(path: str) -> bool:
+    """Whether any user may walk to a path and read it."""
+    return (
+        all(folder.stat().st_mode & 0o001 for folder in Path(path).parents) and os.stat(path).st_mode & 0o005 == 0o005
+    )
+
+
+def _namespace_with(folders: list[str]) -> int:
+    """A descriptor of a mount namespace in which these folders are mounted at `/mnt/0`, `/mnt/1` and so on."""
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", *folders]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stderr is not None
+        if holder.stdout.readline() != b"ready\n":
+            words = " ".join(holder.stderr.read(500).decode(errors="replace").split())
+            raise SandboxError(f"cannot mount the folders of Python for a sandbox: {words}")
+        namespace = os.open(f"/proc/{holder.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        holder.communicate(b"\n")
+    return namespace
