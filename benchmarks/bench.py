@@ -208,6 +208,20 @@ def servers(rounds: int) -> Figures:
     ]
 
 
+def sandboxes(rounds: int) -> Figures:
+    found, crowd, uses = script("sandboxes", "start"), script("sandboxes", "crowd"), script("sandboxes", "uses")
+    return [
+        Figure(
+            "a Python program in a warm sandbox: CPU against plain", found["warm_python"] / found["python"], 0.5, "x"
+        ),
+        Figure("/bin/true in a new sandbox: CPU against plain", found["cold_true"] / found["true"], 10, "x"),
+        Figure("python in a new sandbox: CPU against plain", found["cold_python"] / found["python"], 1.5, "x"),
+        Figure("64 sandboxes, one hostile: p99 of the others, against none", crowd["ratio"], 2, "x"),
+        Figure("10,000 uses: processes, mounts, folders and groups left", uses["left"], 0),
+        Figure("10,000 uses: memory growth after the first 1,000", uses["growth_bytes"] / 1e6, 5, "MB"),
+    ]
+
+
 CASES: dict[str, Case] = {
     "overhead": overhead,
     "in_flight": in_flight,
@@ -223,6 +237,7 @@ CASES: dict[str, Case] = {
     "verify_file": verify_file,
     "workplace": workplace,
     "search": search,
+    "sandboxes": sandboxes,
     "servers": servers,
 }
 
