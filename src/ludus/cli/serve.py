@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def serve(
-    environments: Annotated[list[str], typer.Argument(metavar="ENV...", help="Names or folders of environments.")],
+    environments: Annotated[
+        list[str], typer.Argument(metavar="ENV...", help="Names or folders of environments; or the word sandbox.")
+    ],
     model: Annotated[str, typer.Option("--model", "-m", help="The agents' model; as in ludus collect.")] = "local",
     host: Annotated[str, typer.Option(help="Address to listen on; needs a token unless loopback.")] = "127.0.0.1",
     head_port: Annotated[int, typer.Option(min=0, max=65535, help="The head's port; 0 takes a free one.")] = 11000,
@@ -44,10 +46,17 @@ def serve(
     """Serve environments over HTTP: resources, agents, a model, and a head that lists their addresses.
 
     Example: ludus serve mcqa example_multi_step --model local
+
+    `ludus serve sandbox --port 9000` serves the sandboxes of this machine instead, for the provider `remote`.
     """
     from ludus.runtime.settings import parse_assignments
     from ludus.serve.plan import Plan
 
+    if environments == ["sandbox"]:
+        from ludus.cli.serve_sandbox import serve_sandbox
+
+        serve_sandbox(host, port, max_sessions, token_env, parse_assignments(set_ or []), json_)
+        return
     plan = Plan.of(
         environments,
         model,

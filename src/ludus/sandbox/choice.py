@@ -14,6 +14,7 @@ from importlib import import_module
 from ludus.errors import UserError, did_you_mean
 from ludus.sandbox.pool import SandboxPool
 from ludus.sandbox.protocol import SandboxProvider
+from ludus.sandbox.remote import RemoteProvider
 
 #: Each provider's module, which has `problem()` and the class. Those that `auto` may take stand first.
 _PROVIDERS = {
@@ -52,6 +53,8 @@ def chosen() -> Found | None:
 
 async def open_provider(name: str = "auto", *, urls: Sequence[str] = (), warm: int | None = None) -> SandboxProvider:
     """A provider with a pool of warm sandboxes. Raises a `UserError` that says what to install."""
+    if name == "remote":
+        return RemoteProvider(urls)
     if name == "auto":
         found = chosen()
         if found is None:
@@ -60,7 +63,7 @@ async def open_provider(name: str = "auto", *, urls: Sequence[str] = (), warm: i
             raise UserError(f"code needs a sandbox, and this machine has none: {first.problem}", hint)
         name = found.name
     if name not in _PROVIDERS:
-        raise UserError(f"unknown sandbox provider {name}", did_you_mean(name, ["auto", *_PROVIDERS]))
+        raise UserError(f"unknown sandbox provider {name}", did_you_mean(name, ["auto", "remote", *_PROVIDERS]))
     if (problem := _problem(name)) is not None:
         command = install_command(name)
         raise UserError(f"sandbox provider {name}: {problem}", f"Install it with: {command}" if command else "")

@@ -94,13 +94,16 @@ class Plan(BaseModel):
 
     def token(self) -> str | None:
         """The token that clients must send. Listening on more than loopback requires one."""
-        token = look_up_key(self.token_env) or None
-        hosts = {self.host, *(server.host for server in self.servers)}
-        if token is None and not hosts <= set(LOOPBACK):
-            raise UserError(
-                f"listening on {min(hosts - set(LOOPBACK))} needs a token", f"Set {self.token_env} in the environment"
-            )
-        return token
+        return required_token({self.host, *(server.host for server in self.servers)}, self.token_env)
+
+
+def required_token(hosts: set[str], token_env: str) -> str | None:
+    """The token in a variable, if it is set. Listening on more than loopback requires one."""
+    token = look_up_key(token_env) or None
+    if token is None and not hosts <= set(LOOPBACK):
+        shown = min(hosts - set(LOOPBACK))
+        raise UserError(f"listening on {shown} needs a token", f"Set {token_env} in the environment")
+    return token
 
 
 def _instance(which: str, taken: set[str]) -> str:

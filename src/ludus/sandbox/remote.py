@@ -1,0 +1,221 @@
+"""Sandboxes on other machines that run `ludus serve sandbox`, spread over all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from secrets import token_hex
+from time import monotonic
+from typing import Any
+
+import orjson
+
+from ludus.errors import Failure, UserError
+from ludus.http.client import Connections
+from ludus.http.connection import HttpReply
+from ludus.runtime.boundary import in_time, queueing
+from ludus.runtime.keys import look_up_key, without_keys_and_paths
+from ludus.sandbox.protocol import READ_BYTES, ExecResult, Sandbox, SandboxError, SandboxProvider, SandboxSpec
+from ludus.sandbox.wire import result_of, spec_message, text_of
+
+#: Seconds between two reports to a server that we are still there.
+_REPORT = 15.0
+
+#: Seconds that a server gets for a reply beyond a program's own time limit, and for opening a sandbox.
+_GRACE, _OPEN = 60.0, 120.0
+
+#: Seconds to wait for a free place when all servers are full, and to leave an unreachable server alone.
+_WAIT, _REST = 600.0, 10.0
+
+
+class SandboxServer:
+    """One server: its connections, and how many of our sandboxes it runs."""
+
+    def __init__(self, url: str, owner: str, token: str) -> None:
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        self.connections = Connections(url, headers, reply_bytes=1 << 30)
+        self.url = url
+        self.owner = owner
+        self.sandboxes = 0
+        self.resting_until = 0.0
+
+    async def ask(self, action: str, *, within: float = _GRACE, **fields: Any) -> Any:
+        """Send a request and return the JSON of the reply. Raises a `SandboxError`, or `OSError` about a file."""
+        body = orjson.dumps({"owner": self.owner, **fields})
+        try:
+            reply = await in_time(within, self.connections.request("POST", f"/sandbox/{action}", body))
+        except TimeoutError as error:
+            raise SandboxError(f"{self.url} did not answer within {within:g} s") from error
+        except Failure as error:
+            raise SandboxError(error.cause) from error
+        if reply.status == 200:
+            return reply.json()
+        raise _error(self.url, reply)
+
+
+class _Full(SandboxError):
+    """A server has no place left."""
+
+
+def _error(url: str, reply: HttpReply) -> Exception:
+    try:
+        content = orjson.loads(reply.body)
+    except orjson.JSONDecodeError:
+        content = {}
+    kind = content.get("kind") if isinstance(content, dict) else None
+    text = without_keys_and_paths(str(content.get("detail"))) if kind else reply.start()
+    if kind == "no_file":
+        return FileNotFoundError(str(content["detail"]))
+    if kind == "file":
+        return OSError(str(content["detail"]))
+    if reply.status == 401:
+        return UserError(f"{url} wants a token", "Set LUDUS_TOKEN to the token of the sandbox server")
+    return (_Full if reply.status == 429 else SandboxError)(f"{url} answered {reply.status}: {text}")
+
+
+class RemoteProvider(SandboxProvider):
+    """Opens each sandbox on the server that runs the fewest of ours."""
+
+    name = "remote"
+
+    def __init__(self, urls: Sequence[str], token_env: str = "LUDUS_TOKEN") -> None:
+        if not urls:
+            hint = 'Name them: --set resources.sandbox={"provider": "remote", "urls": ["http://HOST:PORT"]}'
+            raise UserError("the sandbox provider remote needs the URLs of its servers", hint)
+        owner, token = f"{os.getpid()}-{token_hex(8)}", look_up_key(token_env)
+        self._servers = [SandboxServer(url, owner, token) for url in urls]
+        self._opened: set[RemoteSandbox] = set()
+        self._reporting: asyncio.Task[None] | None = None
+
+    async def open(self, spec: SandboxSpec) -> RemoteSandbox:
+        """A sandbox on the server with the fewest, when one has a place."""
+        if self._reporting is None:
+            self._reporting = asyncio.create_task(self._report())
+        deadline, delay = monotonic() + _WAIT, 0.05
+        with queueing():
+            while True:
+                try:
+                    return await self._open(spec)
+                except _Full:
+                    if monotonic() > deadline:
+                        raise
+                    await asyncio.sleep(delay * random.uniform(0.5, 1.5))
+                    delay = min(delay * 2, 2.0)
+
+    async def _open(self, spec: SandboxSpec) -> RemoteSandbox:
+        failure: Exception = SandboxError("no sandbox server can be reached")
+        now = monotonic()
+        for server in sorted(self._servers, key=lambda one: (one.resting_until > now, one.sandboxes)):
+            server.sandboxes += 1
+            try:
+                reply = await server.ask("open", spec=spec_message(spec), within=_OPEN)
+            except BaseException as error:
+                server.sandboxes -= 1
+                if not isinstance(error, SandboxError):
+                    raise
+                if not isinstance(error, _Full):
+                    server.resting_until = monotonic() + _REST
+                if not isinstance(failure, _Full):  # "full" is worth another try, so it is what we report
+                    failure = error
+                continue
+            sandbox = RemoteSandbox(spec, server, reply["sandbox"], self._opened.discard)
+            self._opened.add(sandbox)
+            return sandbox
+        raise failure
+
+    async def close(self) -> None:
+        """Close every sandbox that is still open."""
+        if self._reporting is not None:
+            self._reporting.cancel()
+        await asyncio.gather(*(sandbox.close() for sandbox in list(self._opened)), return_exceptions=True)
+        for server in self._servers:
+            await server.connections.close()
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(_REPORT)
+            for server in self._servers:
+                if server.sandboxes:
+                    with suppress(SandboxError):
+                        await server.ask("renew")
+
+
+class RemoteSandbox(Sandbox):
+    """A sandbox on another machine."""
+
+    def __init__(self, spec: SandboxSpec, server: SandboxServer, name: str, on_close: Any) -> None:
+        self.spec = spec
+        self._server = server
+        self._name = name
+        self._on_close = on_close
+        self._closed = False
+
+    async def exec(
+        self,
+        command: Sequence[str] | str,
+        *,
+        stdin: bytes = b"",
+        timeout: float = 30.0,  # noqa: ASYNC109
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> ExecResult:
+        """Run a program or a shell script."""
+        given = command if isinstance(command, str) else list(command)
+        fields = {"command": given, "stdin": text_of(stdin), "timeout": timeout, "cwd": cwd, "env": dict(env or {})}
+        return result_of(await self._ask("exec", within=timeout + _GRACE, **fields))
+
+    async def python(
+        self,
+        source: str,
+        *,
+        argv: Sequence[str] = (),
+        stdin: bytes = b"",
+        timeout: float = 30.0,  # noqa: ASYNC109
+    ) -> ExecResult:
+        """Run a Python program."""
+        text = source.encode(errors="replace").decode()  # a lone surrogate is not JSON
+        fields = {"source": text, "argv": list(argv), "stdin": text_of(stdin), "timeout": timeout}
+        return result_of(await self._ask("python", within=timeout + _GRACE, **fields))
+
+    async def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+        """The content of a file."""
+        return b64decode((await self._ask("read", path=path, max_bytes=max_bytes))["data"])
+
+    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """Write a file."""
+        await self._ask("write", path=path, data=text_of(data), executable=executable)
+
+    async def snapshot(self) -> bytes:
+        """The files under HOME."""
+        return b64decode((await self._ask("snapshot"))["data"])
+
+    async def restore(self, snapshot: bytes) -> None:
+        """Unpack a snapshot."""
+        await self._ask("restore", data=text_of(snapshot))
+
+    async def allow_hosts(self, hosts: Sequence[str]) -> None:
+        """Let programs reach these hosts."""
+        await self._ask("allow_hosts", hosts=list(hosts))
+
+    async def deny_hosts(self) -> None:
+        """Close what `allow_hosts` opened."""
+        await self._ask("deny_hosts")
+
+    async def close(self) -> None:
+        """Close the sandbox. If the server cannot be reached, it closes the sandbox when we fall silent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._server.sandboxes -= 1
+        self._on_close(self)
+        with suppress(SandboxError):
+            await self._server.ask("close", sandbox=self._name)
+
+    async def _ask(self, action: str, *, within: float = _GRACE, **fields: Any) -> Any:
+        if self._closed:
+            raise RuntimeError("the sandbox is closed")
+        return await self._server.ask(action, within=within, sandbox=self._name, **fields)

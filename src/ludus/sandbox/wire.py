@@ -1,0 +1,89 @@
+"""Sandboxes over HTTP: how specs and results are written as JSON. Bytes are base64."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ludus.sandbox.protocol import ExecResult, SandboxLimits, SandboxSpec
+
+
+class SpecMessage(BaseModel):
+    """A spec as a client sends it. Unknown fields are refused, and numbers are bounded."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    image: str | None = None
+    limits: dict[str, int] = {}
+    env: dict[str, str] = {}
+    files: dict[str, str] = {}
+    packages: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    background: bool = False
+    network: bool = False
+
+    def spec(self) -> SandboxSpec:
+        """The spec. Raises `TypeError` for an unknown limit."""
+        given = self.model_dump(exclude={"limits", "files"})
+        files = {path: bytes_of(data) for path, data in self.files.items()}
+        return SandboxSpec(limits=SandboxLimits(**self.limits), files=files, **given)
+
+
+class ExecMessage(BaseModel):
+    """A program to run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    owner: str
+    sandbox: str
+    command: list[str] | str = ""
+    source: str = ""
+    argv: list[str] = []
+    stdin: str = ""
+    timeout: float = Field(default=30.0, gt=0, le=86_400)
+    cwd: str | None = None
+    env: dict[str, str] = {}
+
+
+class FileMessage(BaseModel):
+    """A file to read or to write, or an archive."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    owner: str
+    sandbox: str
+    path: str = ""
+    data: str = ""
+    executable: bool = False
+    max_bytes: int = Field(default=16 << 20, ge=0, le=1 << 30)
+    hosts: list[str] = []
+
+
+def spec_message(spec: SandboxSpec) -> dict[str, Any]:
+    """A spec as JSON."""
+    message = asdict(spec)
+    return message | {"files": {path: text_of(data) for path, data in spec.files.items()}}
+
+
+def result_message(result: ExecResult) -> dict[str, Any]:
+    """A result as JSON."""
+    return asdict(result) | {"stdout": text_of(result.stdout), "stderr": text_of(result.stderr)}
+
+
+def result_of(message: dict[str, Any]) -> ExecResult:
+    """A result from JSON."""
+    given = {**message, "stdout": bytes_of(message["stdout"]), "stderr": bytes_of(message["stderr"])}
+    return ExecResult(**given)
+
+
+def bytes_of(text: str) -> bytes:
+    """The bytes of a text that a client sent. Raises `ValueError` for anything but base64."""
+    return b64decode(text, validate=True)
+
+
+def text_of(data: bytes) -> str:
+    """Bytes as text."""
+    return b64encode(data).decode()

@@ -1,0 +1,212 @@
+"""A sandbox server: the sandboxes of this machine for programs on other machines.
+
+Every sandbox has an owner, a client that says from time to time that it is still there. When an owner falls silent, its
+sandboxes are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from secrets import token_hex
+from time import monotonic
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ludus.http.app import App
+from ludus.http.guard import Guard
+from ludus.http.messages import Incoming, Refusal, Reply
+from ludus.runtime.wording import describe_errors
+from ludus.sandbox.protocol import ExecResult, Sandbox, SandboxProvider
+from ludus.sandbox.wire import ExecMessage, FileMessage, SpecMessage, bytes_of, result_message, text_of
+
+log = logging.getLogger("ludus.serve")
+
+#: Seconds after which a silent owner counts as dead. Clients report three times as often.
+SILENCE = 60.0
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass
+class _Opened:
+    sandbox: Sandbox
+    owner: str
+
+
+class SandboxApp(App):
+    """The sandboxes of a provider over HTTP."""
+
+    def __init__(
+        self, provider: SandboxProvider, *, guard: Guard | None = None, most: int = 256, silence: float = SILENCE
+    ) -> None:
+        super().__init__(guard)
+        self.provider = provider
+        self._most = most
+        self._silence = silence
+        self._opened: dict[str, _Opened] = {}
+        self._opening = 0
+        self._heard: dict[str, float] = {}
+        self._reaper: asyncio.Task[None] | None = None
+        for name in ("open", "exec", "python", "read", "write", "snapshot", "restore", "allow_hosts", "deny_hosts"):
+            self.routes["POST", f"/sandbox/{name}"] = getattr(self, name)
+        self.routes["POST", "/sandbox/close"] = self.close_one
+        self.routes["POST", "/sandbox/renew"] = self.renew
+
+    async def start(self) -> None:
+        """Begin to look for owners that fell silent."""
+        self._reaper = asyncio.create_task(self._reap())
+
+    async def stop(self) -> None:
+        """Close every sandbox."""
+        if self._reaper is not None:
+            self._reaper.cancel()
+        await asyncio.gather(*(each.sandbox.close() for each in self._opened.values()), return_exceptions=True)
+        self._opened.clear()
+        await self.provider.close()
+
+    def state(self) -> dict[str, float]:
+        """The gauges that `/health` and `/metrics` report."""
+        return {**super().state(), "sandboxes": len(self._opened), "sandboxes_most": self._most}
+
+    async def open(self, incoming: Incoming) -> Reply:
+        """Open a sandbox for an owner."""
+        body = incoming.json()
+        owner = body.get("owner")
+        if not isinstance(owner, str) or not owner:
+            raise Refusal(422, "owner: a name for the client is missing")
+        try:
+            spec = _checked(SpecMessage, body.get("spec")).spec()
+        except (TypeError, ValueError) as error:
+            raise Refusal(422, f"spec: {error}") from error
+        if len(self._opened) + self._opening >= self._most:
+            raise Refusal(429, f"{self._most} sandboxes are open already", kind="http_429")
+        self._heard[owner] = monotonic()
+        self._opening += 1
+        try:
+            sandbox = await self.provider.open(spec)
+        finally:
+            self._opening -= 1
+        name = token_hex(16)
+        self._opened[name] = _Opened(sandbox, owner)
+        return Reply.of({"sandbox": name})
+
+    async def exec(self, incoming: Incoming) -> Reply:
+        """Run a program or a shell script."""
+        given = _checked(ExecMessage, incoming.json())
+        return await self._run(
+            incoming,
+            given,
+            lambda sandbox: sandbox.exec(
+                given.command, stdin=_bytes(given.stdin), timeout=given.timeout, cwd=given.cwd, env=given.env
+            ),
+        )
+
+    async def python(self, incoming: Incoming) -> Reply:
+        """Run a Python program."""
+        given = _checked(ExecMessage, incoming.json())
+        return await self._run(
+            incoming,
+            given,
+            lambda sandbox: sandbox.python(
+                given.source, argv=given.argv, stdin=_bytes(given.stdin), timeout=given.timeout
+            ),
+        )
+
+    async def read(self, incoming: Incoming) -> Reply:
+        """The content of a file."""
+        given = _checked(FileMessage, incoming.json())
+        return await self._file(given, lambda sandbox: sandbox.read(given.path, given.max_bytes))
+
+    async def write(self, incoming: Incoming) -> Reply:
+        """Write a file."""
+        given = _checked(FileMessage, incoming.json())
+        data = _bytes(given.data)
+        return await self._file(given, lambda sandbox: sandbox.write(given.path, data, executable=given.executable))
+
+    async def snapshot(self, incoming: Incoming) -> Reply:
+        """The files under HOME."""
+        return await self._file(_checked(FileMessage, incoming.json()), lambda sandbox: sandbox.snapshot())
+
+    async def restore(self, incoming: Incoming) -> Reply:
+        """Unpack a snapshot."""
+        given = _checked(FileMessage, incoming.json())
+        return await self._file(given, lambda sandbox: sandbox.restore(_bytes(given.data)))
+
+    async def allow_hosts(self, incoming: Incoming) -> Reply:
+        """Let programs reach some hosts."""
+        given = _checked(FileMessage, incoming.json())
+        return await self._file(given, lambda sandbox: sandbox.allow_hosts(given.hosts))
+
+    async def deny_hosts(self, incoming: Incoming) -> Reply:
+        """Close the way to these hosts."""
+        return await self._file(_checked(FileMessage, incoming.json()), lambda sandbox: sandbox.deny_hosts())
+
+    async def close_one(self, incoming: Incoming) -> Reply:
+        """Close a sandbox. One that is gone already is no error."""
+        given = _checked(FileMessage, incoming.json())
+        opened = self._opened.get(given.sandbox)
+        if opened is not None and opened.owner == given.owner:
+            del self._opened[given.sandbox]
+            await opened.sandbox.close()
+        return Reply.of({"closed": opened is not None})
+
+    async def renew(self, incoming: Incoming) -> Reply:
+        """An owner says that it is still there."""
+        owner = incoming.json().get("owner")
+        if owner in self._heard:
+            self._heard[owner] = monotonic()
+        return Reply.of({"known": owner in self._heard})
+
+    async def _run(
+        self, incoming: Incoming, given: ExecMessage, run: Callable[[Sandbox], Awaitable[ExecResult]]
+    ) -> Reply:
+        result = await incoming.cancel_on_disconnect(run(self._find(given.owner, given.sandbox)))
+        return Reply.of(result_message(result))
+
+    async def _file(self, given: FileMessage, work: Callable[[Sandbox], Awaitable[bytes | None]]) -> Reply:
+        try:
+            data = await work(self._find(given.owner, given.sandbox))
+        except OSError as error:
+            kind = "no_file" if isinstance(error, FileNotFoundError) else "file"
+            raise Refusal(409, str(error), kind=kind) from error
+        return Reply.of({"data": text_of(data or b"")})
+
+    def _find(self, owner: str, name: str) -> Sandbox:
+        opened = self._opened.get(name)
+        if opened is None or opened.owner != owner:
+            raise Refusal(
+                410, "this sandbox is gone: it was closed, or its owner was silent for too long", kind="sandbox"
+            )
+        self._heard[owner] = monotonic()
+        return opened.sandbox
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(self._silence / 4)
+            since = monotonic() - self._silence
+            for owner in [owner for owner, heard in self._heard.items() if heard < since]:
+                del self._heard[owner]
+                gone = [name for name, each in self._opened.items() if each.owner == owner]
+                log.warning("the owner of %d sandboxes has been silent for %g s: closed", len(gone), self._silence)
+                for name in gone:
+                    await self._opened.pop(name).sandbox.close()
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return bytes_of(text)
+    except ValueError as error:
+        raise Refusal(422, f"not base64: {error}") from error
+
+
+def _checked(kind: type[M], body: object) -> M:
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "body"
+        raise Refusal(422, describe_errors(field, [first])) from error
