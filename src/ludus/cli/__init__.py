@@ -21,6 +21,7 @@ from ludus.cli.data import data
 from ludus.cli.envs import envs
 from ludus.cli.merge import merge
 from ludus.cli.new import new
+from ludus.cli.profile import profile
 from ludus.cli.qualify import qualify
 from ludus.cli.serve import serve
 from ludus.cli.show import show
@@ -56,7 +57,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (envs, collect, merge, chat, new, show, verify, compare, qualify, serve, status):
+for command in (envs, collect, merge, chat, new, show, verify, compare, profile, qualify, serve, status):
     app.command()(command)
 app.add_typer(data)
 

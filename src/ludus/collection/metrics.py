@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from ludus.collection.statistics import ClusteredMean, Distribution, ExactSum, pass_at_each_k, pass_hat_each_k
+from ludus.collection.statistics import ClusteredMean, Distribution, ExactSum, Mean, pass_at_each_k, pass_hat_each_k
 from ludus.outcome import Outcome
 from ludus.response import add_usage
 from ludus.rollout import Rollout
@@ -67,12 +67,15 @@ class _TaskSums:
 
 
 class Metrics:
-    """Running metrics of a collection. Call `metrics.add(rollout)` once per rollout."""
+    """Running metrics of a collection. Call `metrics.add(rollout)` once per rollout.
 
-    def __init__(self, repeats: int = 1, environments: Sequence[Scale] = ()) -> None:
+    With several environments, there are metrics of each, unless `by_environment` is false.
+    """
+
+    def __init__(self, repeats: int = 1, environments: Sequence[Scale] = (), *, by_environment: bool = True) -> None:
         self.repeats = repeats
         self._pass_rewards = {environment.name: environment.pass_reward for environment in environments}
-        names = {environment.name for environment in environments}
+        names = {environment.name for environment in environments} if by_environment else set()
         self._each = {name: Metrics(repeats, _called(name, environments)) for name in names} if len(names) > 1 else {}
         self._ranges = [environment.reward_range or USUAL_RANGE for environment in environments] or [USUAL_RANGE]
         self.counts: Counter[str] = Counter()
@@ -85,9 +88,9 @@ class Metrics:
         self.reward_sum = 0.0
         self._lowest, self._highest = math.inf, -math.inf
         self._incomplete: dict[str, _TaskSums] = {}
-        self._values: dict[str, _Mean] = {}
-        self._components: dict[str, _Mean] = {}
-        self._turn_rewards: list[_Mean] = []
+        self._values: dict[str, Mean] = {}
+        self._components: dict[str, Mean] = {}
+        self._turn_rewards: list[Mean] = []
         self._passes: Counter[tuple[int, int]] = Counter()  # number of tasks by (completed, passed) repeats
         self._tasks: list[tuple[str, _TaskSums]] = []
         self._tasks_counted = 0
@@ -95,6 +98,11 @@ class Metrics:
         self._timings: dict[str, Distribution] = {}
         self._usage: dict[str, Any] = {}
         self._pending: list[tuple[int, dict[str, float], dict[str, Any]]] = []
+
+    def add_scale(self, scale: Scale) -> None:
+        """Say how an environment scores that was not known at the start, before its first rollout is added."""
+        self._pass_rewards[scale.name] = scale.pass_reward
+        self._ranges.append(scale.reward_range or USUAL_RANGE)
 
     @property
     def dispatched(self) -> int:
@@ -107,12 +115,12 @@ class Metrics:
         completed = self.counts["completed"]
         return self.reward_sum / completed if completed else None
 
-    def add(self, rollout: Rollout) -> None:
-        """Count a rollout that has ended."""
+    def add(self, rollout: Rollout, cluster: str | None = None) -> None:
+        """Count a rollout that has ended. `cluster` names its task, if its task's id is not enough to tell it apart."""
         self.counts[rollout.outcome] += 1
         if self._each:
             self._add_to_environment(rollout)
-        task_id = rollout.job.task_id
+        task_id = cluster or rollout.job.task_id
         sums = self._incomplete.get(task_id) or _TaskSums()
         sums.seen += 1
         self._pending.append((len(rollout.calls), rollout.timings, rollout.usage))
@@ -262,30 +270,13 @@ def _without_tasks(summary: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in summary.items() if key not in left_out}
 
 
-class _Mean:
-    """The mean of the numbers that were added."""
-
-    __slots__ = ("_total", "count")
-
-    def __init__(self) -> None:
-        self.count, self._total = 0, ExactSum()
-
-    def add(self, value: float) -> None:
-        self.count += 1
-        self._total.add(value)
-
-    @property
-    def mean(self) -> float:
-        return self._total.value / self.count
-
-
 def _most_common_first(counted: tuple[tuple[str, str, str | None], int]) -> tuple[int, str, str, str]:
     """The key that sorts tool errors by count, then by tool, exception and line."""
     (tool, exception, where), count = counted
     return -count, tool, exception, where or ""
 
 
-def _add_means(sums: dict[str, _Mean], values: dict[str, Any]) -> None:
+def _add_means(sums: dict[str, Mean], values: dict[str, Any]) -> None:
     for name, value in values.items():
         kind = value.__class__
         if kind in _NOT_NUMERIC:
@@ -294,7 +285,7 @@ def _add_means(sums: dict[str, _Mean], values: dict[str, Any]) -> None:
         if number is not None:
             mean = sums.get(name)
             if mean is None:
-                mean = sums[name] = _Mean()
+                mean = sums[name] = Mean()
             mean.add(number)
 
 
@@ -311,13 +302,13 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _add_turns(sums: list[_Mean], rewards: list[float]) -> None:
+def _add_turns(sums: list[Mean], rewards: list[float]) -> None:
     """Add the rewards of a rollout's turns, of the first `MAX_TURNS_LISTED` turns only."""
     for turn, reward in enumerate(rewards[:MAX_TURNS_LISTED]):
         if turn == len(sums):
-            sums.append(_Mean())
+            sums.append(Mean())
         sums[turn].add(reward)
 
 
-def _means(sums: dict[str, _Mean]) -> dict[str, float]:
+def _means(sums: dict[str, Mean]) -> dict[str, float]:
     return {name: each.mean for name, each in sums.items()}

@@ -164,19 +164,28 @@ class Run(Results):
         write_whole(path, indented_json({**stored, **computed}) + b"\n")
         return path
 
-    def _compute_metrics(self) -> dict[str, Any]:
-        metrics, done, failed = Metrics(2**62, recorded_scales(self.files.run)), set[str](), dict[str, Rollout]()
-        sizes: Counter[str] = Counter()
+    def attempts(self) -> Iterator[tuple[Rollout, bool]]:
+        """Every attempt, and whether it is how its rollout ended: not if it failed and was tried again.
+
+        A duplicated line counts once. The file of failures is read twice, and only the rollouts' ids are in memory.
+        """
+        done: set[str] = set()
         for rollout in self:
-            if rollout.rollout_id in done:  # a duplicated line counts once
-                continue
-            sizes[rollout.task_id] += 1
-            done.add(rollout.rollout_id)
-            metrics.add(rollout)
-        for rollout in self.failures():
-            failed[rollout.rollout_id] = rollout
-        for name, rollout in failed.items():
-            if name not in done:
+            if rollout.rollout_id not in done:
+                done.add(rollout.rollout_id)
+                yield rollout, True
+        last: dict[str, int] = {}  # the number of the last attempt of each rollout that did not complete
+        for number, rollout in enumerate(self.failures()):
+            if rollout.rollout_id not in done:
+                last[rollout.rollout_id] = number
+        for number, rollout in enumerate(self.failures()):
+            yield rollout, last.get(rollout.rollout_id) == number
+
+    def _compute_metrics(self) -> dict[str, Any]:
+        metrics, sizes = Metrics(2**62, recorded_scales(self.files.run)), Counter[str]()
+        for rollout, is_last in self.attempts():
+            if is_last:
+                sizes[rollout.task_id] += rollout.error is None
                 metrics.add(rollout)
         metrics.repeats = max(sizes.values(), default=1)
         return metrics.summary()

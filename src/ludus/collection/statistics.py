@@ -69,6 +69,25 @@ class ExactSum:
         return parts[0] if len(parts) == 1 else math.fsum(parts)
 
 
+class Mean:
+    """The mean of the numbers that were added; their count must not be 0."""
+
+    __slots__ = ("_total", "count")
+
+    def __init__(self) -> None:
+        self.count, self._total = 0, ExactSum()
+
+    def add(self, value: float) -> None:
+        """Add a number."""
+        self.count += 1
+        self._total.add(value)
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        return self._total.value / self.count
+
+
 class ClusteredMean:
     """A mean with a confidence interval for clustered values: the repeats of a task are not independent."""
 
@@ -153,10 +172,68 @@ class Distribution:
                 return min(middle, self._largest)
         return self._largest
 
-    def summary(self) -> dict[str, float]:
-        """The fields for metrics.json."""
+    def summary(self, shares: tuple[float, ...] = (0.5, 0.95)) -> dict[str, float]:
+        """The fields for metrics.json, with a quantile for each of the shares."""
         if not self._count:
             return {"count": 0}
-        quantiles = {f"p{round(share * 100)}": round(self.quantile(share), 6) for share in (0.5, 0.95)}
+        quantiles = {f"p{round(share * 100)}": round(self.quantile(share), 6) for share in shares}
         mean = round(self._total / self._count, 6)
         return {"count": self._count, "mean": mean, **quantiles, "max": round(self._largest, 6)}
+
+
+class Comoments:
+    """Means, variances and the correlation of pairs of numbers, from running sums that do not lose precision."""
+
+    __slots__ = ("_product", "_square_x", "_square_y", "count", "mean_x", "mean_y")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean_x = self.mean_y = 0.0
+        self._square_x = self._square_y = self._product = 0.0  # sums over the deviations from the means
+
+    def add(self, x: float, y: float) -> None:
+        """Add one pair."""
+        self.count += 1
+        from_x, from_y = x - self.mean_x, y - self.mean_y
+        self.mean_x += from_x / self.count
+        self.mean_y += from_y / self.count
+        self._square_x += from_x * (x - self.mean_x)
+        self._square_y += from_y * (y - self.mean_y)
+        self._product += from_x * (y - self.mean_y)
+
+    def merge(self, other: Comoments) -> None:
+        """Add all pairs of another."""
+        if other.count:
+            apart = other.count * self.count / (self.count + other.count)
+            by_x, by_y = other.mean_x - self.mean_x, other.mean_y - self.mean_y
+            self.merge_within(other)
+            self._square_x += by_x * by_x * apart
+            self._square_y += by_y * by_y * apart
+            self._product += by_x * by_y * apart
+
+    def merge_within(self, other: Comoments) -> None:
+        """Add the deviations of another from its own means, as if both had the same means.
+
+        So differences between groups do not count: merged over tasks, this is the correlation within a task.
+        """
+        if other.count:
+            count = self.count + other.count
+            self.mean_x += (other.mean_x - self.mean_x) * other.count / count
+            self.mean_y += (other.mean_y - self.mean_y) * other.count / count
+            self.count = count
+            self._square_x += other._square_x
+            self._square_y += other._square_y
+            self._product += other._product
+
+    @property
+    def variance_y(self) -> float | None:
+        """The sample variance of the second numbers; None for fewer than two pairs."""
+        return max(self._square_y, 0.0) / (self.count - 1) if self.count > 1 else None
+
+    @property
+    def correlation(self) -> float | None:
+        """Pearson's correlation; None if either number never varies, or if its sums are too large for a float."""
+        spread = math.sqrt(max(self._square_x, 0.0)) * math.sqrt(max(self._square_y, 0.0))
+        if not spread or not math.isfinite(spread) or not math.isfinite(self._product):
+            return None
+        return max(-1.0, min(1.0, self._product / spread))

@@ -16,13 +16,12 @@ from pydantic import ValidationError
 
 from ludus.errors import UserError, did_you_mean
 from ludus.runtime.encoding import json_error
-from ludus.store.journal import write_whole
+from ludus.store.journal import draft, write_whole
 from ludus.store.lines import Source
 from ludus.task import Task
 from ludus_nemo_gym import hub
 from ludus_nemo_gym.config import GymConfig
 from ludus_nemo_gym.data_metrics import DataMetrics
-from ludus_nemo_gym.drafts import draft
 from ludus_nemo_gym.names import AGENTS, DATASET_TYPES
 from ludus_nemo_gym.search_paths import find_data, find_file
 from ludus_nemo_gym.trees import Tree

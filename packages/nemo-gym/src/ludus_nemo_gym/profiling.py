@@ -11,11 +11,10 @@ import orjson
 from ludus.errors import UserError
 from ludus.runtime.encoding import encode
 from ludus.serve.aggregate import aggregate
-from ludus.store.journal import write_whole
+from ludus.store.journal import draft, write_whole
 from ludus_nemo_gym.agent_metrics import Numbers, agent_metrics
 from ludus_nemo_gym.agent_servers import agent_of
 from ludus_nemo_gym.collecting import read_rollouts
-from ludus_nemo_gym.drafts import draft
 from ludus_nemo_gym.materialize import ROLLOUT, TASK
 
 Row = dict[str, Any]

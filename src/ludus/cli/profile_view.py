@@ -1,0 +1,223 @@
+"""The tables of `ludus profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from ludus.cli.screen import emit, one_line, text
+from ludus.collection.table import pass_mark, span, tool_errors
+from ludus.compare.comparison import say
+
+#: How many tasks, tools and components are shown. `--json` and the files have more.
+MAX_SHOWN = 10
+
+
+def show_profile(console: Console, summary: dict[str, Any]) -> None:
+    """Print the profile of runs."""
+    overall = summary["overall"]
+    console.print(_facts(", ".join(summary["runs"]), _overall_facts(overall)))
+    if len(summary["environments"]) > 1:
+        console.print(_environments(summary["environments"]))
+    for table in (_stages(overall), _tools(overall), _components(overall), _lengths(overall), _tasks(summary)):
+        if table is not None:
+            console.print(table)
+    for line in tool_errors(overall["tool_errors"])[:MAX_SHOWN]:
+        emit(console, text(f"tool error: {one_line(line)}", "yellow"))
+    if (subset := summary.get("subset")) is not None:
+        band = f"pass rates from {subset['low']:g} to {subset['high']:g}"
+        left = f"{subset['too_hard']:,} are too hard, {subset['too_easy']:,} too easy, {subset['unknown']:,} unknown"
+        emit(console, text(f"subset: {subset['kept']:,} tasks with {band}; {left}", "bold"))
+    for path in summary.get("written", {}).get("files", []):
+        emit(console, text(f"written to {path}", "dim"))
+
+
+def show_comparison(console: Console, summary: dict[str, Any]) -> None:
+    """Print two policies side by side."""
+    found, sides = summary["comparison"], (summary["overall"], summary["compared_with"]["overall"])
+    rows = zip(*(_overall_facts(side) for side in sides), strict=False)
+    table = Table(title="Two policies", title_justify="left")
+    for name in ("", f"A: {found['a']}", f"B: {found['b']}"):
+        table.add_column(text(name), justify="right" if name else "left", overflow="fold")
+    shared = dict(_overall_facts(sides[0])), dict(_overall_facts(sides[1]))
+    for name in dict.fromkeys(name for pair in rows for name, _ in pair):
+        table.add_row(text(name), *(text(side.get(name, "-")) for side in shared))
+    console.print(table)
+    if found["moved"]:
+        moved = _table("tasks that moved most", "task", "pass rate in A", "in B", "change")
+        for each in found["moved"]:
+            rates = (f"{each[name]:.3f}" for name in ("pass_rate_a", "pass_rate_b"))
+            moved.add_row(text(one_line(each["task_id"])), *rates, f"{each['change']:+.3f}")
+        console.print(moved)
+    counts = [f"{found[f'passed_{how}_often']:,} {how} often" for how in ("more", "less", "as")]
+    emit(console, text(f"tasks that B passes: {', '.join(counts)}"))
+    emit(console, text(found["sentence"], "bold"))
+
+
+def show_load(console: Console, found: dict[str, Any]) -> None:
+    """Print how an environment bore load."""
+    memory, loop = found["memory"], found["loop"]
+    rows = [
+        ("sessions", f"{found['counts']['dispatched']:,}, {found['concurrency']:,} at once"),
+        ("sessions a second", f"{found['sessions_per_second']:,.0f}"),
+        ("failed", f"{found['counts']['failed']:,}"),
+        *((f"  {kind}", f"{count:,}") for kind, count in list(found["failures"].items())[:MAX_SHOWN]),
+    ]
+    if memory is not None and memory["bytes_per_session"] is not None:
+        resident = memory["resident_bytes_per_session"]
+        rough = f", the process grew by {_bytes(resident)}" if resident is not None else ""
+        rows.append(("memory per session", f"{_bytes(memory['bytes_per_session'])}{rough}"))
+    if loop["lag"].get("count"):
+        rows.append(("event loop lag", f"p95 {span(loop['lag']['p95'])}, longest {span(loop['lag']['max'])}"))
+    console.print(_facts(f"{found['environment']} under load", rows))
+    for title, times in (("stages", found["stages"]), ("tools", found["tools"])):
+        if times:
+            table = _table(title, title[:-1], "calls", "p50", "p99", "longest", "errors")
+            slowest = sorted(times.items(), key=lambda item: -item[1].get("p99", 0.0))
+            for name, each in slowest:
+                cells = (span(each[key]) for key in ("p50", "p99", "max"))
+                errors = f"{each['errors']:,}" if "errors" in each else "-"
+                table.add_row(text(one_line(name)), f"{each['count']:,}", *cells, errors)
+            console.print(table)
+    for call in loop["blocked"]:
+        where = f"{call['function']} (line {call['line']})"
+        blocked = f"{call['stage']} of {call['environment']} blocked the event loop for {call['seconds']} s: {where}"
+        emit(console, text(one_line(blocked), "yellow"))
+    for line in tool_errors(found["tool_errors"])[:MAX_SHOWN]:
+        emit(console, text(f"tool error: {one_line(line)}", "yellow"))
+
+
+def _overall_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
+    counts, signal, variance = found["counts"], found["learning_signal"], found["variance"]
+    rows = [("tasks", f"{found['tasks']:,}")]
+    rows += [(name, f"{counts[name]:,}") for name in ("completed", "failed", "masked")]
+    rows += [(f"  {kind}", f"{count:,}") for kind, count in list(found["failures"].items())[:MAX_SHOWN]]
+    if found["retried_attempts"]:
+        rows.append(("retried attempts", f"{found['retried_attempts']:,}"))
+    rows.append((f"pass rate ({pass_mark(found['pass_reward'])})", _estimate(found["pass_rate"])))
+    rows.append(("mean reward", _estimate(found["reward"])))
+    rows.append(("variance", f"{_number(variance['overall'])}, within tasks {_number(variance['within_tasks'])}"))
+    share = f"{signal['share']:.1%}, {signal['with_signal']:,} of {signal['groups']:,}" if signal["groups"] else "-"
+    rows.append(("groups with a learning signal", share))
+    if (cost := found["cost"]) is not None:
+        each = f", {cost['per_completed']:.6g} for each completed rollout" if cost["per_completed"] is not None else ""
+        least = "at least " if cost["unpriced_tokens"] else ""
+        rows.append(("cost", f"{least}{cost['total']:.6g}{each}" if cost["total"] is not None else "-"))
+        rows += [(f"  no price: {name}", f"{tokens:,} tokens") for name, tokens in cost["unpriced_tokens"].items()]
+    stops = ", ".join(f"{count:,} {reason}" for reason, count in list(found["stop_reasons"].items())[:MAX_SHOWN])
+    return [*rows, ("stop reasons", stops or "-")]
+
+
+def _environments(environments: dict[str, Any]) -> Table:
+    table = _table("environments", "environment", "tasks", "completed", "failed", "masked", "pass rate", "signal")
+    for name, each in environments.items():
+        counts = (f"{each['counts'][outcome]:,}" for outcome in ("completed", "failed", "masked"))
+        share = each["learning_signal"]["share"]
+        signal = "-" if share is None else f"{share:.1%}"
+        cells = (f"{each['tasks']:,}", *counts, _estimate(each["pass_rate"]), signal)
+        table.add_row(text(one_line(name or "(no name)")), *cells)
+    return table
+
+
+def _stages(found: dict[str, Any]) -> Table | None:
+    names = [*found["seconds"], *(stage for stage in found["tokens"] if stage not in found["seconds"])]
+    if not names:
+        return None
+    table = _table("by stage", "stage", "mean", "p95", "longest", "tokens in", "cached", "out")
+    for name in names:
+        times, tokens = found["seconds"].get(name), found["tokens"].get(name)
+        seconds = [span(times[key]) for key in ("mean", "p95", "max")] if times else ["-"] * 3
+        counts = [f"{tokens[key]:,}" for key in ("input", "cached", "output")] if tokens else ["-"] * 3
+        table.add_row(text(name), *seconds, *counts)
+    return table
+
+
+def _tools(found: dict[str, Any]) -> Table | None:
+    if not found["tools"]:
+        return None
+    table = _table("tools", "tool", "calls", "errors")
+    for name, each in list(found["tools"].items())[:MAX_SHOWN]:
+        table.add_row(text(one_line(name)), f"{each['calls']:,}", f"{each['errors']:,}")
+    return table
+
+
+def _components(found: dict[str, Any]) -> Table | None:
+    each = found["components"]["each"]
+    if not each:
+        return None
+    names = list(each)[:MAX_SHOWN]
+    table = _table("reward components and their correlations", "component", "mean", "reward", *names)
+    for name in names:
+        own = each[name]
+        pairs = ("1" if name == other else _number(own["correlation"].get(other)) for other in names)
+        cells = (_number(own["mean"]), _number(own["correlation_with_reward"]))
+        table.add_row(text(one_line(name)), *cells, *pairs)
+    return table
+
+
+def _lengths(found: dict[str, Any]) -> Table | None:
+    length = found["length"]
+    if not length["bins"]:
+        return None
+    overall, within = (_number(length[key]) for key in ("correlation", "correlation_within_tasks"))
+    title = f"length against reward: correlation {overall}, within tasks {within}"
+    table = _table(title, length["unit"], "rollouts", "mean reward", "pass rate")
+    for each in length["bins"]:
+        span_ = f"{each['from']:,}-{each['to']:,}"
+        table.add_row(span_, f"{each['rollouts']:,}", _number(each["mean_reward"]), _number(each["pass_rate"]))
+    return table
+
+
+def _tasks(summary: dict[str, Any]) -> Table | None:
+    rated = [task for task in summary["tasks"] if task["pass_rate"] is not None]
+    if not rated:
+        return None
+    shown = sorted(rated, key=lambda task: (task["pass_rate"], task["task_id"]))[:MAX_SHOWN]
+    tasks = len(summary["tasks"]) + summary["tasks_left_out"]
+    title = f"the hardest {len(shown)} of {tasks:,} tasks (--output writes all)" if tasks > len(shown) else "tasks"
+    table = _table(title, "task", "pass rate", "passed", "variance", "failed", "masked")
+    for task in shown:
+        rate = _estimate({"mean": task["pass_rate"], "ci95": task["ci95"]})
+        counts = f"{task['passed']:,} of {task['completed']:,}"
+        cells = (rate, counts, _number(task["variance"]), f"{task['failed']:,}", f"{task['masked']:,}")
+        table.add_row(text(one_line(task["task_id"])), *cells)
+    return table
+
+
+def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+    table = Table(title=text(title), title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(text(name), text(value))
+    return table
+
+
+def _table(title: str, first: str, *others: str) -> Table:
+    table = Table(title=text(title), title_justify="left", box=SIMPLE_HEAD, show_edge=False)
+    table.add_column(text(first), overflow="fold")
+    for name in others:
+        table.add_column(text(one_line(name)), justify="right")
+    return table
+
+
+def _estimate(value: dict[str, Any]) -> str:
+    if value["mean"] is None:
+        return "-"
+    interval = value["ci95"]
+    return say(value["mean"]) + (f" (95 % {say(interval[0])} to {say(interval[1])})" if interval else "")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else say(value)
+
+
+def _bytes(count: float) -> str:
+    for unit, size in (("MB", 1e6), ("KB", 1e3)):
+        if abs(count) >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count:,.0f} B"

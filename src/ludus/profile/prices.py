@@ -1,0 +1,102 @@
+"""A price list: what tokens cost, by model. Nothing is built in, because prices change.
+
+    gpt-5-mini: {input: 0.25, cached: 0.025, output: 2.00}   # for a million tokens
+    judge: {input: 1.25, output: 10.00}
+
+A model is called what the endpoint calls it in its answers, or what `run.json` calls it. `judge` and `user` are the
+prices of a verifier's judge and of a simulated user.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat
+
+from ludus.collection.statistics import ExactSum
+from ludus.errors import UserError
+from ludus.runtime.settings import checked, read_yaml
+
+#: How many models without a price are named.
+MAX_NAMED = 20
+
+_MILLION = 1_000_000
+
+
+class Price(BaseModel):
+    """The prices of a million tokens. Without `cached`, cached input costs as much as other input."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    input: NonNegativeFloat
+    output: NonNegativeFloat
+    cached: NonNegativeFloat | None = None
+
+    def cost(self, usage: dict[str, Any]) -> float:
+        """The price of the tokens of a usage."""
+        given, cached = token_count(usage, "input_tokens"), cached_tokens(usage)
+        price = self.input if self.cached is None else self.cached
+        return ((given - cached) * self.input + cached * price + token_count(usage, "output_tokens") * self.output) / (
+            _MILLION
+        )
+
+
+def read_prices(path: Path) -> dict[str, Price]:
+    """The price list in a YAML file."""
+    found = read_yaml(path, "price list")
+    if not isinstance(found, dict) or not found:
+        raise UserError(f"{path} holds no price list", "Write lines such as NAME: {input: 0.25, output: 2.0}")
+    for name, price in found.items():
+        if not isinstance(price, dict):
+            raise UserError(f"{path}: the price of {name} is {price!r:.40}", "Write {input: 0.25, output: 2.0}")
+    return {str(name): checked(Price, price, f"{path}: {name}") for name, price in found.items()}
+
+
+class Costs:
+    """The cost of attempts. Tokens of a model without a price are counted apart: a cost is never guessed."""
+
+    def __init__(self, prices: dict[str, Price]) -> None:
+        self._prices = prices
+        self._total: ExactSum | None = None
+        self._unpriced: dict[str, int] = {}  # tokens by model
+
+    def add(self, names: tuple[str, ...], usage: dict[str, Any]) -> None:
+        """Add the tokens of a model. Of its names, the first one with a price counts."""
+        tokens = token_count(usage, "input_tokens") + token_count(usage, "output_tokens")
+        if not self._prices or not tokens:
+            return
+        for name in names:
+            if name in self._prices:
+                self._total = self._total or ExactSum()
+                self._total.add(self._prices[name].cost(usage))
+                return
+        name = names[0] if names and (names[0] in self._unpriced or len(self._unpriced) < MAX_NAMED) else "other models"
+        self._unpriced[name] = self._unpriced.get(name, 0) + tokens
+
+    def summary(self, completed: int) -> dict[str, Any] | None:
+        """The total, its share for a completed rollout, and the tokens without a price; None without a price list.
+
+        The total is that of the tokens with a price, or None if there are none.
+        """
+        if not self._prices:
+            return None
+        total = self._total.value if self._total is not None else None
+        return {
+            "total": total,
+            "per_completed": total / completed if completed and total is not None else None,
+            "unpriced_tokens": dict(sorted(self._unpriced.items())),
+        }
+
+
+def token_count(usage: dict[str, Any], name: str) -> int:
+    """A count of tokens in a usage; 0 if it is missing, or something else than a count."""
+    count = usage.get(name)
+    return count if type(count) is int and count > 0 else 0
+
+
+def cached_tokens(usage: dict[str, Any]) -> int:
+    """How many of the input tokens came from a cache."""
+    details = usage.get("input_tokens_details")
+    cached = token_count(details, "cached_tokens") if isinstance(details, dict) else 0
+    return min(cached, token_count(usage, "input_tokens"))

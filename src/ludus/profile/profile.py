@@ -1,0 +1,154 @@
+"""The profile of one or more runs: of each task, of each environment and of all.
+
+Rollouts are read as a stream. In memory are the sums of each task (about 1.5 KB) and the ids of the rollouts of the run
+that is being read, so memory grows with the number of tasks and not with the size of the rollouts. Rewards are those of
+completed rollouts; failed and masked rollouts are counted and have none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ludus.collection.metrics import MAX_TASKS_LISTED, PASS_REWARD
+from ludus.collection.results import Run
+from ludus.errors import UserError
+from ludus.outcome import Outcome
+from ludus.profile.prices import Price, token_count
+from ludus.profile.sums import Sums
+from ludus.profile.tasks import TaskProfile, written_characters
+from ludus.rollout import Rollout
+from ludus.store.run import RecordedScale, recorded_scales
+
+
+class Profile:
+    """The profile of runs that are read together.
+
+    profile = Profile(["runs/first"])
+    profile.summary()["overall"]["learning_signal"]["share"]
+    """
+
+    def __init__(
+        self,
+        runs: Iterable[str | Path],
+        *,
+        pass_reward: float | None = None,
+        prices: dict[str, Price] | None = None,
+    ) -> None:
+        self.runs = [Path(run) for run in runs]
+        if not self.runs:
+            raise UserError("no run is given", "Name a collection's folder: ludus profile runs/first")
+        self._prices, self._pass_reward = prices or {}, pass_reward
+        self._stored = _opened(self.runs)
+        self._scales = _scales(self._stored, pass_reward)
+        self.tasks: dict[tuple[str, str], TaskProfile] = {}
+        self._overall = Sums(list(self._scales.values()), self._prices)
+        self._environments: dict[str, Sums] = {}
+        for run, _ in self._stored:
+            self._add_run(run)
+        if not self.tasks:
+            raise UserError(f"{self.runs[0]} holds no rollouts", "Collect some with: ludus collect ENV --output DIR")
+
+    def summary(self) -> dict[str, Any]:
+        """The profile as one JSON object. It lists the first `MAX_TASKS_LISTED` tasks; the difficulty file has all."""
+        tasks = list(self.tasks.values())
+        by_environment: dict[str, list[TaskProfile]] = {}
+        for task in tasks:
+            by_environment.setdefault(task.environment, []).append(task)
+        return {
+            "runs": [str(path) for path in self.runs],
+            "overall": self._overall.summary(tasks),
+            "environments": {
+                name: sums.summary(by_environment[name]) for name, sums in sorted(self._environments.items())
+            },
+            "tasks": [task.row() for task in tasks[:MAX_TASKS_LISTED]],
+            "tasks_left_out": max(len(tasks) - MAX_TASKS_LISTED, 0),
+        }
+
+    def rollouts(self) -> Iterable[Rollout]:
+        """All completed and masked rollouts, read again."""
+        return (rollout for run, _ in self._stored for rollout in run)
+
+    def _add_run(self, run: Run) -> None:
+        named = _model_name(run)
+        seen: dict[tuple[str, str], TaskProfile] = {}
+        for rollout, is_last in run.attempts():
+            environment, task_id = rollout.job.environment, rollout.task_id
+            sums = self._environments.get(environment)
+            if sums is None:
+                sums = self._environments[environment] = Sums([self._scale(environment)], self._prices)
+                if environment not in self._scales:
+                    self._overall.add_scale(self._scale(environment))
+            asked = rollout.response.data.get("model") if rollout.response is not None else None
+            models = tuple(dict.fromkeys(name for name in (asked, named) if name and isinstance(name, str)))
+            for each in (self._overall, sums):
+                each.add_attempt(rollout, models, is_last=is_last)
+            if is_last:
+                key = environment, task_id
+                task = seen[key] = self.tasks.get(key) or self.tasks.setdefault(key, TaskProfile(*key))
+                self._add_rollout(rollout, task, (self._overall, sums))
+        for task in seen.values():
+            task.end_group()
+
+    def _add_rollout(self, rollout: Rollout, task: TaskProfile, both: tuple[Sums, Sums]) -> None:
+        for sums in both:
+            sums.add_rollout(rollout, f"{task.environment}\0{task.task_id}")
+        verdict = rollout.verdict
+        if rollout.outcome is Outcome.FAILED or verdict is None:
+            task.failed += 1
+        elif rollout.outcome is Outcome.MASKED:
+            task.masked += 1
+        else:
+            passed = verdict.reward >= self._scale(task.environment).pass_reward
+            tokens, characters = token_count(rollout.usage, "output_tokens"), written_characters(rollout)
+            task.add_reward(verdict.reward, passed)
+            task.characters.add(characters, verdict.reward)
+            if tokens:
+                task.tokens.add(tokens, verdict.reward)
+            for sums in both:
+                sums.add_reward(verdict, tokens, characters, passed)
+
+    def _scale(self, environment: str) -> RecordedScale:
+        known = self._scales.get(environment)
+        if known is not None:
+            return known
+        return RecordedScale(environment, PASS_REWARD if self._pass_reward is None else self._pass_reward, None)
+
+
+def _opened(paths: list[Path]) -> list[tuple[Run, str]]:
+    """The stored runs. A run that is named twice would count twice."""
+    found: dict[Path, tuple[Run, str]] = {}
+    for path in paths:
+        run = Run(path)
+        file = run.files.rollouts.resolve()
+        if file in found:
+            raise UserError(f"{path} is the same run as {found[file][1]}", "Name each run once")
+        found[file] = run, str(path)
+    return list(found.values())
+
+
+def _scales(runs: list[tuple[Run, str]], pass_reward: float | None) -> dict[str, RecordedScale]:
+    """How each environment scores. Runs that disagree about a pass are refused: their pass rates do not add up."""
+    scales: dict[str, RecordedScale] = {}
+    first: dict[str, str] = {}
+    for run, name in runs:
+        for scale in recorded_scales(run.files.run):
+            if pass_reward is not None:
+                scale = scale._replace(pass_reward=pass_reward)
+            known = scales.setdefault(scale.name, scale)
+            where = first.setdefault(scale.name, name)
+            if known.pass_reward != scale.pass_reward:
+                differ = f"{known.pass_reward:g} in {where} and {scale.pass_reward:g} in {name}"
+                raise UserError(f"a pass of {scale.name} is a reward of {differ}", "Choose one with --pass")
+    return scales
+
+
+def _model_name(run: Run) -> str:
+    """What run.json calls the model; empty if it does not say."""
+    try:
+        name = json.loads(run.files.run.read_bytes())["identity"]["model"]["name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return name if isinstance(name, str) else ""
