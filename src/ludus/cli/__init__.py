@@ -23,6 +23,7 @@ from ludus.cli.merge import merge
 from ludus.cli.new import new
 from ludus.cli.profile import profile
 from ludus.cli.qualify import qualify
+from ludus.cli.recall import recall
 from ludus.cli.serve import serve
 from ludus.cli.show import show
 from ludus.cli.status import status
@@ -57,7 +58,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (envs, collect, merge, chat, new, show, verify, compare, profile, qualify, serve, status):
+for command in (envs, collect, merge, chat, new, show, verify, recall, compare, profile, qualify, serve, status):
     app.command()(command)
 app.add_typer(data)
 

@@ -80,7 +80,7 @@ def _run(rescoring: Rescoring, as_json: bool) -> int:
     display = Display(quiet=as_json)
     try:
         with prints_to_stderr(as_json):
-            asyncio.run(_until_stopped(rescoring, watch(rescoring, display, quiet=as_json)))
+            asyncio.run(until_stopped(rescoring, watch(rescoring, display, quiet=as_json)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         display.close()
         display.say(_stopped_message(rescoring))
@@ -94,7 +94,7 @@ def _run(rescoring: Rescoring, as_json: bool) -> int:
     return 1 if rescoring.changes.counts["failed"] else 0
 
 
-async def _until_stopped(rescoring: Rescoring, watching: Any) -> None:
+async def until_stopped(rescoring: Rescoring, watching: Any) -> None:
     """Score all rows until the end, or until Ctrl-C or SIGTERM."""
     cancel_on_sigterm()
     watcher = asyncio.create_task(watching)

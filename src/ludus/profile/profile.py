@@ -20,6 +20,7 @@ from ludus.profile.prices import Price, token_count
 from ludus.profile.sums import Sums
 from ludus.profile.tasks import TaskProfile, written_characters
 from ludus.rollout import Rollout
+from ludus.store.loading import each_run_once
 from ludus.store.run import RecordedScale, recorded_scales
 
 
@@ -37,11 +38,9 @@ class Profile:
         pass_reward: float | None = None,
         prices: dict[str, Price] | None = None,
     ) -> None:
-        self.runs = [Path(run) for run in runs]
-        if not self.runs:
-            raise UserError("no run is given", "Name a collection's folder: ludus profile runs/first")
+        self.runs = each_run_once(runs, "ludus profile")
         self._prices, self._pass_reward = prices or {}, pass_reward
-        self._stored = _opened(self.runs)
+        self._stored = [(Run(path), str(path)) for path in self.runs]
         self._scales = _scales(self._stored, pass_reward)
         self.tasks: dict[tuple[str, str], TaskProfile] = {}
         self._overall = Sums(list(self._scales.values()), self._prices)
@@ -115,18 +114,6 @@ class Profile:
         if known is not None:
             return known
         return RecordedScale(environment, PASS_REWARD if self._pass_reward is None else self._pass_reward, None)
-
-
-def _opened(paths: list[Path]) -> list[tuple[Run, str]]:
-    """The stored runs. A run that is named twice would count twice."""
-    found: dict[Path, tuple[Run, str]] = {}
-    for path in paths:
-        run = Run(path)
-        file = run.files.rollouts.resolve()
-        if file in found:
-            raise UserError(f"{path} is the same run as {found[file][1]}", "Name each run once")
-        found[file] = run, str(path)
-    return list(found.values())
 
 
 def _scales(runs: list[tuple[Run, str]], pass_reward: float | None) -> dict[str, RecordedScale]:

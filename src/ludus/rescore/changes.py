@@ -8,20 +8,24 @@ from typing import Any
 from ludus.errors import Failure
 from ludus.rescore.scoring import ScoredLine
 
+#: What can become of a row.
+KINDS = ("unchanged", "changed", "new", "failed", "fresh", "other")
+
 #: How many changed, failed and drifted rows are listed.
 MAX_LISTED = 10
 
 
 class Changes:
-    """Running totals. Every row counts once: as `unchanged`, `changed`, `new`, `failed` or `fresh`.
+    """Running totals. Every row counts once, as one of `KINDS`. `by_row` holds the index of each row's kind in there.
 
     `changed` rows have another reward, or are masked only before or only now. `new` rows had no reward before. `fresh`
-    rows were not scored: their receipt is still valid. The means and the passes are of rows with both rewards that were
-    never masked.
+    rows were not scored: their receipt is still valid. `other` rows belong to another environment. The means and the
+    passes are of rows with both rewards that were never masked.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.by_row = bytearray()
         self.failures: Counter[str] = Counter()
         self.masked = 0
         self.changes: list[dict[str, Any]] = []
@@ -42,7 +46,8 @@ class Changes:
         """Count one line."""
         before, reward, masked = scored.before, scored.reward, bool(scored.mask)
         if reward is None:
-            kind = "fresh" if scored.failure is None else self._failed(scored, scored.failure)
+            unscored = "other" if scored.other else "fresh"
+            kind = unscored if scored.failure is None else self._failed(scored, scored.failure)
         elif before is None:
             kind = "new"
         else:
@@ -58,6 +63,7 @@ class Changes:
                 self._pass_rewards.add(scored.pass_reward)
         self.masked += masked
         self.counts[kind] += 1
+        self.by_row.append(KINDS.index(kind))
         if scored.drift:
             self.drift_count += 1
             if len(self.drifted) < MAX_LISTED:
@@ -66,6 +72,7 @@ class Changes:
     def merge(self, other: Changes) -> None:
         """Add the totals of later rows."""
         self.counts += other.counts
+        self.by_row += other.by_row
         self.failures += other.failures
         self.masked += other.masked
         self.drift_count += other.drift_count

@@ -57,6 +57,7 @@ class Rescoring:
         settings: dict[str, Any] | None = None,
         stale: bool = False,
         force: bool = False,
+        only: bool = False,
         rows: str | Path | None = None,
         concurrency: int = 64,
     ) -> None:
@@ -72,7 +73,7 @@ class Rescoring:
         self.source: Source | None = None
         self.started = self.last_change = time.perf_counter()
         self._environment, self._settings = environment, settings or {}
-        self._options: dict[str, Any] = {"sign": output is not None, "stale": stale, "force": force}
+        self._options: dict[str, Any] = {"sign": output is not None, "stale": stale, "force": force, "only": only}
         self._options["rows"] = Path(rows) if rows is not None else None
         self._options["recorded_in"] = environments_of_run(self.path)
         self._options["given_file"] = str(source)

@@ -40,6 +40,7 @@ class ScoredLine:
         "mask",
         "name",
         "number",
+        "other",
         "output",
         "pass_reward",
         "reward",
@@ -55,6 +56,7 @@ class ScoredLine:
         self.pass_reward = 1.0
         self.mask: str | None = None
         self.was_masked = False
+        self.other = False  # whether the row belongs to another environment than the one that is scored
         self.failure: Failure | None = None
         self.drift = 0
 
@@ -62,7 +64,8 @@ class ScoredLine:
 class Scorers:
     """Scores lines of any environment. With `sign`, results have new lines and receipts. With `stale`, rows with a
     valid receipt are not scored. With `force`, rows that name another environment than the given one are scored too,
-    as are all rows of a run whose only environment (`recorded_in`) is the given one: a dataset may name any agent.
+    as are all rows of a run whose only environment (`recorded_in`) is the given one: a dataset may name any agent. With
+    `only`, rows that name another environment are left as they are.
     `file` is the whole file, where the other rows of a group are found; `given_file` is how the user named it. `rows`
     is the dataset to which all rows are joined by their prompts.
 
@@ -76,6 +79,7 @@ class Scorers:
         sign: bool = True,
         stale: bool = False,
         force: bool = False,
+        only: bool = False,
         recorded_in: list[str] | None = None,
         given_file: str = "FILE",
         file: Path | None = None,
@@ -87,7 +91,7 @@ class Scorers:
         if self._task_rows is not None:
             stack.callback(self._task_rows.close)
         self._groups = StoredGroups(file, self._read_row, stale=stale)
-        self._sign, self._stale, self._force = sign or stale, stale, force
+        self._sign, self._stale, self._force, self._only = sign or stale, stale, force, only
         self._recorded_in, self._given_file = recorded_in or [], given_file
         self._accepted_names: set[str] = set()  # in `agent_ref`, for the given environment
         self._for_all_rows: Scorer | None = None
@@ -108,7 +112,7 @@ class Scorers:
         self._accepted_names.add(name)
         if self._recorded_in == [name]:
             self._force = True
-        self._groups.ignore_agent_ref = True
+        self._groups.ignore_agent_ref = self._force or not self._only
 
     @property
     def rows_are_independent(self) -> bool:
@@ -134,8 +138,11 @@ class Scorers:
                 scored.name = stored.name
             if scorer is None:
                 scorer = await self._scorer_of(stored)
-            elif not self._force:
-                self._check_environment(stored, scorer.environment.name)
+            elif not self._force and (other := self._other_environment(stored, scorer.environment.name)) is not None:
+                if self._only:
+                    scored.other = True
+                    return scored
+                raise _names_another(stored.number, other, scorer.environment.name)
             scored.pass_reward = scorer.environment.pass_reward
             response, receipt, drift = stored.response(), "", None
             if (reason := response.aborted) is not None:
@@ -205,17 +212,16 @@ class Scorers:
             raise UserError(f"line {stored.number}: unknown environment {name:.80}", hint)
         raise bad_row(f"agent_ref: {scorer}")
 
-    def _check_environment(self, stored: StoredRow, given: str) -> None:
-        """Refuse a row of another environment. A name that no environment has may come from any tool."""
+    def _other_environment(self, stored: StoredRow, given: str) -> str | None:
+        """The environment of a row that is not the given one. A name that no environment has may come from any tool."""
         named = _agent_name(stored.task)
         if not named or named in self._accepted_names:
-            return
+            return None
         recorded_in = environment_name(named) or (named if stored.is_record else given)
         if recorded_in != given:
-            cause = f"line {stored.number} names the environment {recorded_in:.80}, not {given}"
-            hint = f"Add --env {option_for(recorded_in)} for it, or --force to score it in {given}"
-            raise UserError(cause, hint)
+            return recorded_in
         self._accepted_names.add(named)
+        return None
 
     async def _load(self, name: str) -> Scorer | str:
         """The scorer of an environment, or the reason why it cannot be loaded."""
@@ -231,6 +237,11 @@ class Scorers:
     async def _open(self, environment: Environment) -> Scorer:
         environment.configure(self._settings)
         return Scorer(await self._players.open(environment))
+
+
+def _names_another(number: int, other: str, given: str) -> UserError:
+    hint = f"Add --env {option_for(other)} for it, or --force to score it in {given}"
+    return UserError(f"line {number} names the environment {other:.80}, not {given}", hint)
 
 
 def _agent_name(row: Row) -> str | None:

@@ -6,7 +6,7 @@ newline is left out if it is incomplete: a collection may still be writing it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,19 @@ def rollouts_file(given: Path) -> Path:
     if not found.exists():
         raise UserError(f"{given} holds no rollouts.jsonl", "Collect some with: ludus collect ENV --output DIR")
     return found
+
+
+def each_run_once(given: Iterable[str | Path], command: str) -> list[Path]:
+    """The paths of runs. A run that is named twice would count twice. `command` names the user's command."""
+    seen: dict[Path, Path] = {}
+    for path in map(Path, given):
+        file = rollouts_file(path).resolve()
+        if file in seen:
+            raise UserError(f"{path} is the same run as {seen[file]}", "Name each run once")
+        seen[file] = path
+    if not seen:
+        raise UserError("no run is given", f"Name a collection's folder: {command} runs/first")
+    return list(seen.values())
 
 
 class RolloutsFile:

@@ -1,0 +1,143 @@
+"""`ludus recall`: which stored rewards would a mended verifier change, and which policies were trained on them?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ludus.rescore.recall import Recall
+
+#: How many rows of the dataset, changed rollouts and failures are shown. `--json` has more.
+MAX_SHOWN = 10
+
+
+def recall(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Collections' folders, or files of rollouts.")],
+    environment: Annotated[
+        str, typer.Option("--env", "-e", metavar="ENV", help="The environment with the mended verifier.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Write the corrected runs and changes.jsonl into it."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources or limits.")
+    ] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Score rollouts with a valid receipt, too: a judge or a data file changed.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, max=65_536, help="Rows in flight.")] = 64,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Find every stored rollout whose reward a mended verifier would change, by policy version, dataset row and run.
+
+    Nothing is changed in the runs. Rollouts of other environments are left alone. The exit code is 1 if the new
+    verifier cannot judge a rollout.
+
+    Example: ludus recall --env ./bank runs/week-1 runs/week-2 --output recalled
+    """
+    from ludus.cli.screen import prints_to_stderr, safe_json, stdout_console
+    from ludus.rescore.recall import Recall
+    from ludus.runtime.settings import parse_assignments
+
+    settings = parse_assignments(set_ or [])
+    with prints_to_stderr(json_):
+        options: dict[str, Any] = {"output": output, "settings": settings, "all_rows": all_}
+        found = Recall(runs, environment, concurrency=concurrency, **options)
+    if not _run(found, as_json=json_):
+        raise typer.Exit(130)
+    if json_:
+        print(safe_json(found.summary()))
+    else:
+        show_recall(stdout_console(), found)
+    raise typer.Exit(1 if found.total.findings["failed"] else 0)
+
+
+def _run(found: Recall, *, as_json: bool) -> bool:
+    """Score every run. Returns false if the user stopped it."""
+    from ludus.cli.progress import Display
+    from ludus.cli.screen import prints_to_stderr
+    from ludus.cli.verify import until_stopped
+    from ludus.cli.verify_view import watch
+
+    display = Display(quiet=as_json)
+    try:
+        with prints_to_stderr(as_json), contextlib.closing(found.rescorings()) as rescorings:
+            for rescoring in rescorings:
+                asyncio.run(until_stopped(rescoring, watch(rescoring, display, quiet=as_json)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        display.close()
+        display.say("stopped: the runs are unchanged" + (f", and {found.output} is incomplete" if found.output else ""))
+        return False
+    finally:
+        display.close()
+    return True
+
+
+def show_recall(console: Console, found: Recall) -> None:
+    """Print the findings: all, by policy version, by run, and the first rows of the dataset."""
+    from rich.table import Table
+
+    from ludus.cli.screen import emit, one_line, text
+    from ludus.rescore.recalled import FINDINGS
+
+    summary = found.summary()
+    table = Table(title=f"{summary['rollouts']:,} rollouts", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    for name, meaning in FINDINGS.items():
+        if summary[name] or name in ("wrong", "failed"):
+            table.add_row(name.replace("_", " "), f"{summary[name]:,}", meaning)
+    console.print(table)
+    console.print(
+        _counts("wrong rewards that each policy version was trained on", "policy version", _policies(summary))
+    )
+    console.print(_counts("by run", "run", [(each["run"], each) for each in summary["runs"]]))
+    rows = [(each["task_id"], each) for each in summary["dataset_rows"][:MAX_SHOWN]]
+    if rows:
+        more = summary["dataset_rows_changed"] - len(rows)
+        title = "by row of the dataset" + (f" ({more:,} more)" if more else "")
+        console.print(_counts(title, "task", rows, ("wrong", "newly_masked", "was_masked", "drifted")))
+    for each in summary["failures"][:MAX_SHOWN]:
+        failure = f"{each['run']}, line {each['line']}: {each['stage']}: {each['kind']}: {one_line(str(each['cause']))}"
+        emit(console, text(failure, "red"))
+    for run in summary["runs"]:
+        if run["corrected"]:
+            emit(console, text(f"corrected: {run['corrected']}", "dim"))
+    if found.output is not None:
+        emit(console, text(f"every changed rollout: {found.output / 'changes.jsonl'}", "dim"))
+
+
+def _policies(summary: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (each["policy_version"] or f"{each['model'] or 'a model'} (no version recorded)", each)
+        for each in summary["policies"]
+    ]
+
+
+def _counts(
+    title: str,
+    first: str,
+    rows: list[tuple[str, dict[str, Any]]],
+    columns: tuple[str, ...] = ("trained_on", "wrong", "newly_masked", "was_masked", "drifted", "failed"),
+) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from ludus.cli.screen import one_line, text
+
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False)
+    table.add_column(first, overflow="fold")
+    for name in columns:
+        table.add_column(name.replace("_", " "), justify="right")
+    for name, counts in rows:
+        table.add_row(text(one_line(name)), *(f"{counts[column]:,}" for column in columns))
+    return table
