@@ -15,6 +15,7 @@ from waiting import CEILING
 import ludus
 from ludus import Request, Response, ScriptedModel
 from ludus.errors import UserError
+from ludus.rescore import rescoring
 from ludus.rescore.recall import recall
 from ludus.rescore.recalled import FINDINGS
 from ludus.response import function_call, message
@@ -234,3 +235,21 @@ def test_a_full_output_and_a_run_that_is_named_twice_are_refused(tmp_path: Path,
 def test_a_run_in_which_everything_failed_has_nothing_to_recall(tmp_path: Path, adding: Path) -> None:
     run = collect(adding, tmp_path / "run", ScriptedModel([{"error": {"kind": "crash", "cause": "gone"}}]))
     assert recall([run], adding).summary()["rollouts"] == 0
+
+
+def test_helper_processes_find_the_same_as_one_process(
+    tmp_path: Path, adding: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Findings are told by the line, also where blocks of lines are scored in other processes."""
+    without_tool = MENDED.replace("    @tool\n", "")
+    (adding / "resources.py").write_text(WRONG.replace("    @tool\n", ""))
+    run = collect(adding, tmp_path / "run", answers("step-1", "3", "3 apples", "odd 3 apples", "unclear", ""), 2000)
+    (adding / "resources.py").write_text(without_tool)
+    fresh = tmp_path / "mended"
+    adding.rename(fresh)  # a module of its own: this process has imported the first one
+    alone = recall([run], fresh, concurrency=1).summary()
+    assert findings(alone)["wrong"] == 400
+    monkeypatch.setattr(rescoring, "MIN_BYTES_FOR_HELPERS", 0)
+    monkeypatch.setattr(rescoring, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(rescoring, "_processors", lambda: 3)
+    assert recall([run], fresh).summary() == alone

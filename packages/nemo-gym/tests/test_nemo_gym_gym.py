@@ -157,6 +157,9 @@ def test_a_profile_has_the_rewards_of_each_task(capsys: pytest.CaptureFixture[st
     assert [each["reward"] for each in good["rollout_infos"]] == [1.0, 1.0]
     (agent,) = json.loads(Path("r_agent_metrics.json").read_text())
     assert agent["key_metrics"]["pass@1/reward"] == 50.0
+    printed = capsys.readouterr().out
+    assert "groups with a learning signal" in printed  # the tables of `ludus profile`
+    assert "0.0%, 0 of 2" in printed
     Path("r.jsonl").write_text(Path("r.jsonl").read_text().splitlines()[0] + "\n")
     capsys.readouterr()
     assert called("eval", "profile", *flags) == 2

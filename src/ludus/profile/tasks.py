@@ -40,7 +40,7 @@ class TaskProfile:
         self.completed = self.failed = self.masked = self.passed = 0
         self.groups = self.signals = 0
         self.tokens, self.characters = Comoments(), Comoments()
-        self._begin_group()
+        self._group, self._lowest, self._highest = 0, math.inf, -math.inf
 
     def add_reward(self, reward: float, passed: bool) -> None:
         """Count a completed rollout of the current run."""
@@ -57,7 +57,7 @@ class TaskProfile:
         if self._group >= MIN_GROUP_SIZE:
             self.groups += 1
             self.signals += self._highest > self._lowest
-        self._begin_group()
+        self._group, self._lowest, self._highest = 0, math.inf, -math.inf
 
     @property
     def pass_rate(self) -> float | None:
@@ -90,9 +90,6 @@ class TaskProfile:
             "groups_with_signal": self.signals,
             "mean_output_tokens": self.tokens.mean_x if self.tokens.count else None,
         }
-
-    def _begin_group(self) -> None:
-        self._group, self._lowest, self._highest = 0, math.inf, -math.inf
 
 
 def written_characters(rollout: Rollout) -> int:

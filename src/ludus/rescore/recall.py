@@ -1,8 +1,8 @@
 """Which stored rewards would a mended verifier change, and which policies were trained on them? `ludus recall`.
 
 It is a `ludus verify --stale` of several runs, and its output is compared with the runs line by line, so it lives in
-the same room. Runs are read as streams: in memory are one byte for each rollout of a run, and the counts by policy version
-and by changed row of the dataset. The runs are not changed. A corrected run is written into a folder of its own.
+the same room. Runs are read as streams: in memory are one byte for each rollout of a run, and the counts by policy
+version and by changed row of the dataset. The runs are not changed. A corrected run gets a folder of its own.
 """
 
 from __future__ import annotations
@@ -148,24 +148,17 @@ class Recall:
                     run.other += 1
                     continue
                 rows = _parsed(before), _parsed(after) if before != after else {}
-                finding, trained_on = finding_of(name, *rows), rows[0].get("outcome", "completed") == "completed"
+                finding, trained_on = finding_of(name, *rows), _is_completed(rows[0])
                 policy = PolicyVersion.of(rows[0])
                 for tally in (self.total, run.tally, self.policies.setdefault(policy, Tally())):
                     tally.add(finding, trained_on)
                 if finding in CHANGED or finding == "failed":
-                    yield self._listed(run, number, rows, policy, finding, trained_on)
+                    yield self._listed(run, number, rows, policy, finding)
 
-    def _listed(
-        self,
-        run: RecalledRun,
-        number: int,
-        rows: tuple[Row, Row],
-        policy: PolicyVersion,
-        finding: str,
-        trained_on: bool,
-    ) -> Row:
+    def _listed(self, run: RecalledRun, number: int, rows: tuple[Row, Row], policy: PolicyVersion, finding: str) -> Row:
         """The entry of a rollout in the list of changes, or of failures."""
         before, after = rows
+        trained_on = _is_completed(before)
         head = StoredRow(before, number).head
         entry = {"run": str(run.path), "line": number, "rollout_id": head["rollout_id"], "task_id": head["task_id"]}
         entry |= {"policy_version": policy.version, "model": policy.model, "finding": finding}
@@ -223,6 +216,11 @@ def _parsed(line: bytes) -> Row:
         return parse(line)
     except Failure:
         return {}
+
+
+def _is_completed(row: Row) -> bool:
+    """Whether a rollout was fit to train on. Rows of other programs do not say, and have a reward."""
+    return bool(row.get("outcome", "completed") == "completed")
 
 
 def _changed(tally: Tally) -> dict[str, int]:

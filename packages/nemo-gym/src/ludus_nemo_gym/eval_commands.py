@@ -109,18 +109,21 @@ def ng_aggregate_rollouts(arguments: Arguments) -> int:
 def ng_reward_profile(arguments: Arguments) -> int:
     """Compute the rewards of each task: how often it was tried, and how often it was solved.
 
+    An alias of `ludus profile` that also writes NeMo Gym's files.
+
     Example: ng_reward_profile +materialized_inputs_jsonl_fpath=results/r_materialized_inputs.jsonl \\
     +rollouts_jsonl_fpath=results/r.jsonl
 
     +allow_partial_rollouts=true  accept tasks that lack some of their rollouts
     """
-    from ludus_nemo_gym.profiling import write_profile
+    from ludus_nemo_gym.profiling import show_profile_of, write_profile
 
     keys = ("materialized_inputs_jsonl_fpath", "rollouts_jsonl_fpath")
     tree = options(arguments, {*keys, "allow_partial_rollouts"})
     inputs, rollouts = (Path(required_text(tree, key)) for key in keys)
     for path in write_profile(inputs, rollouts, partial=bool(tree.get("allow_partial_rollouts"))):
         print(path)
+    show_profile_of(rollouts)
     return 0
 
 

@@ -46,6 +46,20 @@ def write_profile(inputs: Path, rollouts: Path, *, partial: bool = False) -> lis
     return [profile, agents]
 
 
+def show_profile_of(rollouts: Path) -> None:
+    """Print the tables of `ludus profile`. A row without a reward has no place in them, and is named instead."""
+    from ludus.cli.profile_view import show_profile
+    from ludus.cli.screen import clean, stdout_console
+    from ludus.profile.profile import Profile
+
+    try:
+        summary = Profile([rollouts]).summary()
+    except UserError as error:
+        print(f"no profile: {clean(str(error))}")
+        return
+    show_profile(stdout_console(), summary)
+
+
 def _tasks(inputs: Path) -> tuple[dict[Key, Row], Counter[Key]]:
     """The row of each task, and how many rollouts it should have."""
     samples: dict[Key, Row] = {}
