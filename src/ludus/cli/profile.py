@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def profile(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN...", help="Collections' folders, files of rollouts; with --model: ENV."),
+        typer.Argument(metavar="RUN", help="Collections' folders, files of rollouts; with --model: ENV."),
     ],
     output: Annotated[
         Path | None,

@@ -19,7 +19,7 @@ MAX_SHOWN = 10
 
 
 def recall(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Collections' folders, or files of rollouts.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Collections' folders, or files of rollouts.")],
     environment: Annotated[
         str, typer.Option("--env", "-e", metavar="ENV", help="The environment with the mended verifier.")
     ],

@@ -129,6 +129,9 @@ class Run(Results):
     def failures(self) -> Iterator[Rollout]:
         """The failed attempts. A retry of a failed attempt may have completed."""
         yield from (rollout for rollout in self._file if rollout.error is not None)
+        yield from self._failures_file()
+
+    def _failures_file(self) -> Iterator[Rollout]:
         if self.files.failures.exists():
             yield from RolloutsFile(self.files.failures)
 
@@ -167,18 +170,21 @@ class Run(Results):
     def attempts(self) -> Iterator[tuple[Rollout, bool]]:
         """Every attempt, and whether it is how its rollout ended: not if it failed and was tried again.
 
-        A duplicated line counts once. The file of failures is read twice, and only the rollouts' ids are in memory.
+        A duplicated line counts once. Files with failures are read again, and only the rollouts' ids are in memory.
         """
-        done: set[str] = set()
-        for rollout in self:
-            if rollout.rollout_id not in done:
+        done, any_failed = set[str](), False
+        for rollout in self._file:
+            if rollout.error is not None:
+                any_failed = True
+            elif rollout.rollout_id not in done:
                 done.add(rollout.rollout_id)
                 yield rollout, True
+        failures = self.failures if any_failed else self._failures_file
         last: dict[str, int] = {}  # the number of the last attempt of each rollout that did not complete
-        for number, rollout in enumerate(self.failures()):
+        for number, rollout in enumerate(failures()):
             if rollout.rollout_id not in done:
                 last[rollout.rollout_id] = number
-        for number, rollout in enumerate(self.failures()):
+        for number, rollout in enumerate(failures()):
             yield rollout, last.get(rollout.rollout_id) == number
 
     def _compute_metrics(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The profile of one or more runs: of each task, of each environment and of all.
 
-Rollouts are read as a stream. In memory are the sums of each task (about 1.5 KB) and the ids of the rollouts of the run
+Rollouts are read as a stream. In memory are the sums of each task (about 2 KB) and the ids of the rollouts of the run
 that is being read, so memory grows with the number of tasks and not with the size of the rollouts. Rewards are those of
 completed rollouts; failed and masked rollouts are counted and have none.
 """
