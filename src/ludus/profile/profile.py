@@ -14,6 +14,7 @@ from typing import Any
 
 from ludus.collection.metrics import MAX_TASKS_LISTED, PASS_REWARD
 from ludus.collection.results import Run
+from ludus.compare.scores import LARGEST
 from ludus.errors import UserError
 from ludus.outcome import Outcome
 from ludus.profile.prices import Price, token_count
@@ -100,6 +101,10 @@ class Profile:
         elif rollout.outcome is Outcome.MASKED:
             task.masked += 1
         else:
+            if abs(verdict.reward) > LARGEST:
+                raise UserError(
+                    f"rollout {rollout.rollout_id:.80}: a reward of {verdict.reward:g} is too large to profile"
+                )
             passed = verdict.reward >= self._scale(task.environment).pass_reward
             tokens, characters = token_count(rollout.usage, "output_tokens"), written_characters(rollout)
             task.add_reward(verdict.reward, passed)

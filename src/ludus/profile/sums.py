@@ -55,7 +55,7 @@ class Sums:
         self._metrics.add(rollout, cluster)
         response = rollout.response
         if response is not None and (calls := response.function_calls):
-            offered = {tool.get("name") for tool in response.tools or () if isinstance(tool, dict)}
+            offered = {str(tool.get("name")) for tool in response.tools or () if isinstance(tool, dict)}
             for call in calls:
                 name = str(call.get("name"))
                 self._calls[name if name in offered else _UNKNOWN_TOOL] += 1

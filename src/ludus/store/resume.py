@@ -13,6 +13,9 @@ from ludus.record import is_record
 from ludus.rollout import Rollout
 from ludus.store.journal import Journal
 
+#: Seconds that no step of a rollout takes.
+LONGEST = 1e12
+
 
 def read_rollouts(journal: Journal) -> Iterator[tuple[int, Rollout]]:
     """All rollouts of a journal, each with its byte offset."""
@@ -43,4 +46,9 @@ def rollout_of(row: Any) -> Rollout:
     for name, (value, kind) in expected_types.items():
         if not isinstance(value, kind):
             raise TypeError(f"{name} is {value!r:.40}, which is not of type {kind.__name__}")
+    if not isinstance(job.environment, str):
+        raise TypeError(f"agent_ref.name is {job.environment!r:.40}, which is not of type str")
+    for stage, seconds in rollout.timings.items():
+        if not isinstance(seconds, (int, float)) or not abs(seconds) < LONGEST:  # NaN is not less
+            raise TypeError(f"timings.{stage:.40} is {seconds!r:.40}, which is not a number of seconds")
     return rollout
