@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ludus.collection.rows import MixedRows, Rows
+from ludus.data.row_checks import BadField
 from ludus.environment import SETTINGS, Environment
 from ludus.errors import UserError, did_you_mean
 from ludus.folder import has_agent_name, read_file
@@ -85,7 +86,11 @@ class RowEnvironments:
 
     def task(self, row: dict[str, Any]) -> Task:
         """The checked task of a row."""
-        return self.of_row(row).task(row)
+        try:
+            environment = self.of_row(row)
+        except UserError as error:
+            raise BadField("agent_ref", str(error)) from error
+        return environment.task(row)
 
     def of_row(self, row: dict[str, Any]) -> Environment:
         """The environment of a row."""
@@ -102,7 +107,7 @@ class RowEnvironments:
     def _name_of_the_only_one(self) -> str:
         if len(self._named) == 1:
             return self._named[0].name
-        hint = "Name one: ludus collect ENV --input FILE"
+        hint = 'Name an environment for all rows, or add agent_ref: {"name": ENV}'
         if self._named:
             hint = f'Add agent_ref: {{"name": "{self._named[0].name}"}}'
         raise UserError("agent_ref: the row names no environment", hint)

@@ -7,7 +7,6 @@ copies them to a temporary file, and the run reads that file.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import os
 import stat
@@ -20,27 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from ludus.collection.row_typos import RowTypos
 from ludus.collection.shards import Shard, Split
+from ludus.data.row_checks import ReadTask, checked_task, parse_row, row_digest, writable_row
 from ludus.data.sources import read_lines
 from ludus.dataset import Generated
 from ludus.errors import UserError
-from ludus.runtime.boundary import is_interrupt
-from ludus.runtime.encoding import json_error
-from ludus.runtime.imports import describe
-from ludus.runtime.wording import describe_errors
-from ludus.task import Task, digest, private
-
-#: A line with at most this many opening brackets cannot be nested too deep, so its depth is not checked.
-_SAFE_BRACKETS = 200
-
-#: Where rows of other tools keep the prompt.
-_PROMPTS = ("messages", "prompt", "input", "question", "problem", "conversations")
-
-ReadTask = Callable[[dict[str, Any]], Task]
+from ludus.task import Task, private
 
 
 @dataclass
@@ -87,8 +73,7 @@ class Rows:
         for count, (where, line) in enumerate(self._lines(), start=1):
             content.update(line.strip())
             content.update(b"\n")
-            row = parse_row(where, line)
-            _check_depth(where, line, row)
+            row = writable_row(where, line)
             typos.look(where, self._task(where, row).responses_create_params)
             in_shard += self.shard is None or split.takes(self._id(where, row))
             if count % 1000 == 0:
@@ -125,25 +110,10 @@ class Rows:
     def _id(self, where: str, row: dict[str, Any]) -> str:
         """The id of a row, which its duplicates share."""
         given = row.get("task_id")
-        try:
-            return str(given) if isinstance(given, (str, int)) else digest(row)
-        except TypeError as error:
-            raise _too_deep(where, error) from error
+        return str(given) if isinstance(given, (str, int)) else row_digest(where, row)
 
     def _task(self, where: str, row: dict[str, Any]) -> Task:
-        try:
-            return self._read_task(row)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(step) for step in first["loc"]) or "row"
-            given = {} if first["type"] == "missing" or isinstance(first["input"], dict) else {"value": first["input"]}
-            raise UserError(f"{where}: {describe_errors(field, [first], **given)}", _hint(first, row)) from error
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from error
-        except BaseException as error:  # raised by an author's own validator
-            if is_interrupt(error):
-                raise
-            raise UserError(f"{where}: {describe(error)}", "Add --debug to see more") from error
+        return checked_task(where, row, self._read_task)
 
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(self.source, list):
@@ -240,35 +210,6 @@ def _encoded(rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, bytes]]:
         yield where, line
 
 
-def _check_depth(where: str, line: bytes, row: dict[str, Any]) -> None:
-    """Refuse a row that cannot be written again: orjson reads deeper nesting than it writes."""
-    if line.count(b"[") + line.count(b"{") > _SAFE_BRACKETS:
-        try:
-            digest(row)
-        except TypeError as error:
-            raise _too_deep(where, error) from error
-
-
-def _too_deep(where: str, error: TypeError) -> UserError:
-    return UserError(f"{where}: nested too deep: {error}", "Fix the row or leave it out")
-
-
-def _hint(error: ErrorDetails, row: dict[str, Any]) -> str:
-    """How to fix a row that a `Task` refused."""
-    field = str(error["loc"][-1]) if error["loc"] else ""
-    params = row.get("responses_create_params")
-    if field == "responses_create_params":
-        asked = row if error["type"] == "missing" else params if isinstance(params, dict) else {}
-        for name in _PROMPTS if "input" not in asked else ():
-            if name in asked:
-                path = f".{name}" if asked is row else f".responses_create_params.{name}"
-                shape = '{"responses_create_params": {"input": ...}}'
-                command = f"jq -c '.responses_create_params.input = {path}' FILE"
-                return f"The prompt is in {path[1:]}: write it as {shape}, for example with {command}"
-    similar = difflib.get_close_matches(field, row, n=1, cutoff=0.8) if error["type"] == "missing" else []
-    return f"The row has {similar[0]}: did you mean {field}?" if similar else "Fix the row or leave it out"
-
-
 class UniqueIds:
     """Makes ids unique: the second `x` becomes `x.2`."""
 
@@ -287,14 +228,3 @@ class UniqueIds:
             id = f"{id}.{count}"
         self._hashes.add(key)
         return id
-
-
-def parse_row(where: str, line: bytes) -> dict[str, Any]:
-    """The JSON object of a line, or a `UserError` that names the line."""
-    try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise UserError(f"{where}: {json_error(error)}", "Each line must hold one JSON object") from error
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: not a JSON object", "Each line must hold one JSON object")
-    return row

@@ -11,7 +11,7 @@ from ludus.errors import UserError
 from ludus.profile.profile import Profile
 from ludus.profile.tasks import TaskProfile
 from ludus.runtime.encoding import encode
-from ludus.store.journal import draft
+from ludus.store.drafts import draft
 
 
 class Band(NamedTuple):

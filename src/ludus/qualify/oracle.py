@@ -43,8 +43,9 @@ _RETURNS = dict.fromkeys(("exploits", "preserving", "breaking"), "a dict of scri
     "options": "a list",
     "rivals": "a list",
 }
-_GOLD_FIELDS = ("expected_answer", "answer", "gold_answer", "ground_truth", "target", "solution")
-_OPTION_FIELDS = ("options", "choices")
+#: Where rows keep the right answer, and the options to choose from.
+GOLD_FIELDS = ("expected_answer", "answer", "gold_answer", "ground_truth", "target", "solution")
+OPTION_FIELDS = ("options", "choices")
 
 
 class Oracle:
@@ -69,7 +70,7 @@ class Oracle:
         """The right answer as a text."""
         if "gold" in self._hooks:
             return self._call("gold", _text, task)
-        found = (_text(getattr(task, field, None)) for field in _GOLD_FIELDS)
+        found = (_text(getattr(task, field, None)) for field in GOLD_FIELDS)
         return next((text for text in found if text), None)
 
     def source(self, task: Task) -> str | None:
@@ -78,7 +79,7 @@ class Oracle:
             return f"oracle(task) in {FILE}" if self.script(task) is not None else None
         if "gold" in self._hooks:
             return f"gold(task) in {FILE}" if self.gold(task) is not None else None
-        found = (field for field in _GOLD_FIELDS if _text(getattr(task, field, None)))
+        found = (field for field in GOLD_FIELDS if _text(getattr(task, field, None)))
         return next((f"the field {field} of the rows" for field in found), None)
 
     def answer(self, task: Task, text: str) -> Script:
@@ -98,7 +99,7 @@ class Oracle:
         """The options as an answer writes them: their letters if they have letters."""
         if "options" in self._hooks:
             return [str(option) for option in self._call("options", _list, task)]
-        given = next((value for field in _OPTION_FIELDS if (value := getattr(task, field, None))), None)
+        given = next((value for field in OPTION_FIELDS if (value := getattr(task, field, None))), None)
         if isinstance(given, dict):
             return [str(key) for key in given]
         if not isinstance(given, list):

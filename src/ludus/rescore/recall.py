@@ -23,7 +23,7 @@ from ludus.rescore.recalled import CHANGED, PolicyVersion, Tally, by_policy, fin
 from ludus.rescore.rescoring import Rescoring
 from ludus.runtime.encoding import encode
 from ludus.runtime.running import run_to_end
-from ludus.store.journal import draft
+from ludus.store.drafts import draft
 from ludus.store.lines import Source
 from ludus.store.loading import each_run_once, rollouts_file
 from ludus.store.run import Files

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ludus.collection.rows import parse_row
+from ludus.data.row_checks import parse_row
 from ludus.errors import Failure, UserError
 from ludus.outcome import NAMES
 from ludus.record import Row, task_row

@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import orjson
 
@@ -165,19 +165,3 @@ def write_whole(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise UserError(f"cannot write {path}: {error.strerror}", "Make room or choose another --output") from error
-
-
-@contextlib.contextmanager
-def draft(path: Path, hint: str) -> Iterator[BinaryIO]:
-    """A draft file that replaces `path` once it is complete. `hint` says how to choose another path."""
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            yield file
-        part.replace(path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}", hint) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from ludus.errors import UserError, did_you_mean
 from ludus.runtime.encoding import json_error
-from ludus.store.journal import draft, write_whole
+from ludus.store.drafts import draft
+from ludus.store.journal import write_whole
 from ludus.store.lines import Source
 from ludus.task import Task
 from ludus_nemo_gym import hub

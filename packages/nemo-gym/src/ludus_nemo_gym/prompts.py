@@ -15,7 +15,7 @@ import orjson
 
 from ludus.errors import UserError, did_you_mean
 from ludus.runtime.encoding import json_error
-from ludus.store.journal import draft
+from ludus.store.drafts import draft
 from ludus.store.lines import Source
 from ludus_nemo_gym.search_paths import find_file
 from ludus_nemo_gym.trees import read_yaml

@@ -7,6 +7,8 @@ from typing import Any
 
 import typer
 
+from ludus.cli.data.validate import validate
+
 data = typer.Typer(name="data", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
@@ -18,7 +20,7 @@ def _data() -> None:
     """
 
 
-_COMMANDS: tuple[Callable[..., Any], ...] = ()
+_COMMANDS: tuple[Callable[..., Any], ...] = (validate,)
 
 for _command in _COMMANDS:
     data.command()(_command)

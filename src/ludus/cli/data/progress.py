@@ -1,0 +1,75 @@
+"""What the commands that look after datasets share: a line of progress, and tables of named values."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ludus.data.inputs import ReadingProgress, Tick
+
+#: The exit code of a command that found something, such as bad rows. A mistake of the user is exit code 2.
+FOUND = 1
+
+
+@contextlib.contextmanager
+def reading(what: str, *, quiet: bool) -> Iterator[Tick]:
+    """Show how far the reading is: from the first second on, a line that changes, or a line every few seconds.
+
+    Ctrl-C and SIGTERM stop the reading; a file that was being written is removed.
+    """
+    from ludus.cli.progress import PLAIN_EVERY, REFRESH, Display
+    from ludus.cli.signals import interrupt_on_sigterm
+    from ludus.collection.table import clock
+
+    display, began = Display(quiet=quiet), time.perf_counter()
+    next_at = began + 1.0
+
+    def tick(progress: ReadingProgress) -> None:
+        nonlocal next_at
+        now = time.perf_counter()
+        if quiet or now < next_at:
+            return
+        line = f"{what}: {progress.rows:,} rows, {progress.bytes / 1e6:,.0f} MB"
+        if progress.share:
+            left = (now - began) * (1 / progress.share - 1)
+            line += f", {progress.share:.0%} done, {clock(left)} left"
+        next_at = now + (REFRESH if display.show_live(line) else PLAIN_EVERY)
+
+    interrupt_on_sigterm()
+    try:
+        yield tick
+    finally:
+        display.close()
+
+
+def print_values(title: str, values: dict[str, object]) -> None:
+    """Print a table of names and values on stdout."""
+    from rich.table import Table
+
+    from ludus.cli.screen import stdout_console, text
+
+    table = Table(title=text(title), show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in values.items():
+        table.add_row(text(name), text(f"{value:,}" if isinstance(value, int) else value))
+    stdout_console().print(table)
+
+
+def print_columns(title: str, columns: list[str], lines: list[list[str]]) -> None:
+    """Print a table with a heading for each column on stdout; nothing without lines. Numbers stand to the right."""
+    from rich.table import Table
+
+    from ludus.cli.screen import one_line, stdout_console, text
+
+    if not lines:
+        return
+    table = Table(title=text(title), title_justify="left")
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for line in lines:
+        table.add_row(*(text(one_line(cell)) for cell in line))
+    stdout_console().print(table)

@@ -1,0 +1,115 @@
+"""The part of a row that says which task it is, as a digest and as words.
+
+What the model is asked (`prompt`) is the usual part: two rows with the same prompt are the same task, whatever their
+ids and notes. `row` is the whole row; any other name is a field, where dots lead inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from ludus.data.row_checks import BadRow, Problem
+from ludus.record import Row
+from ludus.response import texts_of
+
+PROMPT, WHOLE_ROW = "prompt", "row"
+
+#: Scripts without spaces: each character is a word of its own.
+_DENSE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\u0e00-\u0e7f"
+_WORD = re.compile(rf"[{_DENSE}]|[^\W{_DENSE}]+")
+
+
+class RowPart:
+    """One part of every row: `prompt`, `row`, or a field such as `verifier_metadata.id`."""
+
+    def __init__(self, name: str = PROMPT) -> None:
+        self.name = name
+
+    def value(self, where: str, row: Row) -> Any:
+        """The part of one row. A row without the field is a `BadRow`."""
+        if self.name == WHOLE_ROW:
+            return row
+        if self.name == PROMPT:
+            return _prompt(row)
+        found: Any = row
+        for step in self.name.split("."):
+            if not isinstance(found, dict) or step not in found:
+                hint = f"Name a field that every row has, or {PROMPT} or {WHOLE_ROW}"
+                raise BadRow([Problem(where, self.name, f"{self.name} is missing", hint)])
+            found = found[step]
+        return found
+
+    def digest(self, where: str, row: Row) -> bytes:
+        """16 bytes that are equal for equal parts, whatever the order of their keys."""
+        return content_digest(where, self.value(where, row))
+
+    def words(self, where: str, row: Row) -> list[str]:
+        """The words of the part in lower case."""
+        return words(prompt_text(row) if self.name == PROMPT else _all_text(self.value(where, row)))
+
+
+def content_digest(where: str, value: Any) -> bytes:
+    """16 bytes that are equal for equal JSON values."""
+    try:
+        encoded = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError as error:
+        problem = Problem(where, "row", f"nested too deep: {error}", "Fix the row or leave it out")
+        raise BadRow([problem]) from error
+    return blake2b(encoded, digest_size=16).digest()
+
+
+def prompt_text(row: Row) -> str:
+    """The text of what the model is asked: instructions and messages. Of a row without a prompt, all its text."""
+    params = row.get("responses_create_params")
+    if not isinstance(params, dict) or "input" not in params:
+        return _all_text(row)
+    parts = [params["instructions"]] if isinstance(params.get("instructions"), str) else []
+    given = params["input"]
+    if isinstance(given, str):
+        return "\n".join([*parts, given])
+    for item in given if isinstance(given, list) else ():
+        if isinstance(item, dict):
+            output = item.get("output")
+            parts.append(output if isinstance(output, str) else texts_of(item))
+    return "\n".join(parts)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in lower case. Each character of Chinese, Japanese, Korean and Thai is a word."""
+    return _WORD.findall(text.lower())
+
+
+def ngrams(found: list[str], size: int) -> Iterator[tuple[str, ...]]:
+    """All runs of `size` words. A shorter text is one run."""
+    if len(found) <= size:
+        return iter([tuple(found)] if found else [])
+    return zip(*(found[start:] for start in range(size)), strict=False)
+
+
+def _prompt(row: Row) -> Any:
+    params = row.get("responses_create_params")
+    if not isinstance(params, dict) or "input" not in params:
+        return row
+    given = params["input"]
+    asked = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    return [asked, params.get("instructions"), params.get("tools")]
+
+
+def _all_text(value: Any) -> str:
+    """All texts in a JSON value, one a line."""
+    texts: list[str] = []
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            texts.append(each)
+        elif isinstance(each, (dict, list)):
+            waiting += reversed(each.values() if isinstance(each, dict) else each)
+        elif isinstance(each, (int, float)) and not isinstance(each, bool):
+            texts.append(str(each))
+    return "\n".join(texts)
