@@ -196,3 +196,49 @@ def test_a_bad_row_of_one_environment_is_reported_with_its_file_and_line(folders
         file.write('{"responses_create_params": {}}\n')
     with pytest.raises(UserError, match=r"wordle/rows\.jsonl:3: responses_create_params"):
         ludus.collect(folders, model=model())
+
+
+def mixed(tmp_path: Path, mix: dict[str, float], **options: Any) -> list[str]:
+    folders = [make(tmp_path / "bank", 30), make(tmp_path / "wordle", 10)]
+    done = ludus.collect(folders, model=model(), mix=mix, concurrency=1, **options)
+    return [rollout.task.agent_ref["name"] for rollout in done.rollouts]
+
+
+def test_weights_say_how_many_rows_of_each_environment_are_played(tmp_path: Path):
+    names = mixed(tmp_path, {"bank": 3, "wordle": 2})
+    # It ends at the turn for which wordle has no more row.
+    assert (names.count("bank"), names.count("wordle")) == (16, 10)
+    assert names[:5].count("bank") == 3
+
+
+def test_the_limit_of_a_weighted_collection_is_for_all_rows(tmp_path: Path):
+    names = mixed(tmp_path, {"bank": 3, "wordle": 1}, limit=8)
+    assert (names.count("bank"), names.count("wordle")) == (6, 2)
+
+
+def test_endless_rows_can_be_weighted_with_a_limit(tmp_path: Path):
+    generated = "{name: example, generate: resources.py:stream}"
+    folders = [make(tmp_path / "bank", 30), make(tmp_path / "endless", 0, dataset=generated)]
+    weights = {"bank": 1, "endless": 1}
+    with pytest.raises(UserError, match="is endless"):
+        ludus.collect(folders, model=model(), mix=weights)
+    done = ludus.collect(folders, model=model(), mix=weights, limit=10)
+    assert [each["counts"]["completed"] for each in done.metrics["environments"].values()] == [5, 5]
+
+
+def test_a_weighted_collection_can_be_resumed(folders: list[Path], tmp_path: Path):
+    words = ["--env", "bank", "--env", "wordle", "--mix", "bank=1,wordle=1", "-m", "scripted:s.yaml", "-o", "run"]
+    (tmp_path / "s.yaml").write_text("- done\n")
+    first = ludus_command("collect", *words, "--json", cwd=tmp_path)
+    assert json.loads(first.stdout)["counts"]["completed"] == 5, first.stderr
+    again = ludus_command("collect", *words, "--resume", "--repeats", "2", "--json", cwd=tmp_path)
+    assert json.loads(again.stdout)["counts"]["completed"] == 10, again.stderr
+    other = ludus_command("collect", *words[:5], "bank=2,wordle=1", *words[6:], "--resume", cwd=tmp_path)
+    assert (other.returncode, other.stderr.count("\n")) == (2, 1)
+
+
+def test_weights_of_rows_in_a_file_are_refused(folders: list[Path]):
+    with pytest.raises(UserError, match="ludus data prepare --mix"):
+        ludus.collect(folders, model=model(), mix={"bank": 1, "wordle": 1}, input=[])
+    with pytest.raises(UserError, match="two environments or more"):
+        ludus.collect(folders[0], model=model(), mix={"bank": 1})

@@ -81,6 +81,10 @@ def collect(
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Run only the I-th of N shards; join them with ludus merge.")
     ] = None,
+    mix: Annotated[
+        str | None,
+        typer.Option(metavar="ENV=WEIGHT,...", help="Weights of several --env; --limit is then for all rows together."),
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Request token ids; mask rollouts without them.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
 ) -> None:
@@ -90,6 +94,8 @@ def collect(
 
     Mix environments: ludus collect --env ./bank --env ./wordle --set bank.agent.max_steps=4 --model local
 
+    With weights: ludus collect --env ./bank --env ./wordle --mix bank=0.7,wordle=0.3 --limit 1000
+
     Cut every recorded rollout after two model calls, and continue each one eight times:
     ludus collect workplace_assistant --branch runs/first/rollouts.jsonl --turn 2 --repeats 8
 
@@ -97,6 +103,7 @@ def collect(
     """
     from ludus.cli.screen import prints_to_stderr
     from ludus.collection.api import Collection, Options
+    from ludus.data.mixing import parse_mix
     from ludus.environment import Environment
     from ludus.errors import UserError
     from ludus.runtime.settings import parse_assignments
@@ -121,6 +128,7 @@ def collect(
         branch=branch,
         turn=turn,
         shard=shard,
+        mix=parse_mix(mix) if mix is not None else None,
     )
     if environment is not None and env:
         named_all = " ".join(f"--env {each}" for each in (environment, *env))

@@ -72,6 +72,7 @@ class Options:
     branch: str | Path | None = None  # a file of recorded rollouts to continue, `repeats` times each
     turn: int | None = None  # where to cut them: after this many model calls; -1 is before the last call
     shard: str | None = None  # such as "2/8": play the tasks of the second of eight shards
+    mix: dict[str, float] | None = None  # the weights of several environments, by name
 
     def __post_init__(self) -> None:
         """Refuse invalid values and combinations."""
@@ -116,6 +117,7 @@ class CollectArguments(TypedDict, total=False):
     branch: str | Path | None
     turn: int | None
     shard: str | None
+    mix: dict[str, float] | None
 
 
 def _options(given: CollectArguments) -> Options:
@@ -270,6 +272,9 @@ class Collection(Results):
         options, environments = self.options, self._environments
         if options.input is not None and options.dataset is not None:
             raise UserError("both --input and --dataset are given", "Leave one of them out")
+        if options.mix is not None and (options.input is not None or options.branch is not None):
+            hint = "Mix the file with ludus data prepare --mix, or leave it out"
+            raise UserError("--mix weighs the datasets of environments, and the rows come from a file", hint)
         if options.branch is not None or options.turn is not None:
             if options.branch is None or options.turn is None:
                 raise UserError("--branch FILE and --turn K need each other", "Example: --branch RUN --turn 2")
@@ -277,7 +282,7 @@ class Collection(Results):
                 raise UserError("--branch takes its tasks from recorded rollouts", "Leave --input and --dataset out")
             return Branches(options.branch, options.turn, environments.task, options.limit)
         if options.input is None:
-            return environments.rows(options.dataset, options.limit, options.seed)
+            return environments.rows(options.dataset, options.limit, options.seed, options.mix)
         return Rows(options.input, environments.task, options.limit, options.seed)
 
     def _open_files(self, files: Files, run_identity: dict[str, Any]) -> bool:

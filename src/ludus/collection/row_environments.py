@@ -7,11 +7,12 @@ over `PART.KEY`, which is for all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from ludus.collection.rows import MixedRows, Rows
+from ludus.data.mixing import check_mix
 from ludus.data.row_checks import BadField
 from ludus.environment import SETTINGS, Environment
 from ludus.errors import UserError, did_you_mean
@@ -55,14 +56,20 @@ class RowEnvironments:
             return [self._given]
         return list({id(each): each for each in self._loaded.values()}.values())
 
-    def rows(self, dataset: str | None, limit: int | None, seed: int) -> Rows:
-        """The rows of the given environment's dataset, or of a dataset of each of several environments, in turns."""
+    def rows(self, dataset: str | None, limit: int | None, seed: int, mix: Mapping[str, float] | None = None) -> Rows:
+        """The rows of the given environment's dataset, or of a dataset of each of several environments.
+
+        `mix` are weights of several environments; without them their rows come in turns.
+        """
         if self._given is not None:
+            if mix is not None:
+                check_mix(mix, [self._given.name])
             return Rows(self._given.rows(dataset), self.task, limit, seed)
         if not self._named:
             raise UserError("no environment and no rows given", "Name an environment, or --input FILE")
-        parts = [(each.name, Rows(each.rows(dataset), self.task, limit, seed)) for each in self._named]
-        return MixedRows(parts, self.task)
+        own_limit = limit if mix is None else None
+        parts = [(each.name, Rows(each.rows(dataset), self.task, own_limit, seed)) for each in self._named]
+        return MixedRows(parts, self.task, mix, limit if mix is not None else None)
 
     @property
     def named(self) -> list[Environment]:

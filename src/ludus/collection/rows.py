@@ -12,7 +12,7 @@ import os
 import stat
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -22,11 +22,14 @@ import orjson
 
 from ludus.collection.row_typos import RowTypos
 from ludus.collection.shards import Shard, Split
+from ludus.data.mixing import check_mix, turns
 from ludus.data.row_checks import ReadTask, checked_task, parse_row, row_digest, writable_row
 from ludus.data.sources import read_lines
 from ludus.dataset import Generated
 from ludus.errors import UserError
 from ludus.task import Task, private
+
+_Found = tuple[str, dict[str, Any]]
 
 
 @dataclass
@@ -153,30 +156,49 @@ class Rows:
 
 
 class MixedRows(Rows):
-    """The rows of several environments in turns: one of each, again and again, until all are read.
+    """The rows of several environments, each with the `agent_ref` of its environment.
 
-    Each row gets the `agent_ref` of its environment. A limit of a part is for its own rows.
+    Without weights they come in turns: one of each, again and again, until all are read; a limit of a part is for its
+    own rows. With weights the turns are as frequent as the weights say, the mix ends where an environment has no more
+    rows, and `limit` is for all rows together.
     """
 
-    def __init__(self, parts: list[tuple[str, Rows]], read_task: ReadTask) -> None:
-        super().__init__([], read_task)
+    def __init__(
+        self,
+        parts: list[tuple[str, Rows]],
+        read_task: ReadTask,
+        weights: Mapping[str, float] | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__([], read_task, limit)
         self.name = "mixed"
         self._parts = parts
+        self._weights = check_mix(weights, [name for name, _ in parts]) if weights is not None else None
 
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        waiting = [(name, part._rows()) for name, part in self._parts]
-        while waiting:
-            left = []
-            for name, rows in waiting:
-                if (found := next(rows, None)) is not None:
-                    where, row = found
-                    yield where, {**row, "agent_ref": {"type": "responses_api_agents", "name": name}}
-                    left.append((name, rows))
-            waiting = left
+        rows = {name: part._rows() for name, part in self._parts}
+        chosen = self._by_weight(rows, self._weights) if self._weights is not None else self._in_turns(rows)
+        for name, (where, row) in chosen:
+            yield where, {**row, "agent_ref": {"type": "responses_api_agents", "name": name}}
+
+    def _in_turns(self, rows: dict[str, Iterator[_Found]]) -> Iterator[tuple[str, _Found]]:
+        while rows:
+            for name in list(rows):
+                if (found := next(rows[name], None)) is not None:
+                    yield name, found
+                else:
+                    del rows[name]
+
+    def _by_weight(self, rows: dict[str, Iterator[_Found]], weights: dict[str, float]) -> Iterator[tuple[str, _Found]]:
+        for name in itertools.islice(turns(weights), self._limit):
+            if (found := next(rows[name], None)) is None:
+                return
+            yield name, found
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
-        for _, part in self._parts:
-            part.check_end()
+        if self._weights is None or self._limit is None:
+            for _, part in self._parts:
+                part.check_end()
         return _encoded(self._rows())
 
 
