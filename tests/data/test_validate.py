@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
+from data_rows import command, row, write
 
 import ludus
 from ludus import Resources, UserError
@@ -24,15 +22,6 @@ class Quiz(Resources):
 
     async def verify(self, task: Any, response: Any) -> float:
         return 1.0
-
-
-def row(prompt: str = "hi", **fields: Any) -> dict[str, Any]:
-    return {"responses_create_params": {"input": prompt}, "expected_answer": "B", **fields}
-
-
-def write(path: Path, *lines: Any) -> Path:
-    path.write_bytes(b"".join((line if isinstance(line, bytes) else orjson.dumps(line)) + b"\n" for line in lines))
-    return path
 
 
 def test_every_bad_row_is_reported_with_file_line_field_and_reason(tmp_path: Path):
@@ -114,10 +103,6 @@ def test_no_file_or_an_empty_file_is_a_mistake(tmp_path: Path):
         validate([])
     with pytest.raises(UserError, match="holds no rows"):
         validate([write(tmp_path / "rows.jsonl")], [Quiz])
-
-
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "ludus", "data", *words], cwd=folder, capture_output=True, text=True)
 
 
 def test_the_command_exits_with_1_for_bad_rows_and_2_for_a_mistake(tmp_path: Path):

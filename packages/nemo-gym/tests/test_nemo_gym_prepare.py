@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -68,6 +69,18 @@ def test_rows_are_repeated_and_stamped_with_their_agent(prepare: Prepare, capsys
     assert capsys.readouterr().out == "out/train.jsonl: 4 rows\nout/validation.jsonl: 1 rows\n"
     assert prepare(*datasets, mode="example_validation") == 0
     assert lines("out/example.jsonl") == [{**row(3), **reference}]
+
+
+def test_a_manifest_says_what_was_made_of_which_files(prepare: Prepare):
+    write("train.jsonl", [row(0), row(1)])
+    write("validation.jsonl", [row(1)])
+    assert prepare(dataset("train", num_repeats=2), dataset("validation")) == 0
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    sources = [(each["environment"], each["licence"], each["rows"], each["used"]) for each in manifest["sources"]]
+    assert sources == [("quiz_agent", "MIT", 2, 4), ("quiz_agent", "MIT", 1, 1)]
+    for each in manifest["files"]:
+        assert each["sha256"] == sha256(Path("out", each["file"]).read_bytes()).hexdigest()
+    assert [each["kind"] for each in manifest["conflicts"]] == ["in_train_too"]
 
 
 def test_metrics_have_nemo_gyms_names_and_numbers(prepare: Prepare):

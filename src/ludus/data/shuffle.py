@@ -8,6 +8,7 @@ each line (about 60 bytes), the disk space that of the lines.
 
 from __future__ import annotations
 
+import itertools
 import random
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -38,18 +39,17 @@ def _shuffled(lines: Iterable[bytes], draw: random.Random, memory: int) -> Itera
         yield from held
         return
     with ExitStack() as stack:
-        files: list[BinaryIO] = []
-        for _ in range(_FILES):
-            files.append(stack.enter_context(tempfile.TemporaryFile(prefix="ludus-shuffle-")))
-        for line in held:
-            files[draw.randrange(_FILES)].write(line)
+        files: dict[int, BinaryIO] = {}
+        for line in itertools.chain(held, left):
+            number = draw.randrange(_FILES)
+            if number not in files:
+                files[number] = stack.enter_context(tempfile.TemporaryFile(prefix="ludus-shuffle-"))
+            files[number].write(line)
         held.clear()
-        for line in left:
-            files[draw.randrange(_FILES)].write(line)
-        for file in files:
-            file.seek(0)
-            yield from _shuffled(file, draw, memory)
-            file.truncate(0)
+        for number in sorted(files):
+            files[number].seek(0)
+            yield from _shuffled(files[number], draw, memory)
+            files[number].truncate(0)
 
 
 def _hold(lines: Iterator[bytes], memory: int) -> tuple[list[bytes], int]:

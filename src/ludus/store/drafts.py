@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -24,3 +25,9 @@ def draft(path: Path, hint: str) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def check_new(path: Path, *, overwrite: bool) -> None:
+    """Refuse to replace a file unless told to."""
+    if not overwrite and os.path.lexists(path):
+        raise UserError(f"{path} exists already", "Add --overwrite to replace it, or choose another --output")

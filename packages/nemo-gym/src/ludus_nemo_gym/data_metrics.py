@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
+from ludus.data.field_stats import NumberSummary
 from ludus_nemo_gym.trees import Tree
 
 Row = dict[str, Any]
@@ -14,32 +14,15 @@ TOOLS, TURNS, TEMPERATURE = "Number of tools", "Number of turns", "Temperature"
 WORDS = "Json-dumped number of words (proxy for token count)"
 
 
-class NumberSummary:
-    """Count, mean, range and deviation of numbers, added one at a time."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.least, self.most = math.inf, -math.inf
-        self._mean = self._squares = 0.0
-
-    def add(self, value: float) -> None:
-        """Add a number by Welford's method, which does not lose precision on large numbers."""
-        self.count += 1
-        self.least, self.most = min(self.least, value), max(self.most, value)
-        delta = value - self._mean
-        self._mean += delta / self.count
-        self._squares += delta * (value - self._mean)
-
-    def summary(self) -> Tree:
-        """The summary as metrics files hold it."""
-        deviation = math.sqrt(self._squares / (self.count - 1)) if self.count > 1 else 0.0
-        return {
-            "Total # non-null values": self.count,
-            "Average": _rounded(self._mean),
-            "Min": _rounded(self.least if self.count else 0.0),
-            "Max": _rounded(self.most if self.count else 0.0),
-            "Standard deviation": _rounded(deviation),
-        }
+def _numbers(found: NumberSummary) -> Tree:
+    """The summary of numbers as metrics files hold it."""
+    return {
+        "Total # non-null values": found.count,
+        "Average": _rounded(found.mean),
+        "Min": _rounded(found.least if found.count else 0.0),
+        "Max": _rounded(found.most if found.count else 0.0),
+        "Standard deviation": _rounded(found.deviation),
+    }
 
 
 class TextSummary:
@@ -97,8 +80,11 @@ class DataMetrics:
 
     def summary(self) -> Tree:
         """Everything as one JSON object."""
-        numbers = {name: summary.summary() for name, summary in self._numbers.items()}
-        others = {name: other.summary() for name, other in self._others.items()}
+        numbers = {name: _numbers(found) for name, found in self._numbers.items()}
+        others = {
+            name: _numbers(other) if isinstance(other, NumberSummary) else other.summary()
+            for name, other in self._others.items()
+        }
         return {"Number of examples": self.rows, **numbers, **others}
 
 

@@ -5,20 +5,17 @@ Bad rows are reported with file and line. Nothing is written until every row is 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
-from pydantic import ValidationError
 
+from ludus.data.prepare import MANIFEST, Preparation, SplitSource
+from ludus.data.row_checks import BadField
 from ludus.errors import UserError, did_you_mean
-from ludus.runtime.encoding import json_error
-from ludus.store.drafts import draft
 from ludus.store.journal import write_whole
-from ludus.store.lines import Source
+from ludus.store.run import indented_json
 from ludus.task import Task
 from ludus_nemo_gym import hub
 from ludus_nemo_gym.config import GymConfig
@@ -29,8 +26,6 @@ from ludus_nemo_gym.trees import Tree
 
 Row = dict[str, Any]
 MODES = {"train_preparation": ("train", "validation", "benchmark"), "example_validation": ("example",)}
-PROBLEMS_SHOWN = 5
-_ELSEWHERE = "Choose another +output_dirpath"
 
 #: The fields of a Responses API request. NeMo Gym's model servers refuse a request with any other field.
 PARAMS = set(
@@ -77,9 +72,12 @@ def prepare_data(
     if mode not in MODES:
         raise UserError(f"unknown mode {mode}", did_you_mean(mode, MODES))
     datasets = _datasets(config, MODES[mode] if only is None else (only,), download)
-    kinds = _metrics(datasets)
+    kinds: dict[str, DataMetrics] = {data.kind: DataMetrics() for data in datasets}
+    preparation = Preparation.check([_source(data, kinds[data.kind]) for data in datasets])
     _write_metrics(datasets, kinds, output, overwrite)
-    return [_collate([data for data in datasets if data.kind == kind], output / f"{kind}.jsonl") for kind in kinds]
+    preparation.write(output, seed=None)
+    write_whole(output / MANIFEST, indented_json(preparation.manifest()) + b"\n")
+    return [(file.path, file.rows) for file in preparation.files]
 
 
 def _datasets(config: GymConfig, kinds: tuple[str, ...], download: bool) -> list[DatasetFile]:
@@ -142,40 +140,25 @@ def _download(block: Tree, target: Path, token: Any) -> tuple[Path | None, str]:
     return target, ""
 
 
-def _metrics(datasets: list[DatasetFile]) -> dict[str, DataMetrics]:
-    """Compute the metrics of every dataset and of every kind. Raises one line that lists the bad rows."""
-    kinds: dict[str, DataMetrics] = {data.kind: DataMetrics() for data in datasets}
-    problems: list[str] = []
-    for data in datasets:
-        with Source(data.path) as source:
-            for number, line in source.lines:
-                row = _checked(f"{data.path}:{number}", line)
-                if isinstance(row, str):
-                    problems.append(row)
-                    continue
-                for _ in range(data.repeats):
-                    data.metrics.add(row)
-                    kinds[data.kind].add(row)
-    if problems:
-        more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
-        raise UserError(f"{'; '.join(problems[:PROBLEMS_SHOWN])}{more}", "Fix the rows or leave them out")
-    return kinds
+def _source(data: DatasetFile, metrics: DataMetrics) -> SplitSource:
+    """A dataset as `ludus data prepare` takes it. Its metrics, and those of its kind, see every row."""
+
+    def look(row: Row) -> None:
+        for _ in range(data.repeats):
+            data.metrics.add(row)
+            metrics.add(row)
+
+    copy = None if data.built_in else data.path.with_name(f"{data.path.stem}_prepare.jsonl")
+    licence = str(data.block.get("license") or "unknown")
+    return SplitSource(data.agent, data.kind, data.path, _task, data.repeats, licence, look, copy)
 
 
-def _checked(where: str, line: bytes) -> Row | str:
-    """A row, or a sentence that says why it is bad."""
-    try:
-        row = orjson.loads(line)
-        Task.model_validate(row)
-    except orjson.JSONDecodeError as error:
-        return f"{where}: {json_error(error)}"
-    except ValidationError as error:
-        first = error.errors()[0]
-        return f"{where}: {'.'.join(map(str, first['loc'])) or 'row'}: {first['msg']}"
-    if unknown := sorted(row["responses_create_params"].keys() - PARAMS):
-        return f"{where}: responses_create_params has no field {unknown[0]}"
-    found: Row = row
-    return found
+def _task(row: Row) -> Task:
+    """The task of a row, as NeMo Gym checks it."""
+    task = Task.model_validate(row)
+    if unknown := sorted(task.responses_create_params.keys() - PARAMS):
+        raise BadField("responses_create_params", f"responses_create_params has no field {unknown[0]}")
+    return task
 
 
 def _write_metrics(datasets: list[DatasetFile], kinds: dict[str, DataMetrics], output: Path, overwrite: bool) -> None:
@@ -203,25 +186,3 @@ def _write(path: Path, content: Tree, overwrite: bool) -> list[str]:
         return []
     write_whole(path.with_name(f"{path.stem}_conflict.json"), new)
     return [str(path)]
-
-
-def _collate(datasets: list[DatasetFile], target: Path) -> tuple[Path, int]:
-    """Write all rows of one kind into one file, repeated and stamped with their agent."""
-    count = 0
-    with draft(target, _ELSEWHERE) as collated:
-        for data in datasets:
-            prepared = data.path.with_name(f"{data.path.stem}_prepare.jsonl")
-            with contextlib.nullcontext() if data.built_in else draft(prepared, _ELSEWHERE) as copy:
-                for row in _stamped(data):
-                    collated.write(row * data.repeats)
-                    if copy is not None:
-                        copy.write(row * data.repeats)
-                    count += data.repeats
-    return target, count
-
-
-def _stamped(data: DatasetFile) -> Iterator[bytes]:
-    reference = {"type": AGENTS, "name": data.agent}
-    with Source(data.path) as source:
-        for _, line in source.lines:
-            yield orjson.dumps({**orjson.loads(line), "agent_ref": reference}) + b"\n"

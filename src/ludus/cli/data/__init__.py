@@ -7,6 +7,13 @@ from typing import Any
 
 import typer
 
+from ludus.cli.data.dedupe import dedupe
+from ludus.cli.data.overlap import overlap
+from ludus.cli.data.prepare import prepare
+from ludus.cli.data.sample import sample
+from ludus.cli.data.show import show
+from ludus.cli.data.split import split
+from ludus.cli.data.stats import stats
 from ludus.cli.data.validate import validate
 
 data = typer.Typer(name="data", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -20,7 +27,16 @@ def _data() -> None:
     """
 
 
-_COMMANDS: tuple[Callable[..., Any], ...] = (validate,)
+_COMMANDS: tuple[Callable[..., Any], ...] = (
+    validate,
+    prepare,
+    split,
+    dedupe,
+    overlap,
+    sample,
+    stats,
+    show,
+)
 
 for _command in _COMMANDS:
     data.command()(_command)
