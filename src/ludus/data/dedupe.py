@@ -1,6 +1,6 @@
 """`ludus data dedupe`: leave out rows that came before, exactly or nearly. The first of equal rows stays.
 
-The memory is about 200 bytes for each row that stays, and about 2 KB more with near-duplicates.
+The memory is about 300 bytes for each row that stays, and about 2 KB more with near-duplicates.
 """
 
 from __future__ import annotations

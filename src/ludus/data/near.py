@@ -1,24 +1,24 @@
 """Near-duplicates by MinHash: texts that share most of their runs of three words.
 
-Each run of words is hashed once with blake2b. The smallest hashes of a text are its sketch: two sketches estimate how
-much two texts share (the Jaccard similarity), and are exact for texts with at most 64 different runs. To find the
-sketches that are worth a comparison, the hashes are also dealt into bins, and the smallest of several bins together
-are a key (a band): similar texts share a key with high probability.
+Each word is hashed with blake2b, and the hash of a run is made of those of its words. The smallest hashes of a text are
+its sketch: two sketches estimate how much two texts share (the Jaccard similarity), and are exact for texts with at
+most 64 different runs. To find the sketches that are worth a comparison, the hashes are also dealt into bins, and the
+smallest of several bins together are a key (a band): similar texts share a key with high probability.
 
-This is forty lines of Python on purpose. The libraries for it need numpy and scipy, and the time is spent in hashing
-and splitting words anyway. The memory is about 2 KB for each text that was added, whatever its length.
+The libraries for this need numpy and scipy, which the core does not have, for what is a hundred lines here. The memory is about 2 KB for each text that was added, whatever its length.
 """
 
 from __future__ import annotations
 
+import functools
 import random
 from array import array
 from hashlib import blake2b
-from heapq import nsmallest
 
 from ludus.data.row_text import ngrams
 
 _RUN, _SKETCH, _BANDS = 3, 64, 12
+_FACTOR, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 #: The share of near-duplicates at the threshold that the bands must find.
 _RECALL = 0.95
 #: The number of texts that one key may lead to. More are texts of one template; comparing all would take forever.
@@ -43,8 +43,8 @@ class NearDuplicates:
 
         A text that is similar to none is added. A text without words is similar to none and is added too.
         """
-        hashes = {_hash(run) for run in ngrams(words, _RUN)}
-        sketch = array("Q", nsmallest(_SKETCH, hashes))
+        hashes = set(map(_run_hash, ngrams(list(map(_word_hash, words)), _RUN)))
+        sketch = array("Q", sorted(hashes)[:_SKETCH])
         keys = self._keys(hashes)
         candidates: set[int] = set()
         for key in keys:
@@ -83,23 +83,30 @@ class NearDuplicates:
             if held is None or rest < held:
                 smallest[place] = rest
         size, filled = self._bins, list[int]()
-        for place, value in enumerate(smallest):
-            others = iter(self._borrow[place])
-            while value is None:
-                value = smallest[next(others)]
-            filled.append(value)
+        for place, own in enumerate(smallest):
+            borrowed = (smallest[other] for other in self._borrow[place])
+            filled.append(own if own is not None else next(each for each in borrowed if each is not None))
         return [
             blake2b(repr((band, filled[band * size : (band + 1) * size])).encode(), digest_size=8).digest()
             for band in range(_BANDS)
         ]
 
 
-def _hash(run: tuple[str, ...]) -> int:
-    return int.from_bytes(blake2b(" ".join(run).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+@functools.lru_cache(maxsize=200_000)
+def _word_hash(word: str) -> int:
+    return int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+def _run_hash(run: tuple[int, ...]) -> int:
+    """The hash of a run of words, made of the hashes of its words, which is faster than to hash its text."""
+    value = len(run)
+    for word in run:
+        value = (value ^ word) * _FACTOR & _MASK
+    return value
 
 
 def _similarity(one: array[int], other: array[int]) -> float:
     """The estimate of the Jaccard similarity: what share of the smallest hashes of both texts together is in both."""
     first, second = set(one), set(other)
-    both = nsmallest(_SKETCH, first | second)
+    both = sorted(first | second)[:_SKETCH]
     return sum(value in first and value in second for value in both) / len(both) if both else 0.0

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from ludus.data.row_checks import BadRow, Problem
 from ludus.record import Row
 from ludus.response import texts_of
+
+T = TypeVar("T")
 
 PROMPT, WHOLE_ROW = "prompt", "row"
 
@@ -84,7 +86,7 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def ngrams(found: list[str], size: int) -> Iterator[tuple[str, ...]]:
+def ngrams(found: list[T], size: int) -> Iterator[tuple[T, ...]]:
     """All runs of `size` words. A shorter text is one run."""
     if len(found) <= size:
         return iter([tuple(found)] if found else [])

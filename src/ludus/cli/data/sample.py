@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -44,7 +44,11 @@ def sample(
         with draft(output, "Choose another --output") as file:
             file.writelines(ends_with_newline(line) for _, line in lines)
     if json_:
-        found = {"rows": rows, "sampled": len(lines), "output": str(output) if output is not None else None}
+        found: dict[str, Any] = {
+            "rows": rows,
+            "sampled": len(lines),
+            "output": str(output) if output is not None else None,
+        }
         if output is None:
             found["sample"] = [parse_row(where, line) for where, line in lines]
         print(safe_json(found))
