@@ -231,6 +231,8 @@ def test_a_weighted_collection_can_be_resumed(folders: list[Path], tmp_path: Pat
     (tmp_path / "s.yaml").write_text("- done\n")
     first = ludus_command("collect", *words, "--json", cwd=tmp_path)
     assert json.loads(first.stdout)["counts"]["completed"] == 5, first.stderr
+    described = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert described["options"]["mix"] == {"bank": 1.0, "wordle": 1.0}
     again = ludus_command("collect", *words, "--resume", "--repeats", "2", "--json", cwd=tmp_path)
     assert json.loads(again.stdout)["counts"]["completed"] == 10, again.stderr
     other = ludus_command("collect", *words[:5], "bank=2,wordle=1", *words[6:], "--resume", cwd=tmp_path)

@@ -114,7 +114,7 @@ def test_the_command_exits_with_1_for_bad_rows_and_2_for_a_mistake(tmp_path: Pat
     assert "all rows are good" in done.stdout
     done = command(tmp_path, "validate", "good.jsonl", "bad.jsonl")
     assert done.returncode == 1
-    assert "bad.jsonl:2: options: " in done.stdout
+    assert "bad.jsonl:2: options must be a list" in done.stdout
     done = command(tmp_path, "validate", "bad.jsonl", "--json")
     assert (done.returncode, json.loads(done.stdout)["problems"][0]["line"]) == (1, 2)
     done = command(tmp_path, "validate", "nowhere.jsonl")

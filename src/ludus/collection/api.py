@@ -318,6 +318,8 @@ class Collection(Results):
         options["pass_reward"] = {each.name: each.pass_reward for each in plan.environments}
         options["reward_range"] = {each.name: each.reward_range for each in plan.environments}
         options |= {"limit": self.options.limit, "max_attempts": plan.max_attempts, "input": self.rows.name}
+        if self.options.mix is not None:
+            options["mix"] = self.options.mix
         if self.options.shard is not None:
             options["tasks"] = tasks  # `ludus merge` tells by it whether the shard is complete
         write_run(files.run, with_options(files.run, options) if resumes else describe(run_identity, options))

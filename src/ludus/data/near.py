@@ -5,7 +5,8 @@ its sketch: two sketches estimate how much two texts share (the Jaccard similari
 most 64 different runs. To find the sketches that are worth a comparison, the hashes are also dealt into bins, and the
 smallest of several bins together are a key (a band): similar texts share a key with high probability.
 
-The libraries for this need numpy and scipy, which the core does not have, for what is a hundred lines here. The memory is about 2 KB for each text that was added, whatever its length.
+The libraries for this need numpy and scipy, which the core does not have, for what is a hundred lines
+here. The memory is about 2 KB for each text that was added, whatever its length.
 """
 
 from __future__ import annotations

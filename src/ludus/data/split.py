@@ -44,6 +44,8 @@ class Splitter:
     """
 
     def __init__(self, shares: Mapping[str, float], by: str = PROMPT, salt: str = "") -> None:
+        if not shares or min(shares.values()) <= 0:
+            raise UserError("a split needs parts with shares above 0", "Example: --parts train=0.9,test=0.1")
         for name in shares:
             if re.fullmatch(r"\w[\w.-]{0,99}", name) is None:
                 raise UserError(f"--parts: {name!r:.60} is no name for a file", "Example: --parts train=0.9,test=0.1")

@@ -50,8 +50,10 @@ def _show(report: ValidationReport) -> None:
 
     console = stdout_console()
     for problem in report.problems:
+        named = problem.field == "row" or problem.reason.startswith(problem.field)
+        reason = problem.reason if named else f"{problem.field}: {problem.reason}"
         hint = f". {problem.hint}" if problem.hint else ""
-        emit(console, text(one_line(f"{problem.where}: {problem.field}: {problem.reason}{hint}"), "red"))
+        emit(console, text(one_line(f"{problem.where}: {reason}{hint}"), "red"))
     if report.problem_count > len(report.problems):
         emit(console, text(f"and {report.problem_count - len(report.problems):,} more problems", "red"))
     for warning in (*report.typos, *map(_sentence, report.warnings)):
