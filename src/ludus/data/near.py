@@ -93,9 +93,15 @@ class NearDuplicates:
         ]
 
 
-@functools.lru_cache(maxsize=200_000)
 def _word_hash(word: str) -> int:
+    return _cached_hash(word) if len(word) <= 32 else _hash(word)
+
+
+def _hash(word: str) -> int:
     return int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+_cached_hash = functools.lru_cache(maxsize=100_000)(_hash)  # long words would fill the memory
 
 
 def _run_hash(run: tuple[int, ...]) -> int:
