@@ -1,0 +1,90 @@
+"""Rows of a CSV file: the first line names the columns, and every value stays text."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator
+
+import orjson
+
+from ludus.errors import UserError
+
+_QUOTES = 'Check the quotes: a text with a comma or a quote is written as "a, ""b"""'
+
+
+def csv_lines(name: str, file: io.BufferedReader, delimiter: str | None, max_size: int) -> Iterator[tuple[str, bytes]]:
+    """The rows of a CSV file with their places. Without a delimiter, the header decides: comma, else tab or semicolon.
+
+    Blank lines are left out. A row with more or fewer values than there are columns is refused.
+    """
+    if csv.field_size_limit() < max_size:  # a setting of the whole process, 128 KB by default
+        csv.field_size_limit(max_size)
+    lines = _Lines(name, file, max_size)
+    header = lines.readline()
+    reader = csv.reader(_chained(header, lines), delimiter=delimiter or _delimiter(header), strict=True)
+    columns: list[str] | None = None
+    start = 1
+    while True:
+        try:
+            values = next(reader, None)
+        except csv.Error as error:
+            raise UserError(f"{name}:{start}: not CSV: {error}", _QUOTES) from error
+        if values is None:
+            return
+        where, start = f"{name}:{start}", reader.line_num + 1
+        if not values:
+            continue
+        if columns is None:
+            columns = _columns(where, values)
+        elif len(values) != len(columns):
+            raise UserError(f"{where}: {len(values)} values for {len(columns)} columns", _QUOTES)
+        else:
+            yield where, orjson.dumps(dict(zip(columns, values, strict=True)))
+
+
+class _Lines:
+    """Lines of text. A line that is not UTF-8 or too long is refused with its number."""
+
+    def __init__(self, name: str, file: io.BufferedReader, max_size: int) -> None:
+        self._name, self._file, self._max_size, self._number = name, file, max_size, 0
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        if line := self.readline():
+            return line
+        raise StopIteration
+
+    def readline(self) -> str:
+        """The next line; empty at the end."""
+        line = self._file.readline(self._max_size + 1)
+        self._number += 1
+        where = f"{self._name}:{self._number}"
+        if len(line) > self._max_size:
+            raise UserError(f"{where}: the line is longer than {self._max_size:,} bytes", "Check the quotes")
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            cause = f"{where}: not UTF-8: {error.reason} at byte {error.start + 1} of the line"
+            raise UserError(cause, "Convert the file: iconv -f LATIN1 -t UTF-8 FILE > NEW") from error
+
+
+def _chained(first: str, rest: _Lines) -> Iterator[str]:
+    yield first
+    yield from rest
+
+
+def _delimiter(header: str) -> str:
+    return next((each for each in (",", "\t", ";") if each in header), ",")
+
+
+def _columns(where: str, names: list[str]) -> list[str]:
+    for name, count in Counter(names).items():
+        if not name.strip():
+            raise UserError(f"{where}: a column has no name", "Name every column in the first line")
+        if count > 1:
+            raise UserError(f"{where}: {count} columns are called {name:.60}", "Rename all but one")
+    return names

@@ -1,0 +1,77 @@
+"""Rows of a Parquet file, read in small batches: memory grows with one row group, not with the file."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ludus.errors import UserError, missing_extra
+
+#: The rows that are turned into Python objects at once.
+_BATCH = 64
+
+
+def parquet_lines(name: str, path: Path, max_size: int) -> Iterator[tuple[str, bytes]]:
+    """The rows of a Parquet file with their places.
+
+    JSON has fewer types than Parquet: bytes become base64, dates and decimals become text. NaN and infinity, for which
+    JSON has no word, are refused.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise missing_extra("pyarrow, which reads Parquet files,", "data") from error
+    number = 0
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_BATCH):
+                for row in batch.to_pylist():
+                    number += 1
+                    where = f"{name} row {number}"
+                    line = orjson.dumps({key: _plain(where, key, value) for key, value in row.items()})
+                    if len(line) > max_size:
+                        raise UserError(f"{where}: the row is longer than {max_size:,} bytes", "Leave it out")
+                    yield where, line
+    except (pyarrow.ArrowException, OSError) as error:
+        cause = " ".join(str(error).split())
+        after = f" after row {number}" if number else ""
+        hint = "It may be truncated: copy or download it again"
+        raise UserError(f"{name}{after}: this Parquet file cannot be read: {cause:.200}", hint) from error
+
+
+def _plain(where: str, column: str, value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, str) or value is None:
+        return _text(where, column, value) if value is not None else None
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            hint = "JSON has no such number: write null, or leave the row out"
+            raise UserError(f"{where}: column {column} is {value}", hint)
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(where, f"{column}.{key}", each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(where, column, each) for each in value]
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (decimal.Decimal, datetime.timedelta)):
+        return str(value)
+    return value
+
+
+def _text(where: str, column: str, value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: column {column} is not UTF-8", "Fix the row or leave it out") from error
+    return value
