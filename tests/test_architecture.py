@@ -28,7 +28,8 @@ LAYERS = {room: -depth for depth, line in enumerate(ROOMS.strip().splitlines()) 
 
 #: The words: one file each at the top, which say what the architecture is.
 WORDS = """
-    agent dataset environment episode folder game model outcome record resources response rollout task tokens tools
+    agent dataset environment episode folder game model outcome prompt record resources response rollout task
+    tokens tools
 """.split()
 
 #: A text that names a module, as in `python -m ludus.serve.worker` or `ludus.agents.simple:SimpleAgent`.

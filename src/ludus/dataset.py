@@ -20,7 +20,10 @@ from ludus.runtime.imports import author_error, place_of
 
 
 class Dataset(BaseModel):
-    """One entry of `datasets` in `environment.yaml`: a `path`, or a function to `generate` with its `settings`."""
+    """One entry of `datasets` in `environment.yaml`: a `path`, or a function to `generate` with its `settings`.
+
+    A path may also be `hf:OWNER/NAME[@REVISION][:SPLIT]`, a dataset on the Hugging Face hub.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -35,6 +38,11 @@ class Dataset(BaseModel):
         if (self.path is None) == (self.generate is None):
             raise ValueError("a dataset needs a `path` or a function to `generate` it, and not both")
         return self
+
+    @property
+    def on_hub(self) -> bool:
+        """Whether the rows are on the Hugging Face hub and not in a file."""
+        return str(self.path).startswith("hf:")
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from ludus.episode import Limits
 from ludus.errors import DISTRIBUTION, REMEDIES, MissingExtra, UserError, did_you_mean
 from ludus.folder import FILE, find_named, locate, read_file, with_argument
 from ludus.game import Game
+from ludus.prompt import PromptTemplate, load_prompt
 from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.boundary import attribute, reraise
 from ludus.runtime.imports import author_error, declared_class, load_object, place_of
@@ -60,6 +61,7 @@ class Environment:
     folder: Path | None = None
     pass_reward: float = 1.0
     reward_range: tuple[float, float] | None = None
+    prompt: PromptTemplate | None = None
 
     @classmethod
     def load(cls, which: str | Path | type[Resources] | Environment) -> Environment:
@@ -110,6 +112,7 @@ class Environment:
             folder=folder,
             pass_reward=file.pass_reward,
             reward_range=file.reward_range,
+            prompt=load_prompt(file.prompt, folder) if file.prompt is not None else None,
         )
 
     @asynccontextmanager
@@ -180,20 +183,28 @@ class Environment:
         """
         return _row_checker(self.resources.Task)(row, context={"compat": self.config.compat})
 
+    def with_prompt(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row with the prompt that the environment's template builds, if the row has none."""
+        return row if self.prompt is None else self.prompt.fill(row)
+
     def dataset(self, name: str | None = None) -> Path:
         """The file of a dataset. Without a name, of the first dataset."""
         rows = self.rows(name)
-        if isinstance(rows, Generated):
-            raise UserError(f"dataset {rows.name} of environment {self.name} is generated, not a file")
+        if not isinstance(rows, Path):
+            where = "generated" if isinstance(rows, Generated) else "on the hub"
+            name = rows.name if isinstance(rows, Generated) else rows
+            raise UserError(f"dataset {name} of environment {self.name} is {where}, not a file")
         return rows
 
-    def rows(self, name: str | None = None) -> Path | Generated:
-        """The file or the generator of a dataset. Without a name, of the first dataset."""
+    def rows(self, name: str | None = None) -> str | Path | Generated:
+        """The file or the generator of a dataset, or its name on the hub. Without a name, of the first dataset."""
         for dataset in self.datasets:
             if name in (None, dataset.name):
                 if dataset.path is not None and self.data:
                     hint = "Choose a generated dataset: --dataset NAME"
                     raise UserError(f"dataset {dataset.name} is a file and has no setting data.{min(self.data)}", hint)
+                if dataset.on_hub:
+                    return str(dataset.path)
                 if dataset.path is not None:
                     return (self.folder or Path()) / dataset.path
                 return self._generated(dataset)

@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from ludus.dataset import Dataset
 from ludus.errors import UserError, did_you_mean
+from ludus.prompt import PromptTemplate
 from ludus.runtime.imports import BUILT_IN
 from ludus.runtime.settings import read_yaml
 from ludus.runtime.wording import describe_errors
@@ -38,7 +39,7 @@ class EnvironmentFile(BaseModel):
     match the pattern `row_argument`, because a row must not choose what code we run. `agent_names` lists what published
     datasets call this environment in `agent_ref`, if they do not use its name. `pass_reward` is the lowest reward that
     counts as a pass. `reward_range` holds the lowest and the highest reward, for confidence intervals; 0 and 1 by
-    default.
+    default. `prompt` builds the prompt of rows that have none: `{system, user}`, or a YAML file with these keys.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -56,6 +57,7 @@ class EnvironmentFile(BaseModel):
     limits: dict[str, Any] = {}
     pass_reward: FiniteFloat = 1.0
     reward_range: tuple[FiniteFloat, FiniteFloat] | None = None
+    prompt: PromptTemplate | Path | None = None
     datasets: list[Dataset] = []
 
     @field_validator("reward_range")

@@ -18,7 +18,8 @@ import pytest
 import zstandard
 
 from ludus import UserError
-from ludus.data.sources import MAX_ROW, read_lines
+from ludus.data.files import MAX_ROW
+from ludus.data.sources import read_lines
 
 ROWS = [{"question": f'What is {n}, and "{n}"?', "answer": str(n)} for n in range(5)]
 JSONL = b"".join(orjson.dumps(row) + b"\n" for row in ROWS)
@@ -178,7 +179,7 @@ def test_types_that_json_lacks_become_text_and_nan_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.jsonl.gz", "a.jsonl.zst"])
 def test_a_row_over_the_limit_is_refused_in_bounded_memory(tmp_path, monkeypatch, name):
-    monkeypatch.setattr("ludus.data.sources.MAX_ROW", 2**20)
+    monkeypatch.setattr("ludus.data.files.MAX_ROW", 2**20)
     text = b'{"a": "' + os.urandom(6 * 2**20).hex().encode() + b'"}\n'
     text = b"[" + text + b"]" if name == "a.json" else b'a\n"' + text if name == "a.csv" else text
     compress = {"gz": gzip.compress, "zst": zstandard.compress}.get(name.rpartition(".")[2], bytes)

@@ -27,7 +27,9 @@ def chat(
         str | None, typer.Option("--model", "-m", help="As in ludus collect; without it you play the model.")
     ] = None,
     row: Annotated[int, typer.Option("--row", min=1, help="The row to play, counted from 1.")] = 1,
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: example rows.")] = None,
+    input: Annotated[
+        Path | None, typer.Option("--input", "-i", help="Rows, as for ludus collect; default: example rows.")
+    ] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which dataset to use.")] = None,
     set_: Annotated[
         list[str] | None,
@@ -61,7 +63,7 @@ def chat(
     loaded.configure(settings)
     if model is None and getattr(loaded.agent.config, "user", "") is None:
         raise UserError("no model plays the user (agent.user is null)", "Name a model: --set agent.user=SPEC")
-    chosen, _ = Rows(input or loaded.rows(dataset), loaded.task, seed=seed).nth(row)
+    chosen, _ = Rows(input or loaded.rows(dataset), loaded.task, seed=seed, fill=loaded.with_prompt).nth(row)
     opened = open_model(model, model_settings) if model is not None else None
     with Keyboard() as keyboard:
         code = _play(loaded, chosen, opened, seed, keyboard)

@@ -38,7 +38,7 @@ def collect(
     ] = None,
     input: Annotated[
         Path | None,
-        typer.Option("--input", "-i", help="Rows as JSONL, - for standard input; default: example rows."),
+        typer.Option("--input", "-i", help="JSONL, JSON, CSV, Parquet, - or hf:OWNER/NAME; default: example rows."),
     ] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which dataset to use.")] = None,
     output: Annotated[
@@ -78,6 +78,9 @@ def collect(
     turn: Annotated[
         int | None, typer.Option(metavar="K", help="With --branch: cut after K model calls; -1: before the last one.")
     ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="FILE|TEXT", help="A template with {field}, for rows without a prompt.")
+    ] = None,
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Run only the I-th of N shards; join them with ludus merge.")
     ] = None,
@@ -98,6 +101,8 @@ def collect(
 
     Cut every recorded rollout after two model calls, and continue each one eight times:
     ludus collect workplace_assistant --branch runs/first/rollouts.jsonl --turn 2 --repeats 8
+
+    Rows without prompts: ludus collect mcqa --input hf:OWNER/NAME:test --prompt 'Question: {question}'
 
     Split a collection among machines: ludus collect mcqa --model local --shard 2/8 --output runs/shard-2
     """
@@ -127,6 +132,7 @@ def collect(
         agent=agent,
         branch=branch,
         turn=turn,
+        prompt=prompt,
         shard=shard,
         mix=parse_mix(mix) if mix is not None else None,
     )

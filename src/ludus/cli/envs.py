@@ -53,6 +53,8 @@ def _described(name: str, folder: Path) -> dict[str, Any]:
 def _dataset(each: Dataset, folder: Path) -> dict[str, Any]:
     if each.path is None:
         return {"name": each.name, "generated": True, "licence": each.licence}
+    if each.on_hub:
+        return {"name": each.name, "hub": str(each.path), "licence": each.licence}
     path = folder / each.path
     return {"name": each.name, "rows": _rows(path), "licence": each.licence, "path": str(path)}
 
@@ -118,6 +120,8 @@ def _data(each: dict[str, Any]) -> tuple[str, str]:
 
 
 def _size(dataset: dict[str, Any]) -> str:
+    if "hub" in dataset:
+        return "on the hub"
     if dataset.get("generated"):
         return "generated"
     return "missing" if dataset["rows"] is None else f"{dataset['rows']:,} row{'' if dataset['rows'] == 1 else 's'}"

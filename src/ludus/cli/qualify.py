@@ -23,7 +23,9 @@ STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
 def qualify(
     environment: Annotated[str, typer.Argument(metavar="ENV", help="Name or folder of an environment.")],
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: example rows.")] = None,
+    input: Annotated[
+        Path | None, typer.Option("--input", "-i", help="Rows, as for ludus collect; default: example rows.")
+    ] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which dataset to use.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=MAX_INT64, help="Use only the first N rows.")] = 32,
     seed: Annotated[int, typer.Option(min=-MAX_INT64, max=MAX_INT64, help="Rollout seeds derive from this.")] = 0,

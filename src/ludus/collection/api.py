@@ -25,6 +25,7 @@ from ludus.environment import Environment
 from ludus.errors import UserError, did_you_mean
 from ludus.model import Model
 from ludus.models import open_model
+from ludus.prompt import PromptTemplate, load_prompt
 from ludus.rollout import Rollout
 from ludus.runtime.running import allow_open_files, fewer_garbage_collections, run_to_end
 from ludus.store.journal import Journal, write_whole
@@ -71,6 +72,7 @@ class Options:
     agent: str | None = None  # the URL of an agent server that plays the rollouts with its own model and resources
     branch: str | Path | None = None  # a file of recorded rollouts to continue, `repeats` times each
     turn: int | None = None  # where to cut them: after this many model calls; -1 is before the last call
+    prompt: str | Path | dict[str, Any] | PromptTemplate | None = None  # builds the prompt of rows without one
     shard: str | None = None  # such as "2/8": play the tasks of the second of eight shards
     mix: dict[str, float] | None = None  # the weights of several environments, by name
 
@@ -116,6 +118,7 @@ class CollectArguments(TypedDict, total=False):
     agent: str | None
     branch: str | Path | None
     turn: int | None
+    prompt: str | Path | dict[str, Any] | PromptTemplate | None
     shard: str | None
     mix: dict[str, float] | None
 
@@ -155,7 +158,10 @@ class Collection(Results):
         self.files = Files(options.output) if options.output is not None else None
         settings = dict(options.settings or {})
         model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
-        self._environments = RowEnvironments(environment, settings, resources=options.resources, agent=options.agent)
+        prompt = load_prompt(options.prompt) if options.prompt is not None else None
+        self._environments = RowEnvironments(
+            environment, settings, resources=options.resources, agent=options.agent, prompt=prompt
+        )
         self.model = open_model(options.model, model_settings) if options.agent is None else _ServerModel(options.agent)
         self.rows = self._input_rows()
         self.rows.shard = Shard.parse(options.shard) if options.shard is not None else None
@@ -212,6 +218,8 @@ class Collection(Results):
         dataset: dict[str, Any] = {"name": Path(self.rows.name).name, "rows": survey.rows, "digest": survey.digest}
         if isinstance(self.rows, Branches):
             dataset["turn"] = self.rows.turn
+        if self.rows.revision is not None:
+            dataset |= {"name": self.rows.name, "revision": self.rows.revision}
         run_identity = identity(self._environments.all(), self.model, dataset, options.seed, options.shard)
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._stack.close)
@@ -283,7 +291,7 @@ class Collection(Results):
             return Branches(options.branch, options.turn, environments.task, options.limit)
         if options.input is None:
             return environments.rows(options.dataset, options.limit, options.seed, options.mix)
-        return Rows(options.input, environments.task, options.limit, options.seed)
+        return Rows(options.input, environments.task, options.limit, options.seed, environments.with_prompt)
 
     def _open_files(self, files: Files, run_identity: dict[str, Any]) -> bool:
         """Open the journals. Returns whether this run resumes them: they hold something, and it is not overwritten."""

@@ -17,6 +17,7 @@ from ludus.data.row_checks import BadField
 from ludus.environment import SETTINGS, Environment
 from ludus.errors import UserError, did_you_mean
 from ludus.folder import has_agent_name, read_file
+from ludus.prompt import PromptTemplate
 from ludus.resources import Resources
 from ludus.task import Task
 
@@ -36,9 +37,10 @@ class RowEnvironments:
         *,
         resources: str | None = None,
         agent: str | None = None,
+        prompt: PromptTemplate | None = None,
     ) -> None:
         self._settings, self._own_settings = _by_environment(settings)
-        self._resources, self._agent = resources, agent
+        self._resources, self._agent, self._prompt = resources, agent, prompt
         self._loaded: dict[str, Environment] = {}  # by the name in the rows
         self._mixes = given is None or isinstance(given, (list, tuple))
         self._named: list[Environment] = []
@@ -64,12 +66,12 @@ class RowEnvironments:
         if self._given is not None:
             if mix is not None:
                 check_mix(mix, [self._given.name])
-            return Rows(self._given.rows(dataset), self.task, limit, seed)
+            return Rows(self._given.rows(dataset), self.task, limit, seed, self.with_prompt)
         if not self._named:
             raise UserError("no environment and no rows given", "Name an environment, or --input FILE")
         own_limit = limit if mix is None else None
         parts = [(each.name, Rows(each.rows(dataset), self.task, own_limit, seed)) for each in self._named]
-        return MixedRows(parts, self.task, mix, limit if mix is not None else None)
+        return MixedRows(parts, self.task, mix, limit if mix is not None else None, self.with_prompt)
 
     @property
     def named(self) -> list[Environment]:
@@ -98,6 +100,10 @@ class RowEnvironments:
         except UserError as error:
             raise BadField("agent_ref", str(error)) from error
         return environment.task(row)
+
+    def with_prompt(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row with the prompt of its environment's template, if the row has none."""
+        return self.of_row(row).with_prompt(row)
 
     def of_row(self, row: dict[str, Any]) -> Environment:
         """The environment of a row."""
@@ -134,6 +140,7 @@ class RowEnvironments:
 
     def _configured(self, environment: Environment) -> Environment:
         environment = environment.copy()  # the caller's object keeps its own settings
+        environment.prompt = self._prompt or environment.prompt
         try:
             environment.configure({**self._settings, **self._own_settings.get(environment.name, {})})
         except UserError as error:

@@ -22,14 +22,16 @@ import orjson
 
 from ludus.collection.row_typos import RowTypos
 from ludus.collection.shards import Shard, Split
+from ludus.data.hub import HubReference, is_hub
 from ludus.data.mixing import check_mix, turns
 from ludus.data.row_checks import ReadTask, checked_task, parse_row, row_digest, writable_row
-from ludus.data.sources import read_lines
+from ludus.data.sources import read_lines, resolve
 from ludus.dataset import Generated
 from ludus.errors import UserError
 from ludus.task import Task, private
 
 _Found = tuple[str, dict[str, Any]]
+Fill = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass
@@ -42,12 +44,14 @@ class Survey:
 
 
 class Rows:
-    """The rows of a JSONL file (`-` is standard input), of an iterable or of a generated dataset, as tasks.
+    """The rows of a source (see `read_lines`), of an iterable or of a generated dataset, as tasks.
 
-    Can be iterated any number of times. If `shard` is set, iterating yields only the tasks of that shard.
+    Can be iterated any number of times. `fill` adds the prompt to a row that has none. If `shard` is set, iterating
+    yields only the tasks of that shard. `revision` is the commit of a dataset on the hub, set by the first reading.
     """
 
     shard: Shard | None = None
+    revision: str | None = None
 
     def __init__(
         self,
@@ -55,14 +59,18 @@ class Rows:
         read_task: ReadTask,
         limit: int | None = None,
         seed: int = 0,
+        fill: Fill | None = None,
     ) -> None:
         self.source = _source(source, limit)
         self._one_pass = isinstance(self.source, Path) and _is_stream(self.source)
         if isinstance(self.source, Generated):
             self.name = self.source.name
+        elif isinstance(self.source, str):  # the revision has a field of its own
+            self.name = str(HubReference.parse(self.source)._replace(revision=None))
         else:  # the name of a pipe differs in every run
             self.name = "rows" if isinstance(self.source, list) or self._one_pass else str(self.source)
         self._read_task = read_task
+        self._fill = fill
         self._limit = limit
         self._seed = seed
         self._temporary_copy: Path | None = None
@@ -76,7 +84,7 @@ class Rows:
         for count, (where, line) in enumerate(self._lines(), start=1):
             content.update(line.strip())
             content.update(b"\n")
-            row = writable_row(where, line)
+            row = self._filled(where, writable_row(where, line))
             typos.look(where, self._task(where, row).responses_create_params)
             in_shard += self.shard is None or split.takes(self._id(where, row))
             if count % 1000 == 0:
@@ -121,10 +129,19 @@ class Rows:
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(self.source, list):
             for number, row in enumerate(self.source[: self._limit], start=1):
-                yield f"row {number}", row
+                yield f"row {number}", self._filled(f"row {number}", row)
         else:
             for where, line in self._lines():
-                yield where, parse_row(where, line)
+                yield where, self._filled(where, parse_row(where, line))
+
+    def _filled(self, where: str, row: dict[str, Any]) -> dict[str, Any]:
+        """The row with its prompt."""
+        if self._fill is None:
+            return row
+        try:
+            return self._fill(row)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         source = self.source
@@ -138,7 +155,14 @@ class Rows:
             return self._copied(_encoded((f"{self.name}:{number}", row) for number, row in generated))
         if self._one_pass:
             return self._copied(read_lines(source))
-        return itertools.islice(read_lines(source), self._limit)
+        return itertools.islice(read_lines(self._pinned(source)), self._limit)
+
+    def _pinned(self, source: str | Path) -> str | Path:
+        """The source; a dataset on the hub at the commit of the first reading."""
+        if isinstance(source, str) and self.revision is None:
+            self.source = source = str(resolve(source))
+            self.revision = HubReference.parse(source).revision
+        return source
 
     def _copied(self, lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
         """The same lines, copied to a temporary file that later iterations read."""
@@ -169,8 +193,9 @@ class MixedRows(Rows):
         read_task: ReadTask,
         weights: Mapping[str, float] | None = None,
         limit: int | None = None,
+        fill: Fill | None = None,
     ) -> None:
-        super().__init__([], read_task, limit)
+        super().__init__([], read_task, limit, fill=fill)
         self.name = "mixed"
         self._parts = parts
         self._weights = check_mix(weights, [name for name, _ in parts]) if weights is not None else None
@@ -179,7 +204,8 @@ class MixedRows(Rows):
         rows = {name: part._rows() for name, part in self._parts}
         chosen = self._by_weight(rows, self._weights) if self._weights is not None else self._in_turns(rows)
         for name, (where, row) in chosen:
-            yield where, {**row, "agent_ref": {"type": "responses_api_agents", "name": name}}
+            named = {**row, "agent_ref": {"type": "responses_api_agents", "name": name}}
+            yield where, self._filled(where, named)
 
     def _in_turns(self, rows: dict[str, Iterator[_Found]]) -> Iterator[tuple[str, _Found]]:
         while rows:
@@ -204,9 +230,10 @@ class MixedRows(Rows):
 
 def _source(
     given: str | Path | Iterable[dict[str, Any]] | Generated, limit: int | None
-) -> Path | list[Any] | Generated:
+) -> str | Path | list[Any] | Generated:
+    """Where the rows are. A text is a dataset on the hub."""
     if isinstance(given, (str, Path)):
-        return Path("/dev/stdin") if str(given) == "-" else Path(given)
+        return str(given) if is_hub(given) else resolve(given)
     if isinstance(given, (list, Generated)):
         return given
     if isinstance(given, dict) or not isinstance(given, Iterable):

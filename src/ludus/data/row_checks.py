@@ -15,6 +15,7 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from ludus.data.strict import DuplicateKey, refuse_duplicate_keys
 from ludus.errors import UserError
 from ludus.runtime.boundary import is_interrupt
 from ludus.runtime.encoding import json_error
@@ -77,6 +78,10 @@ def writable_row(where: str, line: bytes) -> dict[str, Any]:
     row = parse_row(where, line)
     if line.count(b"[") + line.count(b"{") > _SAFE_BRACKETS:
         row_digest(where, row)
+    try:
+        refuse_duplicate_keys(where, line.strip(), row)
+    except DuplicateKey as error:
+        raise _bad(where, error.key, error.reason, error.hint) from error
     return row
 
 

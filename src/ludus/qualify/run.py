@@ -58,7 +58,7 @@ def qualify(
     source = input if input is not None else environment.rows(dataset)
     if limit is None and isinstance(source, Generated):
         limit = GENERATED_ROWS
-    rows = Rows(source, environment.task, limit, seed)
+    rows = Rows(source, environment.task, limit, seed, environment.with_prompt)
     rows.survey()
     thresholds = thresholds or Thresholds()
     if thresholds.pass_reward is None and environment.pass_reward != 1.0:

@@ -32,7 +32,7 @@ async def _stdio(plan: Plan, row: int) -> None:
     environment = environment_of(plan.servers[0], plan)
     task: Task | None = None
     if row > 1 or environment.resources.open is not Resources.open:
-        _, task = Rows(environment.rows(None), environment.task).nth(row)
+        _, task = Rows(environment.rows(None), environment.task, fill=environment.with_prompt).nth(row)
     async with environment.share() as shared:
         sessions = Sessions(environment, shared)
         session = await sessions.open(task)

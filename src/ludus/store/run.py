@@ -184,7 +184,9 @@ def indented_json(value: dict[str, Any]) -> bytes:
 
 def _environment_identity(environment: Environment) -> dict[str, Any]:
     agent = environment.agent
+    prompt = {"prompt": environment.prompt.model_dump()} if environment.prompt is not None else {}
     return {
+        **prompt,
         "resources": f"{environment.resources.__qualname__}",
         "settings": redacted_settings(environment.config),
         "agent": type(agent).__qualname__,

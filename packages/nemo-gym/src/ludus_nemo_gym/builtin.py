@@ -102,7 +102,7 @@ def _agent_block(resources: str) -> Tree:
 def _dataset(dataset: Dataset, name: str) -> Tree:
     kind = dataset.name if dataset.name in DATASET_TYPES else "example"
     licence = LICENCE_OF.get(dataset.licence, dataset.licence)
-    path = f"{RESOURCES}/{name}/{dataset.path}"
+    path = str(dataset.path) if dataset.on_hub else f"{RESOURCES}/{name}/{dataset.path}"
     return {"name": dataset.name, "type": kind, "jsonl_fpath": path, "num_repeats": 1, "license": licence}
 
 

@@ -1,0 +1,188 @@
+"""Rows of files in several formats, read as a stream of JSON lines.
+
+Memory does not grow with the file. Whatever the format, a row arrives as the bytes of one JSON object, together with
+its place for error messages. A file is known by its first bytes; its name decides only between CSV and JSON lines. So
+a `.jsonl` that is gzip inside is read, and a file in a format that we do not read is called by its name.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+import orjson
+
+from ludus.data.compression import DamagedArchive, unpacked
+from ludus.data.csv_rows import csv_lines
+from ludus.data.json_array import BrokenArray, array_elements
+from ludus.data.parquet_rows import parquet_lines
+from ludus.errors import UserError
+from ludus.runtime.encoding import json_error
+
+#: The longest row that we read, in bytes. Several copies of a row are in memory while it is checked.
+MAX_ROW = 64 * 1024 * 1024
+
+_BOM = b"\xef\xbb\xbf"
+_HEAD = 4096
+
+#: Formats that we do not read: how they begin, what they are, and what to do.
+_OTHERS = (
+    (b"PK\x03\x04", "a ZIP archive", "Unpack it: unzip FILE"),
+    (b"BZh", "bzip2", "Unpack it: bzip2 -dk FILE"),
+    (b"\xfd7zXZ\x00", "xz", "Unpack it: xz -dk FILE"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "Unpack it: 7z x FILE"),
+    (b"ARROW1", "an Arrow file", "Write it as Parquet"),
+    (b"\xff\xff\xff\xff", "an Arrow stream", "Write it as Parquet"),
+    (b"SQLite format 3\x00", "a SQLite database", "Export the table: sqlite3 -json FILE 'select * from TABLE'"),
+    (b"\x89HDF", "an HDF5 file", "Write it as Parquet"),
+    (b"%PDF", "a PDF", "Name a file of rows"),
+    (b"\xff\xfe", "UTF-16 text", "Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"),
+    (b"\xfe\xff", "UTF-16 text", "Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"),
+    (b"version https://git-lfs", "a Git LFS pointer and not the data", "Fetch the data: git lfs pull"),
+    (b"\x80\x04", "a Python pickle", "Write it as JSON lines"),
+    (b"\x80\x05", "a Python pickle", "Write it as JSON lines"),
+)
+
+
+def read_file_lines(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
+    """The rows of a file, which places and errors call `name`.
+
+    The place is `NAME:LINE`, or `NAME row N` in a JSON array or a Parquet file. Blank lines are left out.
+    """
+    count = 0
+    try:
+        with ExitStack() as stack:
+            file: io.BufferedReader = stack.enter_context(path.open("rb"))
+            for count, found in enumerate(_rows(name, path, file, stack), start=1):  # noqa: B007
+                yield found
+    except DamagedArchive as error:
+        after = f" after row {count}" if count else ""
+        raise UserError(f"{name}{after}: {error}", "Copy or download it again") from error
+    except BrokenArray as error:
+        raise UserError(f"{name}: {error}", "The file must hold one JSON array of objects") from error
+    except OSError as error:
+        raise UserError(f"cannot read {name}: {error.strerror or error}") from error
+
+
+def _rows(name: str, path: Path, file: io.BufferedReader, stack: ExitStack) -> Iterator[tuple[str, bytes]]:
+    head, whole = _peek(file)
+    plain = True
+    if (content := unpacked(whole, head)) is not None:
+        plain = False
+        head, whole = _peek(content)
+    if head.startswith(b"PAR1"):
+        on_disk = path if plain and path.is_file() else _spooled(whole, stack)
+        return parquet_lines(name, on_disk, MAX_ROW)
+    _refuse_others(name, head)
+    if head.startswith(_BOM):
+        whole.read(len(_BOM))
+        head = head[len(_BOM) :]
+    suffix = _suffix(name)
+    text = head.lstrip()
+    if suffix in (".csv", ".tsv") or (suffix not in (".jsonl", ".json", ".ndjson") and _looks_like_csv(text)):
+        return csv_lines(name, whole, "\t" if suffix == ".tsv" else None, MAX_ROW)
+    if text.startswith(b"["):
+        return _array_rows(name, whole)
+    if _looks_like_csv(text):
+        raise UserError(f"{name}:1: this is CSV and not JSON", "Rename it to end with .csv")
+    if text.split(b"\n", 1)[0].strip() == b"{" and len(text) > 1:
+        hint = f"Write each row on one line: jq -c . {path.name} > rows.jsonl"
+        raise UserError(f"{name}: this is a JSON object over several lines", hint)
+    return _json_lines(name, whole)
+
+
+def _peek(file: IO[bytes]) -> tuple[bytes, io.BufferedReader]:
+    """The first bytes of a file, and the file from its beginning: a pipe cannot be rewound."""
+    head = file.read(_HEAD)
+    if isinstance(file, io.BufferedReader) and file.seekable():
+        file.seek(0)
+        return head, file
+    return head, io.BufferedReader(_Prefixed(head, file), 2**16)
+
+
+class _Prefixed(io.RawIOBase):
+    """A stream with the bytes that were read from its beginning put back."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = memoryview(head), rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if self._head:
+            count = min(len(buffer), len(self._head))
+            buffer[:count] = self._head[:count]
+            self._head = self._head[count:]
+            return count
+        return self._rest.readinto(buffer) or 0  # type: ignore[attr-defined]
+
+
+def _spooled(file: IO[bytes], stack: ExitStack) -> Path:
+    """A temporary copy of a stream: Parquet is read from its end."""
+    try:
+        copy = stack.enter_context(tempfile.NamedTemporaryFile(prefix="ludus-rows-"))  # noqa: SIM115
+        shutil.copyfileobj(file, copy, 2**20)
+        copy.flush()
+    except OSError as error:
+        cause = f"cannot copy the rows to a temporary file: {error.strerror}"
+        raise UserError(cause, "Set TMPDIR to a folder with more room") from error
+    return Path(copy.name)
+
+
+def _refuse_others(name: str, head: bytes) -> None:
+    for start, what, hint in _OTHERS:
+        if head.startswith(start):
+            raise UserError(f"{name}: this is {what}", hint)
+    if head[257:262] == b"ustar":
+        raise UserError(f"{name}: this is a tar archive", "Unpack it: tar xf FILE")
+    if head.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html", b"<?xml")):
+        raise UserError(f"{name}: this is a web page or XML", "Download the file itself, not the page that shows it")
+
+
+def _suffix(name: str) -> str:
+    """The ending that names the format of the rows, without that of the compression: `.csv` for `rows.csv.gz`."""
+    path = Path(name)
+    return (path.with_suffix("") if path.suffix in (".gz", ".zst", ".zstd", ".gzip") else path).suffix.lower()
+
+
+def _looks_like_csv(text: bytes) -> bool:
+    """Whether the first line may be the header of a CSV file: it is no JSON object, and has names between commas."""
+    line = text.split(b"\n", 1)[0]
+    return line[:1].isalpha() and any(each in line for each in (b",", b"\t", b";")) and b"{" not in line
+
+
+def _array_rows(name: str, file: io.BufferedReader) -> Iterator[tuple[str, bytes]]:
+    chunks = iter(lambda: file.read(2**16), b"")
+    for number, element in enumerate(array_elements(chunks, MAX_ROW), start=1):
+        where = f"{name} row {number}"
+        if b"\n" in element or b"\r" in element:  # a row must be one line, and in a JSON text no line end may stand
+            try:
+                orjson.loads(element)
+            except orjson.JSONDecodeError as error:
+                raise UserError(f"{where}: {json_error(error)}", "Each row must be a JSON object") from error
+            element = element.replace(b"\n", b" ").replace(b"\r", b" ")
+        yield where, element
+
+
+def _json_lines(name: str, file: io.BufferedReader) -> Iterator[tuple[str, bytes]]:
+    number = 0
+    while line := file.readline(MAX_ROW + 1):
+        number += 1
+        if len(line) > MAX_ROW:
+            where = f"{name}:{number}"
+            hint = "Check its line ends, or leave the row out"
+            raise UserError(f"{where}: the row is longer than {MAX_ROW:,} bytes", hint)
+        if line.startswith(_BOM):  # files with a byte order mark were joined
+            line = line[len(_BOM) :]
+        if line.find(b"\r", 0, len(line) - 2) >= 0:  # line ends of old Macs: no JSON text holds this character
+            for number, part in enumerate(line.rstrip().split(b"\r"), start=number):  # noqa: B020
+                if part and not part.isspace():
+                    yield f"{name}:{number}", part
+        elif not line.isspace():
+            yield f"{name}:{number}", line

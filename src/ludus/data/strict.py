@@ -1,0 +1,47 @@
+"""What a JSON parser accepts and a dataset should not have: a key that an object has twice, of which one is lost."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+
+from ludus.errors import UserError
+
+
+class DuplicateKey(UserError):
+    """An object of a row has a key twice."""
+
+    def __init__(self, where: str, key: str) -> None:
+        self.key = key
+        self.reason, self.hint = f"the key {key!r:.60} stands twice in an object", "Rename or remove one of them"
+        super().__init__(f"{where}: {self.reason}", self.hint)
+
+
+def refuse_duplicate_keys(where: str, line: bytes, row: dict[str, Any]) -> None:
+    """Refuse a row in which an object has a key twice. `row` is what the parser made of the line."""
+    # The parser keeps the last of two equal keys, so the quotes of the other are gone when the row is written again.
+    # Only a quote that is escaped as \u0022 is written with one more than it was read.
+    if line.count(b'"') == orjson.dumps(row).count(b'"') and b"\\u0022" not in line:
+        return
+    key = _first_duplicate(line)
+    if key is not None:
+        raise DuplicateKey(where, key)
+
+
+def _first_duplicate(line: bytes) -> str | None:
+    found: list[str] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                found.append(key)
+            seen.add(key)
+
+    try:
+        json.loads(line, object_pairs_hook=look)
+    except (ValueError, RecursionError):
+        return None
+    return found[0] if found else None

@@ -1,0 +1,184 @@
+"""Datasets on the hub as rows: the real client talks to a hub on this machine."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import orjson
+import pytest
+from hub_server import TOKEN, running_hub
+
+import ludus
+from ludus import UserError
+from ludus.data.hub import HubReference
+from ludus.data.hub_splits import split_files
+from ludus.data.sources import read_lines
+
+ROWS = [{"responses_create_params": {"input": f"What is {n}?"}, "expected_answer": str(n)} for n in range(4)]
+LINES = b"".join(orjson.dumps(row) + b"\n" for row in ROWS)
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with running_hub() as found:
+        monkeypatch.setenv("HF_ENDPOINT", found.url)
+        yield found
+
+
+def read(source):
+    return [orjson.loads(line) for _, line in read_lines(source)]
+
+
+def test_a_split_of_a_dataset_is_read_at_a_revision(hub):
+    first = hub.add("me/sums", {"README.md": b"# Sums", "data/train-00000-of-00002.jsonl": LINES})
+    hub.add("me/sums", {"data/train-00001-of-00002.jsonl.gz": gzip.compress(LINES), "data/test.csv": b"a,b\n1,2\n"})
+    assert read("hf:me/sums") == ROWS + ROWS
+    assert read("hf:me/sums:test") == [{"a": "1", "b": "2"}]
+    assert read(f"hf:me/sums@{first}:train") == ROWS
+    where, _ = next(read_lines(f"hf:me/sums@{first}"))
+    assert where == f"hf:me/sums@{first[:8]}:data/train-00000-of-00002.jsonl:1"
+
+
+def test_a_file_is_downloaded_once(hub):
+    hub.add("me/sums", {"train.jsonl": LINES})
+    assert read("hf:me/sums") == read("hf:me/sums") == ROWS
+    assert sum(each.startswith("GET /datasets/") for each in hub.requests) == 1
+
+
+def test_the_commit_is_part_of_the_runs_identity(hub, tmp_path):
+    first = hub.add("me/sums", {"train.jsonl": LINES})
+    model = ludus.ScriptedModel(["\\boxed{1}"] * 100)
+    options = {"model": model, "output": tmp_path / "run"}
+    ludus.collect("string_match", input="hf:me/sums", **options)
+    identity = json.loads((tmp_path / "run" / "run.json").read_bytes())["identity"]["dataset"]
+    assert identity["name"] == "hf:me/sums"
+    assert identity["revision"] == first
+    assert identity["rows"] == 4
+    hub.add("me/sums", {"train.jsonl": LINES + LINES})
+    with pytest.raises(UserError, match=f"dataset.revision was '{first}', now"):
+        ludus.collect("string_match", input="hf:me/sums", resume=True, **options)
+    ludus.collect("string_match", input=f"hf:me/sums@{first}", resume=True, **options)
+
+
+def test_a_private_dataset_needs_the_token(hub, monkeypatch):
+    hub.add("me/secret", {"train.jsonl": LINES}, private=True)
+    with pytest.raises(UserError, match="has no dataset hf:me/secret, or it is private. .*HF_TOKEN"):
+        read("hf:me/secret")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert read("hf:me/secret") == ROWS
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("hf:me/nothing", "has no dataset hf:me/nothing, or it is private. Check the name"),
+        ("hf:me/sums@nowhere", "has no revision hf:me/sums@nowhere. Name a branch"),
+        ("hf:me/sums:nope", "hf:me/sums has no split nope. Write hf:me/sums:SPLIT with one of: test, train"),
+        ("hf:me/pictures", "hf:me/pictures has no files of rows"),
+        ("hf:../../etc", "is not a dataset of the hub. Write hf:OWNER/NAME"),
+        ("hf:", "is not a dataset of the hub"),
+        ("hf:a/b?x=1", "is not a dataset of the hub"),
+    ],
+)
+def test_what_the_hub_lacks_is_named(hub, source, says):
+    hub.add("me/sums", {"train.jsonl": LINES, "test.jsonl": LINES})
+    hub.add("me/pictures", {"cat.png": b"x"})
+    with pytest.raises(UserError, match=says) as caught:
+        read(source)
+    assert "\n" not in str(caught.value)
+
+
+def test_half_a_file_is_never_taken_for_a_whole_one(hub):
+    hub.add("me/sums", {"train.jsonl": LINES})
+    hub.half = 1
+    assert read("hf:me/sums") == ROWS
+    assert sum(each.startswith("GET /datasets/") for each in hub.requests) == 2
+
+
+def test_a_hub_that_sends_half_an_answer_is_named(hub):
+    hub.add("me/sums", {"train.jsonl": LINES})
+    hub.broken_json = True
+    with pytest.raises(UserError, match="sent an answer that is not JSON for hf:me/sums"):
+        read("hf:me/sums")
+
+
+def test_a_hub_that_does_not_answer_is_given_up(hub, monkeypatch):
+    monkeypatch.setattr("ludus.data.hub._TIMEOUT", 0.2)
+    hub.add("me/sums", {"train.jsonl": LINES})
+    hub.hangs.clear()
+    with pytest.raises(UserError, match=r"hf:me/sums: the hub 127.0.0.1:\d+ did not answer in time. Run it again"):
+        read("hf:me/sums")
+
+
+def test_a_hub_that_is_gone_is_named_without_its_password(monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://me:secret@127.0.0.1:9")
+    with pytest.raises(UserError, match=r"hf:me/sums: the hub 127.0.0.1:9 cannot be reached") as caught:
+        read("hf:me/sums")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("hf:a/b", ("a/b", None, None)),
+        ("hf:a/b@main", ("a/b", "main", None)),
+        ("hf:a/b:test", ("a/b", None, "test")),
+        ("hf:a/b@refs/pr/1:main/test", ("a/b", "refs/pr/1", "main/test")),
+        ("squad", ("squad", None, None)),
+    ],
+)
+def test_references_are_read_and_written(text, parts):
+    reference = HubReference.parse(text)
+    assert tuple(reference) == parts
+    assert str(reference) == (text if text.startswith("hf:") else f"hf:{text}")
+
+
+@pytest.mark.parametrize(
+    ("files", "configs", "wanted", "found"),
+    [
+        (["train.jsonl", "test.jsonl"], None, None, ["train.jsonl"]),
+        (["validation.jsonl"], None, None, ["validation.jsonl"]),
+        (["dev.csv", "train.csv"], None, "validation", ["dev.csv"]),
+        (["rows.jsonl"], None, None, ["rows.jsonl"]),
+        (["data/hard-00000-of-00001.parquet", "data/easy-00000-of-00001.parquet"], None, "hard", "first"),
+        (["main/test-00000-of-00001.parquet", "socratic/test-00000-of-00001.parquet"], None, "main/test", "first"),
+        (["main/test-00000-of-00001.parquet", "socratic/test-00000-of-00001.parquet"], None, "main", "first"),
+        (["train.parquet", "train.jsonl"], None, None, "first"),
+        (["train.jsonl", "dataset_infos.json", ".gitattributes"], None, None, "first"),
+        (["test/a.jsonl", "train/a.jsonl"], None, "test", "first"),
+        (["a.jsonl", "b.jsonl"], [{"config_name": "x", "data_files": "a.jsonl"}], None, "first"),
+        (
+            ["a/1.jsonl", "b/1.jsonl"],
+            [
+                {"config_name": "x", "data_files": [{"split": "gold", "path": "a/*"}], "default": True},
+                {"config_name": "y", "data_files": [{"split": "gold", "path": ["b/*"]}]},
+            ],
+            None,
+            "first",
+        ),
+    ],
+)
+def test_the_files_of_a_split_are_found(files, configs, wanted, found):
+    assert split_files("hf:a/b", files, configs, wanted) == (files[:1] if found == "first" else found)
+
+
+def test_several_configurations_must_be_chosen_from():
+    files = ["main/test.jsonl", "main/train.jsonl", "other/train.jsonl"]
+    with pytest.raises(UserError, match="hf:a/b has several splits. .*: main/test, main/train, other/train"):
+        split_files("hf:a/b", files, None, None)
+
+
+def test_an_environment_names_a_dataset_on_the_hub(hub, tmp_path):
+    hub.add("me/sums", {"train.jsonl": LINES})
+    (tmp_path / "environment.yaml").write_text(
+        "name: sums\nresources: ludus.environments.string_match.resources:StringMatch\n"
+        "datasets:\n- {name: train, path: 'hf:me/sums'}\n"
+    )
+    result = ludus.collect(tmp_path, model=ludus.ScriptedModel(["1"] * 4))
+    assert result.metrics["counts"]["completed"] == 4
