@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
@@ -49,7 +49,7 @@ _OTHERS = (
 )
 
 
-def read_file_lines(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
+def read_file_lines(path: Path, name: str) -> Generator[tuple[str, bytes], None, None]:
     """The rows of a file, which places and errors call `name`.
 
     The place is `NAME:LINE`, or `NAME row N` in a JSON array or a Parquet file. Blank lines are left out.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -74,7 +74,7 @@ def pinned(source: str) -> str:
     return str(reference._replace(revision=found.commit))
 
 
-def hub_lines(source: str) -> Iterator[tuple[str, bytes]]:
+def hub_lines(source: str) -> Generator[tuple[str, bytes], None, None]:
     """The rows of a dataset on the hub, each with its place. Files are downloaded when their turn comes."""
     reference = HubReference.parse(source)
     found = revision_of(reference)

@@ -125,9 +125,11 @@ def _hint(error: ErrorDetails, row: dict[str, Any]) -> str:
         asked = row if error["type"] == "missing" else params if isinstance(params, dict) else {}
         for name in _PROMPTS if "input" not in asked else ():
             if name in asked:
-                path = f".{name}" if asked is row else f".responses_create_params.{name}"
-                shape = '{"responses_create_params": {"input": ...}}'
-                command = f"jq -c '.responses_create_params.input = {path}' FILE"
-                return f"The prompt is in {path[1:]}: write it as {shape}, for example with {command}"
+                if asked is row:
+                    template = f"--prompt '{{{name}}}', or " if isinstance(row[name], str) else ""
+                    return f"The prompt is in {name}: use {template}ludus data convert FILE --output NEW"
+                path = f"responses_create_params.{name}"
+                command = f"jq -c '.responses_create_params.input = .{path}' FILE"
+                return f"The prompt is in {path}: write it as responses_create_params.input, with {command}"
     similar = difflib.get_close_matches(field, row, n=1, cutoff=0.8) if error["type"] == "missing" else []
     return f"The row has {similar[0]}: did you mean {field}?" if similar else _FIX

@@ -6,14 +6,14 @@ messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from ludus.data.files import read_file_lines
 from ludus.data.hub import hub_lines, is_hub, pinned
 
 
-def read_lines(source: str | Path) -> Iterator[tuple[str, bytes]]:
+def read_lines(source: str | Path) -> Generator[tuple[str, bytes], None, None]:
     """The rows of a file, of standard input (`-`) or of `hf:OWNER/NAME[@REVISION][:SPLIT]`, each with its place.
 
     The place is `FILE:LINE`, or `FILE row N` in a JSON array or a Parquet file. Blank lines are left out.

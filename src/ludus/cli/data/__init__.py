@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from ludus.cli.data.convert import convert
 from ludus.cli.data.dedupe import dedupe
 from ludus.cli.data.overlap import overlap
 from ludus.cli.data.prepare import prepare
@@ -28,6 +29,7 @@ def _data() -> None:
 
 
 _COMMANDS: tuple[Callable[..., Any], ...] = (
+    convert,
     validate,
     prepare,
     split,

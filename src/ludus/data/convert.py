@@ -1,0 +1,183 @@
+"""The work of `ludus data convert`: rows in anybody's layout become tasks, one JSON line each.
+
+The rows are read once, as a stream. The output is written beside its place and renamed when it is complete, so a
+mistake in the last row leaves no half of a dataset behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from ludus.data.hub import HubReference, is_hub
+from ludus.data.layouts import Layout, detect_layout
+from ludus.data.mapping import RowMapping
+from ludus.data.sources import read_lines, resolve
+from ludus.data.strict import refuse_duplicate_keys
+from ludus.errors import UserError
+from ludus.record import Row
+from ludus.runtime.encoding import json_error
+from ludus.runtime.settings import checked, read_yaml
+from ludus.runtime.wording import describe_errors
+from ludus.store.drafts import check_new, draft
+from ludus.task import Task
+
+#: How many rows are looked at to tell the layout.
+_SAMPLE = 20
+_EVERY = 1000
+_ELSEWHERE = "Make room or choose another --output"
+
+
+@dataclass
+class Converted:
+    """What a conversion did. `layout` is None if the mapping was given; `revision` is the commit of a hub's dataset.
+
+    `left_out` counts what conversations held that a task has no place for, such as `messages[].weight`.
+    """
+
+    source: str
+    output: str
+    rows: int
+    layout: str | None
+    mapping: RowMapping
+    revision: str | None
+    left_out: dict[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """The conversion, for `--json`."""
+        found = {"source": self.source, "revision": self.revision, "output": self.output, "rows": self.rows}
+        mapping = self.mapping.model_dump(exclude_defaults=True)
+        return {**found, "layout": self.layout, "mapping": mapping, "left_out": self.left_out}
+
+
+def convert(
+    source: str | Path,
+    output: Path,
+    mapping: RowMapping | None = None,
+    *,
+    layout: Layout | None = None,
+    limit: int | None = None,
+    overwrite: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+    tick: Callable[[int], None] = lambda _: None,
+) -> Converted:
+    """Convert the rows of a source to tasks.
+
+        convert("train.parquet", Path("tasks.jsonl"), RowMapping(map={"question": "prompt"}))
+
+    Without a layout and without a `map`, the layout is detected, and `say` gets a line about it. Other parts of a
+    mapping are added to the layout's. `tick` gets the number of rows, every 1000 rows.
+    """
+    mapping = mapping or RowMapping()
+    check_new(output, overwrite=overwrite)
+    pinned = resolve(source)
+    revision = HubReference.parse(str(pinned)).revision if is_hub(pinned) else None
+    left_out, count = Counter[str](), 0
+    with closing(read_lines(pinned)) as opened, draft(output, _ELSEWHERE) as file:
+        lines = itertools.islice(opened, limit)
+        first = list(itertools.islice(lines, _SAMPLE))
+        if not first:
+            raise UserError(f"{source} holds no rows")
+        if layout is None and not mapping.map and mapping.prompt is None:
+            layout = detect_layout([mapping.parsed(_parsed(where, line)) for where, line in first])
+            say(f"{source}: layout {layout.name} ({layout.mapping.arrows()}); choose another with --layout or --map")
+        if layout is not None:
+            mapping = _joined(layout.mapping, mapping)
+        for count, row in enumerate(_tasks(itertools.chain(first, lines), mapping, left_out), start=1):
+            file.write(orjson.dumps(row) + b"\n")
+            if count % _EVERY == 0:
+                tick(count)
+    name = layout.name if layout is not None else None
+    return Converted(str(source), str(output), count, name, mapping, revision, dict(left_out))
+
+
+def load_mapping(path: Path) -> RowMapping:
+    """A mapping from a YAML file."""
+    content = read_yaml(path, "mapping")
+    if not isinstance(content, dict):
+        raise UserError(f"mapping {path} must hold a mapping", "Example: map: {question: prompt}")
+    return checked(RowMapping, content, f"mapping {path}")
+
+
+def _joined(layout: RowMapping, more: RowMapping) -> RowMapping:
+    """The layout's mapping with what was given in addition; what was given wins."""
+    given = more.model_dump(exclude_defaults=True)
+    targets = set(more.map.values())
+    known = layout.model_dump()
+    known["map"] = {key: target for key, target in layout.map.items() if target not in targets and key not in more.map}
+    if more.prompt is not None:  # the template makes the prompt: the fields stay, as it uses their names
+        known["map"] = {key: target for key, target in known["map"].items() if target != "prompt"}
+    for key, value in given.items():
+        if isinstance(value, dict) and key != "prompt":
+            known[key] = {**known[key], **value}
+        else:
+            known[key] = [*known[key], *value] if isinstance(value, list) else value
+    return RowMapping.model_validate(known)
+
+
+def _tasks(lines: Iterator[tuple[str, bytes]], mapping: RowMapping, left_out: Counter[str]) -> Iterator[Row]:
+    kinds = _Kinds()
+    for where, line in lines:
+        row = _parsed(where, line)
+        try:
+            refuse_duplicate_keys(where, line.strip(), row)
+        except TypeError as error:
+            raise UserError(f"{where}: nested too deep: {error}", "Fix the row or leave it out") from error
+        try:
+            lost: list[str] = []
+            made = mapping.task_row(row, lost)
+            left_out.update({re.sub(r"\[\d+\]", "[]", each.partition(": ")[0]) for each in lost})
+            Task.model_validate(made)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+        except ValidationError as error:
+            field = ".".join(str(step) for step in error.errors()[0]["loc"]) or "row"
+            raise UserError(f"{where}: {describe_errors(field, error.errors()[:1])}") from error
+        kinds.look(where, made)
+        yield made
+
+
+def _parsed(where: str, line: bytes) -> Row:
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{where}: {json_error(error)}", "Fix the row or leave it out") from error
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: not a JSON object", "Fix the row or leave it out")
+    return row
+
+
+class _Kinds:
+    """The kind of value that each field had first. A field that changes it is refused."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, tuple[str, str]] = {}
+
+    def look(self, where: str, row: Row) -> None:
+        """Compare the fields of a row with those of the rows before."""
+        for field, value in row.items():
+            kind = _kind(value)
+            if kind is None:
+                continue
+            before, place = self._first.setdefault(field, (kind, where))
+            if before != kind:
+                both = {before, kind} <= {"text", "a number"}
+                remedy = f"Make it text everywhere: --text {field}" if both else f"Fix the row, or use --drop {field}"
+                raise UserError(f"{where}: {field:.60} is {kind}, and was {before} in {place}", remedy)
+
+
+def _kind(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true or false"
+    return {str: "text", int: "a number", float: "a number", list: "a list"}.get(type(value), "an object")

@@ -1,0 +1,221 @@
+"""How the fields of a foreign row become those of a task.
+
+A mapping says which field goes where: `map: {question: prompt, answer: expected_answer}`. Four targets have a meaning
+of their own: `prompt` (a text or a conversation), `system`, `context` (a text that follows the prompt) and `tools`
+build `responses_create_params`. `options` become lettered choices. Every other target is a field of the task. Fields
+that are not named keep their names.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+
+from ludus.data.conversations import flat_tools, is_conversation, split_conversation
+from ludus.errors import UserError, did_you_mean
+from ludus.prompt import PromptTemplate
+from ludus.record import Row
+
+_MISSING = object()
+_GOLD = "expected_answer"
+_PARTS = ("prompt", "system", "context", "tools", "options")
+
+
+class RowMapping(BaseModel):
+    """A mapping, as a YAML file holds it. A field inside of another is written with a dot: `extra_info.answer`.
+
+    `after` keeps what follows the last occurrence of a mark (`answer: "####"`), `boxed` what is in the last
+    `\\boxed{}`. `text` turns values into text, `parse` reads text that is JSON. `set` adds fields with fixed values.
+    `optional` fields may be missing from a row.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    map: dict[str, str] = {}
+    after: dict[str, str] = {}
+    boxed: list[str] = []
+    text: list[str] = []
+    parse: list[str] = []
+    drop: list[str] = []
+    optional: list[str] = []
+    set: dict[str, Any] = {}
+    prompt: PromptTemplate | None = None
+
+    def task_row(self, row: Row, lost: list[str] | None = None) -> Row:
+        """The task of a row. What a conversation holds that a task has no place for is listed in `lost`."""
+        row = self.parsed(row)
+        if self.prompt is not None:  # before fields move: a template uses the names that the user sees in the file
+            row = self.prompt.fill(row)
+        values = self._values(row)
+        parts = {target: values.pop(target) for target in _PARTS if target in values}
+        for field in (*self.map, *self.drop):
+            _remove(row, field)
+        clash = next((target for target in values if target.partition(".")[0] in row and "." not in target), None)
+        if clash is not None:
+            hint = f"Leave the other out with --drop {clash}"
+            raise UserError(f"{clash} is a field of the row, and another field is mapped to it", hint)
+        made = {**row, **self.set}
+        for target, value in values.items():
+            _put(made, target, value)
+        for field in self.text:
+            _put(made, field, _as_text(field, _get(made, field)))
+        params = made.pop("responses_create_params", None)
+        request = _request(params, parts, made, [] if lost is None else lost)
+        return {"responses_create_params": request, **made}
+
+    def parsed(self, row: Row) -> Row:
+        """A copy of the row in which the texts that are JSON are read."""
+        row = dict(row)
+        for field in self.parse:
+            _put(row, field, _parsed(field, _get(row, field)))
+        return row
+
+    def arrows(self) -> str:
+        """The mapping in one line: `question -> prompt, answer -> expected_answer`."""
+        shown = []
+        for source, target in self.map.items():
+            how = f" (after {self.after[source]})" if source in self.after else ""
+            how = " (in \\boxed{})" if source in self.boxed else how
+            shown.append(f"{source}{how} -> {target}")
+        return ", ".join(shown) or "as it is"
+
+    def _values(self, row: Row) -> dict[str, Any]:
+        """The value of each target."""
+        values: dict[str, Any] = {}
+        for source, target in self.map.items():
+            value = _get(row, source)
+            if value is _MISSING:
+                if source in self.optional:
+                    continue
+                hint = did_you_mean(source, [key[:40] for key in row][:20])
+                raise UserError(f"the row has no field {source:.60}", hint)
+            if value is None and source in self.optional:
+                continue
+            if source in self.after:
+                value = _after(source, value, self.after[source])
+            if source in self.boxed:
+                value = _boxed(source, value)
+            values[target] = _as_text(source, value) if source in self.text else value
+        return values
+
+
+def _request(given: Any, parts: dict[str, Any], made: Row, lost: list[str]) -> Any:
+    """`responses_create_params` of a task; `made` gets what belongs to the verifier: options, and a last answer."""
+    if "prompt" not in parts:
+        if isinstance(given, dict) and given.get("input") is not None:
+            return given
+        raise UserError("the row has no prompt", "Say which field is the prompt: --map FIELD=prompt, or use --prompt")
+    prompt = parts["prompt"]
+    if isinstance(prompt, str):
+        pieces = [prompt, *([parts["context"]] if parts.get("context") else [])]
+        if parts.get("options"):
+            pieces.append(_lettered(parts["options"], made))
+        items = [{"role": "user", "content": "\n\n".join(map(str, pieces))}]
+    elif is_conversation(prompt):
+        items, answer = split_conversation(prompt, lost)
+        if answer is not None:
+            made.setdefault(_GOLD, answer)
+        if parts.get("options"):  # they stand in the conversation already
+            _lettered(parts["options"], made)
+    else:
+        raise UserError(f"the prompt must be a text or a list of messages, not {prompt!r:.60}", "Map another field")
+    if isinstance(parts.get("system"), str) and parts["system"]:
+        items = [{"role": "system", "content": parts["system"]}, *items]
+    request = {**(given if isinstance(given, dict) else {}), "input": items}
+    if parts.get("tools"):
+        request["tools"] = flat_tools(parts["tools"], lost)
+    return request
+
+
+def _lettered(options: Any, made: Row) -> str:
+    """The lines `A) ...` of a question with choices. The right answer becomes a letter, and `options` a field."""
+    labels = None
+    if isinstance(options, dict):  # {"text": [...], "label": [...]}
+        options, labels = options.get("text"), options.get("label")
+    if not isinstance(options, list) or not all(isinstance(each, str) for each in options) or len(options) > 26:
+        raise UserError("the options must be a list of at most 26 texts", "Map another field to options")
+    letters = string.ascii_uppercase[: len(options)]
+    made["options"] = [{letter: option} for letter, option in zip(letters, options, strict=True)]
+    gold = made.get(_GOLD)
+    if isinstance(gold, int) and not isinstance(gold, bool):
+        if not 0 <= gold < len(options):
+            raise UserError(f"the right answer is option {gold} of {len(options)}", "Fix the row or leave it out")
+        made[_GOLD] = letters[gold]
+    elif isinstance(labels, list) and gold in labels:
+        made[_GOLD] = letters[labels.index(gold)]
+    elif isinstance(gold, str) and gold in options and gold not in letters:
+        made[_GOLD] = letters[options.index(gold)]
+    return "\n".join(f"{letter}) {option}" for letter, option in zip(letters, options, strict=True))
+
+
+def _get(row: Row, field: str) -> Any:
+    if field in row:
+        return row[field]
+    value: Any = row
+    for step in field.split("."):
+        if not isinstance(value, dict) or step not in value:
+            return _MISSING
+        value = value[step]
+    return value
+
+
+def _put(row: Row, field: str, value: Any) -> None:
+    if value is _MISSING:
+        return
+    *folders, name = [field] if field in row else field.split(".")
+    for step in folders:
+        inner = row.get(step)
+        row[step] = inner = dict(inner) if isinstance(inner, dict) else {}
+        row = inner
+    row[name] = value
+
+
+def _remove(row: Row, field: str) -> None:
+    """Remove a field. An object of which nothing is left is removed too."""
+    if field in row:
+        del row[field]
+        return
+    name, dot, rest = field.partition(".")
+    if dot and isinstance(row.get(name), dict):
+        row[name] = inner = dict(row[name])
+        _remove(inner, rest)
+        if not inner:
+            del row[name]
+
+
+def _after(field: str, value: Any, mark: str) -> str:
+    if not isinstance(value, str) or mark not in value:
+        raise UserError(f"{field} has no {mark!r}", "Fix the row or leave it out")
+    return value.rpartition(mark)[2].strip()
+
+
+def _boxed(field: str, value: Any) -> str:
+    """The content of the last `\\boxed{...}` of a text, whose braces may be nested."""
+    start = value.rfind("\\boxed{") if isinstance(value, str) else -1
+    depth = 0
+    for found in re.finditer(r"\\.|[{}]", value[start + 6 :], re.DOTALL) if start >= 0 else ():
+        depth += {"{": 1, "}": -1}.get(found[0], 0)
+        if depth == 0 and found[0] == "}":
+            return str(value[start + 7 : start + 6 + found.start()])
+    raise UserError(f"{field} has no \\boxed{{...}}", "Fix the row or leave it out")
+
+
+def _as_text(field: str, value: Any) -> Any:
+    if isinstance(value, str) or value is _MISSING:
+        return value
+    if isinstance(value, bool) or value is None or isinstance(value, (list, dict)):
+        raise UserError(f"{field} is {value!r:.60} and not a text or a number", "Fix the row or leave it out")
+    return orjson.dumps(value).decode()
+
+
+def _parsed(field: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{field} is not JSON: {error.msg}", "Fix the row, or leave --parse out") from error
