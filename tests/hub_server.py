@@ -25,6 +25,7 @@ class Repository:
 
     private: bool = False
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    listed: list[str] | None = None  #: the files that the hub claims to have
 
     def commit(self, files: dict[str, bytes]) -> str:
         """Add or replace files. Returns the new commit."""
@@ -147,7 +148,8 @@ class _Handler(BaseHTTPRequestHandler):
                 for each in lines
                 if each["key"] == "file"
             }
-            return self._json({"commitUrl": f"{self.hub.url}/c", "commitOid": repository.commit(files)})
+            commit = repository.commit(files)
+            return self._json({"commitUrl": f"{self.hub.url}/datasets/{name}/commit/{commit}", "commitOid": commit})
         return self._json(_info(name, repository, commit))
 
     def _list(self, query: dict[str, list[str]]) -> None:
@@ -202,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _info(name: str, repository: Repository, commit: str) -> dict[str, Any]:
-    files = [{"rfilename": each} for each in repository.commits[commit]]
+    files = [{"rfilename": each} for each in repository.listed or repository.commits[commit]]
     card = _card(repository.commits[commit].get("README.md", b""))
     head = {"id": name, "author": name.split("/")[0], "sha": commit, "private": repository.private, "gated": False}
     return {**head, "tags": [], "downloads": 3, "siblings": files, "cardData": card}

@@ -7,7 +7,7 @@ import json
 
 import orjson
 import pytest
-from hub_server import TOKEN, running_hub
+from hub_server import TOKEN
 
 import ludus
 from ludus import UserError
@@ -17,18 +17,6 @@ from ludus.data.sources import read_lines
 
 ROWS = [{"responses_create_params": {"input": f"What is {n}?"}, "expected_answer": str(n)} for n in range(4)]
 LINES = b"".join(orjson.dumps(row) + b"\n" for row in ROWS)
-
-
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    with running_hub() as found:
-        monkeypatch.setenv("HF_ENDPOINT", found.url)
-        yield found
 
 
 def read(source):
@@ -104,7 +92,7 @@ def test_half_a_file_is_never_taken_for_a_whole_one(hub):
 def test_a_hub_that_sends_half_an_answer_is_named(hub):
     hub.add("me/sums", {"train.jsonl": LINES})
     hub.broken_json = True
-    with pytest.raises(UserError, match="sent an answer that is not JSON for hf:me/sums"):
+    with pytest.raises(UserError, match="sent an answer that cannot be read for hf:me/sums"):
         read("hf:me/sums")
 
 
@@ -166,6 +154,12 @@ def test_references_are_read_and_written(text, parts):
 )
 def test_the_files_of_a_split_are_found(files, configs, wanted, found):
     assert split_files("hf:a/b", files, configs, wanted) == (files[:1] if found == "first" else found)
+
+
+def test_a_file_name_that_leaves_the_dataset_is_refused(hub):
+    hub.add("me/evil", {"train.jsonl": LINES, "../../evil.jsonl": LINES})
+    with pytest.raises(UserError, match=r"hf:me/evil lists a file '../../evil.jsonl' outside of itself"):
+        read("hf:me/evil")
 
 
 def test_several_configurations_must_be_chosen_from():

@@ -70,7 +70,7 @@ def pinned(source: str) -> str:
     """The reference with its revision resolved to a commit. Fails if the split does not exist."""
     reference = HubReference.parse(source)
     found = revision_of(reference)
-    _files_of_split(found, reference)
+    files_of_split(found, reference)
     return str(reference._replace(revision=found.commit))
 
 
@@ -78,7 +78,7 @@ def hub_lines(source: str) -> Generator[tuple[str, bytes], None, None]:
     """The rows of a dataset on the hub, each with its place. Files are downloaded when their turn comes."""
     reference = HubReference.parse(source)
     found = revision_of(reference)
-    for file in _files_of_split(found, reference):
+    for file in files_of_split(found, reference):
         name = f"{PREFIX}{found.repo}@{found.commit[:8]}:{file}"
         yield from read_file_lines(fetched(found, file), name)
 
@@ -103,10 +103,15 @@ def _look_up(reference: HubReference) -> HubRevision:
         raise UserError(f"the hub {host()} names no commit of {reference}", "Check HF_ENDPOINT")
     head: Any = info.card_data
     card = head.to_dict() if head is not None else {}
-    return HubRevision(reference.repo, commit, [each.rfilename for each in info.siblings or []], card)
+    files = [each.rfilename for each in info.siblings or []]
+    for file in files:  # the hub is not ours, and names become paths
+        if file.startswith("/") or "\\" in file or "\0" in file or ".." in file.split("/"):
+            raise UserError(f"{reference} lists a file {file!r:.80} outside of itself", "Do not use this dataset")
+    return HubRevision(reference.repo, commit, files, card)
 
 
-def _files_of_split(found: HubRevision, reference: HubReference) -> list[str]:
+def files_of_split(found: HubRevision, reference: HubReference) -> list[str]:
+    """The files of the split that the reference names."""
     name = f"{PREFIX}{found.repo}"
     return split_files(name, found.files, found.card.get("configs"), reference.split)
 
@@ -179,7 +184,7 @@ def hub_errors(about: object) -> Iterator[None]:
         cause = "the hub sent only part of a file" if "onsistency check" in first else error.strerror or first[:200]
         raise UserError(f"{about}: {cause}", "Run it again: what has arrived is kept") from error
     except ValueError as error:
-        raise UserError(f"the hub {host()} sent an answer that is not JSON for {about}", "Run it again") from error
+        raise UserError(f"the hub {host()} sent an answer that cannot be read for {about}", "Run it again") from error
     except RuntimeError as error:
         raise _unreachable(about, error) from error
 

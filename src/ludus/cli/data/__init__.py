@@ -9,12 +9,15 @@ import typer
 
 from ludus.cli.data.convert import convert
 from ludus.cli.data.dedupe import dedupe
+from ludus.cli.data.download import download
+from ludus.cli.data.list import list_
 from ludus.cli.data.overlap import overlap
 from ludus.cli.data.prepare import prepare
 from ludus.cli.data.sample import sample
 from ludus.cli.data.show import show
 from ludus.cli.data.split import split
 from ludus.cli.data.stats import stats
+from ludus.cli.data.upload import upload
 from ludus.cli.data.validate import validate
 
 data = typer.Typer(name="data", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -38,7 +41,10 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     sample,
     stats,
     show,
+    download,
+    upload,
+    list_,
 )
 
 for _command in _COMMANDS:
-    data.command()(_command)
+    data.command(_command.__name__.strip("_"))(_command)
