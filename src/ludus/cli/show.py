@@ -65,9 +65,11 @@ def _files(given: Path) -> tuple[Path, Path]:
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines of a file with their numbers, blank lines left out."""
     from ludus.errors import UserError
+    from ludus.runtime.formats import refuse_all_but_json_lines
 
     try:
         with path.open("rb") as lines:
+            refuse_all_but_json_lines(path, lines)
             for number, line in enumerate(lines, start=1):
                 if not line.isspace():
                     yield number, line

@@ -14,6 +14,7 @@ import orjson
 
 from ludus.errors import UserError
 from ludus.runtime.encoding import json_error
+from ludus.runtime.formats import refuse_all_but_json_lines
 from ludus.store.run import Files
 from ludus.task import digest
 
@@ -127,6 +128,7 @@ class Scores:
     def _rows(self, path: Path) -> Iterator[dict[str, Any]]:
         try:
             with path.open("rb") as lines:
+                refuse_all_but_json_lines(path, lines)
                 for number, line in enumerate(lines, start=1):
                     if line.isspace():
                         continue

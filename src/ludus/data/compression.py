@@ -8,12 +8,10 @@ import zlib
 from typing import IO, TYPE_CHECKING
 
 from ludus.errors import missing_extra
+from ludus.runtime.formats import GZIP, ZSTD
 
 if TYPE_CHECKING:
     import zstandard
-
-GZIP = b"\x1f\x8b"
-ZSTD = b"\x28\xb5\x2f\xfd"
 
 #: How many compressed bytes are unpacked at once. A zstd block of 4 bytes can hold 128 KB, so this bounds the memory
 #: that an archive made to exhaust it can take: 2048 bytes unpack to 64 MB at most.

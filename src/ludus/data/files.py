@@ -23,30 +23,12 @@ from ludus.data.json_array import BrokenArray, array_elements
 from ludus.data.parquet_rows import parquet_lines
 from ludus.errors import UserError
 from ludus.runtime.encoding import json_error
+from ludus.runtime.formats import HEAD, PARQUET, refuse_foreign
 
 #: The longest row that we read, in bytes. Several copies of a row are in memory while it is checked.
 MAX_ROW = 64 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
-_HEAD = 4096
-
-#: Formats that we do not read: how they begin, what they are, and what to do.
-_OTHERS = (
-    (b"PK\x03\x04", "a ZIP archive", "Unpack it: unzip FILE"),
-    (b"BZh", "bzip2", "Unpack it: bzip2 -dk FILE"),
-    (b"\xfd7zXZ\x00", "xz", "Unpack it: xz -dk FILE"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "Unpack it: 7z x FILE"),
-    (b"ARROW1", "an Arrow file", "Write it as Parquet"),
-    (b"\xff\xff\xff\xff", "an Arrow stream", "Write it as Parquet"),
-    (b"SQLite format 3\x00", "a SQLite database", "Export the table: sqlite3 -json FILE 'select * from TABLE'"),
-    (b"\x89HDF", "an HDF5 file", "Write it as Parquet"),
-    (b"%PDF", "a PDF", "Name a file of rows"),
-    (b"\xff\xfe", "UTF-16 text", "Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"),
-    (b"\xfe\xff", "UTF-16 text", "Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"),
-    (b"version https://git-lfs", "a Git LFS pointer and not the data", "Fetch the data: git lfs pull"),
-    (b"\x80\x04", "a Python pickle", "Write it as JSON lines"),
-    (b"\x80\x05", "a Python pickle", "Write it as JSON lines"),
-)
 
 
 def read_file_lines(path: Path, name: str) -> Generator[tuple[str, bytes], None, None]:
@@ -75,10 +57,10 @@ def _rows(name: str, path: Path, file: io.BufferedReader, stack: ExitStack) -> I
     if (content := unpacked(whole, head)) is not None:
         plain = False
         head, whole = _peek(content)
-    if head.startswith(b"PAR1"):
+    if head.startswith(PARQUET):
         on_disk = path if plain and path.is_file() else _spooled(whole, stack)
         return parquet_lines(name, on_disk, MAX_ROW)
-    _refuse_others(name, head)
+    refuse_foreign(name, head)
     if head.startswith(_BOM):
         whole.read(len(_BOM))
         head = head[len(_BOM) :]
@@ -98,7 +80,7 @@ def _rows(name: str, path: Path, file: io.BufferedReader, stack: ExitStack) -> I
 
 def _peek(file: IO[bytes]) -> tuple[bytes, io.BufferedReader]:
     """The first bytes of a file, and the file from its beginning: a pipe cannot be rewound."""
-    head = file.read(_HEAD)
+    head = file.read(HEAD)
     if isinstance(file, io.BufferedReader) and file.seekable():
         file.seek(0)
         return head, file
@@ -133,16 +115,6 @@ def _spooled(file: IO[bytes], stack: ExitStack) -> Path:
         cause = f"cannot copy the rows to a temporary file: {error.strerror}"
         raise UserError(cause, "Set TMPDIR to a folder with more room") from error
     return Path(copy.name)
-
-
-def _refuse_others(name: str, head: bytes) -> None:
-    for start, what, hint in _OTHERS:
-        if head.startswith(start):
-            raise UserError(f"{name}: this is {what}", hint)
-    if head[257:262] == b"ustar":
-        raise UserError(f"{name}: this is a tar archive", "Unpack it: tar xf FILE")
-    if head.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html", b"<?xml")):
-        raise UserError(f"{name}: this is a web page or XML", "Download the file itself, not the page that shows it")
 
 
 def _suffix(name: str) -> str:

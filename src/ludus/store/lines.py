@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from ludus.errors import UserError
+from ludus.runtime.formats import refuse_all_but_json_lines
 
 
 class Block(NamedTuple):
@@ -36,6 +37,8 @@ class Source:
             if block is not None:
                 self._end += self._position
                 self._file.seek(self._position)
+            else:
+                refuse_all_but_json_lines(path, self._file)
         except OSError as error:
             raise self._read_error(error) from error
         self._bounded = block is not None

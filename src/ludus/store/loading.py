@@ -16,6 +16,7 @@ from ludus.outcome import Verdict
 from ludus.record import Row, is_record
 from ludus.response import Item, is_message
 from ludus.rollout import Job, Rollout, rollout_id
+from ludus.runtime.formats import refuse_all_but_json_lines
 from ludus.store.resume import rollout_of
 from ludus.store.run import Files
 from ludus.store.stored import StoredRow, parse
@@ -91,7 +92,9 @@ class RolloutsFile:
 
     def _open(self) -> Any:
         try:
-            return self.path.open("rb", buffering=1 << 18)
+            file = self.path.open("rb", buffering=1 << 18)
+            refuse_all_but_json_lines(self.path, file)
+            return file
         except OSError as error:
             raise UserError(f"cannot read {self.path}: {error.strerror}") from error
 
