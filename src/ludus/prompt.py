@@ -49,7 +49,7 @@ class PromptTemplate(BaseModel):
         """The row with the prompt as `responses_create_params.input`; the row itself if it has one."""
         params = row.get("responses_create_params")
         params = {} if params is None else params
-        if not isinstance(params, dict) or params.get("input") is not None:
+        if not isinstance(params, dict) or params.get("input") not in (None, "", []):
             return row
         messages = [{"role": role, "content": _text(pieces, row)} for role, pieces in self._pieces]
         return {**row, "responses_create_params": {**params, "input": messages}}

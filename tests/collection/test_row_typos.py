@@ -124,10 +124,10 @@ def refusal(row, kind=Always):
 def test_a_row_with_its_prompt_in_another_field_gets_a_command_that_maps_it(name):
     row = {name: [{"role": "user", "content": "hi"}]}
     assert refusal(row) == (
-        f"row 1: responses_create_params is missing. The prompt is in {name}: write it as "
-        '{"responses_create_params": {"input": ...}}, for example with '
-        f"jq -c '.responses_create_params.input = .{name}' FILE"
+        f"row 1: responses_create_params is missing. The prompt is in {name}: use ludus data convert FILE --output NEW"
     )
+    text = refusal({name: "hi"})
+    assert f"The prompt is in {name}: use --prompt '{{{name}}}', or ludus data convert FILE --output NEW" in text
     nested = refusal({"responses_create_params": row})
     assert f"The prompt is in responses_create_params.{name}: write it as" in nested
     assert f"jq -c '.responses_create_params.input = .responses_create_params.{name}' FILE" in nested

@@ -238,7 +238,7 @@ def test_prompts_are_built_for_rows_without_one(capsys: pytest.CaptureFixture[st
     capsys.readouterr()
     assert called("dataset", "render", "--input", "in.jsonl", *flags) == 2
     printed = capsys.readouterr().err
-    assert "in.jsonl:1: the row has no field problem, which prompt.yaml uses. Did you mean probelm?" in printed
+    assert "in.jsonl:1: the prompt needs the field problem, and the row has none. Did you mean probelm?" in printed
     assert printed.count("\n") == 1
 
 

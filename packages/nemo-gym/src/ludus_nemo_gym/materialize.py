@@ -16,11 +16,12 @@ from typing import Any
 import orjson
 
 from ludus.errors import UserError, did_you_mean
+from ludus.prompt import PromptTemplate
 from ludus.runtime.encoding import json_error
 from ludus.store.lines import Source
 from ludus_nemo_gym.agent_servers import agent_of
 from ludus_nemo_gym.names import AGENTS
-from ludus_nemo_gym.prompts import Prompt
+from ludus_nemo_gym.prompts import with_prompt
 
 Row = dict[str, Any]
 TASK, ROLLOUT = "_ng_task_index", "_ng_rollout_index"
@@ -39,7 +40,7 @@ class Expansion:
     repeats: int | dict[str, int] = 1
     add_seed: bool = False
     params: Row = field(default_factory=dict)
-    prompt: Prompt | None = None
+    prompt: PromptTemplate | None = None
     keep_indices: bool = False
 
     def times(self, agent: str) -> int:
@@ -92,13 +93,13 @@ def _seeded(row: Row, seed: int) -> Row:
     return {**row, "responses_create_params": {**params, "metadata": metadata}}
 
 
-def _row(where: str, line: bytes, prompt: Prompt | None) -> Row:
+def _row(where: str, line: bytes, prompt: PromptTemplate | None) -> Row:
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise UserError(f"{where}: {json_error(error)}", "Each line must hold one JSON object") from error
     if prompt is not None and isinstance(row, dict):
-        row = prompt.applied(row, where)
+        row = with_prompt(row, prompt, where)
     if not isinstance(row, dict) or not isinstance(row.get("responses_create_params"), dict):
         raise UserError(f"{where}: responses_create_params is missing", "Each row must hold the request to the model")
     return row
