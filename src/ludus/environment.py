@@ -112,7 +112,7 @@ class Environment:
             folder=folder,
             pass_reward=file.pass_reward,
             reward_range=file.reward_range,
-            prompt=load_prompt(file.prompt, folder) if file.prompt is not None else None,
+            prompt=_prompt(file.prompt, folder),
         )
 
     @asynccontextmanager
@@ -221,6 +221,13 @@ class Environment:
             raise UserError(f"{where}: {dataset.generate} is not a function", "Write def rows(seed)") from error
         given = {"config": self.config} if "config" in takes else {}  # rows may depend on the resources' settings
         return Generated(dataset.name, function, {**dataset.settings, **self.data, **given})
+
+
+def _prompt(given: dict[str, Any] | str | None, folder: Path) -> PromptTemplate | None:
+    try:
+        return load_prompt(given, folder) if given is not None else None
+    except UserError as error:
+        raise UserError(f"{folder / FILE}: {error}") from error
 
 
 def _pass_reward(given: Any) -> float:

@@ -20,7 +20,6 @@ from pydantic_core import PydanticCustomError
 
 from ludus.dataset import Dataset
 from ludus.errors import UserError, did_you_mean
-from ludus.prompt import PromptTemplate
 from ludus.runtime.imports import BUILT_IN
 from ludus.runtime.settings import read_yaml
 from ludus.runtime.wording import describe_errors
@@ -57,7 +56,7 @@ class EnvironmentFile(BaseModel):
     limits: dict[str, Any] = {}
     pass_reward: FiniteFloat = 1.0
     reward_range: tuple[FiniteFloat, FiniteFloat] | None = None
-    prompt: PromptTemplate | Path | None = None
+    prompt: dict[str, Any] | str | None = None
     datasets: list[Dataset] = []
 
     @field_validator("reward_range")

@@ -129,7 +129,25 @@ def test_a_row_that_the_prompt_does_not_fit_is_reported_with_its_place(tmp_path)
     assert result.metrics["counts"]["completed"] == 1
 
 
-@pytest.mark.parametrize("given", ["{user: 'Q: {question}'}", "prompt.yaml"])
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("{usr: '{question}'}", r"environment.yaml: prompt has no setting usr. Did you mean user\?"),
+        ("nowhere.yaml", "environment.yaml: cannot read prompt .*nowhere.yaml: No such file"),
+        ("{system: x}", "environment.yaml: prompt.user is missing"),
+        ("5", "environment.yaml: prompt"),
+    ],
+)
+def test_a_mistake_in_an_environments_prompt_is_one_line(tmp_path, given, says):
+    (tmp_path / "environment.yaml").write_text(
+        f"name: sums\nresources: ludus.environments.string_match.resources:StringMatch\nprompt: {given}\n"
+    )
+    with pytest.raises(UserError, match=says) as caught:
+        ludus.Environment.load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", ["{user: 'Q: {question}'}", "prompt.yaml", "'Q: {question}'"])
 def test_an_environment_carries_its_prompt(tmp_path, given):
     (tmp_path / "prompt.yaml").write_text("user: 'Q: {question}'\n")
     (tmp_path / "rows.json").write_text(json.dumps(ROWS))
