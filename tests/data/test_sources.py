@@ -230,6 +230,14 @@ def test_memory_does_not_grow_with_the_file(tmp_path, name):
     assert peak < 4 * 2**20
 
 
+def test_the_memory_of_parquet_is_that_of_one_row_group(tmp_path):
+    rows = [{"n": n, "text": os.urandom(500).hex()} for n in range(20_000)]  # 20 MB
+    (tmp_path / "a.parquet").write_bytes(parquet(rows, row_group_size=500))
+    before = pyarrow.total_allocated_bytes()
+    peak = max(pyarrow.total_allocated_bytes() for _ in read_lines(tmp_path / "a.parquet"))
+    assert peak - before < 5 * 2**20
+
+
 def test_a_pipe_is_not_read_ahead_of_its_rows(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -31,20 +31,26 @@ def parquet_lines(name: str, path: Path, max_size: int) -> Iterator[tuple[str, b
         raise missing_extra("pyarrow, which reads Parquet files,", "data") from error
     number = 0
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_BATCH):
-                for row in batch.to_pylist():
-                    number += 1
-                    where = f"{name} row {number}"
-                    line = orjson.dumps({key: _plain(where, key, value) for key, value in row.items()})
-                    if len(line) > max_size:
-                        raise UserError(f"{where}: the row is longer than {max_size:,} bytes", "Leave it out")
-                    yield where, line
+        # By default Arrow reads all row groups ahead, which is the whole file.
+        with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
+            for group in range(file.num_row_groups):
+                for batch in file.iter_batches(batch_size=_BATCH, row_groups=[group], use_threads=False):
+                    for row in batch.to_pylist():
+                        number += 1
+                        where = f"{name} row {number}"
+                        yield where, _line(where, row, max_size)
     except (pyarrow.ArrowException, OSError) as error:
         cause = " ".join(str(error).split())
         after = f" after row {number}" if number else ""
         hint = "It may be truncated: copy or download it again"
         raise UserError(f"{name}{after}: this Parquet file cannot be read: {cause:.200}", hint) from error
+
+
+def _line(where: str, row: dict[str, Any], max_size: int) -> bytes:
+    line = orjson.dumps({key: _plain(where, key, value) for key, value in row.items()})
+    if len(line) > max_size:
+        raise UserError(f"{where}: the row is longer than {max_size:,} bytes", "Leave it out")
+    return line
 
 
 def _plain(where: str, column: str, value: Any) -> Any:
