@@ -180,6 +180,18 @@ def verify_file(rounds: int) -> Figures:
     ]
 
 
+def export_file(rounds: int) -> Figures:
+    found = script("export_file", "--rounds", str(max(1, rounds // 2)))
+    speeds = [
+        Figure(f"export of 100,000 rollouts to {name}, against reading and writing", speed, 1 / 3, "x", at_least=True)
+        for name, speed in found["speed"].items()
+    ]
+    return speeds + [
+        Figure(f"export of 1,000,000 rollouts to {name}: memory growth", grown / 1e6, 60, "MB")
+        for name, grown in found["growth_bytes"].items()
+    ]
+
+
 def workplace(rounds: int) -> Figures:
     found = script("workplace")
     return [
@@ -235,6 +247,7 @@ CASES: dict[str, Case] = {
     "hostile": hostile,
     "math_pool": math_pool,
     "verify_file": verify_file,
+    "export_file": export_file,
     "workplace": workplace,
     "search": search,
     "sandboxes": sandboxes,

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import mmap
 import struct
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from enum import IntEnum
 from hashlib import blake2b
 from typing import IO, Any, Self
 
-from ludus.errors import UserError
+from ludus.store.scratch import Scratch, explains_full_disk
 
 #: The bytes of journals per temporary file: ten thousand lines or so. Beyond 256 files, the files grow.
 _BYTES_PER_FILE = 1 << 23
@@ -46,17 +44,17 @@ class Ledger:
         self.lines = self.duplicates = 0
         self.rollouts: Counter[int] = Counter()
         self._stack = ExitStack()
+        self._scratch = self._stack.enter_context(Scratch("ludus-merge-"))
         self._states: mmap.mmap | bytes = b""
-        with _explains_errors():
+        with explains_full_disk():
             count = min(1 + journal_bytes // _BYTES_PER_FILE, _MAX_FILES)
-            self._files: list[IO[bytes]] = [self._temporary_file() for _ in range(count)]
+            self._files: list[IO[bytes]] = [self._scratch.file() for _ in range(count)]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        with suppress(OSError):  # closing a file writes its buffer, for which a full disk has no room
-            self._stack.close()
+        self._stack.close()
 
     def __getitem__(self, line: int) -> int:
         """The state of a line, one of `LineState`."""
@@ -66,15 +64,15 @@ class Ledger:
         """Add the next line."""
         key = blake2b(rollout_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         number = attempt % 2**64 if isinstance(attempt, int) else 0
-        with _explains_errors():
+        with explains_full_disk():
             file = self._files[int.from_bytes(key[:2], "little") % len(self._files)]
             file.write(_ENTRY.pack(key, self.lines, shard, number, failed))
         self.lines += 1
 
     def settle(self) -> None:
         """Decide the state of every line."""
-        with _explains_errors():
-            states = self._temporary_file()
+        with explains_full_disk():
+            states = self._scratch.file()
             for start in range(0, self.lines, len(_BLOCK)):  # really written: a full disk is an error here and no crash
                 states.write(_BLOCK[: min(len(_BLOCK), self.lines - start)])
             states.flush()
@@ -105,15 +103,3 @@ class Ledger:
                 states[line] = LineState.KEPT
             else:
                 failed_line[key] = line
-
-    def _temporary_file(self) -> IO[bytes]:
-        return self._stack.enter_context(tempfile.TemporaryFile(prefix="ludus-merge-"))
-
-
-@contextmanager
-def _explains_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        cause = f"cannot write a temporary file in {tempfile.gettempdir()}: {error.strerror}"
-        raise UserError(cause, "Set TMPDIR to a folder with more room") from error

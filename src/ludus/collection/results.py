@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ludus.collection.metrics import Metrics
 from ludus.collection.table import environment_lines, facts, with_place
@@ -23,6 +23,9 @@ from ludus.store.journal import write_whole
 from ludus.store.loading import RolloutsFile, rollouts_file
 from ludus.store.run import Files, indented_json, recorded_scales
 from ludus.tokens import Sequence
+
+if TYPE_CHECKING:
+    from ludus.data.export.exporting import Exported
 
 
 class Results:
@@ -134,6 +137,15 @@ class Run(Results):
     def _failures_file(self) -> Iterator[Rollout]:
         if self.files.failures.exists():
             yield from RolloutsFile(self.files.failures)
+
+    def export(self, to: str, output: str | Path, **options: Any) -> Exported:
+        """Write a training set in the format `to`, as `ludus data export` does. See `ludus.data.export.exporting`.
+
+        run.export("dpo", "dpo.jsonl", pairs=PairRule(margin=0.5))
+        """
+        from ludus.data.export.exporting import export
+
+        return export(self._file.path, to, output, **options)
 
     @property
     def metrics(self) -> dict[str, Any]:

@@ -16,6 +16,10 @@ from ludus.response import Item
 
 _MESSAGE = frozenset({"type", "role", "content", "id", "status", "name"})
 _OUTPUT = frozenset({"type", "call_id", "output", "id", "status", "name"})
+#: The fields of a message that says nothing but a text.
+_PLAIN = frozenset({"type", "role", "content", "id", "status"})
+_PLAIN_PART = frozenset({"type", "text", "annotations", "logprobs"})
+_PLAIN_ROLES = ("user", "system", "assistant")
 _CHAT_MESSAGE = frozenset({"role", "content", "name"})
 _CHAT_OUTPUT = frozenset({"role", "content", "tool_call_id", "name"})
 
@@ -25,7 +29,14 @@ def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | No
     conversion = Conversion("bad_request", "chat", lost)
     messages: list[ChatMessage] = []
     turn: AssistantTurn | None = None
+    last = len(items) - 1
     for index, item in enumerate(items):
+        if turn is None and (plain := _plain_message(item)) is not None:  # the usual case, at a fifth of the price
+            following = items[index + 1] if index < last else None
+            ends = following is None or not is_assistant(kind_of(following), following)
+            if plain["role"] != "assistant" or (ends and style.reasoning != "think"):
+                messages.append(plain)
+                continue
         path = f"input[{index}]"
         kind = kind_of(item)
         if is_assistant(kind, item):
@@ -76,6 +87,24 @@ def kind_of(item: Item) -> str:
 def is_assistant(kind: str, item: Item) -> bool:
     """Whether an item belongs to an assistant turn."""
     return kind in RANKS and (kind != "message" or item.get("role", "assistant") == "assistant")
+
+
+def _plain_message(item: Item) -> ChatMessage | None:
+    """The chat message of an item that holds one text and nothing that could be lost; None for any other item."""
+    get = item.get
+    role, content = get("role"), get("content")
+    if get("type") != "message" and "type" in item:
+        return None
+    if content.__class__ is list and len(content) == 1 and role == "assistant":
+        (part,) = content
+        if part.__class__ is not dict or part.get("type") != "output_text" or not part.keys() <= _PLAIN_PART:
+            return None
+        if part.get("annotations") or part.get("logprobs"):
+            return None
+        content = part.get("text")
+    if content.__class__ is not str or role not in _PLAIN_ROLES or not item.keys() <= _PLAIN:
+        return None
+    return {"role": role, "content": content} if get("status") in (None, "completed") else None
 
 
 def _message_to_chat(item: Item, path: str, style: ChatStyle, conversion: Conversion) -> ChatMessage:

@@ -74,7 +74,7 @@ class RolloutsFile:
                 if line.isspace():
                     continue
                 try:
-                    rollout = self._read(line, number)
+                    rollout = self.read_line(line, number)
                 except UserError:
                     if not line.endswith(b"\n"):
                         return
@@ -87,7 +87,7 @@ class RolloutsFile:
             found = []
             for offset, number in positions:
                 file.seek(offset)
-                found.append(self._read(file.readline(), number))
+                found.append(self.read_line(file.readline(), number))
         return found
 
     def _open(self) -> Any:
@@ -98,7 +98,8 @@ class RolloutsFile:
         except OSError as error:
             raise UserError(f"cannot read {self.path}: {error.strerror}") from error
 
-    def _read(self, line: bytes, number: int) -> Rollout:
+    def read_line(self, line: bytes, number: int) -> Rollout:
+        """The rollout in a line. Raises a UserError that names the file and the line."""
         where = f"{self.path}:{number}"
         try:
             row = parse(line)

@@ -10,6 +10,7 @@ import typer
 from ludus.cli.data.convert import convert
 from ludus.cli.data.dedupe import dedupe
 from ludus.cli.data.download import download
+from ludus.cli.data.export import export
 from ludus.cli.data.list import list_
 from ludus.cli.data.overlap import overlap
 from ludus.cli.data.prepare import prepare
@@ -41,6 +42,7 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     sample,
     stats,
     show,
+    export,
     download,
     upload,
     list_,

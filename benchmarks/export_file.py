@@ -1,0 +1,107 @@
+"""`ludus data export` of stored rollouts: its speed against reading and writing the file, and its memory.
+
+python benchmarks/export_file.py
+
+The floor parses every line and writes it again with orjson. Floor and product alternate in fresh processes and the CPU
+time of the best run of each is compared. Tasks have eight rollouts each, which lie as far apart as they can.
+`growth_bytes` is the growth of memory in an export of a million rollouts from its first hundredth to its end.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import orjson
+from measure import rss_bytes, run_json
+from verify_file import floor
+from verify_file import make as make_verified
+
+from ludus.data.export.exporting import export
+
+ROWS = 100_000
+MANY = 1_000_000
+REPEATS = 8
+FORMATS = ("sft", "dpo", "grpo")
+
+
+def make(path: Path, rows: int) -> None:
+    """Copies of 500 collected rollouts, as rollouts of tasks whose repeats are far apart."""
+    make_verified(path, 500)
+    kept = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    tasks = max(rows // REPEATS, 1)
+    with path.open("wb") as file:
+        for number in range(rows):
+            repeat, task = divmod(number, tasks)
+            name = f"task-{task}"
+            ids = {"task_id": name, "rollout_id": f"{name}-{repeat}", "repeat": repeat}
+            file.write(orjson.dumps({**kept[number * 7 % 500], **ids}) + b"\n")
+
+
+def product(source: Path, target: Path, to: str) -> dict[str, float]:
+    first = peak = 0
+
+    def watch(share: float) -> None:
+        nonlocal first, peak
+        if share >= 0.01:
+            peak = max(peak, rss_bytes())
+            first = first or peak
+
+    made = export(source, to, target, tick=watch)
+    assert made.rollouts == made.used + sum(made.left_out.values())
+    return {"growth_bytes": peak - first, "peak_bytes": peak, "rows": made.rows}
+
+
+def measured(case: str, source: Path, target: Path) -> dict[str, float]:
+    """A measurement in this process, with its CPU time: the other load on the machine changes wall time."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = floor(source, target) if case == "floor" else product(source, target, case)
+    return {**found, "wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
+
+
+def run(case: str, source: Path, target: Path) -> dict[str, float]:
+    """One measurement in a fresh process."""
+    target.unlink(missing_ok=True)
+    return run_json([sys.executable, str(Path(__file__)), "--run", case, str(source), str(target)])
+
+
+def compare(rows: int, many: int, rounds: int) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "rollouts.jsonl", Path(folder) / "out.jsonl"
+        make(source, rows)
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in ("floor", *FORMATS)}
+        for _ in range(rounds):
+            for name, runs in found.items():
+                runs.append(run(name, source, target))
+        best = {name: min(each["cpu_s"] for each in runs) for name, runs in found.items()}
+        make(source, many)
+        memory = {name: run(name, source, target) for name in ("sft", "dpo")} if many else {}
+    return {
+        "rows": rows,
+        "seconds": best,
+        "speed": {name: best["floor"] / best[name] for name in FORMATS},
+        "many": many,
+        "growth_bytes": {name: each["growth_bytes"] for name, each in memory.items()},
+        "peak_bytes": {name: each["peak_bytes"] for name, each in memory.items()},
+        "seconds_many": {name: each["wall_s"] for name, each in memory.items()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--many", type=int, default=MANY, help="rollouts of the measurement of memory; 0 for none")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--run", nargs=3, metavar=("CASE", "SOURCE", "TARGET"), help="measure once in this process")
+    options = parser.parse_args()
+    if options.run is None:
+        print(json.dumps(compare(options.rows, options.many, options.rounds)))
+        return
+    case, source, target = options.run[0], Path(options.run[1]), Path(options.run[2])
+    print(json.dumps(measured(case, source, target)))
+
+
+if __name__ == "__main__":
+    main()

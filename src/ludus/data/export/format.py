@@ -1,0 +1,81 @@
+"""What a format of training sets is: the rollouts that one of its units takes, and the rows that it makes of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from ludus.data.export.conversation import STYLES, Conversations, Losses, ReasoningChoice
+from ludus.data.recorded import Sample
+from ludus.errors import UserError
+
+Shape = Literal["messages", "completion"]
+ExportRow = dict[str, Any]
+
+#: Fields of a rollout's record that formats of conversations have no place for.
+RECORD_FIELDS = ("the task's verifier fields", "verdict values", "timings", "usage", "seed")
+TOKEN_RECORDS = ("token ids and logprobs",)
+
+#: The values of each choice; the first is the default.
+_KNOWN: dict[str, tuple[Any, ...]] = {
+    "reasoning": ("keep", "tags", "drop"),
+    "tokens": (False, True),
+    "shape": ("messages", "completion"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """How rows are written, where a format leaves a choice."""
+
+    reasoning: ReasoningChoice = "keep"
+    tokens: bool = False
+    shape: Shape = "messages"
+
+
+class Unit(NamedTuple):
+    """What a format makes rows of: one rollout, or a pair with the better one first."""
+
+    samples: tuple[Sample, ...]
+
+
+class Format(ABC):
+    """One format. `rows` raises `LeftOut` for rollouts that it cannot hold.
+
+    `takes` says what a unit is: a rollout, a pair, or the member of a group, whose rows get a `group_size` and an
+    `advantage` when the group is known. A format whose target refuses unknown fields sets `origins_beside`: the
+    receipts then go to a second file, a line for each row. `never` lists what no row of the format carries.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    takes: ClassVar[Literal["rollout", "pair", "member"]] = "rollout"
+    file: ClassVar[Literal["jsonl", "csv", "parquet", "folder"]] = "jsonl"
+    origins_beside: ClassVar[bool] = False
+    never: tuple[str, ...] = RECORD_FIELDS + TOKEN_RECORDS
+    #: The choices that change something, by the name of their field in `Choices`.
+    offers: ClassVar[frozenset[str]] = frozenset({"reasoning"})
+
+    def __init__(self, choices: Choices, losses: Losses) -> None:
+        self.choices = choices
+        self.losses = losses
+        self.conversations = self._conversations()
+
+    @classmethod
+    def checked_choices(cls, **given: Any) -> Choices:
+        """The choices of a user. One that is unknown, or that would change nothing in this format, is an error."""
+        for name, value in given.items():
+            if value not in (known := _KNOWN[name]):
+                raise UserError(f"--{name} {value!r:.40} is unknown", f"Choose one of {', '.join(map(str, known))}")
+            if value != known[0] and name not in cls.offers:
+                raise UserError(f"--{name} changes nothing in the format {cls.name}", f"Leave out --{name}")
+        return Choices(**given)
+
+    @abstractmethod
+    def rows(self, unit: Unit) -> Iterator[ExportRow]:
+        """The rows of a unit."""
+
+    def _conversations(self) -> Conversations:
+        return Conversations(self.losses, STYLES[self.choices.reasoning])

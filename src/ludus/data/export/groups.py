@@ -1,0 +1,42 @@
+"""`grpo`: the rollouts of each task with their rewards and advantages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ludus.data.export.format import ExportRow, Format, Unit
+from ludus.data.export.token_rows import token_rows
+
+
+class Grpo(Format):
+    """One row a rollout, or one for each of its token sequences. The rows of a group follow each other."""
+
+    name = "grpo"
+    summary = "groups with rewards and advantages, a row for each rollout; --tokens for token sequences"
+    takes = "member"
+    offers = frozenset({"reasoning", "tokens"})
+
+    def rows(self, unit: Unit) -> Iterator[ExportRow]:
+        """The rows of one rollout; its advantage is added when its group is known."""
+        (sample,) = unit.samples
+        shared: dict[str, Any] = {
+            "group": f"{sample.environment}/{sample.task_id}",
+            "reward": sample.reward,
+            "turn_rewards": sample.turn_rewards,
+            "ludus": sample.origin(),
+        }
+        if self.choices.tokens:
+            found = token_rows(sample)
+            for index, sequence in enumerate(found):
+                yield {
+                    "input_ids": sequence.ids,
+                    "completion_mask": sequence.mask,
+                    "logprobs": sequence.logprobs,
+                    "sequence": index,
+                    "sequences": len(found),
+                    **shared,
+                }
+            return
+        prompt, completion, tools = self.conversations.of(sample)
+        yield {"prompt": prompt, "completion": completion, "tools": tools, **shared}

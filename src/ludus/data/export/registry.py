@@ -1,0 +1,36 @@
+"""The formats by name. A new format is a class in a file of its family, and a line here."""
+
+from __future__ import annotations
+
+from ludus.data.export.atif import Atif
+from ludus.data.export.chat import NemoCustomizer, NemoRL, OpenAI, Sft
+from ludus.data.export.format import Format
+from ludus.data.export.groups import Grpo
+from ludus.data.export.preferences import Dpo, Kto, NemoPreference, RewardModel
+from ludus.data.export.sheet import Sheet
+from ludus.data.export.tables import HuggingFace, Verl
+from ludus.errors import UserError, did_you_mean
+
+_ALL: tuple[type[Format], ...] = (
+    Sft,
+    Dpo,
+    Kto,
+    RewardModel,
+    Grpo,
+    Verl,
+    OpenAI,
+    NemoRL,
+    NemoPreference,
+    NemoCustomizer,
+    Atif,
+    HuggingFace,
+    Sheet,
+)
+FORMATS: dict[str, type[Format]] = {kind.name: kind for kind in _ALL}
+
+
+def format_named(name: str) -> type[Format]:
+    """The format of a name; an unknown name is an error that lists the known ones."""
+    if name not in FORMATS:
+        raise UserError(f"unknown format {name!r:.40}", did_you_mean(name, FORMATS))
+    return FORMATS[name]

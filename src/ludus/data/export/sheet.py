@@ -1,0 +1,104 @@
+"""`csv`: one line a rollout, for a spreadsheet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ludus.data.export.format import ExportRow, Format, Unit
+from ludus.data.recorded import Sample
+from ludus.response import Item, is_message, texts_of
+
+COLUMNS = (
+    "rollout_id",
+    "task_id",
+    "repeat",
+    "environment",
+    "outcome",
+    "reward",
+    "mask",
+    "stop_reason",
+    "model_calls",
+    "tool_calls",
+    "characters",
+    "input_tokens",
+    "output_tokens",
+    "seconds",
+    "receipt",
+    "policy_versions",
+    "prompt",
+    "answer",
+)
+#: A spreadsheet runs a cell that begins with one of these as a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+#: The most characters that spreadsheets keep in a cell.
+_CELL = 32_000
+
+
+class Sheet(Format):
+    """One line a rollout."""
+
+    name = "csv"
+    summary = "one line a rollout, for a spreadsheet: numbers, ids, the prompt and the last answer as text"
+    file = "csv"
+    never = ("messages between the prompt and the last answer", "tools", "token ids and logprobs", "verdict values")
+    offers = frozenset()
+
+    def rows(self, unit: Unit) -> Iterator[ExportRow]:
+        """One line."""
+        (sample,) = unit.samples
+        row, usage, timings = sample.row, _object(sample.row.get("usage")), _object(sample.row.get("timings"))
+        calls = sum(item.get("type") == "function_call" for item in sample.output)
+        cells: ExportRow = {
+            "rollout_id": sample.rollout_id,
+            "task_id": sample.task_id,
+            "repeat": sample.repeat,
+            "environment": sample.environment,
+            "outcome": str(sample.outcome),
+            "reward": sample.reward,
+            "mask": row.get("mask") or "",
+            "stop_reason": sample.stop_reason,
+            "model_calls": len(sample.calls),
+            "tool_calls": calls,
+            "characters": sample.length,
+            "input_tokens": _number(usage.get("input_tokens")),
+            "output_tokens": _number(usage.get("output_tokens")),
+            "seconds": _number(timings.get("total")),
+            "receipt": sample.receipt,
+            "policy_versions": " ".join(sample.policy_versions),
+            "prompt": self._cut("prompt", _last_text(sample.prompt)),
+            "answer": self._cut("answer", _last_answer(sample)),
+        }
+        yield {name: _cell(value) for name, value in cells.items()}
+
+    def _cut(self, name: str, text: str) -> str:
+        if len(text) > _CELL:
+            self.losses.lose(f"{name}: longer than a cell ({_CELL:,} characters)")
+        return text[:_CELL]
+
+
+def _cell(value: Any) -> Any:
+    """A cell. Text that a spreadsheet would run as a formula gets an apostrophe in front."""
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return "'" + value
+    return value
+
+
+def _last_text(items: list[Item]) -> str:
+    return next((text for item in reversed(items) if (text := _text(item))), "")
+
+
+def _last_answer(sample: Sample) -> str:
+    return next((text for item in reversed(sample.output) if is_message(item) and (text := _text(item))), "")
+
+
+def _text(item: Item) -> str:
+    return texts_of(item) if isinstance(item, dict) and isinstance(item.get("content"), (str, list)) else ""
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, (int, float)) else ""

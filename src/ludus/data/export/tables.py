@@ -1,0 +1,141 @@
+"""Formats in Parquet: `verl`, and `hf`, a folder that Hugging Face's `load_dataset` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ludus.data.export.conversation import STYLES, Conversations, LeftOut, Losses, plain_text
+from ludus.data.export.format import TOKEN_RECORDS, ExportRow, Format, Unit
+from ludus.runtime.encoding import encode
+
+_MESSAGE = frozenset({"role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name"})
+
+
+class Table(Format):
+    """A format in Parquet. `schema` needs pyarrow."""
+
+    def schema(self) -> Any:
+        """The Arrow schema of the rows."""
+        raise NotImplementedError
+
+
+class Verl(Table):
+    """verl's columns for a prompt, and the `messages` and `tools` of its dataset for several turns."""
+
+    name = "verl"
+    file = "parquet"
+    summary = "Parquet for verl: its prompt columns, and messages and tools for supervised fine-tuning"
+    never = ("verdict values", "timings", "usage", "seed", *TOKEN_RECORDS)
+
+    def _conversations(self) -> Conversations:
+        return Conversations(self.losses, STYLES[self.choices.reasoning], as_objects=False)
+
+    def rows(self, unit: Unit) -> Iterator[ExportRow]:
+        """One row."""
+        (sample,) = unit.samples
+        conversation = self.conversations.of(sample)
+        task = {key: value for key, value in sample.task.items() if key not in ("responses_create_params", "task_id")}
+        truth = encode(task).decode()
+        yield {
+            "data_source": sample.environment,
+            "prompt": [_struct(message, self.losses) for message in conversation.prompt],
+            "ability": sample.environment,
+            "reward_model": {"style": "rule", "ground_truth": truth},
+            "messages": [_struct(message, self.losses) for message in conversation.messages],
+            "tools": [_tool(tool) for tool in conversation.tools],
+            "extra_info": {"repeat": sample.repeat, **sample.origin(), "outcome": str(sample.outcome)},
+        }
+
+    def schema(self) -> Any:
+        """The columns. Arguments and parameters are JSON text: Arrow would fill in the keys of other tools as null."""
+        import pyarrow as pa
+
+        text = pa.string()
+        function = pa.struct({"name": text, "arguments": text})
+        message = pa.struct(
+            {
+                "role": text,
+                "content": text,
+                "reasoning_content": text,
+                "tool_calls": pa.list_(pa.struct({"id": text, "type": text, "function": function})),
+                "tool_call_id": text,
+                "name": text,
+            }
+        )
+        described = pa.struct({"name": text, "description": text, "parameters": text})
+        origin = {name: text for name in ("rollout_id", "task_id", "environment", "outcome", "stop_reason", "receipt")}
+        return pa.schema(
+            {
+                "data_source": text,
+                "prompt": pa.list_(message),
+                "ability": text,
+                "reward_model": pa.struct({"style": text, "ground_truth": text}),
+                "messages": pa.list_(message),
+                "tools": pa.list_(pa.struct({"type": text, "function": described})),
+                "extra_info": pa.struct(
+                    {"repeat": pa.int64(), **origin, "reward": pa.float64(), "policy_versions": pa.list_(text)}
+                ),
+            }
+        )
+
+
+class HuggingFace(Table):
+    """A dataset folder. Messages, tools and tasks are JSON, which `datasets` gives back as they were."""
+
+    name = "hf"
+    summary = "a dataset folder for Hugging Face's load_dataset: messages, tools, rewards and the task of each rollout"
+    file = "folder"
+    never = ("timings", "seed", *TOKEN_RECORDS)
+
+    def rows(self, unit: Unit) -> Iterator[ExportRow]:
+        """One row."""
+        (sample,) = unit.samples
+        conversation = self.conversations.of(sample)
+        row = sample.row
+        verdict = {name: row[name] for name in row.get("verdict_fields") or () if name in row}
+        if isinstance(components := row.get("reward_components"), dict):
+            verdict["reward_components"] = components
+        yield {
+            **sample.origin(),
+            "outcome": str(sample.outcome),
+            "repeat": sample.repeat,
+            "messages": [encode(message).decode() for message in conversation.messages],
+            "tools": [encode(tool).decode() for tool in conversation.tools],
+            "turn_rewards": sample.turn_rewards,
+            "task": encode(sample.task).decode(),
+            "verdict": encode(verdict).decode(),
+            "usage": encode(row.get("usage") or {}).decode(),
+        }
+
+    def schema(self) -> Any:
+        """The columns. `datasets` gives columns of Arrow's JSON type back as objects."""
+        import pyarrow as pa
+
+        text, json_ = pa.string(), pa.json_()
+        texts = ("rollout_id", "task_id", "environment", "outcome", "stop_reason", "receipt")
+        columns: dict[str, Any] = {name: text for name in texts}
+        columns |= {"repeat": pa.int64(), "reward": pa.float64()}
+        columns |= {"policy_versions": pa.list_(text), "turn_rewards": pa.list_(pa.float64())}
+        columns |= {"messages": pa.list_(json_), "tools": pa.list_(json_)}
+        return pa.schema(columns | {name: json_ for name in ("task", "verdict", "usage")})
+
+
+def _struct(message: dict[str, Any], losses: Losses) -> dict[str, Any]:
+    """A message with a text as its content: a column of Arrow has one type."""
+    content = plain_text(message.get("content"))
+    if content is None:
+        raise LeftOut("content that is not text")
+    for key in message:
+        if key not in _MESSAGE:
+            losses.lose(f"messages[].{key}: the table has no column for it")
+    if not isinstance(message.get("name", ""), str):
+        raise LeftOut("has no form as chat messages")
+    return {**message, "content": content}
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    function = tool["function"]
+    described = {key: value for key in ("name", "description") if isinstance(value := function.get(key), str)}
+    described["parameters"] = encode(function.get("parameters") or {}).decode()
+    return {"type": "function", "function": described}

@@ -1,0 +1,233 @@
+"""Writing a training set: to a draft beside the output that is renamed when it is complete, or to stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+import secrets
+import shutil
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from ludus.data.export.format import ExportRow
+from ludus.errors import UserError, missing_extra
+from ludus.runtime.encoding import encode
+
+#: `--output -` writes JSON lines to stdout.
+STDOUT = "-"
+
+#: The name of the one file of rows in a dataset folder.
+DATA_FILE = "train-00000-of-00001.parquet"
+
+_BUFFER = 1 << 20
+#: Rows of a table are held until this many, or this many bytes of rollouts, have come together.
+_MOST_ROWS = 2000
+_MOST_BYTES = 1 << 23
+
+
+class Writer(ABC):
+    """Writes rows. `weight` is about how many bytes a row holds."""
+
+    @abstractmethod
+    def write(self, row: ExportRow, weight: int) -> None:
+        """Add a row."""
+
+    def finish(self) -> None:  # noqa: B027  (most writers hold nothing back)
+        """Write what is held back."""
+
+    def abandon(self) -> None:  # noqa: B027
+        """Let go of the file after an error."""
+
+
+class JsonLines(Writer):
+    """One JSON object a line."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._write = file.write
+
+    def write(self, row: ExportRow, weight: int) -> None:
+        """Add a line."""
+        self._write(encode(row) + b"\n")
+
+    def write_encoded(self, line: bytes) -> None:
+        """Add a line that is JSON already and ends with a newline."""
+        self._write(line)
+
+
+class CsvLines(Writer):
+    """A spreadsheet with a line of names at its top."""
+
+    def __init__(self, file: IO[bytes], columns: Sequence[str]) -> None:
+        self._text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="", write_through=True)
+        self._rows = csv.DictWriter(self._text, columns)
+        self._rows.writeheader()
+
+    def write(self, row: ExportRow, weight: int) -> None:
+        """Add a line."""
+        self._rows.writerow(row)
+
+    def finish(self) -> None:
+        """Give the file back to its owner."""
+        self._text.detach()
+
+    def abandon(self) -> None:
+        """Give the file back to its owner."""
+        with contextlib.suppress(ValueError, OSError):
+            self._text.detach()
+
+
+class ParquetRows(Writer):
+    """A Parquet file, written in row groups of a few megabytes."""
+
+    def __init__(self, file: IO[bytes], schema: Any) -> None:
+        from pyarrow import parquet
+
+        self._schema, self._stored = schema, _stored(schema)
+        self._parquet = parquet.ParquetWriter(file, schema, compression="zstd")
+        self._rows: list[ExportRow] = []
+        self._bytes = 0
+
+    def write(self, row: ExportRow, weight: int) -> None:
+        """Add a row."""
+        self._rows.append(row)
+        self._bytes += weight
+        if len(self._rows) >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
+            self._flush()
+
+    def finish(self) -> None:
+        """Write the last rows and the end of the file."""
+        self._flush()
+        self._parquet.close()
+
+    def abandon(self) -> None:
+        """Close the table, so that it does not write to its file later."""
+        with contextlib.suppress(Exception):
+            self._parquet.close()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        try:
+            table = pa.Table.from_pylist(self._rows, schema=self._stored).cast(self._schema)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            cause = str(error).splitlines()[0][:200]
+            raise UserError(f"a value has no place in a Parquet table: {cause}", "Export to sft instead") from error
+        if self._rows:
+            self._parquet.write_table(table)
+        self._rows, self._bytes = [], 0
+
+
+def _stored(schema: Any) -> Any:
+    """The schema with texts in place of JSON: pyarrow makes no lists of JSON out of Python's lists."""
+    import pyarrow as pa
+
+    kinds = {pa.json_(): pa.string(), pa.list_(pa.json_()): pa.list_(pa.string())}
+    return pa.schema([(field.name, kinds.get(field.type, field.type)) for field in schema])
+
+
+def require_pyarrow() -> None:
+    """Refuse to start without pyarrow."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise missing_extra("pyarrow, which writes Parquet,", "data") from error
+
+
+class Outputs:
+    """The files of one export. They appear under their names when the export is complete."""
+
+    def __init__(self, target: str | Path, *, overwrite: bool) -> None:
+        self.to_stdout = str(target) == STDOUT
+        self.target = Path(target)
+        self._drafts: list[tuple[Path, Path]] = []
+        self._files: list[IO[bytes]] = []
+        self._overwrite = overwrite
+
+    @property
+    def names(self) -> list[str]:
+        """The files and folders that were made."""
+        return [STDOUT] if self.to_stdout else [str(path) for path, _ in self._drafts]
+
+    def file(self, path: Path | None = None) -> IO[bytes]:
+        """A file to write; the output itself unless another path is given."""
+        if self.to_stdout:
+            return sys.stdout.buffer
+        return self._open(self._draft(path or self.target))
+
+    def folder(self) -> Path:
+        """A folder to fill, in place of a file."""
+        draft = self._draft(self.target, folder=True)
+        draft.mkdir()
+        return draft
+
+    def file_in(self, path: Path) -> IO[bytes]:
+        """A file in the folder to fill."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return self._open(path)
+
+    def complete(self) -> None:
+        """Bring everything to the disk under its name."""
+        if self.to_stdout:
+            sys.stdout.buffer.flush()
+        for file in self._files:
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+        for path, draft in self._drafts:
+            if path.is_dir():  # `_draft` made sure that an export made it
+                shutil.rmtree(path)
+            draft.replace(path)
+
+    def discard(self) -> None:
+        """Remove the drafts that were not renamed."""
+        for file in self._files:
+            with contextlib.suppress(OSError, ValueError):
+                file.close()
+        for _, draft in self._drafts:
+            if draft.is_dir():
+                shutil.rmtree(draft, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):
+                    draft.unlink(missing_ok=True)
+
+    def _open(self, path: Path) -> IO[bytes]:
+        file = path.open("xb", buffering=_BUFFER)
+        self._files.append(file)
+        return file
+
+    def _draft(self, path: Path, *, folder: bool = False) -> Path:
+        if os.path.lexists(path) and not self._overwrite:
+            raise UserError(f"{path} exists already", "Choose another --output or add --overwrite")
+        if path.is_dir() and not (_is_dataset(path) and folder):
+            raise UserError(f"{path} is a folder that no export made", "Choose another --output")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.part-{secrets.token_hex(4)}")
+        self._drafts.append((path, draft))
+        return draft
+
+
+def _is_dataset(folder: Path) -> bool:
+    """Whether a folder holds what an export to a folder leaves, and nothing else."""
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    return not folder.is_symlink() and found <= {"README.md", "data", f"data/{DATA_FILE}"}
+
+
+@contextmanager
+def outputs(target: str | Path, *, overwrite: bool) -> Iterator[Outputs]:
+    """The files of an export: complete if the block ends well, and gone if it does not."""
+    found = Outputs(target, overwrite=overwrite)
+    try:
+        yield found
+        found.complete()
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise UserError(f"cannot write {target}: {error.strerror}", "Make room or choose another --output") from error
+    finally:
+        found.discard()

@@ -1,0 +1,141 @@
+"""A recorded rollout as exports and filters see it: a thin view of its row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ludus.record import Row, task_row
+from ludus.response import Item
+
+
+class Sample:
+    """One rollout of a file. `reward` is None for a failed one, which has none."""
+
+    __slots__ = ("environment", "outcome", "reward", "rollout_id", "row", "task_id")
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.rollout_id: str = row["rollout_id"]
+        self.task_id: str = row["task_id"]
+        self.outcome: str = row["outcome"]
+        self.reward: float | None = row.get("reward") if self.outcome != "failed" else None
+        reference = row.get("agent_ref")
+        name = reference.get("name") if reference.__class__ is dict else None
+        self.environment: str = name if name.__class__ is str else ""  #: empty if the row does not say
+
+    @property
+    def scored(self) -> float:
+        """The reward of a rollout that has one."""
+        if self.reward is None:
+            raise ValueError(f"rollout {self.rollout_id} failed and has no reward")
+        return self.reward
+
+    @property
+    def repeat(self) -> int:
+        """Which repeat of its task this is; 0 for a number that fits no table."""
+        repeat: int = self.row["repeat"]
+        return repeat if abs(repeat) < 2**63 else 0
+
+    @property
+    def receipt(self) -> str:
+        """The receipt of the verdict; empty if there is none."""
+        receipt = self.row.get("receipt")
+        return receipt if receipt.__class__ is str else ""
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the agent stopped; empty if the row does not say."""
+        return str(self.row.get("stop_reason") or "")
+
+    @property
+    def prompt(self) -> list[Item]:
+        """The items that the model was given."""
+        given = self.row["responses_create_params"]["input"]
+        return [{"role": "user", "content": given}] if given.__class__ is str else given
+
+    @property
+    def instructions(self) -> Any:
+        """The instructions of the request."""
+        return self.row["responses_create_params"].get("instructions")
+
+    @property
+    def response(self) -> dict[str, Any]:
+        """The response; empty if there is none."""
+        return self.row.get("response") or {}
+
+    @property
+    def output(self) -> list[Item]:
+        """The items of the rollout: what the model wrote, and what tools and users answered."""
+        return self.response.get("output") or []
+
+    @property
+    def tools(self) -> Any:
+        """The tools that the model was offered at its first call."""
+        return self.response.get("tools") or ()
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The records of the model calls."""
+        return self.row.get("model_calls") or []
+
+    @property
+    def policy_versions(self) -> list[str]:
+        """The versions of the policy that wrote this rollout, each once, in order. Models that report tokens say it."""
+        found = []
+        for call in self.calls:
+            version = call.get("policy_version")
+            if version is not None and str(version) not in found:
+                found.append(str(version))
+        return found
+
+    @property
+    def turn_rewards(self) -> list[float]:
+        """The reward of each model call, if the verifier gave them."""
+        found = self.row.get("turn_rewards")
+        return found if isinstance(found, list) and all(each.__class__ is float for each in found) else []
+
+    @property
+    def task(self) -> Row:
+        """The task's own row: the prompt, and what its verifier needs."""
+        return task_row(self.row, ours=True)
+
+    @property
+    def length(self) -> int:
+        """How many characters the model wrote: texts, reasoning and the arguments of calls."""
+        return sum(map(_written, self.output))
+
+    def origin(self) -> dict[str, Any]:
+        """What every exported row keeps of its rollout, so that it can be traced back and judged again."""
+        get = self.row.get
+        receipt = get("receipt")
+        return {
+            "rollout_id": self.rollout_id,
+            "task_id": self.task_id,
+            "environment": self.environment,
+            "outcome": self.outcome,
+            "reward": self.reward,
+            "stop_reason": str(get("stop_reason") or ""),
+            "receipt": receipt if receipt.__class__ is str else "",
+            "policy_versions": self.policy_versions,
+        }
+
+
+def _written(item: Item) -> int:
+    kind = item.get("type")
+    if kind == "function_call":
+        arguments = item.get("arguments")
+        return len(arguments) if isinstance(arguments, str) else 0
+    if kind == "reasoning":
+        return _texts(item.get("content")) or _texts(item.get("summary"))
+    if kind in ("message", None) and item.get("role", "assistant") == "assistant":
+        return _texts(item.get("content"))
+    return 0
+
+
+def _texts(content: Any) -> int:
+    if isinstance(content, str):
+        return len(content)
+    if not isinstance(content, list):
+        return 0
+    texts = (part.get("text") for part in content if isinstance(part, dict))
+    return sum(len(text) for text in texts if isinstance(text, str))

@@ -1,0 +1,119 @@
+"""The records of a file of rollouts as plain rows, for work over millions of them.
+
+Making a `Rollout` costs more than parsing its line. A line that Ludus wrote is checked here and handed out as it was
+parsed; any other line (NeMo Gym's, one with the tokens in its items, a failed rollout, a broken one) goes through
+`RolloutsFile`, which converts it or says what is wrong. The file is opened once, so it stays the same file if `ludus
+verify` replaces it meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import orjson
+
+from ludus.dialects.token_capture import TOKEN_FIELDS
+from ludus.errors import UserError
+from ludus.record import Row
+from ludus.store.loading import RolloutsFile
+
+_ENDED = ("completed", "masked")
+
+
+class Place(NamedTuple):
+    """Where a line lies: byte offset, length in bytes, and line number. `plain` lines were checked already."""
+
+    offset: int
+    length: int
+    number: int
+    plain: bool
+
+
+class Records:
+    """The records of a file, in order or by place. One record is in memory at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._reader = RolloutsFile(path)
+        try:
+            self._file = path.open("rb", buffering=1 << 18)
+            self.size = os.fstat(self._file.fileno()).st_size
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[tuple[Place, Row]]:
+        """All records. A last line that is still being written is left out."""
+        offset = 0
+        self._file.seek(0)
+        for number, line in enumerate(self._file, start=1):
+            start = offset
+            offset += len(line)
+            row = _plain_row(line)
+            if row is not None:
+                yield Place(start, len(line), number, True), row
+                continue
+            if line.isspace():
+                continue
+            try:
+                row = self._reader.read_line(line, number).to_row()
+            except UserError:
+                if not line.endswith(b"\n"):
+                    return
+                raise
+            yield Place(start, len(line), number, False), row
+
+    def at(self, place: Place) -> Row:
+        """The record at a place that iterating gave."""
+        line = os.pread(self._file.fileno(), place.length, place.offset)
+        if not place.plain:
+            return self._reader.read_line(line, place.number).to_row()
+        try:
+            row: Row = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise UserError(f"{self.path}:{place.number} changed while it was read", "Start again") from error
+        return row
+
+
+def _plain_row(line: bytes) -> Row | None:
+    """The record in a line, if Ludus wrote it as it is; else None."""
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return row if _is_plain(row) else None
+
+
+def _is_plain(row: Any) -> bool:
+    """Whether a row is the record of a completed or masked rollout, with all fields of the types that we write."""
+    if row.__class__ is not dict:
+        return False
+    get = row.get
+    reward, params, response = get("reward"), get("responses_create_params"), get("response")
+    if (
+        get("outcome") not in _ENDED
+        or reward.__class__ is not float
+        or not isfinite(reward)
+        or get("rollout_id").__class__ is not str
+        or get("task_id").__class__ is not str
+        or get("repeat").__class__ is not int
+        or get("model_calls").__class__ is not list
+        or params.__class__ is not dict
+        or params.get("input").__class__ not in (str, list)
+        or response.__class__ is not dict
+        or response.get("output").__class__ is not list
+    ):
+        return False
+    for item in response["output"]:
+        if item.__class__ is not dict or not TOKEN_FIELDS.isdisjoint(item):
+            return False
+    return all(call.__class__ is dict for call in row["model_calls"])

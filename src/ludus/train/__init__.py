@@ -1,0 +1,1 @@
+"""Training: what trainers need from rollouts."""
