@@ -44,7 +44,7 @@ class NumberSummary:
         return {"count": self.count, **{name: float(f"{value:.6g}") for name, value in values.items() if self.count}}
 
 
-class Lengths:
+class LengthSummary:
     """Mean, median, 95 % quantile and maximum of lengths."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class FieldStats:
     def __init__(self) -> None:
         self.rows = self.empty = 0
         self.types: Counter[str] = Counter()
-        self._numbers, self._lengths = NumberSummary(), Lengths()
+        self._numbers, self._lengths = NumberSummary(), LengthSummary()
         self._seen: set[int] = set()
 
     def add(self, value: Any) -> None:

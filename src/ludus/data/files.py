@@ -72,7 +72,8 @@ def _rows(name: str, path: Path, file: io.BufferedReader, stack: ExitStack) -> I
         return _array_rows(name, whole)
     if _looks_like_csv(text):
         raise UserError(f"{name}:1: this is CSV and not JSON", "Rename it to end with .csv")
-    if text.split(b"\n", 1)[0].strip() == b"{" and len(text) > 1:
+    first, _, rest = text.partition(b"\n")
+    if first.strip() == b"{" and rest.strip():
         hint = f"Write each row on one line: jq -c . {path.name} > rows.jsonl"
         raise UserError(f"{name}: this is a JSON object over several lines", hint)
     return _json_lines(name, whole)

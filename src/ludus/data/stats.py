@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ludus.data.field_stats import Lengths, NumberSummary, RowFields
+from ludus.data.field_stats import LengthSummary, NumberSummary, RowFields
 from ludus.data.inputs import Inputs, Tick
 from ludus.data.row_checks import parse_row
 from ludus.data.row_text import prompt_text
@@ -29,9 +29,9 @@ class DataStats:
     def __init__(self, count_tokens: CountTokens | None = None) -> None:
         self.rows = self.bytes = 0
         self._count_tokens = count_tokens
-        self._lengths = {name: Lengths() for name in ("characters", "words", "items", "tools")}
+        self._lengths = {name: LengthSummary() for name in ("characters", "words", "items", "tools")}
         if count_tokens is not None:
-            self._lengths["tokens"] = Lengths()
+            self._lengths["tokens"] = LengthSummary()
         self._environments: Counter[str] = Counter()
         self._fields = RowFields()
         self._rollouts = _Rollouts()
