@@ -21,8 +21,9 @@ from waiting import CEILING
 
 import ludus
 from ludus import Agent, Environment, Episode, Failure, Request, Resources, Response, Rollout, ScriptedModel, Verdict
-from ludus.collection.collector import CollectionPlan, Collector
+from ludus.collection.collector import Collector
 from ludus.collection.groups import Group, IncompleteGroups
+from ludus.collection.plan import CollectionPlan
 from ludus.collection.rows import Rows
 from ludus.qualify.run import qualify
 from ludus.rescore.child import HelperSettings, score_block

@@ -100,7 +100,8 @@ def _play(environment: Environment, row: Row, model: Model | None, seed: int, ke
 
 async def _one_rollout(environment: Environment, row: Row, model: Model, seed: int) -> Rollout:
     """Collect one task with one repeat: the collector opens and closes the session as always."""
-    from ludus.collection.collector import CollectionPlan, Collector
+    from ludus.collection.collector import Collector
+    from ludus.collection.plan import CollectionPlan
     from ludus.collection.rows import Rows
 
     played: list[Rollout] = []

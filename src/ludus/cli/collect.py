@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ludus.cli.option_limits import MAX_COUNT, MAX_INT64
+from ludus.cli.option_limits import MAX_COUNT, MAX_INT64, MAX_WORKERS
 from ludus.cli.signals import cancel_on_sigterm
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ def collect(
         str | None,
         typer.Option("--concurrency", "-c", help="Rollouts in flight, or auto; default: depends on the model."),
     ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", "-w", min=1, max=MAX_WORKERS, help="Processes that play rollouts.")
+    ] = 1,
     limit: Annotated[int | None, typer.Option(min=1, max=MAX_INT64, help="Use only the first N rows.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a collection; retry failed rollouts.")] = False,
     force: Annotated[bool, typer.Option("--force", help="With --resume: ignore changed settings or data.")] = False,
@@ -104,6 +107,8 @@ def collect(
 
     Rows without prompts: ludus collect mcqa --input hf:OWNER/NAME:test --prompt 'Question: {question}'
 
+    Use four processes, if verdicts or tools keep one core busy: ludus collect mcqa --model local --workers 4
+
     Split a collection among machines: ludus collect mcqa --model local --shard 2/8 --output runs/shard-2
     """
     from ludus.cli.screen import prints_to_stderr
@@ -120,6 +125,7 @@ def collect(
         output=output,
         repeats=repeats,
         concurrency=_parse_concurrency(concurrency),
+        workers=workers,
         limit=limit,
         resume=resume,
         force=force,

@@ -78,6 +78,7 @@ class Display:
             if stopping and (sessions := slow_to_close(collector)):
                 said_stopping = True
                 self.say(f"stopping: {sessions} sessions are being closed. Ctrl-C again leaves them open")
+            self._say_notices(collector)
             if self._live is not None:
                 self._live.update(_bar(collector, self.console.width), refresh=True)
             elif not self._quiet and now - self._printed_at >= PLAIN_EVERY:
@@ -89,6 +90,12 @@ class Display:
             elif idle >= warn_after:
                 warn_after = idle * 2
                 self.say(stall(collector, idle))
+
+    def _say_notices(self, collector: Collector) -> None:
+        """Print what happened to worker processes."""
+        notices = collector.progress.notices
+        while notices:
+            self.say(f"warning: {notices.pop(0)}")
 
     def warn_of_blocking(self, collector: Collector) -> None:
         """Say once which code blocks the event loop.
@@ -110,14 +117,15 @@ class Display:
 def idle_seconds(collector: Collector) -> float:
     """Seconds since a rollout last ended or changed its stage."""
     progress = collector.progress
-    newest = max((episode.since for episode in progress.in_flight), default=0.0)
-    return time.perf_counter() - max(progress.last_change, newest)
+    return time.perf_counter() - max(progress.last_change, *(report.changed for report in progress.reports()))
 
 
 def slow_to_close(collector: Collector) -> int:
     """The number of sessions being closed, once one of them takes more than a second."""
-    began = [episode.since for episode in collector.progress.in_flight if episode.stage == "close"]
-    return len(began) if began and time.perf_counter() - min(began) > 1.0 else 0
+    closing = [report for report in collector.progress.reports() if report.closing_since is not None]
+    began = min((report.closing_since or 0.0 for report in closing), default=None)
+    sessions = sum(report.stages["close"] for report in closing)
+    return sessions if began is not None and time.perf_counter() - began > 1.0 else 0
 
 
 def stall(collector: Collector, idle: float) -> str:

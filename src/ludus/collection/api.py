@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from ludus.collection.branching import Branches, check_agents
-from ludus.collection.collector import CollectionPlan, Collector, Sink
+from ludus.collection.collector import Collector
+from ludus.collection.engines.setup import WorkerSetup
+from ludus.collection.engines.workers import WorkerEngine
+from ludus.collection.plan import CollectionPlan
+from ludus.collection.recording import Sink
 from ludus.collection.results import Results, Run, grouped
 from ludus.collection.row_environments import EnvironmentSpec, RowEnvironments
 from ludus.collection.rows import Rows
@@ -60,6 +64,7 @@ class Options:
     output: str | Path | None = None
     repeats: int = 1
     concurrency: int | Literal["auto"] | None = None
+    workers: int = 1  # processes that share `concurrency`; 1 is this process
     limit: int | None = None
     resume: bool = False
     overwrite: bool = False
@@ -78,7 +83,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse invalid values and combinations."""
-        for name in ("repeats", "concurrency", "limit", "max_attempts", "seed"):
+        for name in ("repeats", "concurrency", "workers", "limit", "max_attempts", "seed"):
             value = getattr(self, name)
             if value is None and name in ("concurrency", "limit"):
                 continue
@@ -106,6 +111,7 @@ class CollectArguments(TypedDict, total=False):
     output: str | Path | None
     repeats: int
     concurrency: int | Literal["auto"] | None
+    workers: int
     limit: int | None
     resume: bool
     overwrite: bool
@@ -158,6 +164,7 @@ class Collection(Results):
         self.files = Files(options.output) if options.output is not None else None
         settings = dict(options.settings or {})
         model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
+        self._model_settings = dict(model_settings)
         prompt = load_prompt(options.prompt) if options.prompt is not None else None
         self._environments = RowEnvironments(
             environment, settings, resources=options.resources, agent=options.agent, prompt=prompt
@@ -221,10 +228,11 @@ class Collection(Results):
         if self.rows.revision is not None:
             dataset |= {"name": self.rows.name, "revision": self.rows.revision}
         run_identity = identity(self._environments.all(), self.model, dataset, options.seed, options.shard)
+        engine = self._engine(plan) if options.workers > 1 else None
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._stack.close)
             resumes = self.files is not None and self._open_files(self.files, run_identity)
-            collector = Collector(plan, *self._journals, sink=sink)
+            collector = Collector(plan, *self._journals, sink=sink, engine=engine)
             if self.files is not None:
                 if options.resume:
                     collector.restore()
@@ -256,15 +264,34 @@ class Collection(Results):
     def _finish(self, collector: Collector, began: float) -> None:
         """Compute the metrics, close the journals, and write metrics.json."""
         self.metrics = collector.metrics.summary(round(time.perf_counter() - began, 3))
-        self.metrics["model"] = self.model.stats()
+        self.metrics["model"] = collector.engine.model_stats()
+        self.metrics["workers"] = collector.engine.processes()
         self.metrics["loop"] = collector.watchdog.summary()
-        self.warnings += collector.watchdog.warnings().values()
+        self.warnings += [*collector.watchdog.warnings().values(), *_deaths(self.metrics["workers"]["died"])]
         self.metrics["warnings"] = self.warnings
         try:
             self._stack.close()
         finally:
             if self.files is not None:
                 write_whole(self.files.metrics, indented_json(self.metrics) + b"\n")
+
+    def _engine(self, plan: CollectionPlan) -> WorkerEngine:
+        """The engine of several processes. Refuses what cannot be sent to them."""
+        options = self.options
+        given = options.model if options.agent is None and not isinstance(options.model, Model) else self.model
+        setup = WorkerSetup(
+            environments=self._environments.all_local(),
+            model=given,
+            model_settings={} if isinstance(given, Model) else self._model_settings,
+            resources_url=options.resources,
+            agent_url=options.agent,
+            repeats=plan.repeats,
+            seed=plan.seed,
+            tokens=plan.tokens,
+            adaptive=plan.adaptive,
+            turn=options.turn,
+        )
+        return WorkerEngine(setup, options.workers, plan.concurrency)
 
     async def add_rollout(self, rollout: Rollout) -> None:
         """Add a rollout to `rollouts`: the sink of a collection without output files."""
@@ -323,6 +350,7 @@ class Collection(Results):
         self, files: Files, run_identity: dict[str, Any], plan: CollectionPlan, tasks: int, *, resumes: bool
     ) -> None:
         options: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency}
+        options["workers"] = self.options.workers
         options["pass_reward"] = {each.name: each.pass_reward for each in plan.environments}
         options["reward_range"] = {each.name: each.reward_range for each in plan.environments}
         options |= {"limit": self.options.limit, "max_attempts": plan.max_attempts, "input": self.rows.name}
@@ -331,6 +359,12 @@ class Collection(Results):
         if self.options.shard is not None:
             options["tasks"] = tasks  # `ludus merge` tells by it whether the shard is complete
         write_run(files.run, with_options(files.run, options) if resumes else describe(run_identity, options))
+
+
+def _deaths(count: int) -> list[str]:
+    """The warning that worker processes died."""
+    played = "What they were playing was played again" if count > 1 else "What it was playing was played again"
+    return [f"{count} worker process{'es' * (count > 1)} died. {played}"] if count else []
 
 
 class _ServerModel(Model):

@@ -46,42 +46,29 @@ class Branches(Rows):
             raise UserError(f"{path} can be read only once", "Name a file: --branch RUN/rollouts.jsonl")
         self.turn = turn
         self.left_out = 0
-        self._points: dict[str, BranchPoint] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Row, Task]]:
         """The id of each branch point, the row of its task, and the task."""
+        return ((task_id, row, task) for task_id, row, task, _ in self.points())
+
+    def points(self) -> Iterator[tuple[str, Row, Task, BranchPoint]]:
+        """The same, with the branch point."""
+        for where, task_id, _, stored, turn in self._own():
+            point = BranchPoint(stored, turn)
+            yield task_id, point.row, super()._task(where, private(point.row)), point
+
+    def encoded(self) -> Iterator[tuple[str, Row, bytes]]:
+        """The id of each branch point, the row of its task, and the line of the recorded rollout."""
+        return ((task_id, stored.task, line) for _, task_id, line, stored, _ in self._own())
+
+    def _own(self) -> Iterator[tuple[str, str, bytes, StoredRow, int]]:
+        """The records of this shard, with the ids of their tasks."""
         ids, split = UniqueIds(), Split(self.shard)
-        for where, _, stored, turn in self._records():
+        for where, line, stored, turn in self._records():
             id = _branch_id(stored, turn)
             task_id = ids.assign(id)
-            if not split.takes(id):
-                continue
-            point = self._points[task_id] = BranchPoint(stored, turn)
-            yield task_id, point.row, super()._task(where, private(point.row))
-
-    def expect(self, task_id: str, missing: int) -> None:
-        """Set the number of continuations of a branch point that will be played."""
-        self._points[task_id].sessions_needed = missing
-        if not missing:
-            del self._points[task_id]
-
-    def episode(self, job: Job, player: Player, deadline: Deadline) -> Episode:
-        """The episode of a continuation."""
-        return _Continuation(self, self._points[job.task_id], job, player, deadline)
-
-    async def session(self, task_id: str, player: Player) -> Resources:
-        """A session that was replayed up to the branch point, for one continuation."""
-        point = self._points[task_id]
-        try:
-            return await point.session(player)
-        finally:
-            if point.is_done:
-                self._points.pop(task_id, None)
-
-    async def close(self) -> None:
-        """Close the sessions that were not used because the run was stopped."""
-        for point in self._points.values():
-            await point.close()
+            if split.takes(id):
+                yield where, task_id, line, stored, turn
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         return ((where, line) for where, line, _, _ in self._records())
@@ -118,6 +105,36 @@ class Branches(Rows):
         return super()._task(where, StoredRow(row, 0).task)
 
 
+class BranchPoints:
+    """The branch points that are being played, by task id."""
+
+    def __init__(self) -> None:
+        self._points: dict[str, BranchPoint] = {}
+
+    def add(self, task_id: str, point: BranchPoint, continuations: int) -> None:
+        """Add a branch point of which so many continuations will be played."""
+        point.sessions_needed = continuations
+        self._points[task_id] = point
+
+    def episode(self, job: Job, player: Player, deadline: Deadline) -> Episode:
+        """The episode of a continuation."""
+        return _Continuation(self, self._points[job.task_id], job, player, deadline)
+
+    async def session(self, task_id: str, player: Player) -> Resources:
+        """A session that was replayed up to the branch point, for one continuation."""
+        point = self._points[task_id]
+        try:
+            return await point.session(player)
+        finally:
+            if point.is_done:
+                self._points.pop(task_id, None)
+
+    async def close(self) -> None:
+        """Close the sessions that were not used because the run was stopped."""
+        for point in self._points.values():
+            await point.close()
+
+
 class BranchPoint:
     """A recorded rollout that is cut after `turn` model calls, and the sessions that were replayed up to there."""
 
@@ -133,6 +150,14 @@ class BranchPoint:
         self._orphaned_forks: list[asyncio.Future[Resources]] = []
         self._limits = Limits()
         self._lock = asyncio.Lock()
+
+    @classmethod
+    def of_line(cls, line: bytes, turn: int) -> BranchPoint:
+        """The branch point of a recorded rollout, which `Branches` has checked. `turn` is the option."""
+        stored = StoredRow(parse_row("the recorded rollout", line), 0)
+        before = _calls_before(stored, turn)
+        assert before is not None, "only rollouts with a branch point are handed out"
+        return cls(stored, before)
 
     @property
     def is_done(self) -> bool:
@@ -215,7 +240,9 @@ class _Continuation(Episode):
 
     __slots__ = ("_branches", "_player", "_point")
 
-    def __init__(self, branches: Branches, point: BranchPoint, job: Job, player: Player, deadline: Deadline) -> None:
+    def __init__(
+        self, branches: BranchPoints, point: BranchPoint, job: Job, player: Player, deadline: Deadline
+    ) -> None:
         placeholder = Resources()  # replaced by `open`
         super().__init__(job, placeholder, player.model, player.environment.limits, deadline)
         self._branches, self._point, self._player = branches, point, player

@@ -25,23 +25,22 @@ from ludus.response import Response
 from ludus.rollout import Rollout
 from ludus.runtime.boundary import step
 from ludus.runtime.threads import awaited
-from ludus.store.journal import Journal
 from ludus.task import private
 
 
 class GroupVerifier:
-    """Judges the groups of one collection. `players` are by environment name, `journal` holds the recorded rollouts,
-    and `record` is called with the rollouts of each judged group."""
+    """Judges the groups of one collection. `players` are by environment name, `read` returns the row of a recorded
+    rollout, and `record` is called with the rollouts of each judged group."""
 
     def __init__(
         self,
         players: Mapping[str, Player],
-        journal: Journal | None,
+        read: Callable[[Any], dict[str, Any]],
         record: Callable[[list[Rollout]], Awaitable[None]],
         *,
         tokens: bool = False,
     ) -> None:
-        self._players, self._journal, self._record = players, journal, record
+        self._players, self._read, self._record = players, read, record
         self._require_tokens = tokens
         self._expired: asyncio.Queue[Group | None] = asyncio.Queue()
         self.groups = IncompleteGroups(asyncio.get_running_loop().call_later, self._expired.put_nowait)
@@ -94,9 +93,8 @@ class GroupVerifier:
         environment, members = group.environment, sorted(group.members, key=lambda member: member.rollout.job.repeat)
         job = members[0].rollout.job
         repeats = [(member.rollout.job.repeat, member.rollout.response or Response.of()) for member in members]
-        if self._journal is not None:
-            rows = (self._journal.read_at(offset) for offset in group.recorded)
-            repeats += [(row["repeat"], Response(row.get("response") or {})) for row in rows]
+        rows = map(self._read, group.recorded)
+        repeats += [(row["repeat"], Response(row.get("response") or {})) for row in rows]
         order = sorted(range(len(repeats)), key=lambda index: repeats[index][0])
         responses = [repeats[index][1] for index in order]
         player = self._players[environment.name]

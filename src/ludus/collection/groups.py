@@ -10,9 +10,9 @@ memory as its record.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 from ludus.environment import Environment
 from ludus.errors import Failure
@@ -44,12 +44,14 @@ class Member:
 
 
 class Group:
-    """The `size` repeats of one task: `missing` are not finished, `members` wait for a verdict, and `recorded` are the
-    journal offsets of rollouts that were judged in an earlier run. The others failed."""
+    """The `size` repeats of one task: `missing` are not finished, `members` wait for a verdict, and `recorded` are
+    rollouts that were judged in an earlier run: their journal offsets, or their lines. The others failed."""
 
     __slots__ = ("closed", "environment", "members", "missing", "recorded", "size", "task_id", "timer")
 
-    def __init__(self, task_id: str, environment: Environment, size: int, missing: int, recorded: list[int]) -> None:
+    def __init__(
+        self, task_id: str, environment: Environment, size: int, missing: int, recorded: Sequence[Any]
+    ) -> None:
         self.task_id = task_id
         self.environment = environment
         self.size = size
@@ -78,11 +80,11 @@ class IncompleteGroups:
         self.by_task: dict[str, Group] = {}
 
     def expect(
-        self, task_id: str, environment: Environment, *, size: int, missing: int, recorded: list[int] | None = None
+        self, task_id: str, environment: Environment, *, size: int, missing: int, recorded: Sequence[Any] = ()
     ) -> None:
         """Open the group of a task, if some of its `size` repeats are `missing`."""
         if missing:
-            self.by_task[task_id] = Group(task_id, environment, size, missing, recorded or [])
+            self.by_task[task_id] = Group(task_id, environment, size, missing, recorded)
 
     def add(self, rollout: Rollout, mask: str | None = None) -> Group | None:
         """Add a rollout that was played. Returns its group if it is now complete and has members.

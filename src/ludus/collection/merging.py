@@ -19,6 +19,7 @@ from typing import Any
 
 from ludus.collection.ledger import Ledger, LineState
 from ludus.collection.metrics import Metrics
+from ludus.collection.model_stats import added_stats
 from ludus.collection.shard_runs import Line, ShardRun, check_shards
 from ludus.errors import Failure, UserError
 from ludus.runtime.running import allow_open_files
@@ -183,7 +184,9 @@ class _Merge:
         summary = metrics.summary(max((wall for wall in walls if isinstance(wall, (int, float))), default=None))
         models = [found["model"] for found in each if "model" in found]
         loops = [found["loop"] for found in each if "loop" in found]
-        summary["model"] = _added(models) if models else {}
+        summary["model"] = added_stats(models)
+        processes = {name: _counts(each, "workers", name) for name in ("count", "died")}
+        summary["workers"] = {"count": max(processes["count"], default=1), "died": sum(processes["died"])}
         summary["loop"] = max(loops, key=lambda loop: loop.get("lag", {}).get("max", 0.0), default={})
         summary["warnings"] = list(dict.fromkeys(line for found in each for line in found.get("warnings", ())))
         return summary
@@ -202,23 +205,9 @@ def _in_turns(shards: list[ShardRun]) -> Iterator[Line]:
         waiting = left
 
 
-def _added(values: Sequence[Any]) -> Any:
-    """The sum of statistics of the same shape: numbers are added, all else is the first one's."""
-    first = values[0]
-    if isinstance(first, dict):
-        found = [value for value in values if isinstance(value, dict)]
-        keys = dict.fromkeys(key for value in found for key in value)
-        # A latency is a mean, so it is not added.
-        return {
-            key: first[key] if key == "latency" and key in first else _added([v[key] for v in found if key in v])
-            for key in keys
-        }
-    if isinstance(first, list):
-        lists = [value for value in values if isinstance(value, list) and len(value) == len(first)]
-        return [_added(each) for each in zip(*lists, strict=True)]
-    if isinstance(first, (int, float)) and not isinstance(first, bool):
-        return sum(value for value in values if isinstance(value, (int, float)))
-    return first
+def _counts(metrics: list[dict[str, Any]], part: str, name: str) -> list[int]:
+    found = [each.get(part, {}).get(name) for each in metrics]
+    return [value for value in found if isinstance(value, int)]
 
 
 def _description(shards: list[ShardRun]) -> dict[str, Any]:

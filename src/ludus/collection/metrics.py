@@ -10,16 +10,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from numbers import Real
 from typing import Any, Protocol
 
-import orjson
-
-from ludus.collection.statistics import ClusteredMean, Distribution, ExactSum, Mean, pass_at_each_k, pass_hat_each_k
+from ludus.collection.statistics import (
+    NOT_NUMERIC,
+    ClusteredMean,
+    Distribution,
+    ExactSum,
+    Mean,
+    finite_number,
+    pass_at_each_k,
+    pass_hat_each_k,
+)
 from ludus.outcome import Outcome
 from ludus.response import add_usage
 from ludus.rollout import Rollout
-from ludus.runtime.encoding import encode
 
 #: The lowest reward that counts as a pass in an environment that is not known.
 PASS_REWARD = 1.0
@@ -29,9 +34,6 @@ USUAL_RANGE = (0.0, 1.0)
 MAX_TASKS_LISTED = 10_000
 MAX_TURNS_LISTED = 100
 BATCH = 1024
-
-#: Types of verdict values that have no mean.
-_NOT_NUMERIC = frozenset({str, list, dict, tuple, set, type(None)})
 
 
 class Scale(Protocol):
@@ -279,27 +281,14 @@ def _most_common_first(counted: tuple[tuple[str, str, str | None], int]) -> tupl
 def _add_means(sums: dict[str, Mean], values: dict[str, Any]) -> None:
     for name, value in values.items():
         kind = value.__class__
-        if kind in _NOT_NUMERIC:
+        if kind in NOT_NUMERIC:
             continue
-        number = value if kind is bool else _number(value)
+        number = value if kind is bool else finite_number(value)
         if number is not None:
             mean = sums.get(name)
             if mean is None:
                 mean = sums[name] = Mean()
             mean.add(number)
-
-
-def _number(value: Any) -> float | None:
-    """The number that the record holds for a value, so that a resumed run computes the same mean.
-
-    NumPy numbers count too. None if the value is not a finite number.
-    """
-    try:
-        if value.__class__ not in (float, int) and (isinstance(value, Real) or hasattr(value, "item")):
-            value = orjson.loads(encode(value))
-        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-    except (OverflowError, ValueError):  # an integer too large for a float
-        return None
 
 
 def _add_turns(sums: list[Mean], rewards: list[float]) -> None:

@@ -42,6 +42,7 @@ class RowEnvironments:
         self._settings, self._own_settings = _by_environment(settings)
         self._resources, self._agent, self._prompt = resources, agent, prompt
         self._loaded: dict[str, Environment] = {}  # by the name in the rows
+        self._local: dict[str, Environment] = {}  # by name, as they are without a server
         self._mixes = given is None or isinstance(given, (list, tuple))
         self._named: list[Environment] = []
         self._given: Environment | None = None
@@ -57,6 +58,10 @@ class RowEnvironments:
         if self._given is not None:
             return [self._given]
         return list({id(each): each for each in self._loaded.values()}.values())
+
+    def all_local(self) -> list[Environment]:
+        """The same environments without the server, for a process that connects to it itself."""
+        return [self._local[environment.name] for environment in self.all()]
 
     def rows(self, dataset: str | None, limit: int | None, seed: int, mix: Mapping[str, float] | None = None) -> Rows:
         """The rows of the given environment's dataset, or of a dataset of each of several environments.
@@ -147,6 +152,7 @@ class RowEnvironments:
             if not self._mixes:
                 raise
             raise UserError(f"{environment.name}: {error}") from error
+        self._local[environment.name] = environment
         if self._resources is None and self._agent is None:
             return environment
         from ludus.remote.wiring import on_servers  # imported here: loading HTTP takes a third of a second

@@ -28,6 +28,7 @@ from ludus.data.row_checks import ReadTask, checked_task, parse_row, row_digest,
 from ludus.data.sources import read_lines, resolve
 from ludus.dataset import Generated
 from ludus.errors import UserError
+from ludus.runtime.encoding import encode
 from ludus.task import Task, private
 
 _Found = tuple[str, dict[str, Any]]
@@ -107,6 +108,17 @@ class Rows:
             task_id = ids.assign(id)
             if split.takes(id):
                 yield task_id, row, self._task(where, private(row))
+
+    def encoded(self) -> Iterator[tuple[str, dict[str, Any], bytes]]:
+        """Each task's id, row, and line of JSON, for a process that reads the task from the line."""
+        ids, split = UniqueIds(), Split(self.shard)
+        for where, line in self._lines():
+            row = parse_row(where, line)
+            filled = self._filled(where, row)
+            id = self._id(where, filled)
+            task_id = ids.assign(id)
+            if split.takes(id):
+                yield task_id, filled, line if filled is row else encode(filled)
 
     def nth(self, number: int) -> tuple[dict[str, Any], Task]:
         """The row with a number, counted from 1, and its task for one session."""

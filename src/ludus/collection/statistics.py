@@ -7,6 +7,15 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from numbers import Real
+from typing import Any
+
+import orjson
+
+from ludus.runtime.encoding import encode
+
+#: Types of verdict values that have no mean.
+NOT_NUMERIC = frozenset({str, list, dict, tuple, set, type(None)})
 
 _T95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -33,6 +42,19 @@ def pass_hat_each_k(n: int, passed: int) -> Iterator[float]:
     for drawn in range(n):
         chance *= max(passed - drawn, 0) / (n - drawn)
         yield chance
+
+
+def finite_number(value: Any) -> float | None:
+    """The number that the record holds for a value, so that a resumed run computes the same mean.
+
+    NumPy numbers count too. None if the value is not a finite number.
+    """
+    try:
+        if value.__class__ not in (float, int) and (isinstance(value, Real) or hasattr(value, "item")):
+            value = orjson.loads(encode(value))
+        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+    except (OverflowError, ValueError):  # an integer too large for a float
+        return None
 
 
 class ExactSum:
@@ -161,6 +183,19 @@ class Distribution:
             end = max(start + 1, bisect_left(values, math.exp((bucket + 1) * growth), start))
             self._buckets[bucket] += end - start
             start = end
+
+    def state(self) -> list[Any]:
+        """Everything that was added, as JSON for `merge`."""
+        return [self._count, self._total, self._largest, list(self._buckets.items())]
+
+    def merge(self, state: list[Any]) -> None:
+        """Add everything that was added to another distribution."""
+        count, total, largest, buckets = state
+        self._count += count
+        self._total += total
+        self._largest = max(self._largest, largest)
+        for bucket, values in buckets:
+            self._buckets[bucket] += values
 
     def quantile(self, share: float) -> float:
         """The value below which `share` of all values lie."""

@@ -117,6 +117,24 @@ class LoopWatchdog:
                 if seconds >= least and call.stage != SHARE
             }
 
+    def drain(self) -> list[Any]:
+        """What was seen since the last call, as JSON for the watchdog of another process, which `merge`s it."""
+        with self._lock:
+            lag, self._lag = self._lag, Distribution()
+            blocked = [[*call, self._lines[call], seconds] for call, seconds in self._blocked.items()]
+            self._blocked = {}
+        return [lag.state(), blocked]
+
+    def merge(self, drained: list[Any]) -> None:
+        """Count what the watchdog of another process has seen."""
+        lag, blocked = drained
+        with self._lock:
+            self._lag.merge(lag)
+            for environment, stage, function, line, seconds in blocked:
+                call = BlockingCall(environment, stage, function)
+                self._lines.setdefault(call, line)
+                self._blocked[call] = self._blocked.get(call, 0.0) + seconds
+
     def _longest_first(self) -> list[tuple[BlockingCall, float]]:
         return sorted(self._blocked.items(), key=lambda entry: -entry[1])
 

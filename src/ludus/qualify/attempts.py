@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ludus.collection.collector import CollectionPlan, Collector
+from ludus.collection.collector import Collector
+from ludus.collection.plan import CollectionPlan
 from ludus.collection.rows import Rows
 from ludus.environment import Environment
 from ludus.model import Request

@@ -25,6 +25,9 @@ from ludus.errors import UserError, did_you_mean
 
 BUILT_IN = Path(__file__).parents[1] / "environments"
 
+#: How the names of modules begin that were loaded from a file of an environment.
+LOADED_FILE = "ludus_environment_"
+
 
 def load_object(reference: str, folder: Path | None, base: type | None = None) -> Any:
     """The class or function `file.py:NAME` (a file in `folder`) or `package.module:NAME`."""
@@ -62,7 +65,7 @@ def load_file(path: Path) -> ModuleType:
     path = path.resolve()
     if path.parent.parent == BUILT_IN:
         return importlib.import_module(f"ludus.environments.{path.parent.name}.{path.stem}")
-    name = f"ludus_environment_{blake2b(os.fsencode(path), digest_size=6).hexdigest()}_{path.stem}"
+    name = f"{LOADED_FILE}{blake2b(os.fsencode(path), digest_size=6).hexdigest()}_{path.stem}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

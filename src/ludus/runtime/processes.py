@@ -143,8 +143,7 @@ class ProcessPool:
             return Failure("crash", f"the process pool was closed while {name} ran")
         if code == -signal.SIGPROF and cpu_seconds:
             return OutOfTime(f"{name} was stopped after {cpu_seconds:g} s of processor time")
-        how = f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"exit code {code}"
-        return Failure("crash", f"the process that ran {name} ended with {how}")
+        return Failure("crash", f"the process that ran {name} ended with {exit_words(code)}")
 
 
 class _Child:
@@ -273,6 +272,11 @@ async def in_process(
     """`ProcessPool.run` in the shared pool. Its children stay warm while another `shared_pool()` is entered."""
     async with shared_pool() as pool:
         return await pool.run(function, *args, timeout=timeout, cpu_seconds=cpu_seconds)
+
+
+def exit_words(code: int) -> str:
+    """The exit code of a process in words: `exit code 1`, `signal 9 (Killed)`."""
+    return f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"exit code {code}"
 
 
 def _target(function: Callable[..., Any]) -> Target:

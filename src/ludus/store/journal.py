@@ -78,10 +78,14 @@ class Journal:
 
     def read_at(self, offset: int) -> dict[str, Any]:
         """The row at a byte offset."""
+        row: dict[str, Any] = orjson.loads(self.line_at(offset))
+        return row
+
+    def line_at(self, offset: int) -> bytes:
+        """The line at a byte offset."""
         with self.path.open("rb") as file:
             file.seek(offset)
-            row: dict[str, Any] = orjson.loads(file.readline())
-        return row
+            return file.readline()
 
     def clear(self) -> None:
         """Delete all lines."""

@@ -1,0 +1,155 @@
+"""Leases: which worker plays which rollouts.
+
+A worker gets work under a lease with a number that is used once. If the worker dies, its leases end, and what it had
+not finished is handed out again under new numbers. A result that comes under a number that has ended is dropped, so
+every rollout is recorded once, however late a worker answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from ludus.collection.plan import TaskWork
+
+#: A rollout that was lost with this many workers is played alone. If the next worker dies too, the rollout caused it.
+ALONE_AFTER = 2
+
+#: A rollout that was lost with this many workers is not played again: it fails.
+MAX_DEATHS = 3
+
+
+@dataclass(slots=True)
+class Lease:
+    """Work that a worker plays. `missing` are the repeats that it has not finished, `deaths` how many workers died
+    while they played a repeat. Alone means that the worker plays nothing else, one repeat after another."""
+
+    number: int
+    worker: int
+    work: TaskWork
+    missing: set[int]
+    deaths: dict[int, int]
+    started: int | None = None  #: the repeat that is being played, if the lease is alone
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether a repeat of it was lost with so many workers that it must be played alone."""
+        return max(self.deaths.values(), default=0) >= ALONE_AFTER
+
+
+class Leases:
+    """The leases that are in force, by their number."""
+
+    def __init__(self) -> None:
+        self._by_number: dict[int, Lease] = {}
+        self._granted = 0
+        self._missing: dict[int, int] = {}  # by worker
+
+    @property
+    def missing(self) -> int:
+        """How many rollouts are being played."""
+        return sum(self._missing.values())
+
+    def missing_of(self, worker: int) -> int:
+        """How many rollouts a worker plays."""
+        return self._missing.get(worker, 0)
+
+    def of(self, worker: int) -> list[Lease]:
+        """The leases of a worker."""
+        return [lease for lease in self._by_number.values() if lease.worker == worker]
+
+    def grant(self, worker: int, work: TaskWork, deaths: dict[int, int]) -> Lease:
+        """Give work to a worker."""
+        self._granted += 1
+        lease = Lease(self._granted, worker, work, set(work.repeats), deaths)
+        self._by_number[lease.number] = lease
+        self._missing[worker] = self.missing_of(worker) + len(lease.missing)
+        return lease
+
+    def start(self, number: int, repeat: int) -> None:
+        """A worker began to play a repeat of a lease that is alone."""
+        if (lease := self._by_number.get(number)) is not None:
+            lease.started = repeat
+
+    def finish(self, number: int, repeat: int) -> TaskWork | None:
+        """A result has come. Returns the work it is part of, or None if it comes too late or a second time."""
+        lease = self._by_number.get(number)
+        if lease is None or repeat not in lease.missing:
+            return None
+        lease.missing.remove(repeat)
+        self._missing[lease.worker] -= 1
+        if not lease.missing:
+            del self._by_number[number]
+        return lease.work
+
+    def revoke(self, worker: int) -> list[Lease]:
+        """End the leases of a worker that died, and count the death for the repeats that may have caused it."""
+        ended = self.of(worker)
+        for lease in ended:
+            del self._by_number[lease.number]
+            alone = lease.started is not None and lease.started in lease.missing
+            for repeat in [lease.started] if alone else lease.missing:
+                assert repeat is not None
+                lease.deaths[repeat] = lease.deaths.get(repeat, 0) + 1
+        self._missing.pop(worker, None)
+        return ended
+
+
+@dataclass
+class HandOut:
+    """The work that is not leased yet: what came back from workers that died, then the rest of the collection.
+
+    Only the work of a task that needs no group and no branch point is `divisible`.
+    """
+
+    work: Iterator[TaskWork]
+    branching: bool = False
+    _again: deque[tuple[TaskWork, dict[int, int]]] = field(default_factory=deque)
+    _alone: deque[tuple[TaskWork, dict[int, int]]] = field(default_factory=deque)
+    _next: TaskWork | None = None
+
+    @property
+    def has_alone(self) -> bool:
+        """Whether there is work that must be played alone."""
+        return bool(self._alone)
+
+    def take_alone(self) -> tuple[TaskWork, dict[int, int]]:
+        """Work that must be played alone, and how many workers died with it."""
+        return self._alone.popleft()
+
+    def take(self, at_most: int) -> tuple[TaskWork, dict[int, int]] | None:
+        """Work of about `at_most` rollouts, and how many workers died with it; None if there is none."""
+        if self._again:
+            return self._again.popleft()
+        work = self._next or next(self.work, None)
+        self._next = None
+        if work is None:
+            return None
+        if len(work.repeats) > at_most and not self.branching and not work.environment.resources.by_group:
+            first, rest = _divided(work, at_most)
+            self._next = rest
+            return first, {}
+        return work, {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left. May read one task ahead."""
+        if self._next is None:
+            self._next = next(self.work, None)
+        return self._next is None and not self._again and not self._alone
+
+    def put_back(self, lease: Lease) -> list[int]:
+        """Take back a lease that has ended. Returns the repeats that are not to be played again."""
+        given_up = [repeat for repeat in sorted(lease.missing) if lease.deaths.get(repeat, 0) >= MAX_DEATHS]
+        left = {repeat: lease.work.repeats[repeat] for repeat in sorted(lease.missing.difference(given_up))}
+        if left:
+            deaths = {repeat: lease.deaths[repeat] for repeat in left if repeat in lease.deaths}
+            alone = max(deaths.values(), default=0) >= ALONE_AFTER
+            (self._alone if alone else self._again).append((replace(lease.work, repeats=left), deaths))
+        return given_up
+
+
+def _divided(work: TaskWork, first: int) -> tuple[TaskWork, TaskWork]:
+    repeats = list(work.repeats.items())
+    return replace(work, repeats=dict(repeats[:first])), replace(work, repeats=dict(repeats[first:]))

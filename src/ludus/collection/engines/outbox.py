@@ -1,0 +1,97 @@
+"""The rollouts that a worker has finished, on their way to the collection.
+
+They are sent in batches: a frame for each rollout would cost more than many rollouts do. Every frame says how much work
+the worker wants to have (`room`): as many rollouts as it plays at once, those that wait for their group, and what it
+plays in the time that new work takes to arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any
+
+import orjson
+
+from ludus.collection.engines.frames import frame
+from ludus.collection.engines.summaries import summary
+from ludus.rollout import Rollout
+
+#: A batch is sent after this many seconds, rollouts or bytes.
+BATCH_SECONDS = 0.005
+BATCH_ROLLOUTS = 64
+BATCH_BYTES = 256 << 10
+
+#: If the collection reads so slowly that this many bytes wait to be sent, no more rollouts are started.
+MAX_UNSENT_BYTES = 4 << 20
+
+#: Work for this many seconds is asked for in advance: at least one rollout, at most MAX_AHEAD.
+AHEAD_SECONDS = 0.05
+MAX_AHEAD = 256
+
+
+class Outbox:
+    """Takes the finished rollouts of a worker. `plays_at_once` is how many rollouts the worker may play now."""
+
+    def __init__(self, writer: asyncio.StreamWriter, plays_at_once: Callable[[], int]) -> None:
+        self.lease_of: dict[str, int] = {}  #: the numbers of the leases by rollout id
+        self._writer, self._plays_at_once = writer, plays_at_once
+        self._heads: list[Any] = []
+        self._lines: list[bytes] = []
+        self._bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._room_told = 0
+        self._pace = 0.0  # rollouts a second
+        self._sent_at = perf_counter()
+
+    def add(self, rollout: Rollout) -> Awaitable[None] | None:
+        """Take a finished rollout. Returns what to await if too much is unsent."""
+        self._take(rollout)
+        if len(self._heads) >= BATCH_ROLLOUTS or self._bytes >= BATCH_BYTES:
+            self.flush()
+            if self._writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+                return self._writer.drain()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(BATCH_SECONDS, self.flush)
+        return None
+
+    async def add_group(self, rollouts: list[Rollout]) -> None:
+        """Take rollouts that were judged together, and send them in one frame: they are recorded together."""
+        for rollout in rollouts:
+            self._take(rollout)
+        self.flush()
+        if self._writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            await self._writer.drain()
+
+    def read_recorded(self, recorded: bytes) -> dict[str, Any]:
+        """The row of a rollout that an earlier run recorded: its line came with the lease."""
+        row: dict[str, Any] = orjson.loads(recorded)
+        return row
+
+    def flush(self) -> None:
+        """Send what is there, and say how much work is wanted."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = perf_counter()
+        if self._heads:
+            pace = len(self._heads) / max(now - self._sent_at, 1e-6)
+            self._pace += 0.2 * (pace - self._pace)
+            self._sent_at = now
+        room = self.room()
+        if self._heads or room != self._room_told:
+            self._writer.write(frame({"room": room, "results": self._heads}, self._lines))
+            self._heads, self._lines, self._bytes, self._room_told = [], [], 0, room
+
+    def _take(self, rollout: Rollout) -> None:
+        line, lease = rollout.encode(), self.lease_of.pop(rollout.rollout_id)
+        self._heads.append([lease, rollout.job.repeat, len(line), summary(rollout)])
+        self._lines.append(line)
+        self._bytes += len(line)
+
+    def room(self) -> int:
+        """How many rollouts the worker wants to have, those that it plays included."""
+        now = self._plays_at_once()
+        ahead = min(max(1, int(self._pace * AHEAD_SECONDS)), MAX_AHEAD)
+        return now + ahead

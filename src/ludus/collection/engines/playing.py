@@ -1,0 +1,219 @@
+"""Playing many rollouts at once on one event loop: the whole of the engine in this process, and the inside of a worker.
+
+A fixed number of asyncio tasks pull jobs from one source, so the number of rollouts in flight is bounded and the input
+is not read ahead. Each plays a job, records the rollout, and takes the next job. A cancel cancels all of them, and they
+close their sessions. Rollouts that wait for a group verdict occupy none of them (`groups.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ludus.collection.adaptive import Adaptive, Gate
+from ludus.collection.branching import BranchPoints
+from ludus.collection.group_verifier import GroupVerifier
+from ludus.collection.plan import TaskWork
+from ludus.collection.player import Players
+from ludus.collection.progress import Progress
+from ludus.collection.watchdog import LoopWatchdog
+from ludus.environment import Environment
+from ludus.errors import Failure
+from ludus.model import Model
+from ludus.rollout import Job, Rollout
+from ludus.runtime.boundary import Deadline, is_cancelled
+from ludus.runtime.processes import shared_pool
+from ludus.runtime.threads import late_calls
+
+#: How long the end of a run waits for `close` calls that must wait for a hung thread.
+LATE_CALLS_SECONDS = 30.0
+
+#: How many rollouts are in flight at first with `--concurrency auto`.
+ADAPTIVE_START = 8
+
+
+class JobSource(Protocol):
+    """Where the asyncio tasks get their jobs."""
+
+    ended: bool  #: whether no job will come any more
+
+    def take(self) -> Job | None:
+        """The next job; None if there is none now."""
+
+    async def wait(self) -> None:
+        """Wait until there may be a job, or until the end."""
+
+
+class FinishedRollouts(Protocol):
+    """Takes finished rollouts."""
+
+    def add(self, rollout: Rollout) -> Awaitable[None] | None:
+        """Take one. Returns what to await before the next, if anything."""
+
+    async def add_group(self, rollouts: list[Rollout]) -> None:
+        """Take rollouts that were judged together."""
+
+    def read_recorded(self, recorded: Any) -> dict[str, Any]:
+        """The row of a rollout that an earlier run recorded: one of `TaskWork.recorded`."""
+
+
+class AllJobs:
+    """The jobs of an iterator, which is read only when a job is needed."""
+
+    def __init__(self, jobs: Iterator[Job]) -> None:
+        self._jobs = jobs
+        self.ended = False
+
+    def take(self) -> Job | None:
+        """The next job; None at the end."""
+        job = next(self._jobs, None)
+        self.ended = job is None
+        return job
+
+    async def wait(self) -> None:
+        """Never called: an iterator without a next job has ended."""
+
+
+@dataclass
+class PlaySettings:
+    """How rollouts are played. With `adaptive`, the limit starts at `adaptive_start`, up to `concurrency`."""
+
+    model: Model
+    repeats: int = 1
+    concurrency: int = 64
+    seed: int = 0
+    tokens: bool = False
+    adaptive: bool = False
+    adaptive_start: int = ADAPTIVE_START
+
+
+class Playing:
+    """Plays work on the running event loop, from `async with` to its end.
+
+    `results` takes the finished rollouts. `progress` shows the ones in flight.
+
+    async with Playing(settings, results, progress, watchdog) as playing:
+        await playing.play(AllJobs(playing.jobs(work)), total)
+    """
+
+    def __init__(
+        self,
+        settings: PlaySettings,
+        results: FinishedRollouts,
+        progress: Progress,
+        watchdog: LoopWatchdog,
+    ) -> None:
+        self._settings, self._results, self._progress, self._watchdog = settings, results, progress, watchdog
+        start = Adaptive(settings.adaptive_start, maximum=settings.concurrency)
+        self.gate = Gate(start) if settings.adaptive else None
+        self._environments: dict[str, Environment] = {}
+        self._branches = BranchPoints()
+        self._branching = False
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Playing:
+        """Start the model. What an environment's sessions share is opened with its first rollout."""
+        settings, results, enter = self._settings, self._results, self._stack.enter_async_context
+        settings.model.capture_tokens = settings.tokens
+        if self.gate is not None:
+            settings.model.observer = self.gate
+        async with contextlib.AsyncExitStack() as on_error:
+            on_error.push_async_exit(self._stack)
+            await enter(self._watchdog)
+            await enter(settings.model)
+            await enter(shared_pool())
+            self._players = Players(self._stack, settings.model, tokens=settings.tokens)
+            opened = self._players.opened
+            self.verifier = GroupVerifier(opened, results.read_recorded, results.add_group, tokens=settings.tokens)
+            self._progress.in_groups = lambda: self.verifier.waiting
+            on_error.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        """Close what the sessions shared, and stop the model."""
+        await self._stack.__aexit__(*exc)
+
+    def jobs(self, work: TaskWork) -> Iterator[Job]:
+        """The jobs of a task. From the first one on, its group and its branch point are expected here."""
+        environment, missing = work.environment, len(work.repeats)
+        self._environments[environment.name] = environment
+        if environment.resources.by_group:
+            self.verifier.groups.expect(
+                work.task_id, environment, size=self._settings.repeats, missing=missing, recorded=work.recorded
+            )
+        if work.point is not None and missing:
+            self._branching = True
+            self._branches.add(work.task_id, work.point, missing)
+        return work.jobs(self._settings.seed)
+
+    async def play(self, source: JobSource, count: int) -> None:
+        """Play all jobs of a source, at most `count` at once."""
+        workers = [asyncio.create_task(self._work(source)) for _ in range(count)]
+        expiring = asyncio.create_task(self.verifier.judge_expired())
+        tasks = [*workers, asyncio.create_task(self._finish(workers)), expiring]
+        try:
+            await asyncio.gather(*tasks[count:])
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.verifier.close()
+            await self._branches.close()
+            await late_calls(LATE_CALLS_SECONDS)
+
+    async def _finish(self, workers: list[asyncio.Task[None]]) -> None:
+        """Wait for the workers, then close the verifier: no group can get another rollout."""
+        await asyncio.gather(*workers)
+        self.verifier.close()
+
+    async def _work(self, source: JobSource) -> None:
+        gate, verifier, groups = self.gate, self.verifier, self.verifier.groups.by_task
+        in_process, add = not self._settings.model.connects, self._results.add
+        deadlines: dict[str, Deadline] = {}  # one per environment, reused for all of this task's rollouts
+        while True:
+            if gate is not None:
+                await gate.enter()
+            try:
+                if is_cancelled():  # the last rollout's code swallowed our cancel()
+                    raise asyncio.CancelledError
+                job = source.take()
+                if job is not None:
+                    rollout, mask = await self._play(job, deadlines)
+                    if job.task_id in groups:
+                        await verifier.add(rollout, mask)
+                    elif (waits := add(rollout)) is not None:
+                        await waits
+                elif source.ended:
+                    return
+            finally:
+                if gate is not None:
+                    gate.leave()
+            if job is None:
+                await source.wait()
+            elif in_process:
+                await asyncio.sleep(0)  # yield to the event loop: a model in this process may never wait
+
+    async def _play(self, job: Job, deadlines: dict[str, Deadline]) -> tuple[Rollout, str | None]:
+        """Play a job. Returns the rollout and the agent's reason to mask it, which a later group verdict needs."""
+        environment, players = self._environments[job.environment], self._players
+        player = players.opened.get(environment.name) or await players.open(environment)
+        deadline = deadlines.get(environment.name)
+        if deadline is None:
+            deadline = deadlines[environment.name] = environment.limits.deadline()
+        try:
+            episode = (
+                self._branches.episode(job, player, deadline) if self._branching else player.episode(job, deadline)
+            )
+        except Failure as failure:
+            rollout = Rollout(job)
+            rollout.fail(failure)
+            return rollout, None
+        in_flight = self._progress.in_flight
+        in_flight.add(episode)
+        try:
+            return await player.play(episode), episode.mask
+        finally:
+            in_flight.discard(episode)

@@ -1,0 +1,105 @@
+"""What a worker process needs to play the rollouts of a collection, sent to it as a pickle.
+
+Classes and functions travel by their names. A class of an environment's folder is loaded from its file there. What no
+other process can import, because it was defined in a script or in a notebook, is refused here with one line.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from ludus.collection.engines.playing import PlaySettings
+from ludus.environment import Environment
+from ludus.errors import UserError
+from ludus.model import Model
+from ludus.models import open_model
+from ludus.runtime.imports import LOADED_FILE, load_file
+
+_HINT = "Move it to a module or an environment's folder, or leave workers out"
+
+
+@dataclass
+class WorkerSetup:
+    """The settings of a worker. `model` is a spec with `model_settings`, or a `Model` that can be pickled. The URLs are
+    those of servers for all environments. `turn` is the option of a collection that continues recorded rollouts."""
+
+    environments: list[Environment]
+    model: Any
+    model_settings: dict[str, Any] = field(default_factory=dict)
+    resources_url: str | None = None
+    agent_url: str | None = None
+    repeats: int = 1
+    seed: int = 0
+    tokens: bool = False
+    adaptive: bool = False
+    turn: int | None = None
+
+    def play_settings(self, concurrency: int, adaptive_start: int) -> PlaySettings:
+        """Open the model. The numbers are this worker's part of the collection's."""
+        model = open_model(self.model, self.model_settings)
+        return PlaySettings(model, self.repeats, concurrency, self.seed, self.tokens, self.adaptive, adaptive_start)
+
+    def wired(self) -> dict[str, Environment]:
+        """The environments by name, on their servers if there are any."""
+        found = {environment.name: environment for environment in self.environments}
+        if self.resources_url is None and self.agent_url is None:
+            return found
+        from ludus.remote.wiring import on_servers  # imported here: loading HTTP takes a third of a second
+
+        return {
+            name: on_servers(environment, resources=self.resources_url, agent=self.agent_url)
+            for name, environment in found.items()
+        }
+
+    def encode(self) -> bytes:
+        """The setup as bytes, with the search path of this process and the files of the environments' classes."""
+        environments = [replace(each, datasets=[], data={}) for each in self.environments]
+        model, buffer = self.model, io.BytesIO()
+        if isinstance(model, Model):
+            model = copy.copy(model)
+            model._users = model.observer = None
+        pickler = _Pickler(buffer)
+        try:
+            pickler.dump(replace(self, environments=environments, model=model))
+        except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+            cause = f"a worker process cannot get a copy of the model or the environment: {error}"
+            raise UserError(cause, "Name the model as a text, or leave workers out") from error
+        return pickle.dumps((sys.path, sorted(pickler.files), buffer.getvalue()))
+
+    @staticmethod
+    def decode(data: bytes | memoryview) -> WorkerSetup:
+        """The setup in a worker. Sets the search path and loads the files before the classes are looked up."""
+        path, files, setup = pickle.loads(data)
+        sys.path[:] = path
+        for file in files:
+            load_file(Path(file))
+        found: WorkerSetup = pickle.loads(setup)
+        return found
+
+
+class _Pickler(pickle.Pickler):
+    """Notes the files of environments' classes, and refuses what another process cannot import."""
+
+    def __init__(self, buffer: io.BytesIO) -> None:
+        super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
+        self.files: set[str] = set()
+
+    def reducer_override(self, value: Any) -> Any:
+        """Called for every object that pickle does not know. Only classes and functions are looked at."""
+        if isinstance(value, (type, FunctionType)):
+            module, name = value.__module__, value.__qualname__
+            if module == "__main__":
+                raise UserError(f"a worker process cannot import {name}: it is defined in the main script", _HINT)
+            if "<" in name:
+                raise UserError(f"a worker process cannot import {module}.{name}: it is defined in a function", _HINT)
+            file = getattr(sys.modules.get(module), "__file__", None)
+            if module.startswith(LOADED_FILE) and file is not None:
+                self.files.add(file)
+        return NotImplemented

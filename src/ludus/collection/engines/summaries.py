@@ -1,0 +1,58 @@
+"""What a worker tells of a rollout beside its line: as much as the metrics need, so that nobody reads the line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ludus.collection.plan import TaskWork
+from ludus.collection.statistics import NOT_NUMERIC, finite_number
+from ludus.errors import Failure
+from ludus.outcome import Outcome, Verdict
+from ludus.rollout import Job, Rollout
+from ludus.task import Task
+
+_NO_TASK = Task.unchecked({})
+_CALL: dict[str, Any] = {}
+
+
+def summary(rollout: Rollout) -> list[Any]:
+    """The summary as a list that JSON can hold. Of the verdict's values only the numbers are kept."""
+    calls, error, verdict = rollout.calls, rollout.error, rollout.verdict
+    return [
+        rollout.outcome,
+        len(calls),
+        calls[-1].get("prompt_too_long") if calls else None,
+        rollout.timings,
+        rollout.usage,
+        rollout.tool_errors,
+        rollout.stop_reason,
+        [error.kind, error.cause, error.stage, error.where] if error is not None else None,
+        [verdict.reward, verdict.components, verdict.turn_rewards, _numbers(verdict.values)] if verdict else None,
+    ]
+
+
+def read_summary(work: TaskWork, found: list[Any]) -> Rollout:
+    """A rollout with the fields that `summary` keeps. It has neither a row nor a response."""
+    outcome, turns, too_long, timings, usage, tool_errors, stop_reason, error, verdict = found
+    calls = [_CALL] * turns
+    if too_long is not None:
+        calls[-1] = {"prompt_too_long": too_long}
+    job = Job("", work.task_id, 0, _NO_TASK, {}, environment=work.environment.name)
+    rollout = Rollout(job, usage, timings, calls, tool_errors, Outcome(outcome), stop_reason=stop_reason)
+    if error is not None:
+        rollout.error = Failure(error[0], error[1], stage=error[2], where=error[3])
+    if verdict is not None:
+        reward, components, turn_rewards, values = verdict
+        rollout.verdict = Verdict(reward, components=components, turn_rewards=turn_rewards, **values)
+    return rollout
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float | bool]:
+    found = {}
+    for name, value in values.items():
+        if value.__class__ not in NOT_NUMERIC:
+            number = value if value.__class__ is bool else finite_number(value)
+            if number is not None:
+                found[name] = number
+    return found

@@ -1,0 +1,232 @@
+"""The engine of several processes on this machine, each with its own event loop.
+
+This process owns the journals and hands out work in small batches: as much as a worker wants to have, but never more
+than its part of what is left, so that the workers end together. A worker plays the repeats of a task that needs a group
+verdict or a branch point all by itself. Results come as lines of the journal, and are written as they are.
+
+A worker that dies is replaced, and what it was playing is played again under new leases. A rollout that was lost with
+two workers is then played alone; if it ends a third one, it fails with stage `agent` and kind `crash`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from ludus.collection.engines.frames import BodyParts
+from ludus.collection.engines.leases import MAX_DEATHS, HandOut, Lease, Leases
+from ludus.collection.engines.playing import ADAPTIVE_START, LATE_CALLS_SECONDS
+from ludus.collection.engines.setup import WorkerSetup
+from ludus.collection.engines.summaries import read_summary
+from ludus.collection.engines.worker_process import WorkerProcess
+from ludus.collection.model_stats import added_stats
+from ludus.collection.plan import TaskWork
+from ludus.collection.progress import StageReport
+from ludus.collection.recording import EncodedRollout
+from ludus.errors import Failure, UserError
+from ludus.rollout import Rollout
+from ludus.runtime.processes import exit_words
+
+if TYPE_CHECKING:
+    from ludus.collection.collector import Collector
+
+#: So many workers in a row may die before they are ready.
+MAX_FAILED_STARTS = 3
+
+#: Seconds that a worker may take to end, in addition to what its sessions may take to close.
+END_SECONDS = 10.0
+
+
+class WorkerEngine:
+    """Plays the work of a collection in `count` processes."""
+
+    takes_lines = True
+
+    def __init__(self, setup: WorkerSetup, count: int, concurrency: int) -> None:
+        self._setup, self._count, self._concurrency = setup, min(count, concurrency), concurrency
+        self._encoded = setup.encode()
+        closing = max((environment.limits.close for environment in setup.environments), default=0.0)
+        self._stop_seconds = closing + LATE_CALLS_SECONDS + END_SECONDS
+        self._leases = Leases()
+        self._running: dict[int, WorkerProcess] = {}
+        self._started = self._died = self._failed_starts = self._dealt = 0
+        self._stats: list[dict[str, Any]] = []
+
+    def model_stats(self) -> dict[str, Any]:
+        """The statistics of the workers' models, added up."""
+        return added_stats(self._stats)
+
+    def processes(self) -> dict[str, int]:
+        """How many worker processes there are at a time, and how many died."""
+        return {"count": self._count, "died": self._died}
+
+    async def run(self, work: Iterator[TaskWork], collector: Collector) -> None:
+        """Play all of the work."""
+        self._collector = collector
+        self._hand_out = HandOut(work, branching=self._setup.turn is not None)
+        self._count = max(1, min(self._count, collector.progress.total))
+        async with collector.watchdog:
+            if not self._hand_out.is_empty:
+                await self._play()
+        collector.recorder.finish()
+
+    async def _play(self) -> None:
+        each, more = divmod(self._concurrency, self._count)
+        keeping = [asyncio.create_task(self._keep_one(each + (number < more))) for number in range(self._count)]
+        try:
+            await asyncio.gather(*keeping)
+        finally:
+            for task in keeping:
+                task.cancel()  # it stops its worker; a second cancel kills the worker
+            try:
+                await asyncio.gather(*keeping, return_exceptions=True)
+            finally:
+                for worker in self._running.values():
+                    worker.kill()
+
+    async def _keep_one(self, concurrency: int) -> None:
+        """Run a worker, and another if it dies, until there is no more work."""
+        parts = {"concurrency": concurrency, "adaptive_start": max(1, ADAPTIVE_START // self._count)}
+        while True:
+            self._started += 1
+            worker = await WorkerProcess.start(self._started, self._encoded, **parts)
+            self._running[worker.number] = worker
+            watching = asyncio.create_task(self._watch(worker))
+            try:
+                await self._serve(worker)
+                code = await worker.wait()
+            except BaseException:
+                await self._stop(worker)
+                raise
+            finally:
+                watching.cancel()
+                del self._running[worker.number]
+                self._collector.progress.workers.pop(worker.number, None)
+            if worker.ended and code == 0:
+                return
+            await self._bury(worker, code)
+
+    async def _serve(self, worker: WorkerProcess) -> None:
+        async for head, body in worker.frames():
+            await self._take(worker, head, body)
+            self._deal()
+
+    async def _take(self, worker: WorkerProcess, head: dict[str, Any], body: memoryview) -> None:
+        """Take in a frame of a worker."""
+        worker.room = head.get("room", worker.room)
+        if "ready" in head:
+            worker.ready, self._failed_starts = True, 0
+        if "started" in head:
+            self._leases.start(*head["started"])
+        if "stages" in head:
+            self._take_report(worker, *head["stages"])
+            self._collector.watchdog.merge(head["watchdog"])
+        if "model" in head:
+            self._stats.append(head["model"])
+        if "error" in head:
+            raise UserError(head["error"])
+        if "bug" in head:
+            raise RuntimeError(f"a worker process failed with {head['bug']}\n{head['traceback']}")
+        if head.get("results"):
+            parts, rollouts = BodyParts(body), []
+            for number, repeat, length, summary in head["results"]:
+                line, work = parts.next(length), self._leases.finish(number, repeat)
+                if work is not None:
+                    rollouts.append(EncodedRollout(line, read_summary(work, summary), work))
+            await self._collector.recorder.add_encoded(rollouts)
+
+    def _take_report(
+        self, worker: WorkerProcess, stages: dict[str, int], changed: float, closing: float | None
+    ) -> None:
+        now, report = perf_counter(), StageReport()
+        report.stages.update(stages)
+        report.changed = now - changed
+        report.closing_since = now - closing if closing is not None else None
+        self._collector.progress.workers[worker.number] = report
+
+    async def _watch(self, worker: WorkerProcess) -> None:
+        async for line in worker.reports():
+            self._collector.watchdog.merge(orjson.loads(line))
+            await asyncio.to_thread(self._collector.watchdog.on_blocked)
+
+    def _deal(self) -> None:
+        """Give the workers work. The first time, when all of them are ready."""
+        ready = [worker for worker in self._running.values() if worker.ready and not worker.ended]
+        if not self._dealt and len(ready) < self._count:
+            return
+        for worker in ready:
+            self._top_up(worker, len(ready))
+        if not self._leases.missing and self._hand_out.is_empty:
+            for worker in ready:
+                worker.end()
+
+    def _top_up(self, worker: WorkerProcess, workers: int) -> None:
+        """Give a worker as much as it wants, up to its part of what is left."""
+        hand_out, leases = self._hand_out, self._leases
+        if hand_out.has_alone or any(lease.is_alone for lease in leases.of(worker.number)):
+            if hand_out.has_alone and not leases.missing_of(worker.number):
+                self._grant(worker, [hand_out.take_alone()])
+            return
+        progress = self._collector.progress
+        left = max(progress.total - progress.skipped - self._dealt, 0)
+        part = max(1, -(-(leases.missing + left) // workers))
+        room = min(worker.room, part) - leases.missing_of(worker.number)
+        taken = []
+        while room > 0 and (found := hand_out.take(room)) is not None:
+            taken.append(found)
+            room -= len(found[0].repeats)
+            self._dealt += len(found[0].repeats)
+        if taken:
+            self._grant(worker, taken)
+
+    def _grant(self, worker: WorkerProcess, taken: list[tuple[TaskWork, dict[int, int]]]) -> None:
+        leases = [self._leases.grant(worker.number, work, deaths) for work, deaths in taken]
+        worker.give(leases, self._collector.recorder)
+
+    async def _bury(self, worker: WorkerProcess, code: int) -> None:
+        """Count a worker that died, and put back what it was playing."""
+        how = exit_words(code)
+        if not worker.ready:
+            self._failed_starts += 1
+            if self._failed_starts >= MAX_FAILED_STARTS:
+                hint = "Run it without workers to see more"
+                raise UserError(f"worker processes end with {how} before they can play a rollout", hint)
+        self._died += 1
+        ended = self._leases.revoke(worker.number)
+        lost = sum(len(lease.missing) for lease in ended)
+        self._dealt -= lost
+        self._collector.progress.notices.append(
+            f"a worker process ended with {how}: it is replaced, and its {lost} rollouts are played again"
+        )
+        for lease in ended:
+            given_up = [self._crashed(lease, repeat, how) for repeat in self._hand_out.put_back(lease)]
+            for rollout in given_up:
+                if (waits := self._collector.recorder.add(rollout)) is not None:
+                    await waits
+            self._dealt += len(given_up)
+        self._deal()
+
+    def _crashed(self, lease: Lease, repeat: int, how: str) -> Rollout:
+        rollout = Rollout(lease.work.job(self._setup.seed, repeat))
+        cause = f"{MAX_DEATHS} worker processes ended while they played it, the last with {how}"
+        rollout.fail(Failure("crash", cause, stage="agent"))
+        return rollout
+
+    async def _stop(self, worker: WorkerProcess) -> None:
+        """Stop a worker, and record what it has finished. If this is cancelled too, kill it."""
+        try:
+            worker.stop()
+            async with asyncio.timeout(self._stop_seconds):
+                async for head, body in worker.frames():
+                    with contextlib.suppress(UserError, OSError, RuntimeError):
+                        await self._take(worker, head, body)
+        except TimeoutError:
+            pass
+        finally:
+            worker.kill()
+            await worker.wait()

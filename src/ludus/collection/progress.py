@@ -1,0 +1,67 @@
+"""The current state of a run, for progress displays."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ludus.episode import Episode
+
+
+@dataclass
+class StageReport:
+    """The rollouts in flight: how many are in which stage, when one last changed its stage, and since when the first of
+    those in stage `close` has been there. Times are of `time.perf_counter`."""
+
+    stages: Counter[str] = field(default_factory=Counter)
+    changed: float = 0.0
+    closing_since: float | None = None
+
+    @classmethod
+    def of(cls, episodes: Iterable[Episode], in_groups: int = 0) -> StageReport:
+        """The report on episodes in this process. `in_groups` rollouts wait for the verdict of their group."""
+        report = cls()
+        for episode in episodes:
+            report.stages[episode.stage] += 1
+            report.changed = max(report.changed, episode.since)
+            if episode.stage == "close":
+                report.closing_since = min(report.closing_since or episode.since, episode.since)
+        if in_groups:
+            report.stages["group"] = in_groups
+        return report
+
+
+@dataclass
+class Progress:
+    """The counts of a run. `notices` are sentences that a display shows once, as soon as it can."""
+
+    total: int = 0
+    skipped: int = 0  # not played in this run: recorded, or out of attempts
+    exhausted: int = 0  # the skipped rollouts that are out of attempts
+    started: float = field(default_factory=time.perf_counter)
+    last_change: float = field(default_factory=time.perf_counter)
+    in_flight: set[Episode] = field(default_factory=set)
+    in_groups: Callable[[], int] = lambda: 0  # rollouts that wait for the group's other rollouts or its verdict
+    workers: dict[int, StageReport] = field(default_factory=dict)  # by the number of the worker process
+    notices: list[str] = field(default_factory=list)
+    output_tokens: int = 0
+    finished: int = 0
+
+    def expect(self, total: int) -> None:
+        """Set the number of rollouts. The journals may hold more: those of rows that are not in the input now."""
+        self.total = total
+        self.skipped = min(self.skipped, total)
+        self.exhausted = min(self.exhausted, self.skipped)
+
+    def reports(self) -> list[StageReport]:
+        """The rollouts in flight, here and in each worker process."""
+        return [StageReport.of(self.in_flight, self.in_groups()), *self.workers.values()]
+
+    def waiting(self) -> Counter[str]:
+        """The number of rollouts per stage. Stage `group`: waiting for the group's other rollouts or its verdict."""
+        stages: Counter[str] = Counter()
+        for report in self.reports():
+            stages.update(report.stages)
+        return stages

@@ -1,0 +1,128 @@
+"""Recording rollouts that have ended: each goes to its journal, to the metrics and to the sink.
+
+An engine in this process records `Rollout` objects. An engine with processes records lines that a worker encoded: they
+are written as they are, and only a sink makes this process read them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from ludus.collection.metrics import Metrics
+from ludus.collection.plan import Recorded, TaskWork
+from ludus.collection.progress import Progress
+from ludus.errors import REMEDIES, Failure, UserError
+from ludus.rollout import Rollout
+from ludus.store.journal import Journal
+
+#: If the first 8 rollouts fail in the same way, such as a refused key, the run stops.
+FIRST_FAILURES = 8
+
+Sink = Callable[[Rollout], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class EncodedRollout:
+    """A rollout that a worker played: its line, a summary for the metrics, and the work it belongs to."""
+
+    line: memoryview | bytes
+    summary: Rollout
+    work: TaskWork
+
+    def decode(self, seed: int) -> Rollout:
+        """The whole rollout, with the task and the row that this process has read. `seed` is the run's."""
+        rollout = Rollout.from_row(orjson.loads(self.line))
+        job = self.work.job(seed, rollout.job.repeat)
+        job.origin = rollout.job.origin
+        rollout.job = job
+        return rollout
+
+
+class Recorder:
+    """Records the rollouts of one run. A full disk and a failing sink raise an error; a failed rollout does not, unless
+    the first rollouts of the run all fail with the same kind, one of `REMEDIES`."""
+
+    def __init__(
+        self,
+        rollouts: Journal | None,
+        failures: Journal | None,
+        metrics: Metrics,
+        progress: Progress,
+        sink: Sink | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.rollouts, self.failures = rollouts, failures
+        self._metrics, self._progress, self._sink, self._seed = metrics, progress, sink, seed
+        self._first_failures: list[Failure] = []
+
+    def add(self, rollout: Rollout) -> Awaitable[None] | None:
+        """Record a rollout. Returns what to await then: the sink."""
+        journal = self.rollouts if rollout.error is None else self.failures
+        if journal is not None:
+            journal.append(rollout.encode())
+        self._count(rollout)
+        if rollout.error is not None:
+            self._stop_if_all_fail()
+        return self._sink(rollout) if self._sink is not None else None
+
+    async def add_group(self, rollouts: list[Rollout]) -> None:
+        """Record rollouts that were judged together, with one write: a group's members all fail, or none does."""
+        for journal, failed in ((self.rollouts, False), (self.failures, True)):
+            lines = [rollout.encode() for rollout in rollouts if (rollout.error is not None) is failed]
+            if lines and journal is not None:
+                journal.append(b"\n".join(lines))
+        for rollout in rollouts:
+            self._count(rollout)
+        self._stop_if_all_fail()
+        if self._sink is not None:
+            for rollout in rollouts:
+                await self._sink(rollout)
+
+    async def add_encoded(self, rollouts: list[EncodedRollout]) -> None:
+        """Record rollouts of a worker, with one write for each journal."""
+        for journal, failed in ((self.rollouts, False), (self.failures, True)):
+            lines = [each.line for each in rollouts if (each.summary.error is not None) is failed]
+            if lines and journal is not None:
+                journal.append(b"\n".join(lines))
+        for each in rollouts:
+            self._count(each.summary)
+        self._stop_if_all_fail()
+        if self._sink is not None:
+            for each in rollouts:
+                await self._sink(each.decode(self._seed))
+
+    def read_recorded(self, offset: int) -> dict[str, Any]:
+        """The row of a rollout that an earlier run recorded."""
+        assert self.rollouts is not None, "only a collection with files is resumed"
+        return self.rollouts.read_at(offset)
+
+    def recorded_line(self, recorded: Recorded) -> bytes:
+        """The line of a rollout that an earlier run recorded."""
+        assert self.rollouts is not None, "only a collection with files is resumed"
+        return self.rollouts.line_at(recorded) if isinstance(recorded, int) else recorded
+
+    def finish(self) -> None:
+        """The end of the run: if all rollouts of a short run failed in the same way, that is an error too."""
+        self._stop_if_all_fail(min(FIRST_FAILURES, self._progress.finished))
+
+    def _count(self, rollout: Rollout) -> None:
+        self._metrics.add(rollout)
+        progress = self._progress
+        progress.finished += 1
+        written = rollout.usage.get("output_tokens", 0)
+        progress.output_tokens += written if isinstance(written, int) else 0
+        progress.last_change = time.perf_counter()
+        if rollout.error is not None and progress.finished <= FIRST_FAILURES:
+            self._first_failures.append(rollout.error)
+
+    def _stop_if_all_fail(self, expected: int = FIRST_FAILURES) -> None:
+        """Stop the run if its first `expected` rollouts all failed with the same stage and kind, one of `REMEDIES`."""
+        failures = self._first_failures
+        kinds = {(each.stage, each.kind) for each in failures}
+        if len(failures) >= expected and len(kinds) == 1 and failures[0].kind in REMEDIES:
+            raise UserError(failures[0].cause, REMEDIES[failures[0].kind])
