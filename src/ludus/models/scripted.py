@@ -62,7 +62,12 @@ class ScriptedModel(Model):
     def __init__(self, script: Script | RespondFunction, name: str = "scripted") -> None:
         self.name = name
         self.config = self.Config()
+        self._script = script
         self._answer = script if callable(script) else _player(script, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the script, so that worker processes can play it too. A function must have a name to import."""
+        return type(self), (self._script, self.name)
 
     @classmethod
     def load(cls, source: str, config: ModelConfig | None = None) -> ScriptedModel:

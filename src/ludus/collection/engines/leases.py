@@ -21,7 +21,7 @@ MAX_DEATHS = 3
 
 
 @dataclass(slots=True)
-class Lease:
+class WorkLease:
     """Work that a worker plays. `missing` are the repeats that it has not finished, `deaths` how many workers died
     while they played a repeat. Alone means that the worker plays nothing else, one repeat after another."""
 
@@ -42,7 +42,7 @@ class Leases:
     """The leases that are in force, by their number."""
 
     def __init__(self) -> None:
-        self._by_number: dict[int, Lease] = {}
+        self._by_number: dict[int, WorkLease] = {}
         self._granted = 0
         self._missing: dict[int, int] = {}  # by worker
 
@@ -55,14 +55,14 @@ class Leases:
         """How many rollouts a worker plays."""
         return self._missing.get(worker, 0)
 
-    def of(self, worker: int) -> list[Lease]:
+    def of(self, worker: int) -> list[WorkLease]:
         """The leases of a worker."""
         return [lease for lease in self._by_number.values() if lease.worker == worker]
 
-    def grant(self, worker: int, work: TaskWork, deaths: dict[int, int]) -> Lease:
+    def grant(self, worker: int, work: TaskWork, deaths: dict[int, int]) -> WorkLease:
         """Give work to a worker."""
         self._granted += 1
-        lease = Lease(self._granted, worker, work, set(work.repeats), deaths)
+        lease = WorkLease(self._granted, worker, work, set(work.repeats), deaths)
         self._by_number[lease.number] = lease
         self._missing[worker] = self.missing_of(worker) + len(lease.missing)
         return lease
@@ -83,7 +83,7 @@ class Leases:
             del self._by_number[number]
         return lease.work
 
-    def revoke(self, worker: int) -> list[Lease]:
+    def revoke(self, worker: int) -> list[WorkLease]:
         """End the leases of a worker that died, and count the death for the repeats that may have caused it."""
         ended = self.of(worker)
         for lease in ended:
@@ -139,7 +139,7 @@ class HandOut:
             self._next = next(self.work, None)
         return self._next is None and not self._again and not self._alone
 
-    def put_back(self, lease: Lease) -> list[int]:
+    def put_back(self, lease: WorkLease) -> list[int]:
         """Take back a lease that has ended. Returns the repeats that are not to be played again."""
         given_up = [repeat for repeat in sorted(lease.missing) if lease.deaths.get(repeat, 0) >= MAX_DEATHS]
         left = {repeat: lease.work.repeats[repeat] for repeat in sorted(lease.missing.difference(given_up))}

@@ -1,7 +1,6 @@
 """A worker process of a collection: it plays the rollouts that it is given, and sends each as its line of the journal.
 
-`python -m ludus.collection.engines.worker FD` is started by `workers.py`, with one end of a socket pair as FD. What an
-environment prints goes to stderr; the original stdout carries reports of the watchdog, whose thread sends them also
+`worker_process.py` starts it, with one end of a socket pair as its first argument. What an environment prints goes to stderr; the original stdout carries reports of the watchdog, whose thread sends them also
 while the event loop is blocked. When stdin ends, the collection is gone: SIGIO then ends this process, even inside C
 code that never returns to Python.
 """
@@ -161,7 +160,3 @@ class _Worker:
     def _report_blocking(self) -> None:
         """Tell what blocks the event loop. Called in the watchdog's thread."""
         os.write(self._reports, orjson.dumps(self._watchdog.drain()) + b"\n")
-
-
-if __name__ == "__main__":
-    main()

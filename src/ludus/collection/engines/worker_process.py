@@ -12,8 +12,12 @@ from contextlib import suppress
 from typing import Any
 
 from ludus.collection.engines.frames import READ_AHEAD, frame, frames
-from ludus.collection.engines.leases import Lease
+from ludus.collection.engines.leases import WorkLease
 from ludus.collection.recording import Recorder
+
+#: The program of a worker. It imports Ludus from where this process did, and leaves PYTHONPATH alone, which the programs
+#: that an environment starts would inherit.
+_PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from ludus.collection.engines.worker import main; main()"
 
 #: The longest line that the watchdog of a worker writes.
 _LONGEST_REPORT = 1 << 20
@@ -36,12 +40,11 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "ludus.collection.engines.worker", str(theirs.fileno())),
+                *(sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), *sys.path),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
                 limit=_LONGEST_REPORT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 start_new_session=True,
             )
         except BaseException:
@@ -63,7 +66,7 @@ class WorkerProcess:
         async for line in self._process.stdout:
             yield line
 
-    def give(self, leases: Iterable[Lease], recorder: Recorder) -> None:
+    def give(self, leases: Iterable[WorkLease], recorder: Recorder) -> None:
         """Send leases: the row of each, and the recorded rollouts of its task."""
         heads, body = [], []
         for lease in leases:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from ludus.collection.engines.frames import BodyParts
-from ludus.collection.engines.leases import MAX_DEATHS, HandOut, Lease, Leases
+from ludus.collection.engines.leases import MAX_DEATHS, HandOut, Leases, WorkLease
 from ludus.collection.engines.playing import ADAPTIVE_START, LATE_CALLS_SECONDS
 from ludus.collection.engines.setup import WorkerSetup
 from ludus.collection.engines.summaries import read_summary
@@ -211,7 +211,7 @@ class WorkerEngine:
             self._dealt += len(given_up)
         self._deal()
 
-    def _crashed(self, lease: Lease, repeat: int, how: str) -> Rollout:
+    def _crashed(self, lease: WorkLease, repeat: int, how: str) -> Rollout:
         rollout = Rollout(lease.work.job(self._setup.seed, repeat))
         cause = f"{MAX_DEATHS} worker processes ended while they played it, the last with {how}"
         rollout.fail(Failure("crash", cause, stage="agent"))
