@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ludus import Resources
-from ludus.collection.engines.frames import BodyParts, frame, frames
+from ludus.collection.engines.frames import BodyParts, Frames, frame
 from ludus.collection.engines.leases import MAX_DEATHS, HandOut, Leases
 from ludus.collection.plan import TaskWork
 from ludus.environment import Environment
@@ -55,10 +55,10 @@ class HandingOut(RuleBasedStateMachine):
     def result(self, choice: int) -> None:
         """Any result, also one that was recorded before or comes from a worker that is gone."""
         _, number, repeat = self.given[choice % len(self.given)]
-        work = self.leases.finish(number, repeat)
-        assert work is None or number not in self.ended
-        if work is not None:
-            self.recorded.append((work.task_id, repeat))
+        lease = self.leases.finish(number, repeat)
+        assert lease is None or number not in self.ended
+        if lease is not None:
+            self.recorded.append((lease.work.task_id, repeat))
 
     @rule(worker=st.integers(1, WORKERS))
     def die(self, worker: int) -> None:
@@ -120,12 +120,25 @@ def test_frames_arrive_whole_in_any_pieces_and_a_torn_frame_does_not(sent, cut, 
         for start in range(0, len(data), step):
             reader.feed_data(data[start : start + step])
         reader.feed_eof()
-        return [(head, bytes(body)) async for head, body in frames(reader)]
+        return [(head, bytes(body)) async for head, body in Frames(reader)]
 
     expected = [(orjson.loads(orjson.dumps(head)), b"".join(body)) for head, body in sent]
     found = asyncio.run(received())
     assert found == expected if whole else found == expected[: len(found)]
     assert whole or not sent or len(found) < len(sent)
+
+
+async def test_a_reader_that_is_cancelled_within_a_frame_goes_on_with_the_same_frame():
+    reader = asyncio.StreamReader()
+    received, data = Frames(reader), frame({"a": 1}, [b"body"])
+    for byte in data[:-1]:
+        reader.feed_data(bytes([byte]))
+        reading = asyncio.ensure_future(anext(received))
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+    reader.feed_data(data[-1:])
+    assert await anext(received) == ({"a": 1}, b"body")
 
 
 def test_the_parts_of_a_body_are_read_by_their_lengths():

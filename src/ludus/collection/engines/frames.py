@@ -26,16 +26,28 @@ def frame(head: Any, body: Iterable[bytes] = ()) -> bytes:
     return b"".join((len(text).to_bytes(_HEAD_BYTES, "big"), len(data).to_bytes(_BODY_BYTES, "big"), text, data))
 
 
-async def frames(reader: asyncio.StreamReader) -> AsyncIterator[tuple[Any, memoryview]]:
-    """The frames that a reader receives, until the connection ends."""
-    try:
-        while True:
-            lengths = await reader.readexactly(_HEAD_BYTES + _BODY_BYTES)
-            head = await reader.readexactly(int.from_bytes(lengths[:_HEAD_BYTES], "big"))
-            body = await reader.readexactly(int.from_bytes(lengths[_HEAD_BYTES:], "big"))
-            yield orjson.loads(head), memoryview(body)
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return
+class Frames:
+    """The frames that a reader receives, until the connection ends. Iterating may be cancelled and begun again."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._lengths = self._head = b""
+
+    def __aiter__(self) -> AsyncIterator[tuple[Any, memoryview]]:
+        return self
+
+    async def __anext__(self) -> tuple[Any, memoryview]:
+        """The next frame. What was read of it before a cancel is kept."""
+        read = self._reader.readexactly
+        try:
+            self._lengths = self._lengths or await read(_HEAD_BYTES + _BODY_BYTES)
+            lengths = self._lengths
+            self._head = self._head or await read(int.from_bytes(lengths[:_HEAD_BYTES], "big"))
+            body = await read(int.from_bytes(lengths[_HEAD_BYTES:], "big"))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise StopAsyncIteration from None
+        head, self._lengths, self._head = self._head, b"", b""
+        return orjson.loads(head), memoryview(body)
 
 
 class BodyParts:

@@ -11,7 +11,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from ludus.collection.engines.summaries import summary_job
 from ludus.collection.plan import TaskWork
+from ludus.rollout import Job
 
 #: A rollout that was lost with this many workers is played alone. If the next worker dies too, the rollout caused it.
 ALONE_AFTER = 2
@@ -30,6 +32,7 @@ class WorkLease:
     work: TaskWork
     missing: set[int]
     deaths: dict[int, int]
+    job: Job  #: of the summaries of its rollouts
     started: int | None = None  #: the repeat that is being played, if the lease is alone
 
     @property
@@ -45,6 +48,7 @@ class Leases:
         self._by_number: dict[int, WorkLease] = {}
         self._granted = 0
         self._missing: dict[int, int] = {}  # by worker
+        self._alone: set[int] = set()  # the workers that play a lease that is alone
 
     @property
     def missing(self) -> int:
@@ -55,6 +59,10 @@ class Leases:
         """How many rollouts a worker plays."""
         return self._missing.get(worker, 0)
 
+    def plays_alone(self, worker: int) -> bool:
+        """Whether a worker plays a lease that is alone."""
+        return worker in self._alone
+
     def of(self, worker: int) -> list[WorkLease]:
         """The leases of a worker."""
         return [lease for lease in self._by_number.values() if lease.worker == worker]
@@ -62,9 +70,11 @@ class Leases:
     def grant(self, worker: int, work: TaskWork, deaths: dict[int, int]) -> WorkLease:
         """Give work to a worker."""
         self._granted += 1
-        lease = WorkLease(self._granted, worker, work, set(work.repeats), deaths)
+        lease = WorkLease(self._granted, worker, work, set(work.repeats), deaths, summary_job(work))
         self._by_number[lease.number] = lease
         self._missing[worker] = self.missing_of(worker) + len(lease.missing)
+        if lease.is_alone:
+            self._alone.add(worker)
         return lease
 
     def start(self, number: int, repeat: int) -> None:
@@ -72,8 +82,8 @@ class Leases:
         if (lease := self._by_number.get(number)) is not None:
             lease.started = repeat
 
-    def finish(self, number: int, repeat: int) -> TaskWork | None:
-        """A result has come. Returns the work it is part of, or None if it comes too late or a second time."""
+    def finish(self, number: int, repeat: int) -> WorkLease | None:
+        """A result has come. Returns the lease it belongs to, or None if it comes too late or a second time."""
         lease = self._by_number.get(number)
         if lease is None or repeat not in lease.missing:
             return None
@@ -81,7 +91,8 @@ class Leases:
         self._missing[lease.worker] -= 1
         if not lease.missing:
             del self._by_number[number]
-        return lease.work
+            self._alone.discard(lease.worker)
+        return lease
 
     def revoke(self, worker: int) -> list[WorkLease]:
         """End the leases of a worker that died, and count the death for the repeats that may have caused it."""
@@ -93,6 +104,7 @@ class Leases:
                 assert repeat is not None
                 lease.deaths[repeat] = lease.deaths.get(repeat, 0) + 1
         self._missing.pop(worker, None)
+        self._alone.discard(worker)
         return ended
 
 

@@ -13,6 +13,7 @@ from ludus.rollout import Job, Rollout
 from ludus.task import Task
 
 _NO_TASK = Task.unchecked({})
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 _CALL: dict[str, Any] = {}
 
 
@@ -32,14 +33,18 @@ def summary(rollout: Rollout) -> list[Any]:
     ]
 
 
-def read_summary(work: TaskWork, found: list[Any]) -> Rollout:
+def summary_job(work: TaskWork) -> Job:
+    """A job for the summaries of the rollouts of a task: it says which task it is, and no more."""
+    return Job("", work.task_id, 0, _NO_TASK, {}, environment=work.environment.name)
+
+
+def read_summary(job: Job, found: list[Any]) -> Rollout:
     """A rollout with the fields that `summary` keeps. It has neither a row nor a response."""
     outcome, turns, too_long, timings, usage, tool_errors, stop_reason, error, verdict = found
     calls = [_CALL] * turns
     if too_long is not None:
         calls[-1] = {"prompt_too_long": too_long}
-    job = Job("", work.task_id, 0, _NO_TASK, {}, environment=work.environment.name)
-    rollout = Rollout(job, usage, timings, calls, tool_errors, Outcome(outcome), stop_reason=stop_reason)
+    rollout = Rollout(job, usage, timings, calls, tool_errors, _OUTCOMES[outcome], stop_reason=stop_reason)
     if error is not None:
         rollout.error = Failure(error[0], error[1], stage=error[2], where=error[3])
     if verdict is not None:

@@ -1,8 +1,9 @@
 """A worker process of a collection: it plays the rollouts that it is given, and sends each as its line of the journal.
 
-`worker_process.py` starts it, with one end of a socket pair as its first argument. What an environment prints goes to stderr; the original stdout carries reports of the watchdog, whose thread sends them also
-while the event loop is blocked. When stdin ends, the collection is gone: SIGIO then ends this process, even inside C
-code that never returns to Python.
+`worker_process.py` starts it, with one end of a socket pair as its first argument. What an environment prints goes to
+stderr; the original stdout carries reports of the watchdog, whose thread sends them also while the event loop is
+blocked. When stdin ends, the collection is gone: SIGIO then ends this process, even inside C code that never returns to
+Python.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ import socket
 import sys
 import traceback
 from time import perf_counter
-from typing import Any
 
 import orjson
 
 from ludus.collection.branching import BranchPoint
-from ludus.collection.engines.frames import READ_AHEAD, BodyParts, frame, frames
+from ludus.collection.engines.frames import READ_AHEAD, BodyParts, Frames, frame
 from ludus.collection.engines.leased_jobs import LeasedJobs
 from ludus.collection.engines.outbox import Outbox
 from ludus.collection.engines.playing import Playing, PlaySettings
@@ -64,7 +64,7 @@ def _end_with_the_collection() -> None:
 
 async def _run(connection: socket.socket, reports: int) -> None:
     reader, writer = await asyncio.open_connection(sock=connection, limit=READ_AHEAD)
-    received = frames(reader)
+    received = Frames(reader)
     try:
         parts, body = await anext(received)
         setup = WorkerSetup.decode(body)
@@ -93,7 +93,7 @@ class _Worker:
         self._jobs = LeasedJobs(self._outbox.lease_of, self._started, self._outbox.flush)
         self._playing = Playing(settings, self._outbox, self._progress, self._watchdog)
 
-    async def run(self, received: Any) -> None:
+    async def run(self, received: Frames) -> None:
         """Play the leases that come. Raises CancelledError if the collection stops the run."""
         reporting: asyncio.Task[None] | None = None
         try:
@@ -114,7 +114,7 @@ class _Worker:
             self._send_report()
             self._writer.write(frame({"model": self._settings.model.stats()}))
 
-    async def _receive(self, received: Any, playing: asyncio.Task[None]) -> None:
+    async def _receive(self, received: Frames, playing: asyncio.Task[None]) -> None:
         async for head, body in received:
             if "stop" in head:
                 playing.cancel()

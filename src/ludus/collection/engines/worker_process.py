@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Any
 
-from ludus.collection.engines.frames import READ_AHEAD, frame, frames
+from ludus.collection.engines.frames import READ_AHEAD, Frames, frame
 from ludus.collection.engines.leases import WorkLease
 from ludus.collection.recording import Recorder
 
-#: The program of a worker. It imports Ludus from where this process did, and leaves PYTHONPATH alone, which the programs
-#: that an environment starts would inherit.
+#: The program of a worker. It imports Ludus from where this process did. PYTHONPATH is left alone: the programs that an
+#: environment starts would inherit it.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from ludus.collection.engines.worker import main; main()"
 
 #: The longest line that the watchdog of a worker writes.
@@ -30,9 +30,11 @@ class WorkerProcess:
         self.number = number
         self.room = 0  #: how many rollouts it wants to have
         self.ready = False
+        self.delivered = False  #: whether it has sent a result
         self.ended = False  #: whether it was told that there is no more work
         self._process = process
-        self._reader, self._writer = streams
+        reader, self._writer = streams
+        self.frames = Frames(reader)  #: what the worker sends, until it ends
 
     @classmethod
     async def start(cls, number: int, setup: bytes, **parts: int) -> WorkerProcess:
@@ -55,10 +57,6 @@ class WorkerProcess:
         worker = cls(number, process, await asyncio.open_connection(sock=ours, limit=READ_AHEAD))
         worker._writer.write(frame(parts, [setup]))
         return worker
-
-    def frames(self) -> AsyncIterator[tuple[Any, memoryview]]:
-        """What the worker sends, until it ends."""
-        return frames(self._reader)
 
     async def reports(self) -> AsyncIterator[bytes]:
         """What the watchdog of the worker reports while the worker's event loop is blocked."""

@@ -107,12 +107,13 @@ class WorkerEngine:
                 watching.cancel()
                 del self._running[worker.number]
                 self._collector.progress.workers.pop(worker.number, None)
-            if worker.ended and code == 0:
+            if code or not worker.ended:
+                await self._bury(worker, exit_words(code))
+            if worker.ended:
                 return
-            await self._bury(worker, code)
 
     async def _serve(self, worker: WorkerProcess) -> None:
-        async for head, body in worker.frames():
+        async for head, body in worker.frames:
             await self._take(worker, head, body)
             self._deal()
 
@@ -120,7 +121,7 @@ class WorkerEngine:
         """Take in a frame of a worker."""
         worker.room = head.get("room", worker.room)
         if "ready" in head:
-            worker.ready, self._failed_starts = True, 0
+            worker.ready = True
         if "started" in head:
             self._leases.start(*head["started"])
         if "stages" in head:
@@ -133,11 +134,12 @@ class WorkerEngine:
         if "bug" in head:
             raise RuntimeError(f"a worker process failed with {head['bug']}\n{head['traceback']}")
         if head.get("results"):
+            worker.delivered = True
             parts, rollouts = BodyParts(body), []
             for number, repeat, length, summary in head["results"]:
-                line, work = parts.next(length), self._leases.finish(number, repeat)
-                if work is not None:
-                    rollouts.append(EncodedRollout(line, read_summary(work, summary), work))
+                line, lease = parts.next(length), self._leases.finish(number, repeat)
+                if lease is not None:
+                    rollouts.append(EncodedRollout(line, read_summary(lease.job, summary), lease.work))
             await self._collector.recorder.add_encoded(rollouts)
 
     def _take_report(
@@ -168,7 +170,7 @@ class WorkerEngine:
     def _top_up(self, worker: WorkerProcess, workers: int) -> None:
         """Give a worker as much as it wants, up to its part of what is left."""
         hand_out, leases = self._hand_out, self._leases
-        if hand_out.has_alone or any(lease.is_alone for lease in leases.of(worker.number)):
+        if hand_out.has_alone or leases.plays_alone(worker.number):
             if hand_out.has_alone and not leases.missing_of(worker.number):
                 self._grant(worker, [hand_out.take_alone()])
             return
@@ -188,20 +190,18 @@ class WorkerEngine:
         leases = [self._leases.grant(worker.number, work, deaths) for work, deaths in taken]
         worker.give(leases, self._collector.recorder)
 
-    async def _bury(self, worker: WorkerProcess, code: int) -> None:
+    async def _bury(self, worker: WorkerProcess, how: str) -> None:
         """Count a worker that died, and put back what it was playing."""
-        how = exit_words(code)
-        if not worker.ready:
-            self._failed_starts += 1
-            if self._failed_starts >= MAX_FAILED_STARTS:
-                hint = "Run it without workers to see more"
-                raise UserError(f"worker processes end with {how} before they can play a rollout", hint)
         self._died += 1
         ended = self._leases.revoke(worker.number)
         lost = sum(len(lease.missing) for lease in ended)
+        self._failed_starts = 0 if lost or worker.delivered else self._failed_starts + 1
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            hint = "Run it without workers to see more"
+            raise UserError(f"worker processes end with {how} before they can play a rollout", hint)
         self._dealt -= lost
         self._collector.progress.notices.append(
-            f"a worker process ended with {how}: it is replaced, and its {lost} rollouts are played again"
+            f"a worker process ended with {how}: its {lost} rollouts in flight are played again"
         )
         for lease in ended:
             given_up = [self._crashed(lease, repeat, how) for repeat in self._hand_out.put_back(lease)]
@@ -222,7 +222,7 @@ class WorkerEngine:
         try:
             worker.stop()
             async with asyncio.timeout(self._stop_seconds):
-                async for head, body in worker.frames():
+                async for head, body in worker.frames:
                     with contextlib.suppress(UserError, OSError, RuntimeError):
                         await self._take(worker, head, body)
         except TimeoutError:
