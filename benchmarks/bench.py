@@ -234,6 +234,16 @@ def sandboxes(rounds: int) -> Figures:
     ]
 
 
+def workers(rounds: int) -> Figures:
+    busy, instant = script("workers", "speed", "--burn-ms", "10"), script("workers", "speed")
+    grown = script("workers", "memory")["growth_bytes"] / 1e6
+    return [
+        Figure("--workers 2 against one process, verdicts of 10 ms", busy["speedup"], 1.8, "x", at_least=True),
+        Figure("--workers 2 against one process, instant model", instant["speedup"], 1.7, "x", at_least=True),
+        Figure("1,000,000 rollouts in workers: memory growth of the parent from a tenth on", grown, 20, "MB"),
+    ]
+
+
 CASES: dict[str, Case] = {
     "overhead": overhead,
     "in_flight": in_flight,
@@ -252,6 +262,7 @@ CASES: dict[str, Case] = {
     "search": search,
     "sandboxes": sandboxes,
     "servers": servers,
+    "workers": workers,
 }
 
 
