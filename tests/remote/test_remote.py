@@ -47,6 +47,13 @@ def test_a_remote_agent_gives_the_same_rollouts(local_rows: list[dict[str, Any]]
         assert collected(agent=url_of(serving, f"{COUNTER}_simple_agent")) == local_rows
 
 
+def test_worker_processes_reach_the_same_servers(local_rows: list[dict[str, Any]]):
+    with served(COUNTER) as serving:
+        agent, resources = url_of(serving, f"{COUNTER}_simple_agent"), url_of(serving, COUNTER)
+        assert collected(agent=agent, workers=2) == local_rows
+        assert collected(model=MODEL, resources=resources, workers=2) == local_rows
+
+
 def test_a_remote_model_gives_the_same_rollouts(local_rows: list[dict[str, Any]]):
     with served(COUNTER) as serving:
         assert collected(model=f"remote:{url_of(serving, 'policy_model')}") == local_rows

@@ -26,7 +26,8 @@ BATCH_BYTES = 256 << 10
 #: If the collection reads so slowly that this many bytes wait to be sent, no more rollouts are started.
 MAX_UNSENT_BYTES = 4 << 20
 
-#: Work for this many seconds is asked for in advance: at least one rollout, at most MAX_AHEAD.
+#: Work for this many seconds is asked for in advance, at most MAX_AHEAD rollouts. For slow rollouts that is nothing, so
+#: that the last ones do not wait for a worker while another is idle.
 AHEAD_SECONDS = 0.05
 MAX_AHEAD = 256
 
@@ -92,6 +93,4 @@ class Outbox:
 
     def room(self) -> int:
         """How many rollouts the worker wants to have, those that it plays included."""
-        now = self._plays_at_once()
-        ahead = min(max(1, int(self._pace * AHEAD_SECONDS)), MAX_AHEAD)
-        return now + ahead
+        return self._plays_at_once() + min(int(self._pace * AHEAD_SECONDS), MAX_AHEAD)

@@ -103,10 +103,14 @@ class _Worker:
                 receiving = asyncio.create_task(self._receive(received, playing))
                 reporting = asyncio.create_task(self._report())
                 try:
+                    await asyncio.wait({playing, receiving}, return_when=asyncio.FIRST_COMPLETED)
+                    if receiving.done():
+                        receiving.result()  # raises: receiving ends by itself only with an error
                     await playing
                 finally:
-                    receiving.cancel()
-                    await asyncio.gather(receiving, return_exceptions=True)
+                    for task in (playing, receiving):
+                        task.cancel()
+                    await asyncio.gather(playing, receiving, return_exceptions=True)
         finally:
             if reporting is not None:
                 reporting.cancel()

@@ -154,7 +154,8 @@ class WorkerEngine:
     async def _watch(self, worker: WorkerProcess) -> None:
         async for line in worker.reports():
             self._collector.watchdog.merge(orjson.loads(line))
-            await asyncio.to_thread(self._collector.watchdog.on_blocked)
+            with contextlib.suppress(OSError):  # the terminal is gone
+                self._collector.watchdog.on_blocked()
 
     def _deal(self) -> None:
         """Give the workers work. The first time, when all of them are ready."""
