@@ -99,7 +99,7 @@ def main() -> None:
     if given.what == "memory":
         print(json.dumps(memory(given.rollouts)))
         return
-    rows = given.rows or (75 if given.burn_ms else 8000)
+    rows = given.rows or (200 if given.burn_ms else 8000)
     if given.what == "once":
         print(json.dumps(once(rows, given.repeats, given.burn_ms, given.workers)))
     else:

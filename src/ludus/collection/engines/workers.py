@@ -79,10 +79,12 @@ class WorkerEngine:
         each, more = divmod(self._concurrency, self._count)
         keeping = [asyncio.create_task(self._keep_one(each + (number < more))) for number in range(self._count)]
         try:
-            await asyncio.gather(*keeping)
+            done, _ = await asyncio.wait(keeping, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
         finally:
-            for task in keeping:
-                task.cancel()  # it stops its worker; a second cancel kills the worker
+            for task in keeping:  # cancelled once, so that it stops its worker: a second cancel kills the worker
+                task.cancel()
             try:
                 await asyncio.gather(*keeping, return_exceptions=True)
             finally:
@@ -226,6 +228,7 @@ class WorkerEngine:
                 async for head, body in worker.frames:
                     with contextlib.suppress(UserError, OSError, RuntimeError):
                         await self._take(worker, head, body)
+                await worker.wait()
         except TimeoutError:
             pass
         finally:
