@@ -47,6 +47,7 @@ def test_a_rollout_that_ends_three_workers_fails_and_the_others_are_unharmed(fol
     assert again.metrics["counts"]["failed"] == 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_ends_the_run_with_one_line(folder):
     source = (folder / "resources.py").read_text()
     dying = '\nif sys.argv[0] == "-c":\n    os._exit(3)\n'
@@ -66,6 +67,7 @@ def test_a_worker_that_dies_after_its_last_rollout_is_counted_and_not_replaced(f
     assert result.metrics["workers"] == {"count": 2, "died": 2}
 
 
+@pytest.mark.slow
 def test_a_dead_worker_is_reported_at_once_and_in_the_summary(folder):
     write_rows(folder, rows(6, "die_once", "wait"))
     process = subprocess.Popen(
@@ -79,6 +81,7 @@ def test_a_dead_worker_is_reported_at_once_and_in_the_summary(folder):
     assert "1 worker process died" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_or_sigterm_closes_the_sessions_of_all_workers_and_keeps_what_is_done(folder, how):
     write_rows(folder, rows(40, *["wait"] * 4))

@@ -47,6 +47,15 @@ def test_two_workers_record_the_rollouts_of_one_process(folder, concurrency):
     assert set(pids(folder)[-2:]) == set(map(int, (folder / "unshared.log").read_text().split()[-2:]))
 
 
+def test_workers_play_rows_whose_prompt_comes_from_a_template(folder):
+    given = {"input": [{"question": f"q{n}"} for n in range(6)], "prompt": "Question: {question}"}
+    run(folder, "one", **given)
+    run(folder, "two", **given, workers=2)
+    assert recorded(folder / "two") == recorded(folder / "one")
+    assert "Question: q" in str(recorded(folder / "two"))
+
+
+@pytest.mark.slow
 def test_groups_are_judged_whole_and_a_resumed_group_sees_the_recorded_rollouts(tmp_path, monkeypatch):
     folder = environment(tmp_path / "acts", grouped=True)
     monkeypatch.chdir(folder)
@@ -87,6 +96,7 @@ def test_the_workers_share_the_concurrency_and_the_number_of_workers_is_reported
     assert not list(folder.glob("open-*"))
 
 
+@pytest.mark.slow
 def test_there_are_never_more_workers_than_rollouts_or_concurrency(folder):
     assert run(folder, "a", input=rows(2), workers=8).metrics["workers"]["count"] == 2
     assert run(folder, "b", input=rows(9), workers=8, concurrency=1).metrics["workers"]["count"] == 1
@@ -156,6 +166,7 @@ def test_an_error_of_share_stops_the_run_with_its_own_words(folder):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_code_that_blocks_the_event_loop_of_a_worker_is_named(folder):
     (folder / "go").touch()
     source = (folder / "resources.py").read_text()

@@ -30,6 +30,7 @@ from ludus.collection.engines.setup import WorkerSetup
 from ludus.collection.plan import TaskWork
 from ludus.collection.progress import Progress, StageReport
 from ludus.collection.watchdog import LoopWatchdog
+from ludus.data.row_checks import parse_row
 from ludus.errors import UserError
 from ludus.runtime.running import fewer_garbage_collections
 
@@ -129,7 +130,7 @@ class _Worker:
             for number, task_id, environment, repeats, length, recorded, alone in head.get("leases", ()):
                 line = bytes(parts.next(length))
                 attempts = {repeat: attempt for repeat, attempt in repeats}
-                row, point = orjson.loads(line), None
+                row, point = parse_row("a row", line), None
                 if self._setup.turn is not None:
                     point = BranchPoint.of_line(line, self._setup.turn)
                     row = point.row
