@@ -199,7 +199,8 @@ def test_rollouts_of_nemo_gym_that_are_masked_say_so(tmp_path: Path):
     ("content", "error"),
     [
         ("{", r"rollouts\.jsonl:1: not JSON"),
-        ("[]", r"rollouts\.jsonl:1: not a rollout: not a JSON object"),
+        ("[]", r"rollouts\.jsonl: this is a JSON array"),
+        ("3", r"rollouts\.jsonl:1: not a rollout: not a JSON object"),
         ('{"a": 1}', r"rollouts\.jsonl:1: not a rollout: the row has no response"),
         ('{"response": {"output": []}}', r"rollouts\.jsonl:1: not a rollout: the row has no reward"),
         ('{"response": {"output": []}, "reward": "high"}', r"rollouts\.jsonl:1: not a rollout: a reward must be"),
