@@ -49,12 +49,12 @@ class Host:
             self.socket.sendall(part)
 
     def exactly(self, length: int) -> bytes:
-        """The next bytes. If the host is gone, everything ends here."""
+        """The next bytes. Raises `EOFError` if the host is gone."""
         data = bytearray()
         while len(data) < length:
             part = self.socket.recv(min(length - len(data), 1 << 20))
             if not part:
-                os._exit(0)  # the host is gone, and with process 1 ends everything in this sandbox
+                raise EOFError
             data += part
         return bytes(data)
 
@@ -81,14 +81,18 @@ class Supervisor:
         gc.collect()
         gc.freeze()  # a fork that collects garbage would copy these pages
         self.host.send({"ready": True, "version": sys.version_info[:3]})
-        while True:
-            if self.background:
-                self.wait_for_request()
-            request, body = self.host.receive()
-            if request["op"] == "reset":
-                self.host.send({"clean": self.reset()})
-            else:
-                self.host.send(*self.run(request, body))
+        try:
+            while True:
+                if self.background:
+                    self.wait_for_request()
+                request, body = self.host.receive()
+                if request["op"] == "reset":
+                    self.host.send({"clean": self.reset()})
+                else:
+                    self.host.send(*self.run(request, body))
+        finally:  # the host is gone, or something is wrong here: nothing may go on without a supervisor
+            self.kill_all()
+            os._exit(0)
 
     def wait_for_request(self) -> None:
         """Reap orphans while there is nothing to do."""
@@ -132,7 +136,7 @@ class Supervisor:
                     if fd == pidfd:
                         return True
                     if fd not in fds:
-                        os._exit(0)  # the host is gone
+                        raise EOFError  # the host is gone
                     if not program.take(fds[fd], fd):
                         poll.unregister(fd)
                 program.stopped = self.over_limit(program)
