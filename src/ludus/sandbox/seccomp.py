@@ -10,6 +10,7 @@ import errno
 import platform
 import socket
 import struct
+from collections.abc import Iterable
 
 #: Refused whatever the arguments. The numbers are those of the kernel's tables for x86-64 and for arm64.
 _REFUSED = {
@@ -117,6 +118,40 @@ def program() -> bytes | None:
         code.call_unless(numbers[column], 0, _FAMILIES, _ERROR | errno.EAFNOSUPPORT)
     code.end(_ALLOW)
     return code.bytes()
+
+
+def no_sockets() -> bytes | None:
+    """A second filter, for a sandbox that shares the host's network: no socket but a pair of the program's own."""
+    known = _ARCHITECTURES.get(platform.machine())
+    if known is None:
+        return None
+    code = _Code()
+    code.load(_NUMBER)
+    code.if_equal(_SOCKET[known[1]], _ERROR | errno.EACCES)
+    code.end(_ALLOW)
+    return code.bytes()
+
+
+def oci_rules() -> list[dict[str, object]]:
+    """The same rules as `program`, in the words of an OCI bundle's `linux.seccomp.syscalls`."""
+
+    def refuse(names: Iterable[str], code: int, *tests: tuple[int, str, int, int]) -> dict[str, object]:
+        arguments = [{"index": i, "op": op, "value": value, "valueTwo": two} for i, op, value, two in tests]
+        return {"names": list(names), "action": "SCMP_ACT_ERRNO", "errnoRet": code, "args": arguments}
+
+    # Rules are added up: one for each bit that is not allowed, and one for each family.
+    sockets, last = ["socket", "socketpair"], int(max(_FAMILIES))
+    spaces = [1 << bit for bit in range(32) if _NEW_NAMESPACES >> bit & 1]
+    return [
+        refuse(_REFUSED, errno.EPERM),
+        refuse(_UNKNOWN, errno.ENOSYS),
+        refuse(_ON_PROCESS_1, errno.EPERM, (0, "SCMP_CMP_EQ", 1, 0)),
+        *(refuse(["clone"], errno.EPERM, (0, "SCMP_CMP_MASKED_EQ", space, space)) for space in spaces),
+        *(refuse(["setpriority"], errno.EPERM, (n, "SCMP_CMP_EQ", value, 0)) for n, value in ((0, 2), (1, 1))),
+        *(refuse(["ioctl"], errno.EPERM, (1, "SCMP_CMP_EQ", value, 0)) for value in (_TIOCSTI, _TIOCLINUX)),
+        *(refuse(sockets, errno.EAFNOSUPPORT, (0, "SCMP_CMP_EQ", n, 0)) for n in range(last) if n not in _FAMILIES),
+        refuse(sockets, errno.EAFNOSUPPORT, (0, "SCMP_CMP_GT", last, 0)),
+    ]
 
 
 class _Code:

@@ -35,7 +35,7 @@ class Stage:
         """A path that leads to the same folder, and that the user of the sandbox may walk."""
         return path
 
-    def command(self, fds: list[int]) -> list[str]:
+    def command(self, fds: list[int], user: int | None = None) -> list[str]:
         """What goes before the command of bwrap. Descriptors that it must inherit are added to `fds`."""
         return []
 
@@ -58,13 +58,13 @@ class RootStage(Stage):
                 return f"{_MOUNTS}/{number}{path.removeprefix(folder)}"
         return path
 
-    def command(self, fds: list[int]) -> list[str]:
-        """Enter the mounts and become the next user."""
-        user = str(next(self._users))
+    def command(self, fds: list[int], user: int | None = None) -> list[str]:
+        """Enter the mounts and become a user, or the next one."""
+        number = str(next(self._users) if user is None else user)
         if self._namespace is None:
-            return ["unshare", "--setuid", user, "--setgid", user]
+            return ["unshare", "--setuid", number, "--setgid", number]
         fds.append(os.dup(self._namespace))
-        return ["nsenter", f"--mount=/proc/self/fd/{fds[-1]}", "--setuid", user, "--setgid", user]
+        return ["nsenter", f"--mount=/proc/self/fd/{fds[-1]}", "--setuid", number, "--setgid", number]
 
     def close(self) -> None:
         """Forget the mounts."""
