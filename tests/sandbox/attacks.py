@@ -30,9 +30,11 @@ NETWORK = """
 for family, address in (
     (socket.AF_INET, ("1.1.1.1", 80)), (socket.AF_INET, ("127.0.0.1", PORT)), (socket.AF_INET6, ("::1", PORT)),
 ):
-    one = socket.socket(family)
-    one.settimeout(2)
-    tried(f"connected to {address}", one.connect, address)
+    def connect():
+        one = socket.socket(family)
+        one.settimeout(2)
+        one.connect(address)
+    tried(f"connected to {address}", connect)
 for name in ("AF_VSOCK", "AF_PACKET", "AF_NETLINK", "AF_ALG", "AF_BLUETOOTH"):
     tried(name, socket.socket, getattr(socket, name, 99), socket.SOCK_RAW)
 tried("a name was resolved", socket.getaddrinfo, "example.com", 80)
@@ -40,16 +42,18 @@ tried("a name was resolved", socket.getaddrinfo, "example.com", 80)
 
 UNIX_SOCKETS = """
 for address in ("\\0NAME", "/tmp/NAME", "/run/dbus/system_bus_socket", "/var/run/docker.sock"):
-    one = socket.socket(socket.AF_UNIX)
-    tried(f"connected to {address!r}", one.connect, address)
+    tried(f"connected to {address!r}", lambda: socket.socket(socket.AF_UNIX).connect(address))
 """
 
 HOST_FILES = """
 for path in ("/etc/shadow", "/etc/hostname", "/root/.bashrc", "/var/log", "/home/root", "/work", "/mnt/0", SECRET_FILE):
-    tried(f"read {path}", lambda: os.listdir(path) if os.path.isdir(path) else open(path).read())
-found = [name for name in os.listdir("/") if name not in
-    "bin boot dev etc home lib lib32 lib64 opt proc root sbin tmp usr".split()]
-if found:
+    if path != sys.base_prefix:
+        tried(f"read {path}", lambda: os.listdir(path) if os.path.isdir(path) else open(path).read())
+try:
+    found = set(os.listdir("/")) - set("bin boot dev etc home lib lib32 lib64 opt proc root sbin tmp usr".split())
+except PermissionError:
+    found = set()
+if found - ({"data", ".ludus"} if IMAGE else set()):
     escaped(found)
 """
 
@@ -69,11 +73,12 @@ if SECRET in str(dict(os.environ)):
 
 WRITING_OUTSIDE = """
 library = os.path.dirname(os.__file__)
-for folder in ("/", "/usr", "/usr/bin", "/usr/lib", "/etc", "/dev", "/proc", "/opt", "/root", "/home", library):
+system = ("/", "/usr", "/usr/bin", "/usr/lib", "/etc", "/dev", "/opt", "/root", "/home")
+for folder in ("/proc", library, *(() if IMAGE else system)):  # an image is the sandbox's own, and is thrown away
     tried(f"wrote to {folder}", lambda: open(folder + "/owned", "w").write("x"))
 tried("replaced the interpreter", lambda: open(sys.executable, "r+b"))
 tried("replaced a module", lambda: open(os.__file__, "a"))
-tried("chmod", os.chmod, "/usr", 0o777)
+tried("chmod", os.chmod, library if IMAGE else "/usr", 0o777)
 """
 
 LINKS = """
@@ -89,7 +94,7 @@ for path in ("secret", "secret2", "everything" + SECRET_FILE):
 PROC = """
 for path in ("root/etc/shadow", "root" + SECRET_FILE, "mem", "environ", "cwd/x", "maps", "fd/0", "fd/3", "fd/4"):
     tried(f"/proc/1/{path}", lambda: open(f"/proc/1/{path}", "rb").read(1))
-for path in ("/proc/1/fd", "/proc/1/map_files", "/proc/1/root"):
+for path in ("/proc/1/map_files", "/proc/1/root", *(() if IMAGE else ("/proc/1/fd",))):
     tried(path, lambda: os.listdir(path))
 for path, text in (
     ("/proc/sys/kernel/core_pattern", "|/bin/sh"), ("/proc/sysrq-trigger", "h"), ("/proc/sys/vm/drop_caches", "1"),
@@ -129,14 +134,16 @@ call("pidfd_getfd", 438, 438, os.pidfd_open(1), 0, 0)
 """
 
 SETUID = """
-tried("setuid", os.setuid, 0)
-tried("setgid", os.setgid, 0)
-tried("setgroups", os.setgroups, [0])
+other = 1 if IMAGE else 0  # in an image programs are user 0, who has no rights that others lack
+tried("setuid", os.setuid, other)
+tried("setgid", os.setgid, other)
+tried("setgroups", os.setgroups, [other])
 import shutil, subprocess
 shutil.copy("/bin/sh", "sh")
-tried("chown", os.chown, "sh", 0, 0)
+tried("chown", os.chown, "sh", other, other)
 os.chmod("sh", 0o4755)
-for command in (["./sh", "-p", "-c", "id -u"], ["su", "-c", "id -u"], ["sudo", "-n", "id", "-u"]):
+programs = (["./sh", "-p", "-c", "id -u"], ["su", "-c", "id -u"], ["sudo", "-n", "id", "-u"])
+for command in () if IMAGE else programs:
     try:
         if subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL).stdout.strip() == b"0":
             escaped(command)

@@ -16,26 +16,19 @@ from pathlib import Path
 import attacks
 import psutil
 import pytest
+from sandboxes import kinds, provided, spec_for
 from waiting import until_async
 
 from ludus.cli.screen import clean
 from ludus.sandbox import Sandbox, SandboxLimits, SandboxProvider, SandboxSpec
-from ludus.sandbox.choice import local_provider, survey
 
-PROVIDERS = [
-    pytest.param(
-        each.name, marks=pytest.mark.skipif(each.problem is not None, reason=f"{each.problem} ({each.install})")
-    )
-    for each in survey()
-]
 SPEC = SandboxSpec(limits=SandboxLimits(memory_mb=128, processes=24, disk_mb=16, files=2000, open_files=64))
 
 
-@pytest.fixture(params=PROVIDERS)
+@pytest.fixture(params=kinds())
 async def provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
-    opened = local_provider(request.param)
-    yield opened
-    await opened.close()
+    async with provided(request.param) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -45,8 +38,8 @@ async def sandbox(provider: SandboxProvider, spec: SandboxSpec) -> AsyncIterator
 
 
 @pytest.fixture
-def spec() -> SandboxSpec:
-    return SPEC
+def spec(provider: SandboxProvider) -> SandboxSpec:
+    return spec_for(provider.name, SPEC)
 
 
 def claimed(provider: SandboxProvider, attack: str) -> None:
@@ -80,7 +73,7 @@ ESCAPES = {
 
 @pytest.mark.parametrize("name", ESCAPES)
 async def test_a_program_does_not_escape(
-    name: str, provider: SandboxProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, provider: SandboxProvider, spec: SandboxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     claimed(provider, name)
     secret = "s3cret-of-the-host"
@@ -90,11 +83,16 @@ async def test_a_program_does_not_escape(
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
         abstract.bind(f"\0ludus-{os.getpid()}")
         abstract.listen()
-        known = {"PORT": server.getsockname()[1], "SECRET": secret, "SECRET_FILE": str(secret_file)}
+        known = {
+            "IMAGE": spec.image is not None,
+            "PORT": server.getsockname()[1],
+            "SECRET": secret,
+            "SECRET_FILE": str(secret_file),
+        }
         source = "\n".join(f"{key} = {value!r}" for key, value in known.items() if key != "SECRET")
         source += "\nSECRET = ''.join(['s3cret', '-of-the-host'])\n"
         source += ESCAPES[name].replace("NAME", f"ludus-{os.getpid()}")
-        async with await provider.open(SPEC) as sandbox:
+        async with await provider.open(spec) as sandbox:
             result = await sandbox.python(attacks.attack(source), timeout=60)
             assert "ESCAPED" not in result.text, result.text
             assert b"Traceback" not in result.stderr, result.stderr
@@ -246,10 +244,10 @@ print("done")
     assert len(await sandbox.read("alive")) == size
 
 
-async def test_closing_ends_processes_in_the_background(provider: SandboxProvider):
+async def test_closing_ends_processes_in_the_background(provider: SandboxProvider, spec: SandboxSpec):
     claimed(provider, "left_behind")
     seconds, other = f"8{os.getpid()}.25", f"8{os.getpid()}.5"
-    sandbox = await provider.open(replace(SPEC, background=True))
+    sandbox = await provider.open(replace(spec, background=True))
     await sandbox.exec(f"nohup sleep {other} >/dev/null 2>&1 & (setsid sleep {seconds} &)", timeout=30)
     await until_async(lambda: _running(seconds) and _running(other))
     await sandbox.close()
@@ -312,8 +310,8 @@ async def test_escape_codes_are_data_for_us(sandbox: Sandbox):
     assert not re.search(r"[\x1b\x07]", clean(result.text))
 
 
-async def test_a_cancelled_call_ends_the_program(provider: SandboxProvider):
-    sandbox = await provider.open(SPEC)
+async def test_a_cancelled_call_ends_the_program(provider: SandboxProvider, spec: SandboxSpec):
+    sandbox = await provider.open(spec)
     seconds = f"8{os.getpid()}.75"
     call = asyncio.create_task(sandbox.exec(["sleep", seconds], timeout=900))
     await until_async(lambda: _running(seconds))
@@ -325,7 +323,7 @@ async def test_a_cancelled_call_ends_the_program(provider: SandboxProvider):
 
 
 async def test_a_program_that_kills_all_others_only_ends_itself(provider: SandboxProvider, sandbox: Sandbox):
-    claimed(provider, "signals")
+    claimed(provider, "supervisor")
     result = await sandbox.python("import os\nos.kill(-1, 9)\nprint('alive')")
     assert result.signal == signal.SIGKILL or result.text == "alive\n" or b"ProcessLookupError" in result.stderr
     await still_works(sandbox)

@@ -1,6 +1,7 @@
 """Which provider runs programs on this machine, and why.
 
-`auto` takes the first that isolates and works. A provider that does not isolate is taken only by name.
+`auto` takes bubblewrap for a spec without an image and oci for a spec with one. A provider that does not isolate is
+taken only by name.
 """
 
 from __future__ import annotations
@@ -13,14 +14,30 @@ from importlib import import_module
 
 from ludus.errors import UserError, did_you_mean
 from ludus.sandbox.pool import SandboxPool
-from ludus.sandbox.protocol import SandboxProvider
+from ludus.sandbox.protocol import ATTACKS, SandboxError, SandboxProvider
 from ludus.sandbox.remote import RemoteProvider
+from ludus.sandbox.router import SandboxRouter
 
-#: Each provider's module, which has `problem()` and the class. Those that `auto` may take stand first.
+#: Each provider's module, which has `problem()`, its class, and what its sandboxes are made of.
 _PROVIDERS = {
-    "bubblewrap": ("ludus.sandbox.bubblewrap", "BubblewrapProvider"),
+    "bubblewrap": (
+        "ludus.sandbox.bubblewrap",
+        "BubblewrapProvider",
+        "namespaces, seccomp, the host's /usr read-only, no network",
+    ),
+    "oci": (
+        "ludus.sandbox.oci",
+        "OciProvider",
+        "an image of your own by runc: namespaces, seccomp, no capabilities, no network",
+    ),
+    "process": (
+        "ludus.sandbox.process",
+        "ProcessProvider",
+        "rlimits, Landlock, seccomp, a folder of its own; no namespaces",
+    ),
 }
-_AUTOMATIC = ("bubblewrap",)
+#: What `auto` takes for a spec without an image, and for one with an image.
+_WITHOUT_IMAGE, _WITH_IMAGE = "bubblewrap", "oci"
 
 _PACKAGES = {"bubblewrap": "bubblewrap", "oci": "runc"}
 _INSTALLERS = {
@@ -39,42 +56,90 @@ class Found:
     name: str
     problem: str | None  #: why it cannot be used, or None
     install: str | None  #: the command that installs it, if that would help
+    about: str  #: what its sandboxes are made of
+    isolates: bool  #: whether hostile code may run in it
+    stops: tuple[str, ...]  #: the names of the attacks that it stops
+    allows: tuple[str, ...]  #: the names of the attacks that it does not stop
+
+    def error(self) -> UserError:
+        """The error for a user who needs this provider and cannot have it."""
+        hint = f"Install it with: {self.install}" if self.install else "See: ludus doctor"
+        return UserError(f"sandbox provider {self.name}: {self.problem}", hint)
 
 
 def survey() -> list[Found]:
     """All providers that run on this machine, the best first."""
-    return [Found(name, _problem(name), install_command(name)) for name in _PROVIDERS]
+    return [find(name) for name in _PROVIDERS]
 
 
-def chosen() -> Found | None:
-    """The provider that `auto` takes, or None."""
-    return next((found for found in survey() if found.name in _AUTOMATIC and found.problem is None), None)
+def find(name: str) -> Found:
+    """What is known about one provider."""
+    kind = provider_class(name)
+    return Found(
+        name,
+        problem=_problem(name),
+        install=install_command(name),
+        about=_PROVIDERS[name][2],
+        isolates=kind.isolates,
+        stops=tuple(sorted(kind.claims)),
+        allows=tuple(sorted(ATTACKS - kind.claims)),
+    )
 
 
-async def open_provider(name: str = "auto", *, urls: Sequence[str] = (), warm: int | None = None) -> SandboxProvider:
-    """A provider with a pool of warm sandboxes. Raises a `UserError` that says what to install."""
+def provider_class(name: str) -> type[SandboxProvider]:
+    """The class of a provider."""
+    module, kind, _ = _PROVIDERS[name]
+    found: type[SandboxProvider] = getattr(import_module(module), kind)
+    return found
+
+
+def explain() -> list[str]:
+    """Which provider `auto` takes and why, a line for specs without an image and one for specs with one."""
+    lines = []
+    for what, name in (("programs", _WITHOUT_IMAGE), ("programs of an image", _WITH_IMAGE)):
+        found = find(name)
+        if found.problem is None:
+            lines.append(f"auto takes {name} for {what}: it isolates hostile code, and it works on this machine")
+        else:
+            lines.append(f"auto has no sandbox for {what}: {found.problem}")
+    return lines
+
+
+async def open_provider(
+    name: str = "auto", *, image: bool = False, urls: Sequence[str] = (), warm: int | None = None
+) -> SandboxProvider:
+    """A provider with a pool of warm sandboxes. Raises a `UserError` that says what to install.
+
+    `image` says whether sandboxes with an image will be opened: `auto` then needs a provider that takes one.
+    """
     if name == "remote":
         return RemoteProvider(urls)
     if name == "auto":
-        found = chosen()
-        if found is None:
-            first = survey()[0]
-            hint = f"Install it with: {first.install}" if first.install else "See: ludus doctor"
-            raise UserError(f"code needs a sandbox, and this machine has none: {first.problem}", hint)
-        name = found.name
+        needed = find(_WITH_IMAGE if image else _WITHOUT_IMAGE)
+        if needed.problem is not None:
+            raise UserError(
+                f"this environment runs code, and this machine has no sandbox for it: {needed.problem}",
+                f"Install it with: {needed.install}" if needed.install else "See: ludus doctor",
+            )
+        return SandboxRouter(
+            lambda spec: _WITHOUT_IMAGE if spec.image is None else _WITH_IMAGE, lambda name: _pool(name, warm)
+        )
     if name not in _PROVIDERS:
         raise UserError(f"unknown sandbox provider {name}", did_you_mean(name, ["auto", "remote", *_PROVIDERS]))
-    if (problem := _problem(name)) is not None:
-        command = install_command(name)
-        raise UserError(f"sandbox provider {name}: {problem}", f"Install it with: {command}" if command else "")
+    if (found := find(name)).problem is not None:
+        raise found.error()
+    return _pool(name, warm)
+
+
+def _pool(name: str, warm: int | None) -> SandboxProvider:
+    if (found := find(name)).problem is not None:
+        raise SandboxError(str(found.error()))
     return SandboxPool(local_provider(name), warm)
 
 
 def local_provider(name: str) -> SandboxProvider:
     """A provider by its name, without a pool."""
-    module, kind = _PROVIDERS[name]
-    opened: SandboxProvider = getattr(import_module(module), kind)()
-    return opened
+    return provider_class(name)()
 
 
 def install_command(name: str) -> str | None:

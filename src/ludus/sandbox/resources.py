@@ -80,7 +80,8 @@ class SandboxResources(Resources):
     @asynccontextmanager
     async def share(cls, config: Any) -> AsyncIterator[Any]:
         """Open the provider once. Without one, the environment refuses to start."""
-        provider = await open_provider(config.sandbox.provider, urls=config.sandbox.urls, warm=config.sandbox.warm)
+        chosen, image = config.sandbox, config.sandbox.applied_to(cls.sandbox_spec).image
+        provider = await open_provider(chosen.provider, image=image is not None, urls=chosen.urls, warm=chosen.warm)
         try:
             yield provider
         finally:

@@ -1,0 +1,171 @@
+"""Sandboxes from images, by runc: a userland of their own, in new namespaces of every kind, without network.
+
+Programs are root inside, without any capability: they own the files of the image and may change them. Outside they are
+a user who owns nothing. What they write lies in memory, and is gone with the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ludus.runtime.threads import in_thread
+from ludus.sandbox.cgroups import ControlGroup
+from ludus.sandbox.oci_bundle import FOLDERS, USER, container_environment, writable_folders, write_bundle
+from ludus.sandbox.oci_images import ImageStore
+from ludus.sandbox.private_folders import PrivateFolder, remove
+from ludus.sandbox.protocol import ExecResult, Sandbox, SandboxError, SandboxProvider, SandboxSpec
+from ludus.sandbox.stage import Stage, open_stage
+from ludus.sandbox.supervised import SupervisedSandbox
+from ludus.sandbox.supervised_start import setup_message, supervisor_command
+
+_PROGRAMS = ("runc", "unshare", "setpriv", "tar", "mount")
+
+
+class OciProvider(SandboxProvider):
+    """Opens a sandbox of an image in some 300 ms."""
+
+    name = "oci"
+
+    def __init__(self, cache: Path | None = None) -> None:
+        self._opened: set[SupervisedSandbox] = set()
+        self._folder: PrivateFolder | None = None
+        self._stage: Stage | None = None
+        self._images = ImageStore(cache)
+
+    async def open(self, spec: SandboxSpec) -> OciSandbox:
+        """A new sandbox."""
+        if spec.image is None:
+            raise SandboxError("oci needs an image: set sandbox.image to a folder, a tar archive or an image's name")
+        if spec.packages:
+            raise SandboxError(f"an image brings its own packages: oci cannot add {', '.join(spec.packages)}")
+        image = await self._images.get(spec.image)
+        if self._folder is None:
+            self._folder = await in_thread(PrivateFolder, "oci")
+        if self._stage is None:
+            self._stage = await in_thread(open_stage)
+        folder = self._folder.make(*FOLDERS, owner=USER if os.geteuid() == 0 else None)
+        group = ControlGroup(spec.limits.memory_mb << 20, spec.limits.processes + 2)
+        ours, theirs = socket.socketpair()
+        try:
+            process = _spawn(folder, spec, str(image.root), supervisor_command()[-1], self._stage, theirs)
+        except BaseException as error:
+            ours.close()
+            group.remove()
+            remove(folder)
+            if isinstance(error, OSError):
+                raise SandboxError(f"cannot start runc: {error.strerror}") from error
+            raise
+        finally:
+            theirs.close()
+        sandbox = OciSandbox(spec, process, ours, group, self._opened.discard)
+        sandbox.folder = folder
+        self._opened.add(sandbox)
+        try:
+            environment = container_environment(spec, image.env)
+            await sandbox.start(setup_message(spec, writable_folders(), [], env=environment, preload=[]))
+            sandbox.confine(int((folder / "state/pid").read_text()))
+            await sandbox.add_files()
+        except BaseException:
+            await asyncio.shield(sandbox.close())
+            raise
+        return sandbox
+
+    async def close(self) -> None:
+        """Close every sandbox that is still open."""
+        await asyncio.gather(*(sandbox.close() for sandbox in list(self._opened)))
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            await in_thread(folder.close)
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            stage.close()
+
+
+class OciSandbox(SupervisedSandbox):
+    """A container whose first process is our supervisor."""
+
+    folder: Path
+    _first: int | None = None  # a descriptor of the first process inside
+
+    def confine(self, pid: int) -> None:
+        """Put the first process inside into the control groups."""
+        self._first = os.pidfd_open(pid)
+        super().confine(pid)
+
+    async def python(
+        self,
+        source: str,
+        *,
+        argv: Sequence[str] = (),
+        stdin: bytes = b"",
+        timeout: float = 30.0,  # noqa: ASYNC109
+    ) -> ExecResult:
+        """Run a Python program with the image's own `python3`."""
+        return await Sandbox.python(self, source, argv=argv, stdin=stdin, timeout=timeout)
+
+    async def reset(self) -> bool:
+        """Only a sandbox that was never used is as new: programs may change every file of the image."""
+        return not self.gone and self.uses == 0
+
+    async def close(self) -> None:
+        """End every process and remove every file. runc removes what it made when the first process has ended."""
+        first, self._first = self._first, None
+        if first is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(first, signal.SIGKILL)
+            os.close(first)
+        await super().close()
+        await in_thread(remove, self.folder)
+
+
+def problem() -> str | None:
+    """Why it cannot be used on this machine, or None if a container of every feature starts."""
+    for program in _PROGRAMS:
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    folder: PrivateFolder | None = None
+    try:
+        stage = open_stage()
+        folder = PrivateFolder("oci")
+        bundle = folder.make(*FOLDERS, "image", owner=USER if os.geteuid() == 0 else None)
+        with _spawn(bundle, SandboxSpec(), str(bundle / "image"), "raise SystemExit(0)", stage) as trial:
+            _, words = trial.communicate(timeout=60)
+        stage.close()
+    except (OSError, SandboxError, subprocess.TimeoutExpired) as error:
+        return f"runc does not start: {error}"
+    finally:
+        if folder is not None:
+            folder.close()
+    if trial.returncode == 0:
+        return None
+    return (
+        f"runc cannot make a container: {' '.join(words.decode(errors='replace').split())[-300:] or trial.returncode}"
+    )
+
+
+def _spawn(
+    folder: Path, spec: SandboxSpec, image: str, bootstrap: str, stage: Stage, control: socket.socket | None = None
+) -> subprocess.Popen[bytes]:
+    """Write the bundle and start the command that runs it, with an environment that has nothing of ours."""
+    fds: list[int] = []
+    try:
+        command = write_bundle(folder, spec, image, bootstrap, stage)
+        return subprocess.Popen(
+            [*stage.command(fds, USER), *command],
+            stdin=control.fileno() if control is not None else subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=fds,
+            env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+        )
+    finally:
+        for fd in fds:
+            os.close(fd)

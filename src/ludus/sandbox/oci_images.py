@@ -1,0 +1,190 @@
+"""Root file systems of images: a folder, a tar archive, or the name of an image that a container engine has.
+
+An image is unpacked once into a cache, by a user who owns nothing else, so that nothing in an archive can reach a file
+of the host. Where we are not root, a folder is used as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from ludus.runtime.threads import in_thread
+from ludus.sandbox.docker_engine import ContainerEngine
+from ludus.sandbox.oci_bundle import USER
+from ludus.sandbox.private_folders import remove
+from ludus.sandbox.protocol import SandboxError
+
+#: The first bytes of compressed archives, and the option of tar that reads them.
+_COMPRESSED = {b"\x1f\x8b": "--gzip", b"BZh": "--bzip2", b"\xfd7zXZ": "--xz", b"\x28\xb5\x2f\xfd": "--zstd"}
+
+#: Devices cannot be made without root, and what is mounted on these folders hides what an archive has in them.
+_LEFT_OUT = [f"--exclude={prefix}{name}/*" for prefix in ("./", "") for name in ("dev", "proc", "sys")]
+
+
+@dataclass(frozen=True)
+class UnpackedImage:
+    """A root file system that containers can be made from."""
+
+    root: Path
+    env: dict[str, str] = field(default_factory=dict)  #: the environment variables that the image sets
+
+
+class ImageStore:
+    """Finds and unpacks images. What it has found stays the same as long as it lives."""
+
+    def __init__(self, cache: Path | None = None) -> None:
+        self._cache = cache or _default_cache()
+        self._found: dict[str, asyncio.Task[UnpackedImage]] = {}
+
+    async def get(self, image: str) -> UnpackedImage:
+        """The root file system of an image. Raises `SandboxError` in one line."""
+        if image not in self._found:
+            self._found[image] = asyncio.create_task(self._get(image))
+        try:
+            return await asyncio.shield(self._found[image])
+        except Exception:
+            self._found.pop(image, None)  # an engine may be started, a file may be written
+            raise
+
+    async def _get(self, image: str) -> UnpackedImage:
+        found: UnpackedImage | None = await in_thread(self._on_disk, Path(image))
+        if found is not None:
+            return found
+        if image.startswith(("/", "./", "../")):
+            raise SandboxError(f"no such image: {image} is neither a folder nor a tar archive")
+        return await self._from_engine(image)
+
+    def _on_disk(self, path: Path) -> UnpackedImage | None:
+        if path.is_dir():
+            return self._folder(path.resolve())
+        return self._archive(path.resolve()) if path.is_file() else None
+
+    def _folder(self, path: Path) -> UnpackedImage:
+        if path == Path("/"):
+            raise SandboxError("the host's own root is no image: leave the image out")
+        if os.geteuid() != 0:
+            _check(path, str(path))
+            return UnpackedImage(path)
+        key = _key("folder", str(path), _fingerprint(path))
+        if not (self._cache / key).is_dir():
+            pack = ["tar", "-C", str(path), "--one-file-system", *_LEFT_OUT, "-cf", "-", "."]
+            with subprocess.Popen(pack, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as packing:
+                assert packing.stdout is not None
+                self._unpack(packing.stdout, key, str(path), {})
+        return self._load(key)
+
+    def _archive(self, path: Path) -> UnpackedImage:
+        about = path.stat()
+        key = _key("archive", str(path), str(about.st_size), str(about.st_mtime_ns))
+        if not (self._cache / key).is_dir():
+            with path.open("rb") as archive:
+                self._unpack(archive, key, str(path), {})
+        return self._load(key)
+
+    async def _from_engine(self, name: str) -> UnpackedImage:
+        async with ContainerEngine.connect() as engine:
+            about = await engine.inspect(name)
+            key = _key("engine", about.id)
+            if not (self._cache / key).is_dir():
+                async with self._temporary() as path:
+                    await engine.export(name, path)
+                    await in_thread(self._unpack_file, path, key, name, about.env)
+        return self._load(key)
+
+    def _unpack_file(self, path: Path, key: str, name: str, env: dict[str, str]) -> None:
+        with path.open("rb") as archive:
+            self._unpack(archive, key, name, env)
+
+    @contextlib.asynccontextmanager
+    async def _temporary(self) -> AsyncIterator[Path]:
+        self._cache.mkdir(parents=True, exist_ok=True)
+        path = self._cache / f"new-{secrets.token_hex(8)}.tar"
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _unpack(self, archive: IO[bytes], key: str, name: str, env: dict[str, str]) -> None:
+        """Unpack beside, then rename: a folder in the cache is complete."""
+        new = self._cache / f"new-{secrets.token_hex(8)}"
+        root = new / "root"
+        root.mkdir(parents=True)
+        for folder in (new, root):
+            folder.chmod(0o755)
+        (new / "image.json").write_text(json.dumps({"name": name, "env": env}))
+        try:
+            _run_tar(archive, root, name)
+            _check(root, name)
+            try:
+                new.rename(self._cache / key)
+            except OSError:
+                if not (self._cache / key).is_dir():  # else somebody was faster
+                    raise
+        finally:
+            if new.exists():
+                remove(new)
+
+    def _load(self, key: str) -> UnpackedImage:
+        folder = self._cache / key
+        return UnpackedImage(folder / "root", json.loads((folder / "image.json").read_text())["env"])
+
+
+def _default_cache() -> Path:
+    """Where images are unpacked. Not in root's home: the user of a sandbox must be able to walk there."""
+    if os.geteuid() == 0:
+        return Path("/var/cache/ludus/images")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ludus" / "images"
+
+
+def _run_tar(archive: IO[bytes], root: Path, name: str) -> None:
+    """Unpack an archive with the rights of a user who owns nothing but the target."""
+    command = ["tar", "--extract", "--no-same-owner", "--same-permissions", "--delay-directory-restore", *_LEFT_OUT]
+    if archive.seekable():
+        start = archive.read(8)
+        command += [option for magic, option in _COMPRESSED.items() if start.startswith(magic)]
+        os.lseek(archive.fileno(), 0, os.SEEK_SET)
+    if os.geteuid() == 0:
+        os.chown(root, USER, USER)
+        command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *command]
+    command += ["-C", str(root), "-f", "-"]
+    ended = subprocess.run(command, stdin=archive, capture_output=True, check=False)
+    if ended.returncode != 0:
+        words = " ".join(ended.stderr.decode(errors="replace").split())[-200:]
+        raise SandboxError(f"cannot unpack the image {name}: {words}")
+
+
+def _check(root: Path, name: str) -> None:
+    """Whether a folder is a root file system that programs can run in."""
+    if os.path.lexists(root / "bin/sh"):
+        return
+    saved = os.path.lexists(root / "manifest.json") or os.path.lexists(root / "oci-layout")
+    hint = "; this looks like docker save, use docker export" if saved else ""
+    raise SandboxError(f"the image {name} has no /bin/sh{hint}")
+
+
+def _fingerprint(folder: Path) -> str:
+    """Changes when a file in a folder does: names, sizes, modes and times of all that is in it."""
+    digest = hashlib.sha256()
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        for entry in sorted([*folders, *files]):
+            path = os.path.join(place, entry)
+            about = os.lstat(path)
+            digest.update(
+                f"{path}\0{about.st_size}\0{about.st_mode}\0{about.st_mtime_ns}\0".encode(errors="surrogateescape")
+            )
+    return digest.hexdigest()
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join((*parts, str(os.geteuid()))).encode(errors="surrogateescape")).hexdigest()[:32]

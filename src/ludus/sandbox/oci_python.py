@@ -1,0 +1,63 @@
+"""The host's Python inside a container, for our supervisor: an image may bring none, or another C library.
+
+Python and the libraries that it loads are mounted read-only under one folder, and Python is started through the host's
+own dynamic linker. Programs of the image use what the image brings.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from functools import cache
+
+from ludus.sandbox.protocol import SandboxError
+from ludus.sandbox.supervised_start import base_python
+
+#: Where it is mounted.
+INSIDE = "/.ludus"
+
+#: Prints the files that are mapped once everything is imported that the supervisor needs.
+_PROBE = "import ctypes, gc, json, resource, select, signal, socket, struct; print(open('/proc/self/maps').read())"
+
+
+@dataclass(frozen=True)
+class ContainerPython:
+    """What to mount, and how to start it."""
+
+    mounts: tuple[tuple[str, str], ...]  #: folders and files of the host, and where they go
+    command: tuple[str, ...]
+    hidden: tuple[str, ...]  #: folders in these that programs must not see
+
+
+@cache
+def container_python() -> ContainerPython:
+    """The interpreter behind this one. Raises `SandboxError` if it cannot be found out how it is loaded."""
+    python = base_python()
+    try:
+        maps = subprocess.run(
+            [python, "-S", "-E", "-c", _PROBE], capture_output=True, text=True, check=True, timeout=60
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SandboxError(f"cannot start {python}: {error}") from error
+    standard = os.path.realpath(sysconfig.get_path("stdlib", vars={"base": sys.base_prefix}))
+    files = {line.split(maxsplit=5)[5] for line in maps.stdout.splitlines() if line.count("/")}
+    libraries = [path for path in sorted(files) if ".so" in os.path.basename(path) and not path.startswith(standard)]
+    loader = next((path for path in libraries if os.path.basename(path).startswith("ld-")), None)
+    if loader is None:
+        raise SandboxError(f"{python} is not loaded by a dynamic linker that we know")
+    folders = list(dict.fromkeys(os.path.dirname(path) for path in libraries))
+    version = os.path.basename(standard)
+    mounts = [(python, f"{INSIDE}/bin/python"), (standard, f"{INSIDE}/{sys.platlibdir}/{version}")]
+    mounts += [(folder, f"{INSIDE}/libraries/{number}") for number, folder in enumerate(folders)]
+    inside = {folder: place for folder, place in mounts}
+    search = ":".join(inside[folder] for folder in folders)
+    linker = f"{inside[os.path.dirname(loader)]}/{os.path.basename(loader)}"
+    hidden = [f"{INSIDE}/{sys.platlibdir}/{version}/site-packages"]
+    for folder in folders:  # a library may lie beside the standard library
+        if standard.startswith(f"{folder}/"):
+            hidden.append(f"{inside[folder]}{standard.removeprefix(folder)}/site-packages")
+    command = (linker, "--library-path", search, f"{INSIDE}/bin/python", "-S", "-s", "-B", "-c")
+    return ContainerPython(tuple(mounts), command, tuple(hidden))

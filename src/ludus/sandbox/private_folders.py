@@ -1,0 +1,64 @@
+"""Folders on disk that belong to one process: what a dead owner left behind is removed by the next one that starts.
+
+The owner holds a lock on a file in its folder as long as it lives, so nobody else removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+
+class PrivateFolder:
+    """A folder of this process under the folder for temporary files. `of_orphan` is told about a dead owner's."""
+
+    def __init__(self, kind: str, of_orphan: Callable[[Path], None] = lambda folder: None) -> None:
+        prefix = f"ludus-{kind}-"
+        _remove_orphans(prefix, of_orphan)
+        new = Path(tempfile.mkdtemp(prefix=f"new-{prefix}"))  # under its final name only once it is locked
+        new.chmod(0o711)
+        self._lock = os.open(new / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.path = new.rename(new.with_name(new.name.removeprefix("new-")))
+
+    def make(self, *names: str, owner: int | None = None) -> Path:
+        """A new folder in it, with folders of these names that belong to a user."""
+        folder = Path(tempfile.mkdtemp(prefix="", dir=self.path))
+        folder.chmod(0o711)
+        for name in names:
+            (folder / name).mkdir(0o700)
+            if owner is not None:
+                os.chown(folder / name, owner, owner)
+        return folder
+
+    def close(self) -> None:
+        """Remove the folder."""
+        remove(self.path)
+        os.close(self._lock)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder, however deep it is and whatever the modes of the folders in it are."""
+    for command in (["rm", "-rf", "--"], ["chmod", "-R", "u+rwX", "--"], ["rm", "-rf", "--"]):
+        subprocess.run([*command, str(folder)], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        if not folder.exists():
+            return
+
+
+def _remove_orphans(prefix: str, of_orphan: Callable[[Path], None]) -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+                continue
+            lock = os.open(folder / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                of_orphan(folder)
+                remove(folder)
+            finally:
+                os.close(lock)

@@ -1,0 +1,246 @@
+"""Sandboxes without namespaces: limits, a user of its own, Landlock and seccomp, on the file system of the host.
+
+It works where nothing can be installed and no namespace can be made. It is not for hostile code: programs see the
+processes and the system of the host, share its disk without a limit, and can end their own supervisor. So it is taken
+only if a user names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ludus.runtime.threads import in_thread
+from ludus.sandbox import landlock, packages, seccomp
+from ludus.sandbox.cgroups import ControlGroup
+from ludus.sandbox.private_folders import PrivateFolder, remove
+from ludus.sandbox.protocol import ATTACKS, SandboxError, SandboxProvider, SandboxSpec
+from ludus.sandbox.stage import Stage, open_stage
+from ludus.sandbox.supervised import SupervisedSandbox
+from ludus.sandbox.supervised_start import program_environment, setup_message, supervisor_command
+
+#: Where we are root, each sandbox has a user of its own from this range.
+_FIRST_USER, _USERS = 1_700_000_000, 400_000_000
+
+_READABLE = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/proc", "/etc/alternatives", "/etc/ld.so.cache"),
+    *("/etc/localtime", "/etc/ssl/certs", "/etc/ca-certificates", "/etc/passwd", "/etc/group", "/etc/hosts"),
+    *("/etc/nsswitch.conf", "/etc/resolv.conf"),
+)
+_PREFIX = os.path.realpath(sys.base_prefix)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+class ProcessProvider(SandboxProvider):
+    """Opens a sandbox as a plain process with few rights."""
+
+    name = "process"
+    isolates = False
+    claims = frozenset(ATTACKS) - {
+        *("disk", "files", "left_behind", "proc", "supervisor"),
+    }
+
+    def __init__(self) -> None:
+        self._opened: set[SupervisedSandbox] = set()
+        self._folder: PrivateFolder | None = None
+        self._stage: Stage | None = None
+
+    async def open(self, spec: SandboxSpec) -> SupervisedSandbox:
+        """A new sandbox."""
+        if spec.image is not None:
+            raise SandboxError(f"process takes no image ({spec.image}): use the provider oci")
+        if self._folder is None:
+            self._folder = await in_thread(PrivateFolder, "process", _end_orphans)
+        if self._stage is None:
+            self._stage = await in_thread(open_stage)
+        user = _new_user() if os.geteuid() == 0 else None
+        folder = self._folder.make("home", "tmp", owner=user)
+        group = ControlGroup(spec.limits.memory_mb << 20, spec.limits.processes + 2)
+        ours, theirs = socket.socketpair()
+        try:
+            process = _spawn(spec, folder, user, self._stage, theirs)
+        except BaseException as error:
+            ours.close()
+            group.remove()
+            remove(folder)
+            if isinstance(error, OSError):
+                raise SandboxError(f"cannot start a process for the sandbox: {error.strerror}") from error
+            raise
+        finally:
+            theirs.close()
+        sandbox = ProcessSandbox(spec, process, ours, group, self._opened.discard)
+        sandbox.folder, sandbox.user = folder, user
+        self._opened.add(sandbox)
+        try:
+            await sandbox.start(_setup(spec, folder, user, self._stage.visible(_PREFIX)))
+            sandbox.confine(process.pid)
+            await sandbox.add_files()
+        except BaseException:
+            await asyncio.shield(sandbox.close())
+            raise
+        return sandbox
+
+    async def close(self) -> None:
+        """Close every sandbox that is still open."""
+        await asyncio.gather(*(sandbox.close() for sandbox in list(self._opened)))
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            await in_thread(folder.close)
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            stage.close()
+
+
+class ProcessSandbox(SupervisedSandbox):
+    """A sandbox in a folder of the host: HOME is that folder."""
+
+    folder: Path
+    user: int | None
+
+    async def close(self) -> None:
+        """End every process and remove the folder."""
+        if not self.gone:
+            self._end_processes()
+        await super().close()
+        self._end_processes()
+        await in_thread(remove, self.folder)
+
+    async def snapshot(self) -> bytes:
+        """The files under HOME as a tar archive."""
+        result = await self._trusted(["tar", "-cf", "-", "."], limit=self.spec.limits.disk_mb << 21)
+        if not result.ok or result.output_cut:
+            raise SandboxError(f"cannot make a snapshot: {result.why}: {result.stderr.decode(errors='replace'):.200}")
+        return result.stdout
+
+    async def restore(self, snapshot: bytes) -> None:
+        """Unpack a snapshot into HOME, with the rights of the programs."""
+        result = await self._trusted(["tar", "-xf", "-"], stdin=snapshot)
+        if not result.ok:
+            raise OSError(f"cannot restore the snapshot: {result.why}: {result.stderr.decode(errors='replace'):.200}")
+
+    def _end_processes(self) -> None:
+        """End what is left if a program ended the supervisor first: all of its control group, all of its user."""
+        for folder in self._group.folders:
+            with suppress(OSError, ValueError):
+                for pid in (folder / "cgroup.procs").read_text().split():
+                    with suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+        if self.user is not None:
+            _end_user(self.user)
+
+
+def problem() -> str | None:
+    """Why it cannot be used on this machine, or None."""
+    if platform.system() != "Linux":
+        return f"it needs Linux, and this is {platform.system()}"
+    version = landlock.landlock_version()
+    if version == 0:
+        return "this kernel has no Landlock"
+    if version < 6 and os.geteuid() != 0:
+        return "without root it needs Linux 6.12, whose Landlock keeps signals inside"
+    if seccomp.program() is None:
+        return f"there is no seccomp filter for {platform.machine()}"
+    return None
+
+
+def _spawn(
+    spec: SandboxSpec, folder: Path, user: int | None, stage: Stage, control: socket.socket
+) -> subprocess.Popen[bytes]:
+    """Start the supervisor, which gives up its rights before it does anything else."""
+    seen = stage.visible(_PREFIX)
+    interpreter, *options, bootstrap = supervisor_command()
+    wanted = {
+        "read": [*_READABLE, seen, str(folder), *(stage.visible(str(place)) for place in _link(spec, folder, stage))],
+        "write": [*_DEVICES, str(folder / "home"), str(folder / "tmp")],
+        "network": spec.network,
+        "filters": [rules.hex() for rules in _filters(spec) if rules is not None],
+    }
+    source = f"{_launcher()}\ngive_up_rights({wanted!r})\n{bootstrap}"
+    python = interpreter.replace(_PREFIX, seen, 1)
+    fds: list[int] = []
+    try:
+        return subprocess.Popen(
+            [*stage.command(fds, user), python, *options, source],
+            stdin=control.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=fds,
+            env={"PATH": "/usr/bin:/bin", "PYTHONHOME": seen},
+        )
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def _filters(spec: SandboxSpec) -> Iterator[bytes | None]:
+    yield seccomp.program()
+    if not spec.network:
+        yield seccomp.no_sockets()
+
+
+def _link(spec: SandboxSpec, folder: Path, stage: Stage) -> Iterator[Path]:
+    """Link the packages of the spec into the folder, and return where they are."""
+    if spec.packages:
+        (folder / "packages").mkdir(0o755)
+    for place in packages.places(spec.packages):
+        (folder / "packages" / place.name).symlink_to(stage.visible(str(place)))
+        yield place
+
+
+def _setup(spec: SandboxSpec, folder: Path, user: int | None, prefix: str) -> dict[str, Any]:
+    home, tmp, modules = str(folder / "home"), str(folder / "tmp"), str(folder / "packages")
+    environment = program_environment(spec)
+    environment |= {"HOME": home, "TMPDIR": tmp, "PATH": environment["PATH"].replace(_PREFIX, prefix, 1)}
+    if spec.packages:
+        environment["PYTHONPATH"] = modules
+    message = setup_message(spec, [home, tmp], [modules] if spec.packages else [])
+    limits = message["limits"] | {"files": sys.maxsize}  # the disk is shared: its count of files says nothing
+    if user is None:
+        limits["processes"] += _processes_of_this_user()
+    return message | {"home": home, "env": {**environment, **spec.env}, "own_user": user is not None, "limits": limits}
+
+
+def _processes_of_this_user() -> int:
+    """The kernel counts all processes and threads of a user, not only those of the sandbox."""
+    count = 0
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == os.geteuid():
+                count += len(os.listdir(entry / "task"))
+    return count
+
+
+def _new_user() -> int:
+    """A user of which no process runs. By chance, so that other programs of ours do not take the same."""
+    return random.SystemRandom().randrange(_FIRST_USER, _FIRST_USER + _USERS)
+
+
+def _end_user(user: int) -> None:
+    """End every process of a user. Only for the users that we made."""
+    if _FIRST_USER <= user < _FIRST_USER + _USERS:
+        switch = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        with suppress(OSError):
+            subprocess.run([*switch, "sh", "-c", "kill -KILL -1"], capture_output=True, check=False)
+
+
+def _end_orphans(folder: Path) -> None:
+    """End what still runs for an owner that is dead."""
+    if os.geteuid() == 0:
+        for home in folder.glob("*/home"):
+            _end_user(home.lstat().st_uid)
+
+
+@cache
+def _launcher() -> str:
+    return Path(landlock.__file__).read_text(encoding="utf-8")

@@ -1,0 +1,30 @@
+"""One provider in front of several: each spec goes to the provider that suits it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ludus.sandbox.protocol import Sandbox, SandboxProvider, SandboxSpec
+
+
+class SandboxRouter(SandboxProvider):
+    """Opens each sandbox with the provider that `choose` names. A provider is made when it is first needed."""
+
+    name = "auto"
+
+    def __init__(self, choose: Callable[[SandboxSpec], str], make: Callable[[str], SandboxProvider]) -> None:
+        self._choose = choose
+        self._make = make
+        self._made: dict[str, SandboxProvider] = {}
+
+    async def open(self, spec: SandboxSpec) -> Sandbox:
+        """A sandbox of the provider that suits the spec."""
+        name = self._choose(spec)
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return await self._made[name].open(spec)
+
+    async def close(self) -> None:
+        """Close every provider that was made."""
+        await asyncio.gather(*(provider.close() for provider in self._made.values()))

@@ -1,0 +1,113 @@
+"""Which provider runs programs: chosen by what a spec needs, refused in one line where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from root_file_systems import image_cache
+from sandboxes import needs, spec_for
+
+from ludus.errors import UserError
+from ludus.sandbox import Sandbox, SandboxError, SandboxProvider, SandboxSpec
+from ludus.sandbox.choice import explain, find, install_command, open_provider
+from ludus.sandbox.resources import SandboxResources
+from ludus.sandbox.router import SandboxRouter
+
+
+@pytest.fixture
+def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[None]:
+    """A machine on which no program is found but a package manager."""
+    from ludus.sandbox import choice
+
+    choice._problem.cache_clear()
+    manager = tmp_path / "dnf"
+    manager.touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    yield
+    choice._problem.cache_clear()
+
+
+@needs("bubblewrap")
+@needs("oci")
+async def test_auto_takes_the_provider_that_suits_the_spec(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ludus.sandbox.oci_images._default_cache", image_cache)
+    provider = await open_provider(warm=0)
+    try:
+        async with await provider.open(SandboxSpec()) as plain, await provider.open(spec_for("oci")) as image:
+            assert (await plain.exec("cat /etc/image")).stdout == b""
+            assert (await image.exec("cat /etc/image")).text == "made by a test\n"
+    finally:
+        await provider.close()
+
+
+def test_each_provider_says_what_to_install(nothing_installed: None):
+    assert install_command("bubblewrap") == "dnf install -y bubblewrap"
+    assert install_command("oci") == "dnf install -y runc"
+    assert install_command("process") is None
+    assert find("bubblewrap").problem == "bwrap is not installed"
+    assert find("oci").problem == "runc is not installed"
+    assert explain() == [
+        "auto has no sandbox for programs: bwrap is not installed",
+        "auto has no sandbox for programs of an image: runc is not installed",
+    ]
+
+
+class Plain(SandboxResources):
+    """Runs code."""
+
+
+class Image(SandboxResources):
+    """Runs code in an image."""
+
+    sandbox_spec = SandboxSpec(image="/image")
+
+
+@pytest.mark.parametrize(("kind", "package"), [(Plain, "bubblewrap"), (Image, "runc")])
+async def test_an_environment_that_needs_a_sandbox_refuses_to_start_without_one(
+    kind: type[SandboxResources], package: str, nothing_installed: None
+):
+    with pytest.raises(UserError, match=f"no sandbox for it.*Install it with: dnf install -y {package}") as raised:
+        async with kind.share(kind.Config()):
+            pass
+    assert "\n" not in str(raised.value)
+
+
+async def test_a_provider_that_is_named_and_missing_is_refused(nothing_installed: None):
+    with pytest.raises(UserError, match="sandbox provider oci: runc is not installed"):
+        await open_provider("oci")
+
+
+async def test_an_unknown_provider_is_refused_with_the_nearest_name():
+    with pytest.raises(UserError, match="Did you mean bubblewrap"):
+        await open_provider("bublewrap")
+
+
+class Recording(SandboxProvider):
+    """Opens nothing, and remembers that it was asked and closed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.closed = False
+
+    async def open(self, spec: SandboxSpec) -> Sandbox:
+        raise SandboxError(f"{self.name} was asked")
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_router_makes_each_provider_once_and_closes_those_that_it_made():
+    made: list[Recording] = []
+
+    def make(name: str) -> Recording:
+        made.append(Recording(name))
+        return made[-1]
+
+    router = SandboxRouter(lambda spec: spec.image or "none", make)
+    for image in ("a", "b", "a"):
+        with pytest.raises(SandboxError, match=f"{image} was asked"):
+            await router.open(SandboxSpec(image=image))
+    await router.close()
+    assert [(one.name, one.closed) for one in made] == [("a", True), ("b", True)]

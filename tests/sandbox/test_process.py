@@ -1,0 +1,140 @@
+"""The provider `process`: a plain process with few rights, for code that is not hostile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from sandboxes import needs, opened, provided
+from waiting import until, until_gone
+
+from ludus.sandbox import SandboxError, SandboxSpec
+from ludus.sandbox.choice import explain, find
+
+pytestmark = needs("process")
+
+
+async def test_it_is_never_taken_unless_it_is_named():
+    assert not find("process").isolates
+    assert all("takes process" not in line for line in explain())
+
+
+async def test_it_says_what_it_does_not_stop():
+    assert set(find("process").allows) >= {"disk", "files", "proc", "supervisor"}
+
+
+async def test_the_folder_of_a_sandbox_is_removed_whatever_is_in_it():
+    async with opened("process") as sandbox:
+        home = Path((await sandbox.exec("pwd")).text.strip())
+        script = "for n in 1 2 3 4 5 6 7 8 9; do mkdir -p a/a/a/a/a/a/a/a/a/a/a/a && cd a/a/a/a/a/a/a/a/a/a/a/a; done"
+        await sandbox.exec(f"mkdir locked && touch locked/file && chmod 000 locked; {script}")
+        assert os.listdir(home)
+    assert not home.parent.exists()
+
+
+async def test_no_folder_is_left_when_the_provider_closes():
+    async with provided("process") as provider:
+        sandbox = await provider.open(SandboxSpec())
+        top = Path((await sandbox.exec("pwd")).text.strip()).parents[1]
+        assert top.exists()
+    assert not top.exists()
+
+
+async def test_the_folder_for_temporary_files_is_its_own():
+    async with opened("process") as sandbox:
+        result = await sandbox.python("import tempfile\nprint(open(tempfile.mkstemp()[1], 'w').name)")
+        path = Path(result.text.strip())
+        assert path.name.startswith("tmp")
+        assert "ludus-process-" in str(path)
+
+
+async def test_packages_of_the_spec_can_be_imported_and_no_others():
+    async with opened("process", packages=("orjson",)) as sandbox:
+        assert (await sandbox.python("import orjson\nprint(orjson.dumps([1]))")).text == "b'[1]'\n"
+        assert b"ModuleNotFoundError" in (await sandbox.python("import pydantic")).stderr
+
+
+async def test_an_image_is_refused_with_the_provider_that_takes_one():
+    async with provided("process") as provider:
+        with pytest.raises(SandboxError, match="use the provider oci"):
+            await provider.open(SandboxSpec(image="debian"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a sandbox a user of its own")
+async def test_processes_that_ended_their_supervisor_end_when_the_sandbox_closes(tmp_path: Path):
+    async with provided("process") as provider:
+        sandbox: Any = await provider.open(SandboxSpec())
+        with pytest.raises(SandboxError, match="ended unexpectedly"):
+            await sandbox.exec("(setsid sleep 1000 &); kill -KILL $PPID; sleep 1000")
+        until(lambda: not _processes_of(sandbox.user))
+
+
+def test_what_a_killed_owner_left_is_removed_by_the_next(tmp_path: Path):
+    script = """
+import asyncio, sys
+from ludus.sandbox import SandboxSpec
+from ludus.sandbox.process import ProcessProvider
+
+async def main():
+    sandbox = await ProcessProvider().open(SandboxSpec(background=True))
+    await sandbox.exec("sleep 1000 > /dev/null 2>&1 & echo secret > file")
+    print((await sandbox.exec("pwd")).text.strip(), flush=True)
+    await sandbox.exec("sleep 1000", timeout=1000)
+
+asyncio.run(main())
+"""
+    owner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    home = Path(owner.stdout.readline().strip())
+    inside = [child.pid for child in psutil.Process(owner.pid).children(recursive=True)]
+    assert inside
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    owner.stdout.close()
+    until_gone(*inside)
+    assert home.exists()
+    _open_and_close()
+    assert not home.parents[1].exists()
+
+
+def _open_and_close() -> None:
+    script = """
+import asyncio
+from ludus.sandbox import SandboxSpec
+from ludus.sandbox.process import ProcessProvider
+
+async def main():
+    provider = ProcessProvider()
+    await provider.open(SandboxSpec())
+    await provider.close()
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path):
+    foreign = Path(tempfile.mkdtemp(prefix="ludus-process-"))
+    try:
+        _open_and_close()
+        assert foreign.exists()  # without a lock nobody knows whose it is
+    finally:
+        foreign.rmdir()
+
+
+def _processes_of(user: int) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.uids().real == user:
+                found.append(process.pid)
+        except psutil.NoSuchProcess:
+            pass
+    return found

@@ -1,0 +1,242 @@
+"""What every provider promises: the same calls, the same results, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tarfile
+from typing import Any
+
+import psutil
+import pytest
+from sandboxes import kinds, opened, provided, spec_for
+from waiting import until_gone
+
+from ludus.sandbox import SandboxError, SandboxLimits
+from ludus.sandbox.pool import SandboxPool
+
+every_provider = pytest.mark.parametrize("kind", kinds())
+
+
+@every_provider
+async def test_a_program_gets_arguments_input_and_variables_and_its_output_comes_back(kind: str):
+    async with opened(kind, env={"COLOUR": "red"}) as sandbox:
+        script = 'cat; echo "$1 $COLOUR $SIZE"; echo problem >&2; exit 3'
+        result = await sandbox.exec(["sh", "-c", script, "sh", "a  b;c"], stdin=b"in\n", env={"SIZE": "7"})
+    assert (result.exit_code, result.stdout, result.stderr) == (3, b"in\na  b;c red 7\n", b"problem\n")
+    assert not result.ok
+    assert result.why == "exit code 3"
+
+
+@every_provider
+async def test_a_text_is_a_shell_script(kind: str):
+    async with opened(kind) as sandbox:
+        assert (await sandbox.exec("echo one; echo two | cat")).text == "one\ntwo\n"
+
+
+@every_provider
+async def test_programs_start_in_home_and_cwd_is_relative_to_it(kind: str):
+    async with opened(kind) as sandbox:
+        home = (await sandbox.exec('pwd; echo "$HOME"')).text.split()
+        assert home[0] == home[1]
+        await sandbox.exec("mkdir -p a/b")
+        assert (await sandbox.exec("pwd", cwd="a/b")).text == f"{home[0]}/a/b\n"
+
+
+@every_provider
+async def test_a_program_that_does_not_exist_is_exit_code_127(kind: str):
+    async with opened(kind) as sandbox:
+        assert (await sandbox.exec(["no-such-program"])).exit_code == 127
+
+
+@every_provider
+async def test_a_signal_is_reported_as_a_signal(kind: str):
+    async with opened(kind) as sandbox:
+        result = await sandbox.exec("kill -SEGV $$")
+    assert (result.exit_code, result.signal) == (None, 11)
+
+
+@every_provider
+async def test_an_endless_program_ends_at_its_time_limit_and_the_next_one_runs(kind: str):
+    async with opened(kind) as sandbox:
+        result = await sandbox.exec("echo started; while true; do :; done", timeout=0.5)
+        assert (result.timed_out, result.exit_code, result.ok) == (True, None, False)
+        assert result.stdout == b"started\n"
+        assert (await sandbox.exec("echo next")).text == "next\n"
+
+
+@every_provider
+async def test_long_output_is_cut_and_said_to_be(kind: str):
+    async with opened(kind, limits=SandboxLimits(output_bytes=1000)) as sandbox:
+        result = await sandbox.exec("yes | head -c 5000")
+    assert (len(result.stdout), result.output_cut, result.exit_code) == (1000, True, 0)
+
+
+@every_provider
+async def test_processes_end_with_the_program_that_started_them(kind: str):
+    async with opened(kind) as sandbox:
+        await sandbox.exec("(setsid sleep 1000 >/dev/null 2>&1 &) ; (sleep 1000 >/dev/null 2>&1 &) ; sleep 0.1")
+        inside = (await sandbox.exec(_COUNT_SLEEPERS)).text
+    assert inside == "0\n"
+
+
+#: Counts the processes that run `sleep` and that this user may look at.
+_COUNT_SLEEPERS = """
+n=0
+for d in /proc/[0-9]*; do
+  read -r name 2>/dev/null < $d/comm && [ "$name" = sleep ] && [ -O $d ] && n=$((n+1))
+done
+echo $n
+"""
+
+
+@every_provider
+async def test_a_background_process_lives_until_the_sandbox_closes(kind: str):
+    async with opened(kind, background=True) as sandbox:
+        await sandbox.exec("(while [ ! -e stop ]; do sleep 0.05; done; echo stopped > said) > /dev/null 2>&1 &")
+        await sandbox.exec("touch stop; while [ ! -s said ]; do sleep 0.05; done")
+        assert await sandbox.read("said") == b"stopped\n"
+
+
+@every_provider
+async def test_files_are_written_read_and_made_executable(kind: str):
+    async with opened(kind, files={"given/one.txt": b"\x00\xff"}) as sandbox:
+        assert await sandbox.read("given/one.txt") == b"\x00\xff"
+        await sandbox.write("bin/tool", b"#!/bin/sh\necho ran\n", executable=True)
+        assert (await sandbox.exec(["./bin/tool"])).text == "ran\n"
+        await sandbox.write("-n", b"a name that looks like an option")
+        assert await sandbox.read("-n") == b"a name that looks like an option"
+
+
+@every_provider
+async def test_reading_what_is_no_file_or_too_large_is_an_error(kind: str):
+    async with opened(kind) as sandbox:
+        await sandbox.exec("mkdir folder; head -c 2000 /dev/zero > large")
+        with pytest.raises(FileNotFoundError, match="missing"):
+            await sandbox.read("missing")
+        with pytest.raises(OSError, match="folder"):
+            await sandbox.read("folder")
+        with pytest.raises(OSError, match="larger than 1000"):
+            await sandbox.read("large", max_bytes=1000)
+        assert len(await sandbox.read("large", max_bytes=2000)) == 2000
+
+
+@every_provider
+async def test_a_snapshot_brings_files_back(kind: str):
+    async with provided(kind) as provider, await provider.open(spec_for(kind)) as sandbox:
+        await sandbox.exec("mkdir d; echo kept > d/file; ln -s file d/link")
+        snapshot = await sandbox.snapshot()
+        async with await provider.open(spec_for(kind)) as other:
+            await other.restore(snapshot)
+            assert (await other.exec("cat d/link")).text == "kept\n"
+
+
+@every_provider
+async def test_a_fork_has_the_same_files_and_goes_its_own_way(kind: str):
+    async with provided(kind) as provider, await provider.open(spec_for(kind)) as sandbox:
+        await sandbox.write("file", b"before")
+        async with await provider.fork(sandbox) as twin:
+            await twin.write("file", b"after")
+            assert await sandbox.read("file") == b"before"
+            assert await twin.read("file") == b"after"
+
+
+@every_provider
+async def test_a_snapshot_cannot_write_outside_of_the_sandbox(kind: str, tmp_path: Any):
+    outside = tmp_path / "written"
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        link = tarfile.TarInfo("way-out")
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path)
+        tar.addfile(link)
+        for name in (f"../../../../../../../..{outside}", str(outside), "way-out/written"):
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+    tmp_path.chmod(0o777)
+    async with opened(kind) as sandbox:
+        try:
+            await sandbox.restore(archive.getvalue())
+        except OSError:
+            pass
+    assert not outside.exists()
+
+
+@every_provider
+async def test_two_sandboxes_do_not_see_each_others_files(kind: str):
+    async with opened(kind) as one, opened(kind) as two:
+        await one.exec("echo mine > $HOME/mine; echo mine > /tmp/ludus-protocol-test")
+        result = await two.exec("cat mine /tmp/ludus-protocol-test")
+    assert result.stdout == b""
+
+
+@every_provider
+async def test_nothing_of_a_sandbox_is_left_after_close(kind: str):
+    async with provided(kind) as provider:
+        sandbox: Any = await provider.open(spec_for(kind, background=True))
+        await sandbox.exec("sleep 1000 > /dev/null 2>&1 & echo made > file")
+        pid = sandbox.pid
+        assert psutil.pid_exists(pid)
+        await sandbox.close()
+        await sandbox.close()
+        until_gone(pid)
+        with pytest.raises((SandboxError, RuntimeError)):
+            await sandbox.exec("true")
+
+
+@every_provider
+async def test_cancelling_a_call_ends_the_sandbox(kind: str):
+    async with provided(kind) as provider:
+        sandbox: Any = await provider.open(spec_for(kind))
+        call = asyncio.create_task(sandbox.exec("sleep 1000", timeout=1000))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        until_gone(sandbox.pid)
+
+
+@every_provider
+async def test_calls_at_once_run_one_after_the_other(kind: str):
+    async with opened(kind) as sandbox:
+        results = await asyncio.gather(*(sandbox.exec(f"echo {n} >> log; echo {n}") for n in range(5)))
+        assert [result.text for result in results] == [f"{n}\n" for n in range(5)]
+        assert len((await sandbox.read("log")).split()) == 5
+
+
+@every_provider
+async def test_a_pool_hands_out_sandboxes_without_the_files_of_the_last_user(kind: str):
+    async with provided(kind) as provider:
+        pool = SandboxPool(provider, warm=1)
+        for _ in range(3):
+            async with await pool.open(spec_for(kind)) as sandbox:
+                assert (await sandbox.exec("ls -A; echo secret > file; echo secret > .hidden")).text == ""
+
+
+@every_provider
+async def test_python_runs_as_main_with_arguments_and_input(kind: str):
+    source = "import sys\nprint(__name__, sys.argv[1:], input())\nraise SystemExit(4)\n"
+    async with opened(kind) as sandbox:
+        result = await sandbox.python(source, argv=["x y"], stdin=b"typed\n")
+    assert (result.text, result.exit_code) == ("__main__ ['x y'] typed\n", 4)
+
+
+@every_provider
+async def test_a_python_error_is_a_traceback_of_the_program_alone(kind: str):
+    async with opened(kind) as sandbox:
+        result = await sandbox.python("def f():\n    return 1 / 0\nf()\n")
+    assert result.exit_code == 1
+    assert b"ZeroDivisionError" in result.stderr
+    assert b"supervisor" not in result.stderr
+
+
+@every_provider
+async def test_a_program_that_takes_too_much_memory_is_out_of_memory(kind: str):
+    async with opened(kind, limits=SandboxLimits(memory_mb=200)) as sandbox:
+        result = await sandbox.python("data = bytearray(600 << 20)\nfor n in range(0, len(data), 4096): data[n] = 1\n")
+    assert result.out_of_memory
+    assert not result.ok
+
+
+@pytest.mark.parametrize("kind", [param for param in kinds() if param.values != ("oci",)])  # Python is the image's
+async def test_a_preloaded_module_is_there(kind: str):
+    async with opened(kind, preload=("json",)) as sandbox:
+        assert (await sandbox.python("import sys; print('json' in sys.modules)")).text == "True\n"
