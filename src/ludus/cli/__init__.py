@@ -18,6 +18,7 @@ from ludus.cli.chat import chat
 from ludus.cli.collect import collect
 from ludus.cli.compare import compare
 from ludus.cli.data import data
+from ludus.cli.doctor import doctor
 from ludus.cli.envs import envs
 from ludus.cli.merge import merge
 from ludus.cli.new import new
@@ -58,7 +59,22 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (envs, collect, merge, chat, new, show, verify, recall, compare, profile, qualify, serve, status):
+for command in (
+    envs,
+    collect,
+    merge,
+    chat,
+    new,
+    show,
+    verify,
+    recall,
+    compare,
+    profile,
+    qualify,
+    serve,
+    status,
+    doctor,
+):
     app.command()(command)
 app.add_typer(data)
 

@@ -1,0 +1,65 @@
+"""`ludus doctor` says what works on this machine, and what to type where something does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from ludus.sandbox.choice import survey
+
+
+def doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1", **variables}
+    command = [sys.executable, "-m", "ludus", "doctor", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def found() -> Any:
+    done = doctor("--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_json_lists_every_provider_with_its_state(found: Any):
+    assert [one["provider"] for one in found["sandboxes"]] == [one.name for one in survey()]
+    for one, known in zip(found["sandboxes"], survey(), strict=True):
+        assert one["works"] == (known.problem is None)
+        assert one["install"] is None or not one["works"]
+        assert one["stops"]
+    assert {one["provider"]: one["for_hostile_code"] for one in found["sandboxes"]}["process"] is False
+
+
+def test_json_names_python_the_control_groups_and_the_extras(found: Any):
+    assert found["python"]["path"] == sys.executable
+    assert "cgroup" in found["control_groups"]
+    assert all(extra["installed"] or "pip install" in extra["install"] for extra in found["extras"])
+    assert found["embedded_model"]["works"] is not bool(found["embedded_model"]["missing"])
+
+
+def test_a_person_reads_which_provider_is_taken_and_why(found: Any):
+    done = doctor(COLUMNS="200")
+    assert done.returncode == 0
+    for line in found["auto"]:
+        assert line in done.stdout
+    assert "process does not stop: " in done.stdout
+    for one in found["sandboxes"]:
+        assert one["provider"] in done.stdout
+
+
+def test_without_bubblewrap_and_runc_it_prints_the_commands_that_install_them(tmp_path: Any):
+    (tmp_path / "apt-get").touch(0o755)
+    done = doctor("--json", PATH=str(tmp_path))
+    sandboxes = {one["provider"]: one for one in json.loads(done.stdout)["sandboxes"]}
+    assert sandboxes["bubblewrap"]["problem"] == "bwrap is not installed"
+    assert sandboxes["bubblewrap"]["install"] == "apt-get install -y bubblewrap"
+    assert sandboxes["oci"]["install"] == "apt-get install -y runc"
+    assert "auto has no sandbox for programs: bwrap is not installed" in json.loads(done.stdout)["auto"]
+    shown = doctor(PATH=str(tmp_path), COLUMNS="40")
+    assert shown.returncode == 0
+    assert shown.stderr == ""
