@@ -105,7 +105,7 @@ async def test_a_router_makes_each_provider_once_and_closes_those_that_it_made()
         made.append(Recording(name))
         return made[-1]
 
-    router = SandboxRouter(lambda spec: spec.image or "none", make)
+    router = SandboxRouter("any", lambda spec: spec.image or "none", make)
     for image in ("a", "b", "a"):
         with pytest.raises(SandboxError, match=f"{image} was asked"):
             await router.open(SandboxSpec(image=image))

@@ -122,7 +122,9 @@ async def open_provider(
                 f"Install it with: {needed.install}" if needed.install else "See: ludus doctor",
             )
         return SandboxRouter(
-            lambda spec: _WITHOUT_IMAGE if spec.image is None else _WITH_IMAGE, lambda name: _pool(name, warm)
+            needed.name,
+            choose=lambda spec: _WITHOUT_IMAGE if spec.image is None else _WITH_IMAGE,
+            make=lambda name: _pool(name, warm),
         )
     if name not in _PROVIDERS:
         raise UserError(f"unknown sandbox provider {name}", did_you_mean(name, ["auto", "remote", *_PROVIDERS]))

@@ -11,9 +11,8 @@ from ludus.sandbox.protocol import Sandbox, SandboxProvider, SandboxSpec
 class SandboxRouter(SandboxProvider):
     """Opens each sandbox with the provider that `choose` names. A provider is made when it is first needed."""
 
-    name = "auto"
-
-    def __init__(self, choose: Callable[[SandboxSpec], str], make: Callable[[str], SandboxProvider]) -> None:
+    def __init__(self, name: str, choose: Callable[[SandboxSpec], str], make: Callable[[str], SandboxProvider]) -> None:
+        self.name = name
         self._choose = choose
         self._make = make
         self._made: dict[str, SandboxProvider] = {}
