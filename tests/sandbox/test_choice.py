@@ -68,7 +68,7 @@ class Image(SandboxResources):
 async def test_an_environment_that_needs_a_sandbox_refuses_to_start_without_one(
     kind: type[SandboxResources], package: str, nothing_installed: None
 ):
-    with pytest.raises(UserError, match=f"no sandbox for it.*Install it with: dnf install -y {package}") as raised:
+    with pytest.raises(UserError, match=f"code needs a sandbox.*Install it with: dnf install -y {package}") as raised:
         async with kind.share(kind.Config()):
             pass
     assert "\n" not in str(raised.value)

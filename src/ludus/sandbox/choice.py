@@ -118,7 +118,7 @@ async def open_provider(
         needed = find(_WITH_IMAGE if image else _WITHOUT_IMAGE)
         if needed.problem is not None:
             raise UserError(
-                f"this environment runs code, and this machine has no sandbox for it: {needed.problem}",
+                f"code needs a sandbox, and this machine has none: {needed.problem}",
                 f"Install it with: {needed.install}" if needed.install else "See: ludus doctor",
             )
         return SandboxRouter(

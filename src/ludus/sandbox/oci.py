@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -69,8 +70,9 @@ class OciProvider(SandboxProvider):
         sandbox.folder = folder
         self._opened.add(sandbox)
         try:
-            environment = container_environment(spec, image.env)
-            await sandbox.start(setup_message(spec, writable_folders(), [], env=environment, preload=[]))
+            setup = setup_message(spec, writable_folders(), [], env=container_environment(spec, image.env), preload=[])
+            setup["limits"]["files"] = sys.maxsize  # the file systems in memory have a limit of their own
+            await sandbox.start(setup)
             sandbox.confine(int((folder / "state/pid").read_text()))
             await sandbox.add_files()
         except BaseException:
