@@ -1,0 +1,73 @@
+"""Sandboxes that hold a checkout: a provider that writes a tree and runs a set-up script wherever it opens one.
+
+While the set-up script runs, the hosts of an allow-list can be reached. Before and after, nothing can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ludus.errors import Failure
+from ludus.graders.repository.trees import write_tree
+from ludus.sandbox.protocol import Sandbox, SandboxProvider, SandboxSpec
+
+#: The folder of the checkout, under HOME.
+FOLDER = "repo"
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """A script that prepares a sandbox, and the hosts that it may reach meanwhile."""
+
+    script: str = ""
+    hosts: Sequence[str] = ()
+    seconds: float = 600.0
+    folder: str = FOLDER
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    async def run(self, sandbox: Sandbox) -> None:
+        """Run the script. If it fails, the row is to blame, and nothing can be judged."""
+        if not self.script:
+            return
+        if self.hosts:
+            await sandbox.allow_hosts(self.hosts)
+        try:
+            await sandbox.exec(["mkdir", "-p", self.folder])
+            ended = await sandbox.exec(
+                ["bash", "-c", self.script], timeout=self.seconds, cwd=self.folder, env=self.env or None
+            )
+        finally:
+            if self.hosts:
+                await sandbox.deny_hosts()
+        if not ended.ok:
+            last = " ".join(ended.stderr.decode(errors="replace").split())[-200:]
+            raise Failure("bad_row", f"the task's set-up script ended with {ended.why}: {last}")
+
+
+class CheckoutProvider(SandboxProvider):
+    """Opens sandboxes of another provider, each with a prepared checkout in it."""
+
+    def __init__(
+        self, provider: SandboxProvider, tree: Mapping[str, bytes], preparation: Preparation | None = None
+    ) -> None:
+        self.name = provider.name
+        self.isolates = provider.isolates
+        self._provider = provider
+        self._tree = tree
+        self._preparation = preparation or Preparation()
+
+    async def open(self, spec: SandboxSpec) -> Sandbox:
+        """A sandbox with the checkout."""
+        sandbox = await self._provider.open(spec)
+        try:
+            await write_tree(sandbox, self._tree, FOLDER)
+            await self._preparation.run(sandbox)
+        except BaseException:
+            await sandbox.close()
+            raise
+        return sandbox
+
+    async def fork(self, sandbox: Sandbox) -> Sandbox:
+        """A second sandbox with the same files."""
+        return await self._provider.fork(sandbox)

@@ -1,0 +1,198 @@
+"""The verdict on a change of a repository, made from reports of its tests.
+
+The change is applied to a clean checkout in a fresh sandbox, which the model has never touched. Files that decide how
+tests run are those of the checkout (`is_protected`), and the hidden tests are written last. Without a report, a test
+has not passed: a program that ends early, hangs, skips or prints anything it likes earns nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ludus.graders.repository.checkout import FOLDER, CheckoutProvider, Preparation
+from ludus.graders.repository.hidden import HiddenTests
+from ludus.graders.repository.trees import Tree, with_change, write_tree
+from ludus.sandbox.protocol import HOME, ExecResult, SandboxProvider, SandboxSpec
+
+#: What a sandbox in which tests run is made of. pytest is imported before anything of the repository.
+TEST_SPEC = SandboxSpec(packages=("pytest",), preload=("pytest", "unittest.mock", "doctest"))
+
+
+@dataclass(frozen=True)
+class RepositoryTests:
+    """The hidden tests of a task: their files, and which of them must pass."""
+
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    #: whether expected values are taken out of the tests and compared outside, see `hidden.py`
+    hide_expected: bool = True
+
+
+@dataclass(frozen=True)
+class Grade:
+    """Which tests passed after a change, and why the others did not."""
+
+    fail_to_pass: dict[str, bool]
+    pass_to_pass: dict[str, bool]
+    why: dict[str, str] = field(default_factory=dict)  #: by test, for those that did not pass
+
+    @property
+    def resolved(self) -> bool:
+        """Whether every test passed, and there was one that failed before."""
+        return bool(self.fail_to_pass) and all(self.fail_to_pass.values()) and all(self.pass_to_pass.values())
+
+    @property
+    def partly(self) -> bool:
+        """Whether some tests that failed before pass now, and nothing broke."""
+        return any(self.fail_to_pass.values()) and all(self.pass_to_pass.values())
+
+    @classmethod
+    def of(cls, tests: RepositoryTests, why: Mapping[str, str]) -> Grade:
+        """The grade where the tests in `why` did not pass, and all others did."""
+        listed = (tests.fail_to_pass, tests.pass_to_pass)
+        first, second = ({name: name not in why for name in names} for names in listed)
+        return cls(first, second, dict(why))
+
+
+async def grade_change(
+    provider: SandboxProvider,
+    base: Mapping[str, bytes],
+    changed: Mapping[str, bytes],
+    tests: RepositoryTests,
+    *,
+    spec: SandboxSpec = TEST_SPEC,
+    seconds: float = 60.0,
+    preparation: Preparation | None = None,
+) -> Grade:
+    """Run the tests on a clean checkout with a change. Raises `SandboxError` if the sandbox fails."""
+    names = (_random_name(), _random_name(), _random_name())
+    hidden = HiddenTests(_sources(tests) if tests.hide_expected else {}, names)
+    rewritten = {path: text.encode() for path, text in hidden.sources.items()}
+    checkout: Tree = {**with_change(base, changed), **tests.files, **rewritten}
+    listed = [*tests.fail_to_pass, *tests.pass_to_pass]
+    secret = secrets.token_hex(16)
+    request = {
+        "secret": secret,
+        "module": names[0],
+        "folder": f"{HOME}/{FOLDER}",
+        "tests": list(dict.fromkeys(name.partition("::")[0] for name in listed)),
+    }
+    prepared = preparation is not None and bool(preparation.script)
+    clean = CheckoutProvider(provider, base if prepared else checkout, preparation)
+    async with await clean.open(spec) as sandbox:
+        if prepared:
+            await sandbox.exec(["rm", "-rf", "--", *(path for path in base if path not in checkout)], cwd=FOLDER)
+            await write_tree(sandbox, checkout, FOLDER)
+        ended = await sandbox.python(_program(), stdin=json.dumps(request).encode(), timeout=seconds)
+    return Grade.of(tests, _not_passed(listed, _reports(ended, secret), hidden, ended))
+
+
+def _random_name() -> str:
+    return f"_{secrets.token_hex(8)}"
+
+
+def _sources(tests: RepositoryTests) -> dict[str, str]:
+    return {path: data.decode() for path, data in tests.files.items() if path.endswith(".py")}
+
+
+def _not_passed(
+    listed: Iterable[str], reports: list[dict[str, Any]], hidden: HiddenTests, ended: ExecResult
+) -> dict[str, str]:
+    """The tests that did not pass, with the reason."""
+    tampered = next((str(report["tampered"]) for report in reports if "tampered" in report), None)
+    if tampered is not None:
+        return dict.fromkeys(listed, f"the test tools were changed: {tampered:.100}")
+    outcomes: dict[str, list[bool]] = defaultdict(list)
+    values: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for report in reports:
+        test = str(report.get("test"))
+        if isinstance(report.get("check"), int):
+            values[test][report["check"]].append(_value(report.get("value")))
+        elif "passed" in report:
+            outcomes[test].append(report["passed"] is True)
+    why = {}
+    for test in listed:
+        if test not in outcomes:
+            why[test] = f"it did not run to its end: {ended.why}"
+        elif outcomes[test] != [True]:
+            why[test] = "it failed"
+        elif (missed := hidden.missed(test, values[test])) is not None:
+            why[test] = missed
+    return why
+
+
+def _reports(ended: ExecResult, secret: str) -> list[dict[str, Any]]:
+    """The reports that carry the secret. Everything else in the channel is ignored."""
+    found = []
+    for line in ended.stdout.split(b"\n"):
+        if line.startswith(f"{secret} ".encode()):
+            try:
+                report = json.loads(line[len(secret) + 1 :])
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(report, dict):
+                found.append(report)
+    return found
+
+
+class _Other:
+    """A reported value that is no plain data: it equals nothing."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+
+def _value(given: Any) -> Any:
+    """The plain value of a report."""
+    match given:
+        case {"value": None | bool() | int() | str() as value}:
+            return value
+        case {"float": str(text)}:
+            return _number(text)
+        case {"bytes": str(text)}:
+            return _bytes(text)
+        case {"list": [*parts]}:
+            return [_value(part) for part in parts]
+        case {"tuple": [*parts]}:
+            return tuple(_value(part) for part in parts)
+        case {"set": [*parts]} | {"frozenset": [*parts]}:
+            return _collected(set, (_value(part) for part in parts))
+        case {"dict": [*pairs]}:
+            return _collected(dict, ((_value(pair[0]), _value(pair[1])) for pair in pairs))
+    return _Other()
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return _Other()
+
+
+def _bytes(text: str) -> Any:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return _Other()
+
+
+def _collected(kind: Any, parts: Iterable[Any]) -> Any:
+    try:
+        return kind(parts)
+    except (TypeError, LookupError):
+        return _Other()
+
+
+@cache
+def _program() -> str:
+    return Path(__file__).with_name("inside.py").read_text(encoding="utf-8")

@@ -1,0 +1,212 @@
+"""Expected values that never enter a sandbox: taken out of the tests, and compared outside.
+
+A test runs in one process with the code that it tests, so hostile code could read `assert total(cart) == 41` from a
+file or a frame, return 41, or return an object that equals everything. Therefore the test is rewritten to
+`check(7, total(cart))`, which reports the value, and the comparison with 41 happens here, on plain data.
+
+Taken out are literals that an assertion compares with (`==`, `!=`, `<`, `in`, `is` and the others, also
+`pytest.approx`), and the exceptions of `pytest.raises`. Other assertions stay as they are and are decided inside.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_OPERATORS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: lambda left, right: type(left) is type(right) and left == right,
+    ast.IsNot: lambda left, right: type(left) is not type(right) or left != right,
+    ast.In: lambda left, right: left in right,
+    ast.NotIn: lambda left, right: left not in right,
+}
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One assertion of a test whose expected value stays outside: `holds` says whether a reported value fits."""
+
+    test: str  #: `tests/test_cart.py::TestCart::test_total`
+    holds: Callable[[Any], bool]
+
+
+class HiddenTests:
+    """Tests without their expected values, and the expectations that were in them.
+
+    hidden = HiddenTests({"tests/test_cart.py": source}, names=("_m1", "_check2", "_raises3"))
+    hidden.sources["tests/test_cart.py"]     # what may enter the sandbox
+    hidden.missed("tests/test_cart.py::test_total", {0: [41]})    # why a test did not pass, or None
+    """
+
+    def __init__(self, sources: Mapping[str, str], names: tuple[str, str, str]) -> None:
+        self.expectations: list[Expectation] = []
+        self.sources = {path: self._rewritten(path, text, names) for path, text in sources.items()}
+
+    def missed(self, test: str, reported: Mapping[int, list[Any]]) -> str | None:
+        """Which expectation of a test the reported values do not meet; None if they meet all."""
+        own = test.partition("[")[0]
+        for number, expectation in enumerate(self.expectations):
+            if expectation.test == own:
+                values = reported.get(number)
+                if not values:
+                    return "an assertion was not reached"
+                if not all(_is_met(expectation, value) for value in values):
+                    return "an assertion does not hold"
+        return None
+
+    def _rewritten(self, path: str, text: str, names: tuple[str, str, str]) -> str:
+        module, check, raises = names
+        tree = _Rewriter(path, check, raises, self.expectations).visit(ast.parse(text))
+        line = ast.ImportFrom(module, [ast.alias("check", check), ast.alias("raises", raises)], 0)
+        tree.body.insert(_first_statement(tree), line)
+        return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _first_statement(tree: ast.Module) -> int:
+    """After the docstring and the imports from `__future__`."""
+    at = 0
+    for at, node in enumerate(tree.body):
+        future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not future and not text:
+            return at
+    return at
+
+
+def _is_met(expectation: Expectation, value: Any) -> bool:
+    """Whether a reported value fits. One of another type than the expected raises, and does not fit."""
+    try:
+        return bool(expectation.holds(value))
+    except Exception:
+        return False
+
+
+class _Rewriter(ast.NodeTransformer):
+    """Replaces assertions in test functions, and keeps what they expect."""
+
+    def __init__(self, path: str, check: str, raises: str, expectations: list[Expectation]) -> None:
+        self._names = [path]
+        self._check, self._raises = check, raises
+        self._expectations = expectations
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return self._inside(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._inside(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._inside(node)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        match node.test:
+            case ast.Compare(left=left, ops=[sign], comparators=[right]) if self._test is not None:
+                pass
+            case _:
+                return node
+        compare = _OPERATORS[type(sign)]
+        if (expected := _expected(right)) is not None:
+            return self._checked(node, left, lambda value: expected.compared(compare, value))
+        if (expected := _expected(left)) is not None:
+            return self._checked(node, right, lambda value: expected.compared(_swapped(compare), value))
+        return node
+
+    def visit_With(self, node: ast.With) -> ast.AST:
+        for item in node.items:
+            match item.context_expr:
+                case ast.Call(func=ast.Attribute(attr="raises"), args=[kinds], keywords=[]) if self._test is not None:
+                    names = _class_names(kinds)
+                    if names:
+                        number = self._keep(lambda raised, names=names: bool(names.intersection(raised)))
+                        item.context_expr = _call(self._raises, ast.Constant(number))
+        return self.generic_visit(node)
+
+    def _inside(self, node: Any) -> ast.AST:
+        self._names.append(node.name)
+        self.generic_visit(node)
+        self._names.pop()
+        return node  # type: ignore[no-any-return]
+
+    @property
+    def _test(self) -> str | None:
+        """The test that is being rewritten. Assertions of helpers stay as they are."""
+        return "::".join(self._names) if self._names[-1].startswith("test") and len(self._names) > 1 else None
+
+    def _checked(self, node: ast.Assert, value: ast.expr, holds: Callable[[Any], bool]) -> ast.AST:
+        return ast.copy_location(ast.Expr(_call(self._check, ast.Constant(self._keep(holds)), value)), node)
+
+    def _keep(self, holds: Callable[[Any], bool]) -> int:
+        self._expectations.append(Expectation(self._test or "", holds))
+        return len(self._expectations) - 1
+
+
+class _Expected:
+    """An expected value, and how far a number may be from it."""
+
+    def __init__(self, value: Any, tolerance: dict[str, float] | None = None) -> None:
+        self.value = value
+        self.tolerance = tolerance
+
+    def compared(self, compare: Callable[[Any, Any], Any], value: Any) -> bool:
+        if self.tolerance is None:
+            return bool(compare(value, self.value))
+        close = _close(value, self.value, **self.tolerance)
+        return close if compare is operator.eq else not close and compare is operator.ne
+
+
+def _swapped(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return compare if compare in (operator.eq, operator.ne) else lambda left, right: compare(right, left)
+
+
+def _expected(node: ast.expr) -> _Expected | None:
+    """The value of a literal, or of `approx` with literals; None for any other expression."""
+    try:
+        return _Expected(ast.literal_eval(node))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        pass
+    match node:
+        case ast.Call(func=ast.Attribute(attr="approx") | ast.Name(id="approx"), args=[inner], keywords=keywords):
+            try:
+                tolerance = {str(word.arg): float(ast.literal_eval(word.value)) for word in keywords}
+                return _Expected(ast.literal_eval(inner), tolerance) if {*tolerance} <= {"rel", "abs"} else None
+            except (ValueError, TypeError, SyntaxError):
+                return None
+    return None
+
+
+def _close(value: Any, expected: Any, rel: float | None = None, abs: float | None = None) -> bool:
+    """`pytest.approx` for numbers, and for lists, tuples and mappings of them."""
+    if isinstance(expected, (list, tuple)):
+        same = isinstance(value, (list, tuple)) and len(value) == len(expected)
+        return same and all(_close(*pair, rel, abs) for pair in zip(value, expected, strict=True))
+    if isinstance(expected, dict):
+        same = isinstance(value, dict) and value.keys() == expected.keys()
+        return same and all(_close(value[key], expected[key], rel, abs) for key in expected)
+    if not isinstance(value, (int, float)) or not isinstance(expected, (int, float)):
+        return bool(value == expected)
+    relative = (1e-6 if abs is None else 0.0) if rel is None else rel
+    return math.isclose(value, expected, rel_tol=0.0, abs_tol=max(relative * math.fabs(expected), abs or 1e-12))
+
+
+def _class_names(node: ast.expr) -> set[str]:
+    """The names of the exceptions in `raises(...)`, or nothing if they are not written as names."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return {name}
+        case ast.Tuple(elts=parts):
+            found = [_class_names(part) for part in parts]
+            return set().union(*found) if all(found) else set()
+    return set()
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])

@@ -1,0 +1,218 @@
+"""A change of a repository is judged by tests that its code cannot read, replace, skip or answer for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from sandboxes import needs
+
+from ludus.graders.repository import Grade, RepositoryTests, grade_change
+from ludus.sandbox import SandboxProvider
+from ludus.sandbox.choice import open_provider
+
+pytestmark = [needs("bubblewrap"), pytest.mark.asyncio(loop_scope="module")]
+
+BUGGY = b"def total(prices):\n    return sum(prices[1:])\n\n\ndef first(prices):\n    return prices[0]\n"
+FIXED = BUGGY.replace(b"[1:]", b"")
+BASE = {"shop/__init__.py": b"", "shop/cart.py": BUGGY, "tests/test_old.py": b"def test_old():\n    assert True\n"}
+HIDDEN = b"""
+import pytest
+from shop.cart import first, total
+
+def test_total():
+    assert total([10, 20, 17]) == 47
+    assert total([]) == 0
+
+def test_first():
+    assert first([31, 5]) == 31
+
+def test_first_of_nothing():
+    with pytest.raises(IndexError):
+        first([])
+"""
+TESTS = RepositoryTests(
+    ("tests/test_cart.py::test_total",),
+    ("tests/test_cart.py::test_first", "tests/test_cart.py::test_first_of_nothing", "tests/test_old.py::test_old"),
+    {"tests/test_cart.py": HIDDEN},
+)
+VISIBLE = RepositoryTests(TESTS.fail_to_pass, TESTS.pass_to_pass, TESTS.files, hide_expected=False)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def provider() -> AsyncIterator[SandboxProvider]:
+    """One provider for all tests: its sandboxes stay warm."""
+    opened = await open_provider("bubblewrap", warm=1)
+    yield opened
+    await opened.close()
+
+
+async def grade(provider: SandboxProvider, tests: RepositoryTests = TESTS, **files: bytes) -> Grade:
+    return await grade_change(provider, BASE, {**BASE, **_named(files)}, tests, seconds=20)
+
+
+def _named(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {{"cart": "shop/cart.py"}.get(name, name): data for name, data in files.items()}
+
+
+async def test_the_fix_resolves_the_task_and_the_bug_does_not(provider: SandboxProvider):
+    for tests in (TESTS, VISIBLE):
+        before, after = await grade(provider, tests), await grade(provider, tests, cart=FIXED)
+        assert after.resolved, after.why
+        assert not before.resolved
+        assert all(before.pass_to_pass.values()), before.why
+        assert [*before.why] == ["tests/test_cart.py::test_total"]
+
+
+async def test_a_change_that_breaks_another_test_does_not_resolve_the_task(provider: SandboxProvider):
+    found = await grade(provider, cart=FIXED.replace(b"prices[0]", b"prices[-1]"))
+    assert found.why == {"tests/test_cart.py::test_first": "an assertion does not hold"}
+    assert not found.partly
+
+
+async def test_the_task_needs_a_test_that_failed_before(provider: SandboxProvider):
+    assert not Grade({}, {"a": True}).resolved
+
+
+async def test_the_tests_of_the_checkout_stay_when_the_model_deletes_or_changes_them(provider: SandboxProvider):
+    files = {"shop/__init__.py": b"", "shop/cart.py": FIXED, "tests/test_old.py": b"def test_old(): 1/0"}
+    assert (await grade_change(provider, BASE, files, TESTS, seconds=20)).resolved
+    assert (await grade_change(provider, BASE, {"shop/cart.py": FIXED}, TESTS, seconds=20)).resolved
+
+
+PRINTS = b"""
+print('4 passed'); import os; os.write(1, b'\\n{"test": "tests/test_cart.py::test_total", "passed": true}\\n')
+"""
+FRAMES = b"""
+import sys
+def total(prices):
+    frame = sys._getframe(1)
+    numbers = [each for each in frame.f_code.co_consts if isinstance(each, int)]
+    return next(each for each in numbers if each not in prices)
+def first(prices): return prices[0]
+"""
+SOURCE = b"""
+import re, pathlib
+def total(prices):
+    text = pathlib.Path('tests/test_cart.py').read_text()
+    return int(re.search(re.escape(f'total({prices})') + r' == (\\d+)', text)[1])
+def first(prices): return prices[0]
+"""
+MEMORY = b"""
+import gc
+def total(prices):
+    return 47 if any(each == 47 for each in gc.get_objects() if type(each) is int) else 0
+def first(prices): return prices[0]
+"""
+FORGER = b"""
+import gc, json, os
+def total(prices):
+    for each in gc.get_objects():
+        if type(each).__name__ == 'Reporter':
+            each.pytest_runtest_logfinish = lambda nodeid: None
+            for name in ('test_total', 'test_first', 'test_first_of_nothing'):
+                each.channel.send(test='tests/test_cart.py::' + name, passed=True)
+            os._exit(0)
+"""
+EQUAL = b"""
+class Equal(int):
+    __eq__ = __ne__ = __lt__ = __gt__ = lambda *_: True
+    __hash__ = int.__hash__
+def total(prices): return Equal()
+def first(prices): return prices[0]
+"""
+WAITS = b"""
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            for folder, _, names in os.walk('/home/user'):
+                for name in names:
+                    if name.startswith('test_'):
+                        open(os.path.join(folder, name), 'w').write('def test_total(): pass')
+    os._exit(0)
+"""
+ATTACKS = {
+    "prints the success marker": BUGGY + PRINTS,
+    "exits 0 early": b"import os; os._exit(0)",
+    "exits 0 at import": b"import sys; sys.exit(0)",
+    "exits 0 in a test": b"import os\ndef total(p): os._exit(0)\nfirst = total",
+    "runs an exit handler": BUGGY + b"\nimport atexit, os; atexit.register(os._exit, 0)",
+    "reads the frames of the test": FRAMES,
+    "reads the source of the test": SOURCE,
+    "reads the memory of the process": MEMORY,
+    "writes reports itself": FORGER,
+    "returns what equals everything": EQUAL,
+    "replaces the test from a process that waits": WAITS + BUGGY,
+    "skips every test": b"import pytest\npytest.skip('no', allow_module_level=True)",
+    "skips in the tests": b"import pytest\ndef total(p): pytest.skip('no')\nfirst = total",
+    "marks the tests as expected failures": b"import pytest\ndef total(p): pytest.xfail('no')\nfirst = total",
+    "ends pytest": b"import pytest\ndef total(p): pytest.exit('done', 0)\nfirst = total",
+    "returns NaN": b"def total(p): return float('nan')\nfirst = total",
+    "raises what pytest does not catch": b"def total(p): raise SystemExit(0)\nfirst = total",
+}
+TAMPERING = {
+    "replaces a function of pytest": b"import pytest; pytest.Function.runtest = lambda self: None\n",
+    "replaces the report": b"import _pytest.runner as r\nr.check_interactive_exception = lambda *_: False\n",
+    "replaces a module": b"import sys, types; sys.modules['unittest'] = types.ModuleType('unittest')\n",
+    "replaces a builtin": b"import builtins; builtins.all = lambda *_: True\n",
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_an_attack_earns_nothing(provider: SandboxProvider, name: str):
+    assert not (await grade(provider, cart=ATTACKS[name])).resolved
+
+
+@pytest.mark.parametrize("name", TAMPERING)
+async def test_test_tools_that_were_changed_decide_nothing(provider: SandboxProvider, name: str):
+    for tests in (TESTS, VISIBLE):
+        found = await grade(provider, tests, cart=TAMPERING[name] + BUGGY)
+        assert not found.resolved
+        if tests is VISIBLE and name != "replaces a module":  # pytest does not survive that one
+            assert "the test tools were changed" in found.why["tests/test_cart.py::test_total"]
+
+
+SHADOWS = b"import sys; sys.exit(0)\nmain = skip = lambda *_, **__: 0"
+HOOK = b"""
+import pytest
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    (yield).get_result().outcome = 'passed'
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("conftest.py", HOOK),
+        ("shop/conftest.py", HOOK),
+        ("tests/conftest.py", HOOK),
+        ("pytest.ini", b"[pytest]\naddopts = --collect-only\n"),
+        ("pyproject.toml", b'[tool.pytest.ini_options]\naddopts = "--collect-only"\n'),
+        ("pytest.py", SHADOWS),
+        ("unittest.py", SHADOWS),
+        ("json.py", SHADOWS),
+        ("_pytest/__init__.py", SHADOWS),
+        ("sitecustomize.py", SHADOWS),
+        ("tests/__init__.py", SHADOWS),
+        ("src/pytest.py", SHADOWS),
+    ],
+)
+async def test_files_that_the_model_adds_do_not_decide_how_tests_run(
+    provider: SandboxProvider, path: str, content: bytes
+):
+    bad = await grade_change(provider, BASE, {**BASE, path: content}, VISIBLE, seconds=20)
+    good = await grade_change(provider, BASE, {**BASE, "shop/cart.py": FIXED, path: content}, VISIBLE, seconds=20)
+    assert not bad.resolved
+    assert good.resolved, good.why
+
+
+async def test_a_test_that_hangs_in_grading_earns_nothing(provider: SandboxProvider):
+    hangs = b"import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 64))\nwhile True: pass\n"
+    found = await grade_change(provider, BASE, {**BASE, "shop/cart.py": hangs}, TESTS, seconds=1)
+    assert not found.resolved
+    assert "timed out" in found.why["tests/test_cart.py::test_total"]

@@ -1,0 +1,63 @@
+"""Expected values are taken out of tests, and compared outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ludus.graders.repository.hidden import HiddenTests
+
+NAMES = ("_m", "_check", "_raises")
+
+
+def hidden(body: str) -> HiddenTests:
+    return HiddenTests({"t.py": f"from __future__ import annotations\nimport pytest\n{body}"}, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("assertion", "right", "wrong"),
+    [
+        ("f(1) == 'secret'", "secret", "other"),
+        ("'secret' == f(1)", "secret", None),
+        ("f(1) != ['secret']", ["x"], ["secret"]),
+        ("f(1) < 100.5", 100, 101),
+        ("100.5 < f(1)", 101, 100),
+        ("f(1) is None", None, 0),
+        ("f(1) is not None", 0, None),
+        ("f(1) in ('secret', 'x')", "x", "y"),
+        ("'secret' in f(1)", "a secret", "none"),
+        ("f(1) == {'secret': {1, 2}}", {"secret": {2, 1}}, {"secret": {1}}),
+        ("f(1) == pytest.approx(0.3)", 0.1 + 0.2, 0.31),
+        ("f(1) == pytest.approx([1.0, 2], abs=0.5)", [1.4, 2.5], [1.4, 2.6]),
+    ],
+)
+def test_an_expected_value_leaves_the_test_and_is_compared_outside(assertion: str, right: Any, wrong: Any):
+    found = hidden(f"def test_a():\n    assert {assertion}\n")
+    assert "_check(0, f(1))" in found.sources["t.py"]
+    assert "secret" not in found.sources["t.py"]
+    assert found.missed("t.py::test_a", {0: [right]}) is None
+    assert found.missed("t.py::test_a", {0: [right, wrong]}) == "an assertion does not hold"
+    assert found.missed("t.py::test_a", {}) == "an assertion was not reached"
+
+
+def test_the_exception_of_a_raises_block_is_compared_outside():
+    found = hidden(
+        "class TestA:\n    def test_b(self):\n        with pytest.raises((KeyError, x.Mine)):\n            f()\n"
+    )
+    assert "with _raises(0):" in found.sources["t.py"]
+    assert "KeyError" not in found.sources["t.py"]
+    assert found.missed("t.py::TestA::test_b", {0: [["Mine", "ValueError", "object"]]}) is None
+    assert found.missed("t.py::TestA::test_b[1]", {0: [["ValueError"]]}) == "an assertion does not hold"
+
+
+def test_other_assertions_and_helpers_stay_as_they_are():
+    text = "def helper(x):\n    assert x == 1\n\ndef test_a():\n    assert f() == g()\n    assert f()\n"
+    found = hidden(text)
+    assert text.strip() in found.sources["t.py"]
+    assert found.missed("t.py::test_a", {}) is None
+
+
+def test_a_value_of_another_type_does_not_hold_and_does_not_crash():
+    found = hidden("def test_a():\n    assert f() < 3\n    assert 'a' in f()\n")
+    assert found.missed("t.py::test_a", {0: [None], 1: [3]}) == "an assertion does not hold"
