@@ -1,0 +1,1 @@
+"""Repositories with a bug, repaired with a shell and judged by hidden tests."""

@@ -1,0 +1,181 @@
+"""Repositories are repaired with a shell, and judged on a clean checkout by hidden tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from sandboxes import needs
+
+from ludus import Environment, Failure, Response, ScriptedModel, Verdict, collect
+from ludus.environments.mini_swe_agent import build, qualify
+from ludus.graders.repository import apply_patch, grade_change
+from ludus.graders.repository.hidden import HiddenTests
+from ludus.graders.repository.rows import base_tree, hidden_tests
+from ludus.response import function_call, function_call_output, message
+from ludus.sandbox import SandboxProvider
+from ludus.sandbox.choice import open_provider
+from ludus.testing import judge
+
+NAME = "mini_swe_agent"
+ROWS = build.rows()
+NAMES = [row["instance_id"] for row in ROWS]
+pytestmark = needs("bubblewrap")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def provider() -> AsyncIterator[SandboxProvider]:
+    """One provider for all repositories: its sandboxes stay warm."""
+    opened = await open_provider("bubblewrap", warm=1)
+    yield opened
+    await opened.close()
+
+
+def test_the_shipped_rows_are_those_of_the_repositories():
+    assert (build.DATA / "example.jsonl").read_text(encoding="utf-8") == build.written()
+    assert len(ROWS) == 12
+
+
+@pytest.mark.parametrize("row", ROWS, ids=NAMES)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_hidden_tests_fail_before_the_fix_and_pass_after(provider: SandboxProvider, row: dict[str, Any]):
+    base = base_tree(row["files"])
+    tests = hidden_tests(base, row["test_patch"], row["FAIL_TO_PASS"], row["PASS_TO_PASS"], row["hide_expected"])
+    before = await grade_change(provider, base, base, tests)
+    after = await grade_change(provider, base, apply_patch(base, row["patch"]), tests)
+    assert after.resolved, after.why
+    assert not any(before.fail_to_pass.values()), before.fail_to_pass
+    assert all(before.pass_to_pass.values()), before.why
+    assert before.pass_to_pass
+
+
+@pytest.mark.parametrize("row", ROWS, ids=NAMES)
+def test_every_hidden_test_compares_outside(row: dict[str, Any]):
+    base = base_tree(row["files"])
+    tests = hidden_tests(base, row["test_patch"], row["FAIL_TO_PASS"], row["PASS_TO_PASS"], True)
+    hidden = HiddenTests({path: data.decode() for path, data in tests.files.items()}, ("_m", "_c", "_r"))
+    compared = {expectation.test for expectation in hidden.expectations}
+    assert {*row["FAIL_TO_PASS"], *row["PASS_TO_PASS"]} <= compared
+    assert "assert" not in "".join(hidden.sources.values())
+
+
+def row_of(name: str) -> dict[str, Any]:
+    return next(row for row in ROWS if row["instance_id"] == f"ludus__{name}")
+
+
+def played(*commands: str) -> Response:
+    """A response whose commands run before the verdict."""
+    items = []
+    for number, command in enumerate(commands):
+        items += [
+            function_call("bash", {"command": command}, call_id=f"c{number}"),
+            function_call_output(f"c{number}", ""),
+        ]
+    return Response.of(*items, message("Done."))
+
+
+def command_of(turns: list[Any]) -> str:
+    return str(turns[0]["arguments"]["command"])
+
+
+async def test_a_repair_by_shell_earns_1_and_the_verdict_holds_the_patch_and_the_tests():
+    row = row_of("paginator")
+    task = Environment.load(NAME).task(row)
+    found = await judge(NAME, row, played(command_of(qualify.oracle(task))))
+    assert isinstance(found, Verdict), found
+    assert found.reward == 1.0
+    assert found.values["resolved"] is True
+    assert found.values["patch"] == row["patch"]
+    assert found.values["tests_status"]["FAIL_TO_PASS"]["success"] == row["FAIL_TO_PASS"]
+
+
+@pytest.mark.parametrize(
+    ("commands", "problem"),
+    [
+        ((), "nothing was changed"),
+        (("ls -la && cat paginator/pages.py",), "nothing was changed"),
+        (("rm -rf ../repo/* && mkdir -p paginator && touch paginator/__init__.py",), "it did not run to its end"),
+        (("echo 'def test_fixed(): pass' > tests/test_issue.py; echo > conftest.py",), "nothing was changed"),
+        (("python3 -c 'for n in range(5100): open(str(n), \"w\")'",), "the working tree is too large"),
+        (("ln -s /etc/passwd paginator/pages2.py; ln -sf / paginator/root",), "nothing was changed"),
+    ],
+)
+async def test_what_does_not_repair_earns_0(commands: tuple[str, ...], problem: str):
+    found = await judge(NAME, row_of("paginator"), played(*commands))
+    assert isinstance(found, Verdict), found
+    assert found.reward == 0.0
+    assert problem in found.values["problem"]
+
+
+async def test_hidden_tests_and_the_fix_are_not_in_the_model_s_sandbox():
+    row = row_of("parcel")
+
+    def look(request: Any) -> Any:
+        if request.turn == 0:
+            return {
+                "call": "bash",
+                "arguments": {"command": "grep -r test_fixed_ /home /opt /tmp /etc | head; ls -a; ls /opt"},
+            }
+        return "Done."
+
+    rollout = (await _collected(row, look))[0]
+    output = next(item["output"] for item in rollout["response"]["output"] if item["type"] == "function_call_output")
+    assert "test_fixed_" not in output
+    assert "parcel" in output
+
+
+async def _collected(row: dict[str, Any], answer: Any) -> list[dict[str, Any]]:
+    import asyncio
+
+    results = await asyncio.to_thread(collect, NAME, model=ScriptedModel(answer), input=[row])
+    return [json.loads(rollout.encode()) for rollout in results.rollouts]
+
+
+async def test_commands_have_no_network_and_a_time_limit():
+    command = "timeout 5 bash -c 'echo > /dev/tcp/1.1.1.1/53' && echo reached || echo closed; sleep 60"
+    environment = Environment.load(NAME).copy()
+    environment.configure({"resources.step_timeout": 1.0})
+    task = environment.task(row_of("memo"))
+    async with environment.share() as shared:
+        session: Any = environment.session(shared)
+        await session.open(task)
+        try:
+            found = json.loads(await session.call("bash", json.dumps({"command": command})))
+        finally:
+            await session.close()
+    assert "closed" in found["output"]
+    assert "timed out" in found["ended"]
+
+
+async def test_a_set_up_script_prepares_both_sandboxes():
+    row = {**row_of("paginator"), "setup_script": "echo ready > ~/prepared", "hide_expected": True}
+    task = Environment.load(NAME).task(row)
+    repair = command_of(qualify.oracle(task))
+    uses = 'echo \'import os; READY = open(os.environ["HOME"] + "/prepared").read()\' >> paginator/pages.py'
+    found = await judge(NAME, row, played("cat ~/prepared", repair, uses))
+    assert isinstance(found, Verdict), found
+    assert found.reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"setup_script": "exit 3"}, "set-up script ended with exit code 3"),
+        (
+            {"setup_script": "true", "setup_hosts": ["pypi.example"]},
+            "wants to reach pypi.example: allow that with --set",
+        ),
+        ({"files": {"../x": ""}}, "path that is not allowed"),
+        ({"test_patch": "--- a/none\n+++ b/none\n@@ -1 +1 @@\n-a\n+b\n"}, "test_patch does not fit"),
+        ({"FAIL_TO_PASS": "[]"}, "FAIL_TO_PASS is empty"),
+        ({"FAIL_TO_PASS": "what"}, "must be a list of tests"),
+    ],
+)
+async def test_a_row_that_cannot_be_judged_fails_without_a_reward(fields: dict[str, Any], cause: str):
+    found = await judge(NAME, {**row_of("paginator"), **fields}, "Done.")
+    assert isinstance(found, Failure)
+    assert found.kind == "bad_row"
+    assert cause in found.cause
