@@ -1,0 +1,1 @@
+"""Repairs of repositories as search/replace answers, and scripts that reproduce a bug."""
