@@ -37,8 +37,8 @@ These files of it matter:
 
 {files}
 
-Repair the problem. Answer with one or more search/replace blocks between <solution> and </solution>, in this form. The \
-lines to find must stand in the file exactly as you write them, and begin at the start of a line.
+Repair the problem. Answer with one or more search/replace blocks between <solution> and </solution>, in this form. \
+The lines to find must stand in the file exactly as you write them, and begin at the start of a line.
 
 {form}"""
 _REPRODUCE = """\
@@ -50,8 +50,8 @@ These files of it matter:
 
 {files}
 
-Write a Python script that runs in the repository's folder and tells whether the problem is there: it ends with exit code \
-2 if it is, and with 0 if it is not. Answer with one block of Python that holds the whole script."""
+Write a Python script that runs in the repository's folder and tells whether the problem is there: it ends with exit \
+code 2 if it is, and with 0 if it is not. Answer with one block of Python that holds the whole script."""
 
 
 def converted(rows: Iterable[dict[str, Any]], reproduce: int = 0) -> Iterator[dict[str, Any]]:
