@@ -9,7 +9,7 @@ from ludus.graders.repository.rows import base_tree
 
 #: A script for each row that asks for one, by the name of its repository.
 _SCRIPTS = {
-    "agenda": "from agenda import Event\nbug = Event.parse('x', '2024-03-10T23:00:00-05:00').iso()[:10] != '2024-03-11'\n",
+    "agenda": "from agenda import Event\nbug = Event.parse('x', '2024-03-10T23:00:00-05:00').start.day != 11\n",
     "invoices": "from invoices import Invoice\nbug = Invoice('none').add('1.005').net() != '1.01'\n",
 }
 _END = "import sys\nsys.exit(2 if bug else 0)\n"
