@@ -159,6 +159,8 @@ def _binds(spec: SandboxSpec, stage: Stage, fds: list[int]) -> Iterator[str]:
             yield from ("--symlink", os.readlink(link), link)
         elif os.path.isdir(link):
             yield from ("--ro-bind", link, link)
+    for name in spec.folders:
+        yield from ("--symlink", f"{HOME}/{name}", f"/{name}")
     if spec.network and os.path.exists("/etc/resolv.conf"):
         yield from ("--ro-bind", os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf")
     for path, text in _FILES.items():

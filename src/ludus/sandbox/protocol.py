@@ -49,6 +49,7 @@ class SandboxSpec:
     limits: SandboxLimits = SandboxLimits()
     env: Mapping[str, str] = field(default_factory=dict, hash=False)
     files: Mapping[str, bytes] = field(default_factory=dict, hash=False)  #: written when the sandbox opens
+    folders: tuple[str, ...] = ()  #: names of folders of HOME that are found at the root too: `app` as /app
     packages: tuple[str, ...] = ()  #: Python distributions that programs may import, with what they require
     preload: tuple[str, ...] = ()  #: modules that every Python program finds imported already
     background: bool = False  #: whether processes go on after the `exec` that started them, until the sandbox closes
