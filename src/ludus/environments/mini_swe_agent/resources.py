@@ -9,6 +9,7 @@ from pydantic import PositiveFloat, model_validator
 import ludus
 from ludus import Response, Verdict, tool
 from ludus.environments.mini_swe_agent.prompt import prompt
+from ludus.graders.commands import run_command
 from ludus.graders.repository import (
     FOLDER,
     TEST_SPEC,
@@ -26,8 +27,8 @@ from ludus.graders.repository import (
 from ludus.graders.repository.rows import TestNames, base_tree, hidden_tests, preparation_of
 from ludus.sandbox.resources import LazySandbox, SandboxConfig, SandboxResources
 
-#: The model reads this much of a command's output, and the record keeps this much of a patch.
-SHOWN, KEPT = 16_000, 50_000
+#: The record keeps this much of a patch.
+KEPT = 50_000
 
 
 class RepositoryRepair(SandboxResources):
@@ -79,10 +80,8 @@ class RepositoryRepair(SandboxResources):
         )
         self.preparation: Preparation = preparation_of(task.setup_script, task.setup_hosts, self.config.allowed_hosts)
         self.used = False
-        provider = CheckoutProvider(self.shared, self.base, self.preparation)
-        self.sandbox = LazySandbox(provider, self.sandbox.spec)
-        if task.setup_script:
-            await self.sandbox.exec(["true"])
+        self.sandbox = LazySandbox(CheckoutProvider(self.shared, self.base), self.sandbox.spec)
+        await self.preparation.run(self.sandbox)
 
     @tool
     async def bash(self, command: str) -> dict[str, Any]:
@@ -92,8 +91,7 @@ class RepositoryRepair(SandboxResources):
             command: The command, for example `ls -la && cat setup.py`.
         """
         self.used = True
-        ended = await self.sandbox.exec(["bash", "-c", command], timeout=self.config.step_timeout, cwd=FOLDER)
-        return {"output": _shown(ended.stdout + ended.stderr), "ended": ended.why}
+        return await run_command(self.sandbox, command, folder=FOLDER, seconds=self.config.step_timeout)
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         """Apply the change to a clean checkout, restore the tests, and run them."""
@@ -134,12 +132,3 @@ def verdict(grade: Grade, patch: str) -> Verdict:
     return Verdict(
         float(grade.resolved), resolved=grade.resolved, patch=patch[:KEPT], tests_status=status, problem=problem
     )
-
-
-def _shown(output: bytes) -> str:
-    """A command's output as the model reads it: its beginning and its end if it is long."""
-    text = output.decode(errors="replace")
-    if len(text) <= SHOWN:
-        return text
-    half = SHOWN // 2
-    return f"{text[:half]}\n... {len(text) - SHOWN} characters left out ...\n{text[-half:]}"

@@ -149,8 +149,9 @@ class SearchReplace(SandboxResources):
         return Verdict(1.0, resolved=True, patch="", problem=None)
 
     async def _exit_code(self, task: Task, tree: Tree, script: str) -> int | None:
-        clean = CheckoutProvider(self.shared, tree, self._preparation(task))
+        clean = CheckoutProvider(self.shared, tree)
         async with await clean.open(self.config.sandbox.applied_to(TEST_SPEC)) as sandbox:
+            await self._preparation(task).run(sandbox)
             await sandbox.write("reproduce.py", script.encode(errors="replace"))
             command = ["python3", "../reproduce.py"]
             env = {"PYTHONPATH": ".:src"}

@@ -1,4 +1,4 @@
-"""Sandboxes that hold a checkout: a provider that writes a tree and runs a set-up script wherever it opens one.
+"""Sandboxes that hold a checkout, and the set-up script that prepares one.
 
 While the set-up script runs, the hosts of an allow-list can be reached. Before and after, nothing can.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ludus.errors import Failure
 from ludus.graders.repository.trees import write_tree
-from ludus.sandbox.protocol import Sandbox, SandboxProvider, SandboxSpec
+from ludus.sandbox.protocol import Sandbox, SandboxError, SandboxProvider, SandboxSpec
 
 #: The folder of the checkout, under HOME.
 FOLDER = "repo"
@@ -46,25 +46,24 @@ class Preparation:
 
 
 class CheckoutProvider(SandboxProvider):
-    """Opens sandboxes of another provider, each with a prepared checkout in it."""
+    """Opens sandboxes of another provider, each with the same files in a folder under HOME."""
 
-    def __init__(
-        self, provider: SandboxProvider, tree: Mapping[str, bytes], preparation: Preparation | None = None
-    ) -> None:
+    def __init__(self, provider: SandboxProvider, tree: Mapping[str, bytes], folder: str = FOLDER) -> None:
         self.name = provider.name
         self.isolates = provider.isolates
         self._provider = provider
         self._tree = tree
-        self._preparation = preparation or Preparation()
+        self._folder = folder
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
-        """A sandbox with the checkout."""
+        """A sandbox with the files."""
         sandbox = await self._provider.open(spec)
         try:
-            await write_tree(sandbox, self._tree, FOLDER)
-            await self._preparation.run(sandbox)
-        except BaseException:
+            await write_tree(sandbox, self._tree, self._folder)
+        except BaseException as error:
             await sandbox.close()
+            if isinstance(error, OSError):
+                raise SandboxError(f"the task's files cannot be written: {error}") from error
             raise
         return sandbox
 

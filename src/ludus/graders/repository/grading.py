@@ -86,9 +86,10 @@ async def grade_change(
         "tests": list(dict.fromkeys(name.partition("::")[0] for name in listed)),
     }
     prepared = preparation is not None and bool(preparation.script)
-    clean = CheckoutProvider(provider, base if prepared else checkout, preparation)
+    clean = CheckoutProvider(provider, base if prepared else checkout)
     async with await clean.open(spec) as sandbox:
-        if prepared:
+        if preparation is not None and prepared:
+            await preparation.run(sandbox)
             await sandbox.exec(["rm", "-rf", "--", *(path for path in base if path not in checkout)], cwd=FOLDER)
             await write_tree(sandbox, checkout, FOLDER)
         ended = await sandbox.python(_program(), stdin=json.dumps(request).encode(), timeout=seconds)

@@ -49,7 +49,7 @@ def is_plain(path: str) -> bool:
 
 async def write_tree(sandbox: Sandbox, tree: Mapping[str, bytes], folder: str) -> None:
     """Write the files of a tree into a folder under HOME."""
-    await sandbox.restore(_archive({f"{folder}/{path}": data for path, data in tree.items()}))
+    await sandbox.restore(_archive(tree, folder))
 
 
 async def read_tree(sandbox: Sandbox, folder: str) -> Tree:
@@ -87,11 +87,14 @@ def with_change(base: Mapping[str, bytes], changed: Mapping[str, bytes]) -> Tree
     return {**{path: data for path, data in changed.items() if not is_protected(path)}, **kept}
 
 
-def _archive(tree: Mapping[str, bytes]) -> bytes:
+def _archive(tree: Mapping[str, bytes], folder: str) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
+        top = tarfile.TarInfo(folder)
+        top.type, top.mode = tarfile.DIRTYPE, 0o755
+        archive.addfile(top)
         for path, data in tree.items():
-            entry = tarfile.TarInfo(path)
+            entry = tarfile.TarInfo(f"{folder}/{path}")
             entry.size, entry.mode = len(data), 0o644
             archive.addfile(entry, io.BytesIO(data))
     return buffer.getvalue()

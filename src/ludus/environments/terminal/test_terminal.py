@@ -1,0 +1,202 @@
+"""Tasks in Harbor's layout are prepared, worked on in a shell, and judged by their own test scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sandboxes import needs
+
+from ludus import Environment, Failure, Response, ScriptedModel, UserError, Verdict, collect
+from ludus.environments.terminal import build, qualify
+from ludus.environments.terminal.tasks import read_task, stream
+from ludus.environments.terminal.verdicts import reward_of
+from ludus.response import message
+from ludus.testing import configured
+
+NAME = "terminal"
+DATA = Path(__file__).parent / "data"
+ROWS = list(stream(0, path=str(DATA / "tasks")))
+NAMES = [row["task_name"] for row in ROWS]
+
+
+def test_the_shipped_rows_are_those_of_the_task_folders():
+    assert (DATA / "example.jsonl").read_text(encoding="utf-8") == build.written(str(DATA / "tasks"))
+    assert len(ROWS) == 8
+
+
+async def outcomes(row: dict[str, Any], scripts: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    """The rewards of several scripts for one row, with one pool of sandboxes; a failure's kind where there is none."""
+    environment = configured(NAME, settings)
+    found: dict[str, Any] = {}
+    async with environment.share() as shared:
+        for name, script in scripts.items():
+            session: Any = environment.session(shared)
+            try:
+                await session.open(task := environment.task(json.loads(json.dumps(row))))
+                for turn in script[:-1] if isinstance(script, list) else ():
+                    await session.call("bash", json.dumps(turn["arguments"]))
+                verdict: Verdict = await session.verify(task, Response.of(message("Done.")))
+                found[name] = verdict.reward
+            except Failure as failure:
+                found[name] = f"{failure.kind}: {failure.cause}"
+            finally:
+                await session.close()
+    return found
+
+
+def small(test: str, **fields: Any) -> dict[str, Any]:
+    """A row with one test script."""
+    return {**ROWS[0], "environment": {"a.txt": "hello\n"}, "tests": {"test.sh": test}, **fields}
+
+
+@needs("bubblewrap")
+@pytest.mark.parametrize("row", ROWS, ids=NAMES)
+async def test_the_solution_passes_and_doing_nothing_and_attacks_fail(row: dict[str, Any]):
+    task = Environment.load(NAME).task(row)
+    wrong = {"nothing": [], **qualify.exploits(task), **qualify.breaking(task)}
+    found = await outcomes(row, {"right": qualify.oracle(task), **wrong})
+    assert found == {"right": 1.0, **dict.fromkeys(wrong, 0.0)}
+
+
+@needs("bubblewrap")
+async def test_the_tests_come_after_the_model_and_its_processes_do_not():
+    row = small(
+        "ls /app > ~/seen; ps -e > /dev/null; cat a.txt; grep -q hello a.txt && echo 0.5 > /logs/verifier/reward.txt"
+    )
+    look = "ls /tests /solution; pgrep -f test.sh; (setsid sleep 100 &) ; echo more > b.txt"
+    assert await outcomes(row, {"": qualify._running(look)}) == {"": 0.5}
+
+
+@needs("bubblewrap")
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("echo 1 > /logs/verifier/reward.txt", 1.0),
+        ('echo \'{"reward": 0.25, "other": 3}\' > /logs/verifier/reward.json', 0.25),
+        ("echo nan > /logs/verifier/reward.txt", "bad_verdict: the test script wrote no finite number"),
+        ("exit 0", "bad_verdict: the test script wrote no reward and ended with exit code 0"),
+        ("sleep 60; echo 1 > /logs/verifier/reward.txt", 0.0),
+        ("mkdir /logs/verifier/reward.txt", "bad_verdict"),
+    ],
+)
+async def test_the_reward_is_what_the_test_script_writes(test: str, expected: Any):
+    config = {"version": "1.0", "verifier": {"timeout_sec": 1.5}}
+    found = (await outcomes(small(test, config=config), {"": []}))[""]
+    assert found == expected if isinstance(expected, float) else found.startswith(expected)
+
+
+@needs("bubblewrap")
+async def test_processes_of_a_task_with_services_stay_until_the_verdict():
+    test = "kill -0 $(cat /app/pid) && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt"
+    starts = qualify._running("sleep 1000 > /dev/null 2>&1 & echo $! > /app/pid")
+    service = {"version": "1.0", "ludus": {"background": True}}
+    assert await outcomes(small(test, config=service), {"": starts}) == {"": 1.0}
+    assert await outcomes(small(test, config={"version": "1.0"}), {"": starts}) == {"": 0.0}
+
+
+@needs("bubblewrap")
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"environment": {"Dockerfile": "FROM x"}}, "the task has a Dockerfile"),
+        ({"environment": {"setup.sh": "exit 4"}}, "set-up script ended with exit code 4"),
+        ({"environment": {"../x": ""}}, "path that is not allowed"),
+        ({"tests": {"test.sh": {"base64": "!"}}}, "neither a text nor base64"),
+        ({"config": {"verifier": {"timeout_sec": "soon"}}}, "verifier.timeout_sec must be"),
+        ({"config": {"ludus": {"setup_hosts": ["a.example"]}}}, "wants to reach a.example"),
+    ],
+)
+async def test_a_task_that_cannot_be_prepared_is_a_bad_row(fields: dict[str, Any], cause: str):
+    found = (await outcomes(small("true", **fields), {"": []}))[""]
+    assert found.startswith("bad_row: ")
+    assert cause in found
+
+
+@needs("bubblewrap")
+async def test_a_task_with_an_image_needs_a_provider_of_images():
+    config = {"version": "1.0", "environment": {"docker_image": "example/task:1"}}
+    found = (await outcomes(small("true", config=config), {"": []}, **{"sandbox.provider": "bubblewrap"}))[""]
+    assert "example/task:1" in found
+    assert "oci" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "reward"),
+    [
+        (" 0.5\n", "r.txt", 0.5),
+        ("1", "r.json", 1.0),
+        ('{"score": 2}', "r.json", 2.0),
+        ('{"a": 1, "reward": 0}', "r.json", 0),
+    ],
+)
+def test_a_reward_file_holds_one_number(text: str, path: str, reward: float):
+    assert reward_of(text, path) == reward
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("", "r.txt"),
+        ("inf", "r.txt"),
+        ("1 2", "r.txt"),
+        ("NaN", "r.json"),
+        ("[1]", "r.json"),
+        ('{"a": 1, "b": 2}', "r.json"),
+    ],
+)
+def test_other_reward_files_are_failures(text: str, path: str):
+    with pytest.raises(Failure, match="no finite number"):
+        reward_of(text, path)
+
+
+def test_a_folder_of_tasks_is_a_dataset(tmp_path: Path):
+    folder = tmp_path / "hello"
+    (folder / "tests").mkdir(parents=True)
+    (folder / "environment").mkdir()
+    (folder / "task.toml").write_text('version = "1.0"\n[verifier]\ntimeout_sec = 5.0\n')
+    (folder / "instruction.md").write_text("Say hello.\n")
+    (folder / "tests" / "test.sh").write_text("echo 1 > /logs/verifier/reward.txt\n")
+    (folder / "environment" / "blob").write_bytes(b"\xff\x00")
+    (folder / "environment" / "link").symlink_to("/etc/passwd")
+    row = read_task(folder)
+    assert row["environment"] == {"blob": {"base64": "/wA="}}
+    assert "Say hello." in row["responses_create_params"]["input"][0]["content"]
+    assert [each["task_name"] for each in stream(0, path=str(tmp_path))] == ["hello"]
+    assert [each["task_name"] for each in stream(0, path=str(folder))] == ["hello"]
+
+
+def test_a_folder_of_terminal_bench_1_is_read_too(tmp_path: Path):
+    (tmp_path / "task.yaml").write_text("instruction: Do it.\nmax_test_timeout_sec: 9\n")
+    (tmp_path / "run-tests.sh").write_text("true\n")
+    row = read_task(tmp_path)
+    assert row["config"] == {"version": "terminal-bench-1", "verifier": {"timeout_sec": 9}}
+    assert row["tests"] == {"test.sh": "true\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({}, "holds no task"),
+        ({"task.toml": "= 1"}, "not valid TOML"),
+        ({"task.toml": "", "instruction.md": " "}, "has no instruction"),
+        ({"task.toml": "", "instruction.md": "Do it."}, "has no tests/test.sh"),
+        ({"task.yaml": "[]"}, "must hold a mapping"),
+    ],
+)
+def test_a_folder_that_is_no_task_is_a_mistake_in_one_line(tmp_path: Path, files: dict[str, str], problem: str):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=problem) as caught:
+        list(stream(0, path=str(tmp_path)))
+    assert "\n" not in str(caught.value)
+
+
+@needs("bubblewrap")
+def test_a_folder_is_collected_by_its_path(tmp_path: Path):
+    settings = {"data.path": str(DATA / "tasks" / "repair_config")}
+    solve = ScriptedModel(qualify.oracle(Environment.load(NAME).task(ROWS[NAMES.index("repair_config")])))
+    results = collect(NAME, model=solve, dataset="folder", limit=100, settings=settings)
+    assert [rollout.reward for rollout in results.rollouts] == [1.0]
