@@ -6,7 +6,7 @@
     tests/test.sh          writes /logs/verifier/reward.txt or reward.json
     solution/solve.sh      a right solution
 
-A folder with `task.yaml` (Terminal-Bench 1) is read too: its instruction and timeouts, `run-tests.sh` and `solution.sh`.
+A folder with `task.yaml` (Terminal-Bench 1) is read too: its instruction, timeouts, `run-tests.sh` and `solution.sh`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MOST_FILES, MOST_BYTES = 500, 16 << 20
 _PROMPT = """\
 {instruction}
 
-Work with the tool `bash`. Every call runs in a new shell that starts in {folder}; files stay as you leave them. A hidden \
-test script looks at what you leave behind. When you are done, answer with one sentence and without a call."""
+Work with the tool `bash`. Every call runs in a new shell that starts in {folder}; files stay as you leave them. A \
+hidden test script looks at what you leave behind. When you are done, answer with one sentence and without a call."""
 
 Files = dict[str, Any]
 
