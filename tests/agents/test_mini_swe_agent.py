@@ -16,9 +16,8 @@ from ludus.agents.mini_swe_program import task_of
 from ludus.errors import MissingExtra
 
 installed = importlib.util.find_spec("minisweagent") is not None
-needs_package = pytest.mark.skipif(
-    not installed, reason="mini-swe-agent is not installed: pip install 'ludus-gym[swe]'"
-)
+WHY = "mini-swe-agent is not installed: pip install 'ludus-gym[swe]'"
+needs_package = pytest.mark.skipif(not installed, reason=WHY)
 
 
 class Shell(Resources):

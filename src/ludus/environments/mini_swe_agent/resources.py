@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import PositiveFloat, model_validator
 
 import ludus
-from ludus import Response, Verdict, tool
+from ludus import Failure, Response, Verdict, tool
 from ludus.environments.mini_swe_agent.prompt import prompt
 from ludus.graders.commands import run_command
 from ludus.graders.repository import (
@@ -20,11 +20,13 @@ from ludus.graders.repository import (
     Tree,
     TreeTooLarge,
     grade_change,
+    images,
     make_patch,
     read_tree,
     with_change,
 )
 from ludus.graders.repository.rows import TestNames, base_tree, hidden_tests, preparation_of
+from ludus.sandbox import SandboxLimits, SandboxProvider, SandboxSpec
 from ludus.sandbox.resources import LazySandbox, SandboxConfig, SandboxResources
 
 #: The record keeps this much of a patch.
@@ -39,7 +41,8 @@ class RepositoryRepair(SandboxResources):
 
         problem_statement: str
         instance_id: str = ""
-        files: dict[str, str]
+        files: dict[str, str] | None = None
+        base_commit: str = "HEAD"
         test_patch: str
         FAIL_TO_PASS: TestNames
         PASS_TO_PASS: TestNames = []
@@ -55,7 +58,8 @@ class RepositoryRepair(SandboxResources):
             if isinstance(row, dict) and isinstance(row.get("problem_statement"), str):
                 params = row.get("responses_create_params")
                 if isinstance(params, dict) and params.get("input") == []:
-                    asked = {**params, "input": prompt(row["problem_statement"], f"~/{FOLDER}")}
+                    folder = f"~/{FOLDER}" if row.get("files") is not None else images.FOLDER
+                    asked = {**params, "input": prompt(row["problem_statement"], folder)}
                     return {**row, "responses_create_params": asked}
             return row
 
@@ -74,13 +78,17 @@ class RepositoryRepair(SandboxResources):
 
     async def open(self, task: Task) -> None:
         """Read the row. The sandbox opens with the first command."""
-        self.base: Tree = base_tree(task.files)
-        self.tests: RepositoryTests = hidden_tests(
-            self.base, task.test_patch, task.FAIL_TO_PASS, task.PASS_TO_PASS, task.hide_expected
-        )
         self.preparation: Preparation = preparation_of(task.setup_script, task.setup_hosts, self.config.allowed_hosts)
         self.used = False
-        self.sandbox = LazySandbox(CheckoutProvider(self.shared, self.base), self.sandbox.spec)
+        self.image = image_of(task, self.shared) if task.files is None else None
+        names = task.FAIL_TO_PASS, task.PASS_TO_PASS
+        if self.image is None:
+            self.base: Tree = base_tree(task.files or {})
+            self.tests: RepositoryTests = hidden_tests(self.base, task.test_patch, *names, task.hide_expected)
+            self.sandbox = LazySandbox(CheckoutProvider(self.shared, self.base), self.sandbox.spec)
+        else:
+            self.tests = RepositoryTests(tuple(names[0]), tuple(names[1]), hide_expected=False)
+            self.sandbox = LazySandbox(self.shared, image_spec(self.config, self.image))
         await self.preparation.run(self.sandbox)
 
     @tool
@@ -91,22 +99,35 @@ class RepositoryRepair(SandboxResources):
             command: The command, for example `ls -la && cat setup.py`.
         """
         self.used = True
-        return await run_command(self.sandbox, command, folder=FOLDER, seconds=self.config.step_timeout)
+        folder = FOLDER if self.image is None else images.FOLDER
+        written = command if self.image is None else images.shell(command)[-1]
+        return await run_command(self.sandbox, written, folder=folder, seconds=self.config.step_timeout)
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         """Apply the change to a clean checkout, restore the tests, and run them."""
+        if self.image is not None:
+            return await self._judge_image(task, self.image)
         try:
             changed = await read_tree(self.sandbox, FOLDER) if self.used else self.base
         except TreeTooLarge as error:
-            return Verdict(0.0, resolved=False, patch="", problem=f"the working tree is too large: {error}")
+            return _nothing(f"the working tree is too large: {error}")
         return await self.judge_tree(changed)
+
+    async def _judge_image(self, task: Task, image: str) -> Verdict:
+        """The verdict on the change in a sandbox of an image."""
+        patch = images.without_protected(await images.made_patch(self.sandbox, task.base_commit)) if self.used else ""
+        if not patch:
+            return _nothing("nothing was changed")
+        spec, seconds = image_spec(self.config, image), self.config.eval_timeout
+        grade = await images.grade_patch(self.shared, spec, patch, task.test_patch, self.tests, seconds)
+        return verdict(grade, patch)
 
     async def judge_tree(self, changed: Tree) -> Verdict:
         """The verdict on a working tree."""
         counted = with_change(self.base, changed)
         patch = make_patch(self.base, counted)
         if not patch:
-            return Verdict(0.0, resolved=False, patch="", problem="nothing was changed")
+            return _nothing("nothing was changed")
         grade = await grade_change(
             self.shared,
             self.base,
@@ -117,6 +138,27 @@ class RepositoryRepair(SandboxResources):
             preparation=self.preparation,
         )
         return verdict(grade, patch)
+
+
+def image_of(task: RepositoryRepair.Task, provider: SandboxProvider) -> str:
+    """The image of a row without files. Raises `bad_row` if there is none, or if the provider takes no images."""
+    image = images.image_name({**(task.model_extra or {}), "instance_id": task.instance_id})
+    if image is None:
+        raise Failure("bad_row", "the row has neither files nor image_name, and its instance_id names no image")
+    if provider.name == "bubblewrap":
+        hint = "use --set resources.sandbox.provider=oci, or add files (path to text) to the row"
+        raise Failure("bad_row", f"the repository is in the image {image:.120}, and {provider.name} takes none: {hint}")
+    return image
+
+
+def image_spec(config: RepositoryRepair.Config, image: str) -> SandboxSpec:
+    """What a sandbox of an image is made of. Real repositories need more room than ours."""
+    limits = SandboxLimits(memory_mb=8192, processes=512, disk_mb=8192, files=200_000, open_files=4096)
+    return config.sandbox.applied_to(SandboxSpec(image=image, limits=limits))
+
+
+def _nothing(problem: str) -> Verdict:
+    return Verdict(0.0, resolved=False, patch="", problem=problem)
 
 
 def verdict(grade: Grade, patch: str) -> Verdict:

@@ -18,7 +18,7 @@ from ludus.graders.repository.rows import base_tree, hidden_tests
 from ludus.response import function_call, function_call_output, message
 from ludus.sandbox import SandboxProvider
 from ludus.sandbox.choice import open_provider
-from ludus.testing import judge
+from ludus.testing import judge, shared_rows
 
 NAME = "mini_swe_agent"
 ROWS = build.rows()
@@ -179,3 +179,22 @@ async def test_a_row_that_cannot_be_judged_fails_without_a_reward(fields: dict[s
     assert isinstance(found, Failure)
     assert found.kind == "bad_row"
     assert cause in found.cause
+
+
+@pytest.mark.parametrize("name", ["mini_swe_agent", "mini_swe_agent_2"])
+async def test_published_rows_are_read_and_need_their_image(name: str):
+    for row in shared_rows(name):
+        task: Any = Environment.load(NAME).task(row)
+        assert task.FAIL_TO_PASS
+        assert row["problem_statement"].strip()[:40] in task.input[0]["content"]
+        assert "/testbed" in task.input[0]["content"]
+        found = await judge(NAME, row, "Done.", **{"sandbox.provider": "bubblewrap"})
+        assert isinstance(found, Failure)
+        assert (found.kind, found.stage) == ("bad_row", "open")
+        assert "provider=oci" in found.cause
+
+
+async def test_a_row_with_neither_files_nor_an_image_is_a_bad_row():
+    found = await judge(NAME, {**row_of("memo"), "files": None, "instance_id": "x"}, "Done.")
+    assert isinstance(found, Failure)
+    assert found.cause == "the row has neither files nor image_name, and its instance_id names no image"
