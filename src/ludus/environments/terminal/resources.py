@@ -15,7 +15,7 @@ import ludus
 from ludus import Failure, Response, Verdict, tool
 from ludus.environments.terminal.verdicts import read_reward
 from ludus.graders.commands import run_command
-from ludus.graders.repository import CheckoutProvider, Preparation
+from ludus.graders.repository import CheckoutProvider, Preparation, write_tree
 from ludus.graders.repository.rows import preparation_of
 from ludus.graders.repository.trees import is_plain
 from ludus.sandbox import HOME, Sandbox, SandboxProvider, SandboxSpec
@@ -93,10 +93,12 @@ class Terminal(SandboxResources):
     async def _judged(self, sandbox: Sandbox) -> Verdict:
         """Write the tests, run them, and read the reward."""
         root = "" if self.needs.image is None else "/"
-        await sandbox.exec(["rm", "-rf", "--", f"{root}tests", f"{root}logs"])
-        await sandbox.exec(["mkdir", "-p", f"{root}logs/verifier", f"{root}logs/agent", self.config.workdir])
-        for path, data in self.tests.items():
-            await sandbox.write(f"{root}tests/{path}", data, executable=path.endswith(".sh"))
+        fresh = f'rm -rf -- {root}tests {root}logs; mkdir -p {root}logs/verifier {root}logs/agent "$0"'
+        await sandbox.exec(["bash", "-c", fresh, self.config.workdir])
+        if self.needs.image is None:
+            await write_tree(sandbox, self.tests, "tests")
+        for path, data in self.tests.items() if self.needs.image is not None else ():
+            await sandbox.write(f"/tests/{path}", data, executable=path.endswith(".sh"))
         async with _reaching(sandbox, self.needs.hosts["verify"]):
             command = ["bash", "/tests/test.sh"]
             ended = await sandbox.exec(
