@@ -40,7 +40,9 @@ class MiniSweAgent(Agent):
         """Start the proxy through which the programs of all rollouts reach our model and tools."""
         if importlib.util.find_spec("minisweagent") is None:
             raise missing_extra("mini-swe-agent", "swe")
-        settings = {"command": [sys.executable, str(_PROGRAM)], "max_steps": self.config.max_steps}
-        programs = CommandAgent(CommandAgent.Config(tool_errors=self.config.tool_errors, **settings))
-        async with programs.share() as playing:
+        command = [sys.executable, str(_PROGRAM)]
+        config = CommandAgent.Config(
+            command=command, max_steps=self.config.max_steps, tool_errors=self.config.tool_errors
+        )
+        async with CommandAgent(config).share() as playing:
             yield playing

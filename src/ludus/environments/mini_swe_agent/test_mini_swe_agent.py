@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from sandboxes import needs
 
 from ludus import Environment, Failure, Response, ScriptedModel, Verdict, collect
 from ludus.environments.mini_swe_agent import build, qualify
@@ -17,13 +16,16 @@ from ludus.graders.repository.hidden import HiddenTests
 from ludus.graders.repository.rows import base_tree, hidden_tests
 from ludus.response import function_call, function_call_output, message
 from ludus.sandbox import SandboxProvider
-from ludus.sandbox.choice import open_provider
+from ludus.sandbox.choice import find, open_provider
 from ludus.testing import judge, shared_rows
+
+BUBBLEWRAP = find("bubblewrap")
+needs_sandbox = pytest.mark.skipif(BUBBLEWRAP.problem is not None, reason=f"bubblewrap: {BUBBLEWRAP.problem}")
 
 NAME = "mini_swe_agent"
 ROWS = build.rows()
 NAMES = [row["instance_id"] for row in ROWS]
-pytestmark = needs("bubblewrap")
+pytestmark = needs_sandbox
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -34,14 +36,16 @@ async def provider() -> AsyncIterator[SandboxProvider]:
     await opened.close()
 
 
-def test_the_shipped_rows_are_those_of_the_repositories():
+def test_the_shipped_rows_are_those_of_the_repositories() -> None:
     assert (build.DATA / "example.jsonl").read_text(encoding="utf-8") == build.written()
     assert len(ROWS) == 12
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_hidden_tests_fail_before_the_fix_and_pass_after(provider: SandboxProvider, row: dict[str, Any]):
+async def test_the_hidden_tests_fail_before_the_fix_and_pass_after(
+    provider: SandboxProvider, row: dict[str, Any]
+) -> None:
     base = base_tree(row["files"])
     tests = hidden_tests(base, row["test_patch"], row["FAIL_TO_PASS"], row["PASS_TO_PASS"], row["hide_expected"])
     before = await grade_change(provider, base, base, tests)
@@ -53,7 +57,7 @@ async def test_the_hidden_tests_fail_before_the_fix_and_pass_after(provider: San
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
-def test_every_hidden_test_compares_outside(row: dict[str, Any]):
+def test_every_hidden_test_compares_outside(row: dict[str, Any]) -> None:
     base = base_tree(row["files"])
     tests = hidden_tests(base, row["test_patch"], row["FAIL_TO_PASS"], row["PASS_TO_PASS"], True)
     hidden = HiddenTests({path: data.decode() for path, data in tests.files.items()}, ("_m", "_c", "_r"))
@@ -81,7 +85,7 @@ def command_of(turns: list[Any]) -> str:
     return str(turns[0]["arguments"]["command"])
 
 
-async def test_a_repair_by_shell_earns_1_and_the_verdict_holds_the_patch_and_the_tests():
+async def test_a_repair_by_shell_earns_1_and_the_verdict_holds_the_patch_and_the_tests() -> None:
     row = row_of("paginator")
     task = Environment.load(NAME).task(row)
     found = await judge(NAME, row, played(command_of(qualify.oracle(task))))
@@ -98,19 +102,19 @@ async def test_a_repair_by_shell_earns_1_and_the_verdict_holds_the_patch_and_the
         ((), "nothing was changed"),
         (("ls -la && cat paginator/pages.py",), "nothing was changed"),
         (("rm -rf ../repo/* && mkdir -p paginator && touch paginator/__init__.py",), "it did not run to its end"),
-        (("echo 'def test_fixed(): pass' > tests/test_issue.py; echo > conftest.py",), "nothing was changed"),
+        (("echo 'def test_fixed() -> None: pass' > tests/test_issue.py; echo > conftest.py",), "nothing was changed"),
         (("python3 -c 'for n in range(5100): open(str(n), \"w\")'",), "the working tree is too large"),
         (("ln -s /etc/passwd paginator/pages2.py; ln -sf / paginator/root",), "nothing was changed"),
     ],
 )
-async def test_what_does_not_repair_earns_0(commands: tuple[str, ...], problem: str):
+async def test_what_does_not_repair_earns_0(commands: tuple[str, ...], problem: str) -> None:
     found = await judge(NAME, row_of("paginator"), played(*commands))
     assert isinstance(found, Verdict), found
     assert found.reward == 0.0
     assert problem in found.values["problem"]
 
 
-async def test_hidden_tests_and_the_fix_are_not_in_the_model_s_sandbox():
+async def test_hidden_tests_and_the_fix_are_not_in_the_model_s_sandbox() -> None:
     row = row_of("parcel")
 
     def look(request: Any) -> Any:
@@ -134,7 +138,7 @@ async def _collected(row: dict[str, Any], answer: Any) -> list[dict[str, Any]]:
     return [json.loads(rollout.encode()) for rollout in results.rollouts]
 
 
-async def test_commands_have_no_network_and_a_time_limit():
+async def test_commands_have_no_network_and_a_time_limit() -> None:
     command = "timeout 5 bash -c 'echo > /dev/tcp/1.1.1.1/53' && echo reached || echo closed; sleep 60"
     environment = Environment.load(NAME).copy()
     environment.configure({"resources.step_timeout": 1.0})
@@ -150,7 +154,7 @@ async def test_commands_have_no_network_and_a_time_limit():
     assert "timed out" in found["ended"]
 
 
-async def test_a_set_up_script_prepares_both_sandboxes():
+async def test_a_set_up_script_prepares_both_sandboxes() -> None:
     row = {**row_of("paginator"), "setup_script": "echo ready > ~/prepared", "hide_expected": True}
     task = Environment.load(NAME).task(row)
     repair = command_of(qualify.oracle(task))
@@ -174,7 +178,7 @@ async def test_a_set_up_script_prepares_both_sandboxes():
         ({"FAIL_TO_PASS": "what"}, "must be a list of tests"),
     ],
 )
-async def test_a_row_that_cannot_be_judged_fails_without_a_reward(fields: dict[str, Any], cause: str):
+async def test_a_row_that_cannot_be_judged_fails_without_a_reward(fields: dict[str, Any], cause: str) -> None:
     found = await judge(NAME, {**row_of("paginator"), **fields}, "Done.")
     assert isinstance(found, Failure)
     assert found.kind == "bad_row"
@@ -182,19 +186,19 @@ async def test_a_row_that_cannot_be_judged_fails_without_a_reward(fields: dict[s
 
 
 @pytest.mark.parametrize("name", ["mini_swe_agent", "mini_swe_agent_2"])
-async def test_published_rows_are_read_and_need_their_image(name: str):
+async def test_published_rows_are_read_and_need_their_image(name: str) -> None:
     for row in shared_rows(name):
         task: Any = Environment.load(NAME).task(row)
         assert task.FAIL_TO_PASS
         assert row["problem_statement"].strip()[:40] in task.input[0]["content"]
         assert "/testbed" in task.input[0]["content"]
-        found = await judge(NAME, row, "Done.", **{"sandbox.provider": "bubblewrap"})
+        found = await judge(NAME, row, "Done.", sandbox={"provider": "bubblewrap"})
         assert isinstance(found, Failure)
         assert (found.kind, found.stage) == ("bad_row", "open")
         assert "provider=oci" in found.cause
 
 
-async def test_a_row_with_neither_files_nor_an_image_is_a_bad_row():
+async def test_a_row_with_neither_files_nor_an_image_is_a_bad_row() -> None:
     found = await judge(NAME, {**row_of("memo"), "files": None, "instance_id": "x"}, "Done.")
     assert isinstance(found, Failure)
     assert found.cause == "the row has neither files nor image_name, and its instance_id names no image"

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandboxes import needs
 
 from ludus import Environment, Failure, Response
 from ludus.environments.swerl_gen import build, qualify
 from ludus.environments.swerl_gen.edits import BadAnswer, Edit, applied, edits_of, script_of
 from ludus.response import message
+from ludus.sandbox.choice import find
 from ludus.testing import configured, judge
+
+BUBBLEWRAP = find("bubblewrap")
+needs_sandbox = pytest.mark.skipif(BUBBLEWRAP.problem is not None, reason=f"bubblewrap: {BUBBLEWRAP.problem}")
 
 NAME = "swerl_gen"
 DATA = Path(__file__).parent / "data"
@@ -25,13 +28,13 @@ SCRIPTS = [row for row in ROWS if row["mode"] == "repro-gen"]
 BLOCK = "```python\n### a.py\n<<<<<<< SEARCH\none\n=======\ntwo\n>>>>>>> REPLACE\n```"
 
 
-def test_the_shipped_rows_are_made_of_those_of_mini_swe_agent():
+def test_the_shipped_rows_are_made_of_those_of_mini_swe_agent() -> None:
     source = DATA.parents[1] / "mini_swe_agent" / "data" / "example.jsonl"
     assert (DATA / "example.jsonl").read_text(encoding="utf-8") == build.written(source, 2)
     assert (len(REPAIRS), len(SCRIPTS)) == (12, 2)
 
 
-def test_edits_are_read_between_the_tags_and_after_the_thoughts():
+def test_edits_are_read_between_the_tags_and_after_the_thoughts() -> None:
     answer = f"<solution>{BLOCK.replace('two', 'old')}</solution></think>text\n<solution>\n{BLOCK}\n</solution>"
     assert edits_of(answer) == [Edit("a.py", "one\n", "two\n")]
     assert edits_of(BLOCK, relaxed=True) == [Edit("a.py", "one\n", "two\n")]
@@ -47,12 +50,12 @@ def test_edits_are_read_between_the_tags_and_after_the_thoughts():
         ("<solution>\n```\n### a.py\n<<<<<<< SEARCH\na\n=======\nb\n```\n</solution>", "does not end"),
     ],
 )
-def test_an_answer_of_another_form_is_refused(answer: str, problem: str):
+def test_an_answer_of_another_form_is_refused(answer: str, problem: str) -> None:
     with pytest.raises(BadAnswer, match=problem):
         edits_of(answer)
 
 
-def test_edits_are_applied_to_the_file_as_it_was_shown():
+def test_edits_are_applied_to_the_file_as_it_was_shown() -> None:
     files = {"a.py": "one\ntwo\none\nthree"}
     both = [Edit("a.py", "one\n", "1\n1\n"), Edit("a.py", "three\n", "")]
     assert applied(files, both) == {"a.py": "1\n1\ntwo\none\n"}
@@ -68,7 +71,7 @@ def test_edits_are_applied_to_the_file_as_it_was_shown():
         (Edit("a.py", "two\nthree\n", "x\n"), "overlap"),
     ],
 )
-def test_one_edit_that_does_not_fit_makes_the_answer_worthless(edit: Edit, problem: str):
+def test_one_edit_that_does_not_fit_makes_the_answer_worthless(edit: Edit, problem: str) -> None:
     good = Edit("a.py", "one\ntwo\n", "1\n")
     if edit.search == "":
         edit, good = Edit("a.py", "", "x\n"), Edit("a.py", "three\n", "3\n")
@@ -79,7 +82,7 @@ def test_one_edit_that_does_not_fit_makes_the_answer_worthless(edit: Edit, probl
 
 
 @given(st.text(st.sampled_from("`#<=> \nSEARCHREPLACEpython/solution"), max_size=300))
-def test_any_text_is_read_or_refused(text: str):
+def test_any_text_is_read_or_refused(text: str) -> None:
     for read in (lambda: edits_of(f"<solution>{text}</solution>"), lambda: script_of(text)):
         try:
             read()
@@ -104,24 +107,24 @@ def task_of(row: dict[str, Any]) -> Any:
     return Environment.load(NAME).task(row)
 
 
-@needs("bubblewrap")
+@needs_sandbox
 @pytest.mark.parametrize("row", [REPAIRS[0], REPAIRS[7]], ids=["first", "eighth"])
-async def test_a_right_repair_earns_1_and_nothing_else_does(row: dict[str, Any]):
+async def test_a_right_repair_earns_1_and_nothing_else_does(row: dict[str, Any]) -> None:
     task = task_of(row)
     wrong = {**qualify.breaking(task), **qualify.exploits(task)}
     found = await rewards(row, {"right": str(qualify.oracle(task)), **wrong})
     assert found == {"right": 1.0, **dict.fromkeys(wrong, 0.0)}
 
 
-@needs("bubblewrap")
-async def test_a_part_of_the_repair_earns_a_fifth():
+@needs_sandbox
+async def test_a_part_of_the_repair_earns_a_fifth() -> None:
     row = next(row for row in REPAIRS if row["instance"]["instance_id"] == "ludus__paginator")
     assert await rewards(row, {"": f"<solution>\n{qualify._blocks(task_of(row))[0]}\n</solution>"}) == {"": 0.2}
 
 
-@needs("bubblewrap")
+@needs_sandbox
 @pytest.mark.parametrize("row", SCRIPTS, ids=["first", "second"])
-async def test_a_script_must_tell_the_bug_from_its_fix(row: dict[str, Any]):
+async def test_a_script_must_tell_the_bug_from_its_fix(row: dict[str, Any]) -> None:
     task = task_of(row)
     wrong = qualify.breaking(task)
     found = await rewards(row, {"right": str(qualify.oracle(task)), **wrong})
@@ -129,8 +132,8 @@ async def test_a_script_must_tell_the_bug_from_its_fix(row: dict[str, Any]):
     assert await rewards(row, {"": wrong["compares_texts"]}, compat=True) == {"": 1.0}
 
 
-@needs("bubblewrap")
-async def test_a_row_without_its_repository_is_a_bad_row():
+@needs_sandbox
+async def test_a_row_without_its_repository_is_a_bad_row() -> None:
     row = json.loads(json.dumps(REPAIRS[0]))
     del row["instance"]["files"]
     row["metadata"]["image"] = "/images/x.sif"

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandboxes import needs
 
 from ludus import Environment, Failure, Response, ScriptedModel, UserError, Verdict, collect
 from ludus.environments.terminal import build, qualify
 from ludus.environments.terminal.tasks import read_task, stream
 from ludus.environments.terminal.verdicts import reward_of
 from ludus.response import message
+from ludus.sandbox.choice import find
 from ludus.testing import configured
+
+BUBBLEWRAP = find("bubblewrap")
+needs_sandbox = pytest.mark.skipif(BUBBLEWRAP.problem is not None, reason=f"bubblewrap: {BUBBLEWRAP.problem}")
 
 NAME = "terminal"
 DATA = Path(__file__).parent / "data"
@@ -22,7 +25,7 @@ ROWS = list(stream(0, path=str(DATA / "tasks")))
 NAMES = [row["task_name"] for row in ROWS]
 
 
-def test_the_shipped_rows_are_those_of_the_task_folders():
+def test_the_shipped_rows_are_those_of_the_task_folders() -> None:
     assert (DATA / "example.jsonl").read_text(encoding="utf-8") == build.written(str(DATA / "tasks"))
     assert len(ROWS) == 8
 
@@ -52,17 +55,17 @@ def small(test: str, **fields: Any) -> dict[str, Any]:
     return {**ROWS[0], "environment": {"a.txt": "hello\n"}, "tests": {"test.sh": test}, **fields}
 
 
-@needs("bubblewrap")
+@needs_sandbox
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
-async def test_the_solution_passes_and_doing_nothing_and_attacks_fail(row: dict[str, Any]):
+async def test_the_solution_passes_and_doing_nothing_and_attacks_fail(row: dict[str, Any]) -> None:
     task = Environment.load(NAME).task(row)
     wrong = {"nothing": [], **qualify.exploits(task), **qualify.breaking(task)}
     found = await outcomes(row, {"right": qualify.oracle(task), **wrong})
     assert found == {"right": 1.0, **dict.fromkeys(wrong, 0.0)}
 
 
-@needs("bubblewrap")
-async def test_the_tests_come_after_the_model_and_its_processes_do_not():
+@needs_sandbox
+async def test_the_tests_come_after_the_model_and_its_processes_do_not() -> None:
     row = small(
         "ls /app > ~/seen; ps -e > /dev/null; cat a.txt; grep -q hello a.txt && echo 0.5 > /logs/verifier/reward.txt"
     )
@@ -70,7 +73,7 @@ async def test_the_tests_come_after_the_model_and_its_processes_do_not():
     assert await outcomes(row, {"": qualify._running(look)}) == {"": 0.5}
 
 
-@needs("bubblewrap")
+@needs_sandbox
 @pytest.mark.parametrize(
     ("test", "expected"),
     [
@@ -82,14 +85,14 @@ async def test_the_tests_come_after_the_model_and_its_processes_do_not():
         ("mkdir /logs/verifier/reward.txt", "bad_verdict"),
     ],
 )
-async def test_the_reward_is_what_the_test_script_writes(test: str, expected: Any):
+async def test_the_reward_is_what_the_test_script_writes(test: str, expected: Any) -> None:
     config = {"version": "1.0", "verifier": {"timeout_sec": 1.5}}
     found = (await outcomes(small(test, config=config), {"": []}))[""]
     assert found == expected if isinstance(expected, float) else found.startswith(expected)
 
 
-@needs("bubblewrap")
-async def test_processes_of_a_task_with_services_stay_until_the_verdict():
+@needs_sandbox
+async def test_processes_of_a_task_with_services_stay_until_the_verdict() -> None:
     test = "kill -0 $(cat /app/pid) && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt"
     starts = qualify._running("sleep 1000 > /dev/null 2>&1 & echo $! > /app/pid")
     service = {"version": "1.0", "ludus": {"background": True}}
@@ -97,7 +100,7 @@ async def test_processes_of_a_task_with_services_stay_until_the_verdict():
     assert await outcomes(small(test, config={"version": "1.0"}), {"": starts}) == {"": 0.0}
 
 
-@needs("bubblewrap")
+@needs_sandbox
 @pytest.mark.parametrize(
     ("fields", "cause"),
     [
@@ -109,14 +112,14 @@ async def test_processes_of_a_task_with_services_stay_until_the_verdict():
         ({"config": {"ludus": {"setup_hosts": ["a.example"]}}}, "wants to reach a.example"),
     ],
 )
-async def test_a_task_that_cannot_be_prepared_is_a_bad_row(fields: dict[str, Any], cause: str):
+async def test_a_task_that_cannot_be_prepared_is_a_bad_row(fields: dict[str, Any], cause: str) -> None:
     found = (await outcomes(small("true", **fields), {"": []}))[""]
     assert found.startswith("bad_row: ")
     assert cause in found
 
 
-@needs("bubblewrap")
-async def test_a_task_with_an_image_needs_a_provider_of_images():
+@needs_sandbox
+async def test_a_task_with_an_image_needs_a_provider_of_images() -> None:
     config = {"version": "1.0", "environment": {"docker_image": "example/task:1"}}
     found = (await outcomes(small("true", config=config), {"": []}, **{"sandbox.provider": "bubblewrap"}))[""]
     assert "example/task:1" in found
@@ -132,7 +135,7 @@ async def test_a_task_with_an_image_needs_a_provider_of_images():
         ('{"a": 1, "reward": 0}', "r.json", 0),
     ],
 )
-def test_a_reward_file_holds_one_number(text: str, path: str, reward: float):
+def test_a_reward_file_holds_one_number(text: str, path: str, reward: float) -> None:
     assert reward_of(text, path) == reward
 
 
@@ -147,12 +150,12 @@ def test_a_reward_file_holds_one_number(text: str, path: str, reward: float):
         ('{"a": 1, "b": 2}', "r.json"),
     ],
 )
-def test_other_reward_files_are_failures(text: str, path: str):
+def test_other_reward_files_are_failures(text: str, path: str) -> None:
     with pytest.raises(Failure, match="no finite number"):
         reward_of(text, path)
 
 
-def test_a_folder_of_tasks_is_a_dataset(tmp_path: Path):
+def test_a_folder_of_tasks_is_a_dataset(tmp_path: Path) -> None:
     folder = tmp_path / "hello"
     (folder / "tests").mkdir(parents=True)
     (folder / "environment").mkdir()
@@ -168,7 +171,7 @@ def test_a_folder_of_tasks_is_a_dataset(tmp_path: Path):
     assert [each["task_name"] for each in stream(0, path=str(folder))] == ["hello"]
 
 
-def test_a_folder_of_terminal_bench_1_is_read_too(tmp_path: Path):
+def test_a_folder_of_terminal_bench_1_is_read_too(tmp_path: Path) -> None:
     (tmp_path / "task.yaml").write_text("instruction: Do it.\nmax_test_timeout_sec: 9\n")
     (tmp_path / "run-tests.sh").write_text("true\n")
     row = read_task(tmp_path)
@@ -186,7 +189,7 @@ def test_a_folder_of_terminal_bench_1_is_read_too(tmp_path: Path):
         ({"task.yaml": "[]"}, "must hold a mapping"),
     ],
 )
-def test_a_folder_that_is_no_task_is_a_mistake_in_one_line(tmp_path: Path, files: dict[str, str], problem: str):
+def test_a_folder_that_is_no_task_is_a_mistake_in_one_line(tmp_path: Path, files: dict[str, str], problem: str) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=problem) as caught:
@@ -194,8 +197,8 @@ def test_a_folder_that_is_no_task_is_a_mistake_in_one_line(tmp_path: Path, files
     assert "\n" not in str(caught.value)
 
 
-@needs("bubblewrap")
-def test_a_folder_is_collected_by_its_path(tmp_path: Path):
+@needs_sandbox
+def test_a_folder_is_collected_by_its_path(tmp_path: Path) -> None:
     settings = {"data.path": str(DATA / "tasks" / "repair_config")}
     solve = ScriptedModel(qualify.oracle(Environment.load(NAME).task(ROWS[NAMES.index("repair_config")])))
     results = collect(NAME, model=solve, dataset="folder", limit=100, settings=settings)

@@ -15,6 +15,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 _OPERATORS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -115,9 +116,9 @@ class _Rewriter(ast.NodeTransformer):
                 return node
         compare = _OPERATORS[type(sign)]
         if (expected := _expected(right)) is not None:
-            return self._checked(node, left, lambda value: expected.compared(compare, value))
+            return self._checked(node, left, partial(expected.compared, compare))
         if (expected := _expected(left)) is not None:
-            return self._checked(node, right, lambda value: expected.compared(_swapped(compare), value))
+            return self._checked(node, right, partial(expected.compared, _swapped(compare)))
         return node
 
     def visit_With(self, node: ast.With) -> ast.AST:
@@ -126,7 +127,7 @@ class _Rewriter(ast.NodeTransformer):
                 case ast.Call(func=ast.Attribute(attr="raises"), args=[kinds], keywords=[]) if self._test is not None:
                     names = _class_names(kinds)
                     if names:
-                        number = self._keep(lambda raised, names=names: bool(names.intersection(raised)))
+                        number = self._keep(partial(_raised, names))
                         item.context_expr = _call(self._raises, ast.Constant(number))
         return self.generic_visit(node)
 
@@ -161,6 +162,11 @@ class _Expected:
             return bool(compare(value, self.value))
         close = _close(value, self.value, **self.tolerance)
         return close if compare is operator.eq else not close and compare is operator.ne
+
+
+def _raised(names: set[str], classes: Any) -> bool:
+    """Whether one of the classes of an exception has a name that was expected."""
+    return bool(names.intersection(classes))
 
 
 def _swapped(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

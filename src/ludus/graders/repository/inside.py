@@ -109,7 +109,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         return {"float": float.__repr__(value)}
     if isinstance(value, (bytes, bytearray)):
         return {"bytes": bytes(value).hex()}
-    for kind in (list, tuple, set, frozenset):
+    kinds: tuple[Any, ...] = (list, tuple, set, frozenset)
+    for kind in kinds:
         if isinstance(value, kind):
             return {kind.__name__: [plain(part, depth + 1) for part in kind.__iter__(value)]}
     if isinstance(value, dict):
