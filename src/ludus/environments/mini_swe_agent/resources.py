@@ -15,8 +15,8 @@ from ludus.graders.repository import (
     TEST_SPEC,
     CheckoutProvider,
     Grade,
-    Preparation,
     RepositoryTests,
+    SetUp,
     Tree,
     TreeTooLarge,
     grade_change,
@@ -78,7 +78,7 @@ class RepositoryRepair(SandboxResources):
 
     async def open(self, task: Task) -> None:
         """Read the row. The sandbox opens with the first command."""
-        self.preparation: Preparation = preparation_of(task.setup_script, task.setup_hosts, self.config.allowed_hosts)
+        self.preparation: SetUp = preparation_of(task.setup_script, task.setup_hosts, self.config.allowed_hosts)
         self.used = False
         self.image = image_of(task, self.shared) if task.files is None else None
         names = task.FAIL_TO_PASS, task.PASS_TO_PASS

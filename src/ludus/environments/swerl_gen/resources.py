@@ -16,7 +16,7 @@ from ludus.graders.repository import (
     TEST_SPEC,
     CheckoutProvider,
     PatchError,
-    Preparation,
+    SetUp,
     Tree,
     apply_patch,
     grade_change,
@@ -158,7 +158,7 @@ class SearchReplace(SandboxResources):
             ended = await sandbox.exec(command, timeout=self.config.sandbox_timeout, cwd=FOLDER, env=env)
         return ended.exit_code
 
-    def _preparation(self, task: Task) -> Preparation:
+    def _preparation(self, task: Task) -> SetUp:
         script = str((task.instance.model_extra or {}).get("setup_script") or "")
         return preparation_of(script, task.instance.setup_hosts, self.config.allowed_hosts)
 

@@ -15,7 +15,7 @@ import ludus
 from ludus import Failure, Response, Verdict, tool
 from ludus.environments.terminal.verdicts import read_reward
 from ludus.graders.commands import run_command
-from ludus.graders.repository import CheckoutProvider, Preparation, write_tree
+from ludus.graders.repository import CheckoutProvider, SetUp, write_tree
 from ludus.graders.repository.rows import preparation_of
 from ludus.graders.repository.trees import is_plain
 from ludus.sandbox import HOME, Sandbox, SandboxProvider, SandboxSpec
@@ -130,7 +130,7 @@ class Needs:
         if self.image is None and not script and "Dockerfile" in task.environment:
             cause = "the task has a Dockerfile, and neither environment/setup.sh nor environment.docker_image"
             raise Failure("bad_row", f"{cause}: build the image, name it in task.toml, and use the provider oci")
-        self.preparation = Preparation(script if isinstance(script, str) else "", self.hosts["setup"], folder="app")
+        self.preparation = SetUp(script if isinstance(script, str) else "", self.hosts["setup"], folder="app")
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """Judging a change of a repository: a clean checkout, the change, the hidden tests, and a verdict made outside."""
 
-from ludus.graders.repository.checkout import FOLDER, CheckoutProvider, Preparation
+from ludus.graders.repository.checkout import FOLDER, CheckoutProvider, SetUp
 from ludus.graders.repository.grading import TEST_SPEC, Grade, RepositoryTests, grade_change
 from ludus.graders.repository.patches import PatchError, apply_patch, make_patch
 from ludus.graders.repository.trees import Tree, TreeTooLarge, is_protected, read_tree, with_change, write_tree
@@ -11,8 +11,8 @@ __all__ = [
     "CheckoutProvider",
     "Grade",
     "PatchError",
-    "Preparation",
     "RepositoryTests",
+    "SetUp",
     "Tree",
     "TreeTooLarge",
     "apply_patch",

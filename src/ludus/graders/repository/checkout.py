@@ -17,7 +17,7 @@ FOLDER = "repo"
 
 
 @dataclass(frozen=True)
-class Preparation:
+class SetUp:
     """A script that prepares a sandbox, and the hosts that it may reach meanwhile."""
 
     script: str = ""

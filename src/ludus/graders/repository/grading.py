@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ludus.graders.repository.checkout import FOLDER, CheckoutProvider, Preparation
+from ludus.graders.repository.checkout import FOLDER, CheckoutProvider, SetUp
 from ludus.graders.repository.hidden import HiddenTests
 from ludus.graders.repository.trees import Tree, with_change, write_tree
 from ludus.sandbox.protocol import HOME, ExecResult, SandboxProvider, SandboxSpec
@@ -70,7 +70,7 @@ async def grade_change(
     *,
     spec: SandboxSpec = TEST_SPEC,
     seconds: float = 60.0,
-    preparation: Preparation | None = None,
+    preparation: SetUp | None = None,
 ) -> Grade:
     """Run the tests on a clean checkout with a change. Raises `SandboxError` if the sandbox fails."""
     names = (_random_name(), _random_name(), _random_name())

@@ -18,7 +18,7 @@ DEEPEST = 12
 FRAMEWORK = ("_pytest", "pytest", "pluggy", "unittest", "doctest", "builtins")
 
 
-class Channel:
+class ReportChannel:
     """Writes reports where only the host reads. A line without the secret is ignored there."""
 
     def __init__(self, secret: str) -> None:
@@ -42,7 +42,7 @@ class Channel:
 class Reporter:
     """A plugin of pytest that reports every test, and what a test measured."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ReportChannel) -> None:
         self.channel = channel
         self.test = ""
         self.outcomes: list[str] = []
@@ -149,7 +149,7 @@ def main() -> None:
     import pytest
 
     request = json.loads(sys.stdin.buffer.read())
-    channel = Channel(request["secret"])
+    channel = ReportChannel(request["secret"])
     folder = request["folder"]
     os.chdir(folder)
     sys.dont_write_bytecode = True

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from ludus.errors import Failure
-from ludus.graders.repository.checkout import Preparation
+from ludus.graders.repository.checkout import SetUp
 from ludus.graders.repository.grading import RepositoryTests
 from ludus.graders.repository.patches import PatchError, apply_patch, paths_of
 from ludus.graders.repository.trees import Tree, is_plain
@@ -56,11 +56,11 @@ def hidden_tests(base: Tree, test_patch: str, fail: list[str], keep: list[str], 
     return RepositoryTests(tuple(fail), tuple(keep), files, hide_expected)
 
 
-def preparation_of(script: str, hosts: list[str], allowed: list[str]) -> Preparation:
+def preparation_of(script: str, hosts: list[str], allowed: list[str]) -> SetUp:
     """The set-up of a row. Hosts that the operator did not allow are refused."""
     if refused := sorted(set(hosts) - set(allowed)):
         setting = f"--set 'resources.allowed_hosts={json.dumps(sorted({*hosts, *allowed}))}'"
         raise Failure(
             "bad_row", f"the task's set-up wants to reach {', '.join(refused):.200}: allow that with {setting}"
         )
-    return Preparation(script, tuple(hosts))
+    return SetUp(script, tuple(hosts))
