@@ -28,7 +28,7 @@ from ludus.qualify.policies import NAMES
 from ludus.qualify.run import qualify
 
 #: Environments with slow verifiers: tested with one row, and not in the quick test.
-HEAVY = {"gymnasium", "math_with_judge", "reasoning_gym", "text_to_sql"}
+HEAVY = {"gymnasium", "math_with_judge", "mini_swe_agent", "reasoning_gym", "swerl_gen", "terminal", "text_to_sql"}
 #: An example whose every rollout earns 1: it has no wrong answers.
 PAYS_ALWAYS = "example_single_tool_call"
 #: Environments from a server or another package: other test files qualify them.
