@@ -109,6 +109,14 @@ async def test_files_of_the_spec_are_there_in_every_use(pool: SandboxPool):
             assert (await sandbox.exec("cat data/in.txt; rm -r data")).text == "hello"
 
 
+async def test_specs_that_differ_in_files_share_warm_sandboxes(pool: SandboxPool):
+    async with await pool.open(SandboxSpec(files={"a": b"1"})) as first:
+        who = await identity(first)
+    async with await pool.open(SandboxSpec(files={"b": b"2"})) as second:
+        assert await identity(second) == who
+        assert (await second.exec("ls")).text == "b\n"
+
+
 async def test_specs_do_not_share_sandboxes(pool: SandboxPool):
     async with await pool.open(SandboxSpec(env={"NAME": "one"})) as first:
         assert (await first.exec("echo $NAME")).text == "one\n"

@@ -54,10 +54,13 @@ async def provider(*urls: str) -> AsyncIterator[RemoteProvider]:
 
 async def test_everything_works_as_on_this_machine():
     async with server() as (app, url), provider(url) as remotes:
-        sandbox = await remotes.open(SandboxSpec(files={"a.bin": bytes(range(256))}, env={"NAME": "x"}))
+        sandbox = await remotes.open(
+            SandboxSpec(files={"a.bin": bytes(range(256))}, env={"NAME": "x"}, folders=("app",))
+        )
         assert await sandbox.read("a.bin") == bytes(range(256))
         assert (await sandbox.exec(["cat"], stdin=b"\0\xff")).stdout == b"\0\xff"
         assert (await sandbox.exec("echo $NAME; exit 3")).exit_code == 3
+        assert (await sandbox.exec("mkdir app && echo 1 > /app/x && cat app/x")).text == "1\n"
         assert (await sandbox.python("import sys\nprint(sys.argv[1], input())", argv=["a"], stdin=b"b")).text == "a b\n"
         assert (await sandbox.python("while True: pass", timeout=0.3)).timed_out
         with pytest.raises(FileNotFoundError, match="nowhere"):
@@ -138,6 +141,7 @@ async def test_a_server_with_a_token_demands_it(monkeypatch: pytest.MonkeyPatch)
     [
         ({"owner": "a", "spec": {"limits": {"memory": 1}}}, "spec"),
         ({"owner": "a", "spec": {"mounts": ["/"]}}, "mounts"),
+        ({"owner": "a", "spec": {"folders": ["../etc"]}}, "folders"),
         ({"spec": {}}, "owner"),
         ({"owner": "a", "spec": {"files": {"a": "?"}}}, "spec"),
     ],

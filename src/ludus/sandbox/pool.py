@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from ludus.runtime.boundary import queueing
 from ludus.sandbox.protocol import Delegate, ExecResult, Sandbox, SandboxError, SandboxProvider, SandboxSpec
@@ -38,7 +39,17 @@ class SandboxPool(SandboxProvider):
         self._closed = False
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
-        """A sandbox of this spec: a warm one if there is one."""
+        """A sandbox of this spec: a warm one if there is one. Specs that differ in their files share sandboxes."""
+        lease = _Lease(self, await self._take(replace(spec, files={})), spec)
+        try:
+            for path, data in spec.files.items():
+                await lease.write(path, data)
+        except BaseException:
+            await lease.close()
+            raise
+        return lease
+
+    async def _take(self, spec: SandboxSpec) -> Sandbox:
         idle = self._idle.get(spec)
         if idle is None:
             self._idle[spec] = idle = []
@@ -47,12 +58,8 @@ class SandboxPool(SandboxProvider):
         while idle:
             sandbox = idle.pop()
             if not sandbox.gone:
-                try:
-                    await sandbox.add_files()
-                except SandboxError:
-                    continue
-                return _Lease(self, sandbox)
-        return _Lease(self, await self.provider.open(spec))
+                return sandbox
+        return await self.provider.open(spec)
 
     async def close(self) -> None:
         """Close every sandbox."""
@@ -84,8 +91,8 @@ class SandboxPool(SandboxProvider):
 class _Lease(Delegate):
     """One use of a sandbox. After `close` it leads nowhere, so that its owner cannot reach the next user."""
 
-    def __init__(self, pool: SandboxPool, sandbox: Sandbox) -> None:
-        self.spec = sandbox.spec
+    def __init__(self, pool: SandboxPool, sandbox: Sandbox, spec: SandboxSpec) -> None:
+        self.spec = spec
         self._pool = pool
         self._sandbox: Sandbox | None = sandbox
 

@@ -162,7 +162,7 @@ class Sandbox(ABC):
 
     async def restore(self, snapshot: bytes) -> None:
         """Unpack a snapshot into HOME. It is unpacked inside, so that nothing in it can reach outside."""
-        result = await self._trusted(["tar", "-C", HOME, "-xf", "-"], stdin=snapshot)
+        result = await self._trusted(["tar", "-C", HOME, "-xpf", "-"], stdin=snapshot)
         if not result.ok:
             raise OSError(f"cannot restore the snapshot: {result.why}: {result.stderr.decode(errors='replace'):.200}")
 

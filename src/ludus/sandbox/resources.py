@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.threads import awaited
 from ludus.sandbox.choice import open_provider
-from ludus.sandbox.protocol import Delegate, Sandbox, SandboxError, SandboxProvider, SandboxSpec
+from ludus.sandbox.protocol import Delegate, Sandbox, SandboxProvider, SandboxSpec
 
 
 class SandboxSettings(BaseModel):
@@ -134,7 +134,7 @@ class LazySandbox(Delegate):
         if self._opening is not None:
             try:
                 sandbox = await asyncio.shield(self._opening)
-            except SandboxError:  # reported where it was used
+            except Exception:  # raised where the sandbox was used
                 return
             await sandbox.close()
 

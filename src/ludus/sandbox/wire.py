@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +20,7 @@ class SpecMessage(BaseModel):
     limits: dict[str, int] = {}
     env: dict[str, str] = {}
     files: dict[str, str] = {}
+    folders: tuple[Annotated[str, Field(pattern=r"^\w[\w.-]*$")], ...] = ()
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     background: bool = False
