@@ -32,7 +32,7 @@ from ludus.sandbox.modal import ModalProvider
 KEY = "key-of-the-user-1234"
 
 #: What the services let run on, and print, the doubles do too.
-_INSIDE = SandboxSpec(limits=SandboxLimits(output_bytes=80 << 20), background=True)
+_INSIDE = SandboxSpec(limits=SandboxLimits(output_bytes=80 << 20), background=True, folders=("app",))
 
 
 class Double:

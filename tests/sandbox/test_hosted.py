@@ -174,6 +174,18 @@ async def test_a_package_that_the_image_lacks_is_named(service: type[Double], mo
         assert double.deleted == ["sb-0"]
 
 
+@bubblewrap
+@services
+async def test_a_folder_at_the_root_is_the_one_of_home_and_never_the_images_own(
+    service: type[Double], monkeypatch: pytest.MonkeyPatch
+):
+    async with hosted(service(), monkeypatch) as provider:
+        async with await provider.open(SandboxSpec(folders=("app",), files={"app/one": b"1"})) as sandbox:
+            assert await sandbox.read("/app/one") == b"1"
+        with pytest.raises(SandboxError, match="the image has a /usr of its own"):
+            await provider.open(SandboxSpec(folders=("usr",)))
+
+
 @given(
     st.binary(max_size=200), st.binary(max_size=200), st.integers(0, 255), st.booleans(), st.sampled_from(["", "\n"])
 )

@@ -46,6 +46,15 @@ _PREPARE = f"""
 [ -d {HOME} ] || mkdir -p {HOME} 2>/dev/null || sudo -n mkdir -p {HOME} || exit 1
 [ -w {HOME} ] || sudo -n chown "$(id -u):$(id -g)" {HOME} || exit 1
 command -v tar >/dev/null || {{ echo the image has no tar >&2; exit 1; }}
+while [ "$1" != -- ]; do
+  mkdir -p "{HOME}/$1"
+  if [ ! "/$1" -ef "{HOME}/$1" ]; then
+    [ ! -e "/$1" ] || {{ echo "the image has a /$1 of its own" >&2; exit 1; }}
+    ln -s "{HOME}/$1" "/$1" 2>/dev/null || sudo -n ln -s "{HOME}/$1" "/$1" || exit 1
+  fi
+  shift
+done
+shift
 [ $# = 0 ] || exec python3 -c 'import importlib.metadata as m, sys; [m.distribution(n) for n in sys.argv[1:]]' "$@"
 """
 
@@ -101,7 +110,8 @@ class HostedSandbox(Sandbox):
 
     async def prepare(self) -> None:
         """Make HOME, check what the image has, and write the files of the spec."""
-        result = await self._run(["/bin/sh", "-c", _PREPARE, "sh", *self.spec.packages], b"", 60.0, cwd="/")
+        needs = [*self.spec.folders, "--", *self.spec.packages]
+        result = await self._run(["/bin/sh", "-c", _PREPARE, "sh", *needs], b"", 60.0, cwd="/")
         if not result.ok:
             said = result.stderr.decode(errors="replace").strip()
             needed = f"programs need {HOME}, sh, setsid, tar" + "".join(f", {name}" for name in self.spec.packages)
