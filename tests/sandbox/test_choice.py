@@ -111,3 +111,11 @@ async def test_a_router_makes_each_provider_once_and_closes_those_that_it_made()
             await router.open(SandboxSpec(image=image))
     await router.close()
     assert [(one.name, one.closed) for one in made] == [("a", True), ("b", True)]
+
+
+@pytest.mark.parametrize("name", ["daytona", "e2b"])
+async def test_a_hosted_provider_without_its_key_is_refused_in_one_line(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(f"{name.upper()}_API_KEY", raising=False)
+    with pytest.raises(UserError, match=f"sandbox provider {name}: .*{name.upper()}_API_KEY") as caught:
+        await open_provider(name)
+    assert "\n" not in str(caught.value)

@@ -22,6 +22,10 @@ CONNECT_SECONDS = 30.0
 KEPT_SECONDS = 4.0
 
 
+#: The heads of requests that are kept: most servers have few paths, some have one for each session.
+_HEADS = 256
+
+
 class Disconnected(Failure):
     """The server dropped the connection. `begun`: in the middle of its reply. `reused`: it had been idle before."""
 
@@ -75,6 +79,8 @@ class Connections:
         """Send a request and read the reply, of any status."""
         head = self._heads.get((method, path))
         if head is None:
+            if len(self._heads) >= _HEADS:
+                self._heads.clear()
             head = self._heads[method, path] = self._head(method, path)
         if headers:
             head += _header_lines(headers)

@@ -36,6 +36,12 @@ _PROVIDERS = {
         "rlimits, Landlock, seccomp, a folder of its own; no namespaces",
     ),
 }
+#: Services that run sandboxes for money. They are taken by name only, and without a pool.
+_HOSTED = {
+    "daytona": ("ludus.sandbox.daytona", "DaytonaProvider"),
+    "e2b": ("ludus.sandbox.e2b", "E2bProvider"),
+    "modal": ("ludus.sandbox.modal", "ModalProvider"),
+}
 #: What `auto` takes for a spec without an image, and for one with an image.
 _WITHOUT_IMAGE, _WITH_IMAGE = "bubblewrap", "oci"
 
@@ -114,6 +120,10 @@ async def open_provider(
     """
     if name == "remote":
         return RemoteProvider(urls)
+    if name in _HOSTED:
+        module, kind = _HOSTED[name]
+        hosted: SandboxProvider = getattr(import_module(module), kind)()
+        return hosted
     if name == "auto":
         needed = find(_WITH_IMAGE if image else _WITHOUT_IMAGE)
         if needed.problem is not None:
@@ -127,7 +137,9 @@ async def open_provider(
             make=lambda name: _pool(name, warm),
         )
     if name not in _PROVIDERS:
-        raise UserError(f"unknown sandbox provider {name}", did_you_mean(name, ["auto", "remote", *_PROVIDERS]))
+        raise UserError(
+            f"unknown sandbox provider {name}", did_you_mean(name, ["auto", "remote", *_PROVIDERS, *_HOSTED])
+        )
     if (found := find(name)).problem is not None:
         raise found.error()
     return _pool(name, warm)

@@ -32,7 +32,7 @@ class SandboxSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    #: `auto` (the best that isolates), `bubblewrap`, `oci`, `remote`, or `process`, which isolates badly
+    #: `auto` (the best that isolates), `bubblewrap`, `oci`, `remote`, `daytona`, `e2b`, `modal`, or the weak `process`
     provider: str = "auto"
     #: servers of the `remote` provider
     urls: list[str] = []
