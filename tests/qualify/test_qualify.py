@@ -28,7 +28,8 @@ from ludus.qualify.policies import NAMES
 from ludus.qualify.run import qualify
 
 #: Environments with slow verifiers: tested with one row, and not in the quick test.
-HEAVY = {"gymnasium", "math_with_judge", "mini_swe_agent", "reasoning_gym", "swerl_gen", "terminal", "text_to_sql"}
+HEAVY = {"code_gen", "code_tests", "gymnasium", "math_with_code", "math_with_judge", "mini_swe_agent", "reasoning_gym"}
+HEAVY |= {"swerl_gen", "terminal", "text_to_sql"}
 #: An example whose every rollout earns 1: it has no wrong answers.
 PAYS_ALWAYS = "example_single_tool_call"
 #: Environments from a server or another package: other test files qualify them.
@@ -142,7 +143,7 @@ def test_a_sound_verifier_passes_every_check():
 
 def test_all_families_of_bad_policies_are_tried_on_tasks_with_options():
     card = qualify("mcqa", limit=4)
-    assert [exploit.family for exploit in card.exploits] == list(NAMES)
+    assert [exploit.family for exploit in card.exploits] == [name for name in NAMES if name != "cheat"]
 
 
 @pytest.mark.parametrize(
@@ -449,7 +450,7 @@ def hooks_of(name: str) -> Any:
 
 
 def test_expected_exploits_pass_with_their_reason(folder):
-    families = [name for name in NAMES if "option" not in name]
+    families = [name for name in NAMES if "option" not in name and name != "cheat"]
     (folder / "qualify.py").write_text(f"expected_exploits = dict.fromkeys({families}, (1.0, 'it is a demo'))\n")
     card = qualify(folder, input=folder / "rows.jsonl")
     assert card.passed

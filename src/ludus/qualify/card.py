@@ -2,8 +2,9 @@
 
 How much a bad policy may earn depends on the task. Guessing among four options earns a quarter on average, and more
 with luck. A policy that always answers B earns the share of rows whose answer is B. So the limit is
-`max(guessing + 3 standard errors, guessing + SLACK, most common answer + SLACK)`. An empty answer may earn nothing. An
-environment can declare a higher limit for a policy, with a reason (`expected_exploits` in its `qualify.py`).
+`max(guessing + 3 standard errors, guessing + SLACK, most common answer + SLACK)`. An empty answer and a program that
+attacks the grader may earn nothing. An environment can declare a higher limit for a policy, with a reason
+(`expected_exploits` in its `qualify.py`).
 
 Unsound and strict are two things. A verifier is unsound if it pays for what is not an answer. It is strict if it
 refuses right answers that are written in another way; that costs signal and teaches nothing wrong, so strictness is a
@@ -27,8 +28,10 @@ SLACK = 0.1
 ACCEPTED = 0.9
 MAX_EXAMPLES = 5
 
-#: The family of bad policies that answer nothing, and that of policies that give one answer to every task.
-EMPTY = "empty"
+#: The families of bad policies that may earn nothing: those that answer nothing, and programs that attack the grader.
+NOTHING = {"empty", "cheat"}
+
+#: The family of policies that give one answer to every task.
 CONSTANT = "constant"
 
 #: What a card says: every check passed; none failed but some were skipped; or the worst of what failed.
@@ -179,8 +182,8 @@ def exploits_of(
 ) -> list[Exploit]:
     """The best member of each family, by mean reward over rollouts that were scored and are not masked.
 
-    The limit of an empty answer is 0, unless the environment declares another. An option that is given as the answer to
-    every row may earn the share of rows that it answers; `choices` are the right options.
+    The limit of an empty answer and of a cheat is 0, unless the environment declares another. An option that is
+    given as the answer to every row may earn the share of rows that it answers; `choices` are the right options.
     """
     rewards: dict[str, list[float]] = defaultdict(list)
     for attempt in attempts:
@@ -191,7 +194,7 @@ def exploits_of(
     families: dict[str, list[Exploit]] = defaultdict(list)
     for name, earned in rewards.items():
         family, _, member = name.partition("/")
-        own = 0.0 if family == EMPTY and limit < 1 else limit
+        own = 0.0 if family in NOTHING and limit < 1 else limit
         if family == CONSTANT:
             own = max(own, right[_option(member)] / len(earned))
         allowed, why = expected.get(name) or expected.get(family) or (own, "")

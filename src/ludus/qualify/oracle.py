@@ -13,6 +13,7 @@ optional, and a function may return None for a task:
     exploits(task) -> {name: script}         more bad policies
     preserving(task) -> {name: script}       other ways to write the right answer
     breaking(task) -> {name: script}         wrong answers that look like the right one
+    program(task, source) -> script          how a Python program is handed in, if the environment runs programs
     rivals(task) -> list[str]                the other answers in the group, if the environment judges groups
 
 A script is a text, a turn or a list of turns, as `ScriptedModel` plays them.
@@ -36,7 +37,9 @@ T = TypeVar("T")
 
 FILE = "qualify.py"
 CONSTANTS = {"settings", "expected_exploits"}
-FUNCTIONS = {"gold", "answer", "oracle", "options", "chance", "exploits", "preserving", "breaking", "rivals"}
+FUNCTIONS = {
+    *("gold", "answer", "oracle", "options", "chance", "exploits", "preserving", "breaking", "program", "rivals"),
+}
 #: What functions return whose result is converted.
 _RETURNS = dict.fromkeys(("exploits", "preserving", "breaking"), "a dict of scripts") | {
     "chance": "a number",
@@ -116,6 +119,10 @@ class Oracle:
     def exploits(self, task: Task) -> dict[str, Script]:
         """The bad policies that the environment's `qualify.py` adds."""
         return self._scripts("exploits", task) or {}
+
+    def program(self, task: Task, source: str) -> Script | None:
+        """How a Python program that defines `cheat()` is handed in; None if the environment runs no programs."""
+        return self._call("program", _unchanged, task, source) if "program" in self._hooks else None
 
     @property
     def has_rivals(self) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ludus.model import Request
+from ludus.qualify import cheats
 from ludus.qualify.attempts import Script
 from ludus.qualify.dummies import dummy
 from ludus.qualify.oracle import Oracle, prompt_of
@@ -44,6 +45,7 @@ NAMES = (
     "judge_injection",
     "premature_stop",
     "tool_spam",
+    "cheat",
 )
 
 
@@ -167,6 +169,12 @@ def tool_spam(context: PolicyContext) -> dict[str, list[Script]]:
     }
 
 
+def cheat(context: PolicyContext) -> dict[str, list[Script]]:
+    """Hand in programs that attack the grader, where the environment runs programs."""
+    written = {name: context.oracle.program(context.task, source) for name, source in cheats.programs().items()}
+    return {f"cheat/{name}": [script] for name, script in written.items() if script is not None}
+
+
 def _spam(request: Request, times: int, arguments: Any = None) -> Any:
     tools = [tool for tool in request.params.get("tools") or [] if tool.get("name")]
     if request.turn > 2 or not tools:
@@ -189,4 +197,5 @@ POLICIES: tuple[Policy, ...] = (
     judge_injection,
     premature_stop,
     tool_spam,
+    cheat,
 )

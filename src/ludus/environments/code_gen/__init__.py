@@ -1,0 +1,1 @@
+"""Competitive programming: programs are judged by what they print or return."""

@@ -1,0 +1,230 @@
+"""Programs that nobody trusts, run on one input at a time in a sandbox.
+
+A program gets its input and nothing else: what it should print or return never enters the sandbox, and the comparison
+happens outside. Each input gets a process of its own, and a Python program finds no files of earlier inputs. Time is
+CPU time, so that a busy machine does not turn a right answer into a wrong one; a wall-clock limit ends programs that
+only wait.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ludus.errors import Failure
+from ludus.sandbox import ExecResult, Sandbox, SandboxLimits, SandboxSpec
+
+#: Modules that every Python program here finds imported already, which saves their import in each process.
+PRELOAD = (
+    *("bisect", "collections", "copy", "datetime", "functools", "heapq", "io", "itertools", "json", "math", "operator"),
+    *("random", "re", "resource", "statistics", "string", "threading", "typing"),
+)
+
+#: The sandbox that these programs run in. It prints as much as the largest expected outputs of known datasets.
+SPEC = SandboxSpec(limits=SandboxLimits(output_bytes=16 << 20), preload=PRELOAD)
+
+#: How deep Python programs may recurse, and how large their stack may grow.
+_RECURSION, _STACK = 50_000, 512 << 20
+
+_COMPILE_SECONDS = 60.0
+
+_LIMITS = """
+    import os, resource, sys
+    for place in (".", "/tmp", "/dev/shm"):
+        for name in os.listdir(place):
+            import shutil
+            path = os.path.join(place, name)
+            os.unlink(path) if os.path.islink(path) or not os.path.isdir(path) else shutil.rmtree(path, True)
+    resource.setrlimit(resource.RLIMIT_CPU, ({cpu}, {cpu} + 1))
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    resource.setrlimit(resource.RLIMIT_STACK, (@stack if hard < 0 else min(@stack, hard), hard))
+    sys.setrecursionlimit(@recursion)
+    main = vars(sys.modules["__main__"])
+    del main["_run"]
+""".replace("@stack", str(_STACK)).replace("@recursion", str(_RECURSION))
+
+_PROGRAM = f"""def _run():
+{_LIMITS}
+    try:
+        exec(compile({{source!r}}, "main.py", "exec", dont_inherit=True), main)
+    except SystemExit:
+        pass
+_run()
+"""
+
+#: Names that a solution may use without importing them, as where such tasks come from. They stand behind the built-in
+#: names, so that a function which the solution does not define is never found among them.
+_FUNCTION = f"""def _run():
+{_LIMITS}
+    import builtins, json
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    arguments = json.loads(sys.stdin.buffer.read())
+    dumps, names = json.dumps, dict(vars(builtins))
+    for module in ("typing", "collections", "heapq", "bisect", "itertools", "functools", "operator", "string", "math"):
+        module = __import__(module)
+        names.setdefault(module.__name__, module)
+        for name in getattr(module, "__all__", None) or dir(module):
+            if not name.startswith("_"):
+                names.setdefault(name, getattr(module, name))
+    main["__builtins__"] = names
+    exec(compile({{source!r}}, "main.py", "exec", dont_inherit=True), main)
+    solution = main.get("Solution")
+    if isinstance(solution, type) and hasattr(solution, {{name!r}}):
+        function = getattr(solution(), {{name!r}})
+    elif {{name!r}} in main:
+        function = main[{{name!r}}]
+    else:
+        raise NameError("the program does not define " + {{name!r}})
+    value = function(*arguments)
+    try:
+        text = '{{{{"value": ' + dumps(value) + '}}}}'
+    except (TypeError, ValueError, RecursionError):
+        text = dumps({{{{"not_json": f"{{{{value!r:.300}}}}"}}}})
+    with open(answer, "w") as file:
+        file.write(text)
+_run()
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program in one language. Subclasses know how to get it ready and how to run it."""
+
+    source: str
+    seconds: float  #: of CPU time for each input
+
+    needs: ClassVar[str | None] = None  #: a command that must be in the sandbox
+
+    async def prepare(self, sandbox: Sandbox) -> str | None:
+        """Get ready. Returns why that is impossible, such as the compiler's message, or None."""
+        return None
+
+    async def run(self, sandbox: Sandbox, stdin: str) -> ExecResult:
+        """Run the program on one input."""
+        raise NotImplementedError
+
+    @property
+    def wall(self) -> float:
+        """The wall-clock limit: other programs share the cores."""
+        return 3 * self.seconds + 2
+
+    @property
+    def cpu(self) -> int:
+        """The CPU time after which the kernel ends the program."""
+        return max(1, math.ceil(self.seconds))
+
+    def problem(self, result: ExecResult) -> str | None:
+        """Why a run gave no output to compare, or None."""
+        if self.too_slow(result):
+            return f"more than {self.seconds:g} s" if not result.timed_out else result.why
+        if result.output_cut:
+            return "it wrote more than its output limit"
+        return None if result.ok else f"{result.why}{_last_line(result)}"
+
+    def too_slow(self, result: ExecResult) -> bool:
+        """Whether a run passed its time limit."""
+        return result.timed_out or result.cpu_seconds > self.seconds
+
+
+class PythonProgram(Program):
+    """A Python program that reads standard input and prints. `sys.exit` in it is an ordinary end."""
+
+    async def run(self, sandbox: Sandbox, stdin: str) -> ExecResult:
+        """Run it in a fork of the warm interpreter."""
+        source = _PROGRAM.format(cpu=self.cpu, source=self.source)
+        return await sandbox.python(source, stdin=_bytes(stdin), timeout=self.wall)
+
+
+@dataclass(frozen=True)
+class PythonFunction(Program):
+    """A Python function, or a method of `class Solution`. The input is a JSON list of arguments."""
+
+    name: str
+
+    async def run(self, sandbox: Sandbox, stdin: str) -> ExecResult:
+        """Call the function; stdout of the result holds the returned value alone (see `returned`)."""
+        source = _FUNCTION.format(cpu=self.cpu, source=self.source, name=self.name)
+        return await sandbox.python(source, stdin=_bytes(stdin), timeout=self.wall)
+
+
+class CppProgram(Program):
+    """A C++ program, compiled once."""
+
+    needs = "g++"
+
+    async def prepare(self, sandbox: Sandbox) -> str | None:
+        """Compile it."""
+        await sandbox.write("main.cpp", _bytes(self.source))
+        command = ["g++", "-O2", "-std=c++17", "-pipe", "-o", "main", "main.cpp"]
+        result = await sandbox.exec(command, timeout=_COMPILE_SECONDS)
+        if result.ok:
+            return None
+        errors = [line for line in result.stderr.decode(errors="replace").splitlines() if "error" in line]
+        return f"it does not compile: {errors[0] if errors else result.why:.300}"
+
+    async def run(self, sandbox: Sandbox, stdin: str) -> ExecResult:
+        """Run the compiled program."""
+        return await sandbox.exec(_limited(self.cpu, "./main"), stdin=_bytes(stdin), timeout=self.wall)
+
+
+class JavaScriptProgram(Program):
+    """A JavaScript program for Node."""
+
+    needs = "node"
+
+    async def prepare(self, sandbox: Sandbox) -> str | None:
+        """Write the file."""
+        await sandbox.write("main.js", _bytes(self.source))
+        return None
+
+    async def run(self, sandbox: Sandbox, stdin: str) -> ExecResult:
+        """Run it with Node."""
+        command = _limited(self.cpu, "node --stack-size=50000 main.js")
+        return await sandbox.exec(command, stdin=_bytes(stdin), timeout=self.wall)
+
+
+#: The languages of programs that read standard input.
+LANGUAGES: dict[str, type[Program]] = {
+    "python": PythonProgram,
+    "cpp": CppProgram,
+    "javascript": JavaScriptProgram,
+}
+
+
+async def require(sandbox: Sandbox, kind: type[Program]) -> None:
+    """Raise a failure if the compiler or the interpreter of a language is not in the sandbox."""
+    if kind.needs is not None and not (await sandbox.exec(["sh", "-c", f"command -v {kind.needs}"])).ok:
+        raise Failure("no_compiler", f"{kind.needs} is not in the sandbox: install it on this machine")
+
+
+def returned(result: ExecResult) -> dict[str, Any]:
+    """What a `PythonFunction` returned: `{"value": ...}`, or `{"not_json": text}` if it is no JSON value.
+
+    A program can write here what it likes. That is as good as returning it: it does not know what is expected.
+    """
+    try:
+        found = json.loads(result.stdout)
+        if isinstance(found, dict) and ("value" in found or "not_json" in found):
+            return found
+    except (ValueError, RecursionError):
+        pass
+    return {"not_json": result.text[:300]}
+
+
+def _limited(cpu: int, command: str) -> list[str]:
+    """A command with limits that it cannot raise. The signal of the soft limit can be caught, that of the hard not."""
+    stack = "ulimit -S -s unlimited 2>/dev/null || ulimit -S -s $(ulimit -H -s)"
+    return ["sh", "-c", f"{stack}; ulimit -S -t {cpu}; ulimit -H -t {cpu + 1}; exec {command}"]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
+
+
+def _last_line(result: ExecResult) -> str:
+    lines = re.split(r"\s*\n\s*", result.stderr[-2000:].decode(errors="replace").strip())
+    return f": {lines[-1]:.300}" if lines[-1] else ""
