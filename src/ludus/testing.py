@@ -151,7 +151,7 @@ def _group_disagreement(line: Line, found: list[Verdict]) -> str | None:
 
 def same(left: Any, right: Any) -> bool:
     """Whether two values are equal; two texts that hold JSON are compared as JSON."""
-    if isinstance(left, str) and isinstance(right, str):
+    if isinstance(left, str) and isinstance(right, str) and left != right:
         try:
             return bool(json.loads(left) == json.loads(right))
         except ValueError:

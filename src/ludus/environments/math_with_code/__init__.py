@@ -1,0 +1,1 @@
+"""Mathematical problems with a Python session."""

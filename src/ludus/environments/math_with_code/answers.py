@@ -1,0 +1,70 @@
+r"""Whether the content of a box is the expected result: the same text in another dress, or the same number."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
+_NUMBER = re.compile(rf"[+-]?{_DECIMAL}")
+_GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+_FRACTION = re.compile(
+    rf"([+-]?)(?:\\[dt]?frac\{{([+-]?{_DECIMAL})\}}\{{([+-]?{_DECIMAL})\}}|({_DECIMAL})/({_DECIMAL}))"
+)
+_INFINITY = re.compile(r"([+-]?)(?:inf|infinity|\\infty)", re.IGNORECASE)
+_AROUND_SIGNS = re.compile(r"\s*([,;:()\[\]{}=+*/^<>-])\s*")
+
+#: Around an answer, at most once each, from the outside in.
+_DRESS = (("\\(", "\\)"), ("$", "$"), ("\\text{", "}"), ("{", "}"))
+
+#: Numbers are equal if they differ by less than this, times the expected number if that is over 1.
+TOLERANCE = 1e-6
+
+
+def same_answer(expected: str, given: str) -> bool:
+    """Whether an answer is the expected one.
+
+    same_answer(r"\\(0.5\\)", r"\\frac{1}{2}")   # True
+    """
+    wanted, found = undressed(expected), undressed(given)
+    if wanted == found:
+        return bool(wanted) and wanted.lower() != "nan"
+    number, other = value_of(wanted), value_of(found)
+    if number is None or other is None:
+        return False
+    return number == other or abs(number - other) < TOLERANCE * max(1.0, abs(number))
+
+
+def undressed(text: str) -> str:
+    """The text without delimiters around it and without white space that means nothing."""
+    text = " ".join(text.split())
+    for opening, closing in _DRESS:
+        inner = text[len(opening) : len(text) - len(closing)]
+        if len(text) >= len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
+            text = inner.strip() if _balanced(inner) else text
+    return _AROUND_SIGNS.sub(r"\1", text)
+
+
+def value_of(text: str) -> float | None:
+    """The number that a text is: a decimal, one with groups of digits, a fraction of decimals, or infinity."""
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    if _GROUPED.fullmatch(text):
+        return float(text.replace(",", ""))
+    if infinite := _INFINITY.fullmatch(text):
+        return -math.inf if infinite[1] == "-" else math.inf
+    if fraction := _FRACTION.fullmatch(text):
+        sign, *parts = fraction.groups()
+        above, below = (float(part) for part in parts if part is not None)
+        return (-1.0 if sign == "-" else 1.0) * above / below if below else None
+    return None
+
+
+def _balanced(text: str) -> bool:
+    """Whether no brace of the text closes one outside of it."""
+    depth = 0
+    for letter in text:
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        if depth < 0:
+            return False
+    return depth == 0
