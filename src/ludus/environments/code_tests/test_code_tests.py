@@ -1,0 +1,223 @@
+"""Hidden tests judge a program that cannot reach them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sandboxes import needs
+
+import ludus
+from ludus import Failure, ScriptedModel, Verdict
+from ludus.environments.code_tests import qualify as hooks
+from ludus.environments.code_tests.inside.crossing import CannotCross, decode, encode
+from ludus.environments.code_tests.mapping import mapped
+from ludus.qualify import cheats
+from ludus.testing import judge
+
+NAME = "code_tests"
+SECRET = "EXPECTED-[0-9a-f]{16}"
+
+
+def row(test: str | list[str], name: str = "f", **fields: Any) -> dict[str, Any]:
+    tests = {"test": test} if isinstance(test, str) else {"test_list": test}
+    return {"responses_create_params": {"input": "Write f."}, "entry_point": name, **tests, **fields}
+
+
+def cases(*bodies: str) -> str:
+    methods = "".join(f"    def test_{n}(self):\n        {body}\n" for n, body in enumerate(bodies))
+    return f"import unittest\nclass Cases(unittest.TestCase):\n{methods}"
+
+
+def fenced(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+async def graded(code: str, given: dict[str, Any], **settings: Any) -> Verdict:
+    verdict = await judge(NAME, given, fenced(code), **settings)
+    assert isinstance(verdict, Verdict), verdict
+    return verdict
+
+
+@needs("bubblewrap")
+def test_the_shipped_rows_of_four_kinds_are_solved_by_their_solutions() -> None:
+    environment = ludus.Environment.load(NAME)
+    tasks: list[Any] = [environment.task(json.loads(line)) for line in environment.dataset().read_text().splitlines()]
+    by_prompt = {json.dumps(task.input): fenced(task.solution) for task in tasks}
+    model = ScriptedModel(lambda request: by_prompt[json.dumps(list(request.input))])
+    result = ludus.collect(NAME, model=model)
+    assert len(result.rollouts) == len(tasks) >= 5
+    for rollout in result.rollouts:
+        assert rollout.reward == 1.0
+        assert set(rollout.to_row()["test_results"].values()) == {"passed"}
+
+
+@needs("bubblewrap")
+@pytest.mark.parametrize(
+    ("test", "code", "results"),
+    [
+        ("def check(candidate):\n    assert candidate(2) == 4", "def f(x):\n    return 2 * x", {"check": "passed"}),
+        ("def check(candidate):\n    assert candidate(2) == 4", "def f(x):\n    return 5", {"check": "wrong"}),
+        ("def check(candidate):\n    assert f(2) == 4", "def f(x):\n    return 4", {"check": "passed"}),
+        (["assert f(1) == 1", "assert f(2) == 1"], "def f(x):\n    return 1",
+         {"assert 0": "passed", "assert 1": "passed"}),
+        (["assert f(1) == 1", "assert f(2) == 2"], "def f(x):\n    return 1",
+         {"assert 0": "passed", "assert 1": "wrong"}),
+        ("assert f(1) == 1", "def f(x):\n    return 1", {"tests": "passed"}),
+        ("assert f(1) == 1", "def f(x):\n    return [1]", {"tests": "wrong"}),
+        ("assert f(1) == 1", "def f(x:", {"program": "error"}),
+        ("assert f(1) == 1", "def g(x):\n    return 1", {"tests": "error"}),
+        (cases("self.assertEqual(f(1), 1)", "self.assertRaises(KeyError, f, 0)"),
+         "def f(x):\n    return {1: 1}[x]", {"test_0": "passed", "test_1": "passed"}),
+        (cases("self.assertEqual(f(1), 1)", "self.assertRaises(KeyError, f, 0)"),
+         "def f(x):\n    return 1", {"test_0": "passed", "test_1": "wrong"}),
+        (cases("self.skipTest('never')"), "def f(x):\n    return 1", {"test_0": "skipped"}),
+        ("import unittest\nclass Cases(unittest.TestCase):\n    pass", "def f(x):\n    return 1", {}),
+        ("assert list(f(3)) == [0, 1, 2]", "def f(n):\n    return (x for x in range(n))", {"tests": "passed"}),
+        ("assert next(f(3)) == 0", "def f(n):\n    return map(int, range(n))", {"tests": "passed"}),
+        ("assert f(3) == [0]", "def f(n):\n    return map(int, range(n))", {"tests": "wrong"}),
+        ("assert f(1, k=(2, {3})) == {'a': (1, 2)}", "def f(x, k):\n    return {'a': (x, k[0])}", {"tests": "passed"}),
+        ("assert f(10**400) == 10**400 + 1", "def f(x):\n    return x + 1", {"tests": "passed"}),
+        ("import math\nassert math.isnan(f())", "def f():\n    return float('nan')", {"tests": "passed"}),
+        ("assert f() == 1", "def f():\n    print('noise' * 100000)\n    return 1", {"tests": "passed"}),
+    ],
+)  # fmt: skip
+async def test_each_test_has_a_result(test: Any, code: str, results: dict[str, str]) -> None:
+    verdict = await graded(code, row(test))
+    assert verdict.values["test_results"] == results, verdict.values["first_failure"]
+    assert verdict.reward == float(bool(results) and set(results.values()) == {"passed"})
+
+
+@needs("bubblewrap")
+async def test_the_prompts_own_functions_serve_both_sides() -> None:
+    prompt = "def double(x):\n    return 2 * x\n\ndef f(x):\n    '''Double twice.'''\n"
+    given = {"prompt": prompt, "entry_point": "f", "test": "def check(c):\n    assert c(3) == double(double(3))"}
+    assert (await graded("def f(x):\n    return double(double(x))", given)).reward == 1.0
+    assert (await graded("def double(x):\n    return 0\ndef f(x):\n    return 0", given)).reward == 0.0
+
+
+@needs("bubblewrap")
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (row("assert f(1) == 1", solution="def f(x):\n    return 2"), "own solution does not pass"),
+        (row("assert f(len) == 1", solution="def f(x):\n    return 1"), "cannot be passed to the program"),
+        (
+            row("assert f(1).real_part == 1", solution="class A:\n    real_part = 1\ndef f(x):\n    return A()"),
+            "real_part",
+        ),
+        (row(""), "there is no test"),
+        (row("assert f(1) == 1", name="os.system"), "no name of a function"),
+    ],
+)
+async def test_a_row_that_cannot_be_judged_is_refused(bad: dict[str, Any], says: str) -> None:
+    failure = await judge(NAME, bad, fenced("def f(x):\n    return 1"))
+    assert isinstance(failure, Failure)
+    assert (failure.stage, failure.kind) == ("open", "bad_row")
+    assert says in failure.cause
+
+
+@needs("bubblewrap")
+async def test_without_a_solution_what_cannot_cross_is_a_failure_and_no_reward() -> None:
+    failure = await judge(NAME, row("assert f(len) == 1"), fenced("def f(x):\n    return 1"))
+    assert isinstance(failure, Failure)
+    assert (failure.stage, failure.kind) == ("verify", "cannot_judge")
+
+
+@needs("bubblewrap")
+async def test_arguments_are_changed_only_where_the_solution_changes_them() -> None:
+    cheat = "def f(xs):\n    xs.clear()\n    return []"
+    honest = row("xs = [2, 1]\nassert f(xs) == sorted(xs)", solution="def f(xs):\n    return sorted(xs)")
+    assert (await graded(cheat, honest)).reward == 0.0
+    in_place = row("xs = [2, 1]\nf(xs)\nassert xs == [1, 2]", solution="def f(xs):\n    xs.sort()")
+    assert (await graded("def f(xs):\n    xs[:] = [1, 2]", in_place)).reward == 1.0
+    assert (await graded(cheat, in_place)).reward == 0.0
+
+
+@needs("bubblewrap")
+@pytest.mark.slow
+async def test_a_program_that_takes_too_long_fails() -> None:
+    for code in ("def f():\n    while True: pass", "import time\ndef f():\n    time.sleep(1000)"):
+        verdict = await graded(code, row("assert f() == 1"), tests_timeout_secs=0.5)
+        assert verdict.reward == 0.0
+        assert verdict.values["first_failure"]["result"] == "error"
+
+
+@needs("bubblewrap")
+def test_rows_of_other_datasets_load_as_they_are(tmp_path: Any) -> None:
+    lines = ludus.Environment.load(NAME).dataset().read_text().splitlines()
+    given = [json.loads(line) for line in lines]
+    assert {"prompt", "instruct_prompt", "text"} <= {key for each in given for key in each}
+    for each in given:
+        found = mapped(each)
+        assert found["responses_create_params"]["input"]
+        assert found["entry_point"]
+        assert found["solution"]
+        assert mapped(found) == found
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+    | st.complex_numbers(allow_nan=False)
+    | st.datetimes() | st.dates() | st.timedeltas() | st.decimals(allow_nan=False) | st.fractions(),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers(), inner)
+    | st.sets(st.integers()) | st.frozensets(st.text()),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(plain)
+def test_plain_data_crosses_unchanged(value: Any) -> None:
+    crossed = decode(json.loads(json.dumps(encode(value))), lambda number, kind: None)
+    assert crossed == value
+    assert type(crossed) is type(value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_any_json_is_decoded_or_refused(data: Any) -> None:
+    try:
+        decode(data, lambda number, kind: None)
+    except (ValueError, TypeError, LookupError, ArithmeticError):
+        pass
+
+
+def test_an_object_does_not_cross_as_an_argument() -> None:
+    with pytest.raises(CannotCross, match="of type object"):
+        encode([object()])
+
+
+@pytest.fixture(scope="module", params=["check", "cases"])
+def cheated(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The rollout of every cheat, at a task whose expected result only a leak can tell."""
+    environment, rows, answers = ludus.Environment.load(NAME), [], {}
+    for name, source in cheats.programs(SECRET).items():
+        expected = f"EXPECTED-{secrets.token_hex(8)}"
+        test = (
+            f"import colorsys\ndef check(candidate):\n    expected = {expected!r}\n    assert candidate(1) == expected"
+        )
+        if request.param == "cases":
+            test = f"import colorsys\n{cases(f'self.assertEqual(f(1), {expected!r})', f'assert f(2) == {expected!r}')}"
+        solution = f"def f(x):\n    return {expected!r}"
+        rows.append(row(test, solution=solution, task_id=name) | {"responses_create_params": {"input": name}})
+        answers[name] = hooks.program(environment.task(rows[-1]), source)
+    model = ScriptedModel(lambda asked: answers[asked.input[0]["content"]])
+    settings = {"resources.tests_timeout_secs": 2.0}
+    result = ludus.collect(environment, model=model, input=rows, settings=settings)
+    return {rollout.to_row()["task_id"]: rollout for rollout in result.rollouts}
+
+
+@needs("bubblewrap")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", cheats.NAMES)
+def test_a_program_that_attacks_the_tests_earns_nothing(name: str, cheated: dict[str, Any]) -> None:
+    rollout = cheated[name]
+    assert rollout.reward == 0.0
+    assert "passed" not in rollout.to_row()["test_results"].values()
