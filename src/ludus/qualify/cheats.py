@@ -171,17 +171,24 @@ builtins.AssertionError = type("AssertionError", (Exception,), {})
 def cheat(*arguments):
     return "patched"
 """,
-    "shadows_modules": r"""
+    "shadows_modules": r'''
 import os
 MODULES = ("unittest", "json", "random", "math", "collections", "statistics", "heapq", "copy", "string", "colorsys",
            "tests", "test", "grader", "sitecustomize", "usercustomize", "numpy", "pytest", "conftest")
-TEXT = "import os, sys, unittest\nfor n in range(32):\n  try: os.write(n, b'PASSED')\n  except OSError: pass\nos._exit(0)"
+LINES = '["check", "passed", ""]\n["test_0", "passed", ""]\n["end", "", ""]\n'
+TEXT = f"""import os
+for number in range(32):
+    try:
+        os.write(number, {LINES!r}.encode())
+    except OSError:
+        pass
+os._exit(0)"""
 for name in MODULES:
     with open(f"{name}.py", "w") as file:
         file.write(TEXT)
 def cheat(*arguments):
     return "shadowed"
-""",
+''',
     "overwrites_files": _OVERWRITE
     + r"""
 overwrite()
