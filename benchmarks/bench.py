@@ -166,6 +166,14 @@ def math_pool(rounds: int) -> Figures:
     return [Figure("math through the pool, against a bare pool", share, 0.8, "x", at_least=True)]
 
 
+def code_pool(rounds: int) -> Figures:
+    found = script("code_pool")
+    return [
+        Figure("code_gen: 1,000 programs of 20 tests, against a bare pool", found["ratio"], 0.8, "x", at_least=True),
+        Figure("the same, against exec in a bare pool", found["ratio_in_process"], 0, "x", at_least=True),
+    ]
+
+
 def verify_file(rounds: int) -> Figures:
     found = script("verify_file")
     return [
@@ -256,6 +264,7 @@ CASES: dict[str, Case] = {
     "verdicts": verdicts,
     "hostile": hostile,
     "math_pool": math_pool,
+    "code_pool": code_pool,
     "verify_file": verify_file,
     "export_file": export_file,
     "workplace": workplace,

@@ -22,8 +22,7 @@ def mapped(row: dict[str, Any]) -> dict[str, Any]:
     found = dict(row)
     code = _text(row, "context", "complete_prompt") or (_text(row, "prompt") if "test_list" not in row else "")
     body, whole = _text(row, "canonical_solution"), _text(row, "solution", "code")
-    tests = row.get("test_list") if isinstance(row.get("test_list"), list) else []
-    imports = row.get("test_imports") if isinstance(row.get("test_imports"), list) else []
+    tests, imports = _list(row, "test_list"), _list(row, "test_imports")
     found["context"] = code or "\n".join(map(str, imports))
     found["solution"] = whole or (f"{code}{body}" if body else None)
     found["test_list"] = tests
@@ -36,12 +35,16 @@ def mapped(row: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _prompt(row: dict[str, Any], code: str, tests: Any) -> str:
+def _prompt(row: dict[str, Any], code: str, tests: list[Any]) -> str:
     if instruction := _text(row, "instruct_prompt"):
         return instruction
     if words := _text(row, "text", "prompt") if tests else "":
         return _WRITE.format(words=words, example=tests[0])
     return _COMPLETE.format(code=code.strip("\n")) if code else ""
+
+
+def _list(row: dict[str, Any], name: str) -> list[Any]:
+    return row[name] if isinstance(row.get(name), list) else []
 
 
 def _text(row: dict[str, Any], *names: str) -> str:
