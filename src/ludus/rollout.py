@@ -159,10 +159,14 @@ class Rollout:
         rest["model_calls"] = self.calls
         if self.tool_errors:
             rest["tool_errors"] = self.tool_errors
+        asked = {"responses_create_params": self._request()}
         if error is not None:  # the prompt is enough: the dataset still holds the task
-            asked = {"responses_create_params": job.row.get("responses_create_params")}
             return record_row(head, job.environment, asked, error, rest)
-        return record_row(head, job.environment, job.row if verdict is not None else {}, verdict, rest)
+        return record_row(head, job.environment, {**asked, **job.row} if verdict is not None else {}, verdict, rest)
+
+    def _request(self) -> Any:
+        """What the model was asked. A row in the format of another tool has it only as a task."""
+        return self.job.row.get("responses_create_params") or self.job.task.responses_create_params
 
     def encode(self) -> bytes:
         """The row as JSON; items that were sent in a request are not encoded again."""

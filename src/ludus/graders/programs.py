@@ -91,7 +91,7 @@ _run()
 
 
 @dataclass(frozen=True)
-class Program:
+class Submission:
     """A program in one language. Subclasses know how to get it ready and how to run it."""
 
     source: str
@@ -130,7 +130,7 @@ class Program:
         return result.timed_out or result.cpu_seconds > self.seconds
 
 
-class PythonProgram(Program):
+class PythonProgram(Submission):
     """A Python program that reads standard input and prints. `sys.exit` in it is an ordinary end."""
 
     async def run(self, sandbox: Sandbox, stdin: str) -> ExecResult:
@@ -140,7 +140,7 @@ class PythonProgram(Program):
 
 
 @dataclass(frozen=True)
-class PythonFunction(Program):
+class PythonFunction(Submission):
     """A Python function, or a method of `class Solution`. The input is a JSON list of arguments."""
 
     name: str
@@ -151,7 +151,7 @@ class PythonFunction(Program):
         return await sandbox.python(source, stdin=_bytes(stdin), timeout=self.wall)
 
 
-class CppProgram(Program):
+class CppProgram(Submission):
     """A C++ program, compiled once."""
 
     needs = "g++"
@@ -171,7 +171,7 @@ class CppProgram(Program):
         return await sandbox.exec(_limited(self.cpu, "./main"), stdin=_bytes(stdin), timeout=self.wall)
 
 
-class JavaScriptProgram(Program):
+class JavaScriptProgram(Submission):
     """A JavaScript program for Node."""
 
     needs = "node"
@@ -188,14 +188,14 @@ class JavaScriptProgram(Program):
 
 
 #: The languages of programs that read standard input.
-LANGUAGES: dict[str, type[Program]] = {
+LANGUAGES: dict[str, type[Submission]] = {
     "python": PythonProgram,
     "cpp": CppProgram,
     "javascript": JavaScriptProgram,
 }
 
 
-async def require(sandbox: Sandbox, kind: type[Program]) -> None:
+async def require(sandbox: Sandbox, kind: type[Submission]) -> None:
     """Raise a failure if the compiler or the interpreter of a language is not in the sandbox."""
     if kind.needs is not None and not (await sandbox.exec(["sh", "-c", f"command -v {kind.needs}"])).ok:
         raise Failure("no_compiler", f"{kind.needs} is not in the sandbox: install it on this machine")

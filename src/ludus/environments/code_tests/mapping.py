@@ -2,7 +2,8 @@
 
 HumanEval and EvalPlus rows have a `prompt` of code and a `test` with `check(candidate)`. BigCodeBench rows have an
 `instruct_prompt`, a `complete_prompt` of code and a `test` with test cases. MBPP rows have a `text` or `prompt` of
-words and a `test_list` of asserts. A row that has `responses_create_params` keeps its own prompt.
+words and a `test_list` of asserts. A row that has `responses_create_params` keeps its own prompt, as after `ludus data
+convert`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _WRITE = "{words}\n\nYour function must pass tests such as this one:\n```python\
 def mapped(row: dict[str, Any]) -> dict[str, Any]:
     """The row with the fields of this environment."""
     found = dict(row)
-    code = _text(row, "context", "complete_prompt") or (_text(row, "prompt") if "test_list" not in row else "")
+    code = _text(row, "context", "complete_prompt") or ("" if _list(row, "test_list") else _code(row))
     body, whole = _text(row, "canonical_solution"), _text(row, "solution", "code")
     tests, imports = _list(row, "test_list"), _list(row, "test_imports")
     found["context"] = code or "\n".join(map(str, imports))
@@ -41,6 +42,16 @@ def _prompt(row: dict[str, Any], code: str, tests: list[Any]) -> str:
     if words := _text(row, "text", "prompt") if tests else "":
         return _WRITE.format(words=words, example=tests[0])
     return _COMPLETE.format(code=code.strip("\n")) if code else ""
+
+
+def _code(row: dict[str, Any]) -> str:
+    """The code to complete: the field `prompt`, or what `ludus data convert` made of it."""
+    params = row.get("responses_create_params")
+    asked = params.get("input") if isinstance(params, dict) else None
+    if isinstance(asked, list) and asked and isinstance(asked[-1], dict):
+        asked = asked[-1].get("content")
+    text = _text(row, "prompt") or (asked if isinstance(asked, str) and "canonical_solution" in row else "")
+    return text if re.search(rf"^(?:async )?def {re.escape(_text(row, 'entry_point'))}\(", text, re.MULTILINE) else ""
 
 
 def _list(row: dict[str, Any], name: str) -> list[Any]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import secrets
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sandboxes import needs
+from typer.testing import CliRunner
 
 import ludus
 from ludus import Failure, ScriptedModel, Verdict
+from ludus.cli.data import data as commands
 from ludus.environments.code_tests import qualify as hooks
 from ludus.environments.code_tests.inside.crossing import CannotCross, decode, encode
 from ludus.environments.code_tests.mapping import mapped
@@ -54,6 +57,7 @@ def test_the_shipped_rows_of_four_kinds_are_solved_by_their_solutions() -> None:
     for rollout in result.rollouts:
         assert rollout.reward == 1.0
         assert set(rollout.to_row()["test_results"].values()) == {"passed"}
+        assert rollout.to_row()["responses_create_params"]["input"]
 
 
 @needs("bubblewrap")
@@ -147,8 +151,7 @@ async def test_a_program_that_takes_too_long_fails() -> None:
         assert verdict.values["first_failure"]["result"] == "error"
 
 
-@needs("bubblewrap")
-def test_rows_of_other_datasets_load_as_they_are(tmp_path: Any) -> None:
+def test_rows_of_other_datasets_load_as_they_are() -> None:
     lines = ludus.Environment.load(NAME).dataset().read_text().splitlines()
     given = [json.loads(line) for line in lines]
     assert {"prompt", "instruct_prompt", "text"} <= {key for each in given for key in each}
@@ -158,6 +161,20 @@ def test_rows_of_other_datasets_load_as_they_are(tmp_path: Any) -> None:
         assert found["entry_point"]
         assert found["solution"]
         assert mapped(found) == found
+
+
+def test_rows_that_were_converted_keep_their_code(tmp_path: Path) -> None:
+    source, target = tmp_path / "published.jsonl", tmp_path / "tasks.jsonl"
+    lines = ludus.Environment.load(NAME).dataset().read_text().splitlines()
+    source.write_text("\n".join(line for line in lines if '"canonical_solution"' in line and '"prompt"' in line))
+    ended = CliRunner().invoke(commands, ["convert", str(source), "--output", str(target)])
+    assert ended.exit_code == 0, ended.output
+    published = [mapped(json.loads(line)) for line in source.read_text().splitlines()]
+    converted = [mapped(json.loads(line)) for line in target.read_text().splitlines()]
+    assert len(converted) == 2
+    for before, after in zip(published, converted, strict=True):
+        assert "prompt" not in after
+        assert (after["context"], after["solution"]) == (before["context"], before["solution"])
 
 
 plain = st.recursive(

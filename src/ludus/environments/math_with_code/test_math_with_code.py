@@ -41,7 +41,7 @@ class Session:
 async def opened(**settings: Any) -> AsyncIterator[Session]:
     environment = configured(NAME, settings)
     async with environment.share() as shared:
-        resources = environment.session(shared)
+        resources: Any = environment.session(shared)
         try:
             yield Session(resources)
         finally:

@@ -15,6 +15,7 @@ import sys
 import types
 import unittest
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from ludus.environments.code_tests.inside.candidate import BOOT
@@ -209,7 +210,7 @@ def run_tests(asked: dict[str, Any], program: Program, tell: Callable[[str, str,
     functions = {name: program.function(name) for name in asked["names"]}
     names.update(functions, candidate=functions[asked["names"][0]])
     for number, line in enumerate(asked["asserts"]):
-        one_test(f"assert {number}", lambda line=line: exec(line, names), tell)
+        one_test(f"assert {number}", partial(exec, line, names), tell)
     if not asked["test"]:
         return
     before = set(names)
