@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -28,7 +28,11 @@ from ludus.response import Response, message
 from ludus.runtime.boundary import step
 from ludus.runtime.processes import shared_pool
 from ludus.runtime.threads import awaited
+from ludus.sandbox.choice import find
 from ludus.task import Task
+
+if TYPE_CHECKING:
+    import pytest
 
 Row = dict[str, Any]
 Line = dict[str, Any]
@@ -259,3 +263,12 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _text(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def needs_sandbox(provider: str = "bubblewrap") -> pytest.MarkDecorator:
+    """A mark that skips a test where a sandbox provider does not work, with the reason: `@needs_sandbox()`."""
+    import pytest
+
+    found = find(provider)
+    install = f" ({found.install})" if found.install else ""
+    return pytest.mark.skipif(found.problem is not None, reason=f"{provider}: {found.problem}{install}")

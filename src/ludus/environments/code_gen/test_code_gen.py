@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from sandboxes import needs
 
 import ludus
 from ludus import Failure, Response, ScriptedModel, Verdict
 from ludus.environments.code_gen import qualify as hooks
 from ludus.qualify import cheats
 from ludus.response import message, reasoning
-from ludus.testing import configured, disagreement, golden, judge, shared_rows
+from ludus.testing import configured, disagreement, golden, judge, needs_sandbox, shared_rows
 
-pytestmark = needs("bubblewrap")
+pytestmark = needs_sandbox()
 
 NAME = "code_gen"
 ADD = "a, b = map(int, input().split())\nprint(a + b)"

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandboxes import needs
 from typer.testing import CliRunner
 
 import ludus
@@ -20,7 +19,7 @@ from ludus.environments.code_tests import qualify as hooks
 from ludus.environments.code_tests.inside.crossing import CannotCross, decode, encode
 from ludus.environments.code_tests.mapping import mapped
 from ludus.qualify import cheats
-from ludus.testing import judge
+from ludus.testing import judge, needs_sandbox
 
 NAME = "code_tests"
 SECRET = "EXPECTED-[0-9a-f]{16}"
@@ -46,7 +45,7 @@ async def graded(code: str, given: dict[str, Any], **settings: Any) -> Verdict:
     return verdict
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 def test_the_shipped_rows_of_four_kinds_are_solved_by_their_solutions() -> None:
     environment = ludus.Environment.load(NAME)
     tasks: list[Any] = [environment.task(json.loads(line)) for line in environment.dataset().read_text().splitlines()]
@@ -60,7 +59,7 @@ def test_the_shipped_rows_of_four_kinds_are_solved_by_their_solutions() -> None:
         assert rollout.to_row()["responses_create_params"]["input"]
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 @pytest.mark.parametrize(
     ("test", "code", "results"),
     [
@@ -96,7 +95,7 @@ async def test_each_test_has_a_result(test: Any, code: str, results: dict[str, s
     assert verdict.reward == float(bool(results) and set(results.values()) == {"passed"})
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 async def test_the_prompts_own_functions_serve_both_sides() -> None:
     prompt = "def double(x):\n    return 2 * x\n\ndef f(x):\n    '''Double twice.'''\n"
     given = {"prompt": prompt, "entry_point": "f", "test": "def check(c):\n    assert c(3) == double(double(3))"}
@@ -104,7 +103,7 @@ async def test_the_prompts_own_functions_serve_both_sides() -> None:
     assert (await graded("def double(x):\n    return 0\ndef f(x):\n    return 0", given)).reward == 0.0
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
@@ -125,14 +124,14 @@ async def test_a_row_that_cannot_be_judged_is_refused(bad: dict[str, Any], says:
     assert says in failure.cause
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 async def test_without_a_solution_what_cannot_cross_is_a_failure_and_no_reward() -> None:
     failure = await judge(NAME, row("assert f(len) == 1"), fenced("def f(x):\n    return 1"))
     assert isinstance(failure, Failure)
     assert (failure.stage, failure.kind) == ("verify", "cannot_judge")
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 async def test_arguments_are_changed_only_where_the_solution_changes_them() -> None:
     cheat = "def f(xs):\n    xs.clear()\n    return []"
     honest = row("xs = [2, 1]\nassert f(xs) == sorted(xs)", solution="def f(xs):\n    return sorted(xs)")
@@ -142,7 +141,7 @@ async def test_arguments_are_changed_only_where_the_solution_changes_them() -> N
     assert (await graded(cheat, in_place)).reward == 0.0
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 @pytest.mark.slow
 async def test_a_program_that_takes_too_long_fails() -> None:
     for code in ("def f():\n    while True: pass", "import time\ndef f():\n    time.sleep(1000)"):
@@ -231,7 +230,7 @@ def cheated(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {rollout.to_row()["task_id"]: rollout for rollout in result.rollouts}
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 @pytest.mark.slow
 @pytest.mark.parametrize("name", cheats.NAMES)
 def test_a_program_that_attacks_the_tests_earns_nothing(name: str, cheated: dict[str, Any]) -> None:

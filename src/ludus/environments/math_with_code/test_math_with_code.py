@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandboxes import needs
 
 import ludus
 from ludus import ScriptedModel, Verdict
@@ -19,7 +18,7 @@ from ludus.environments.math_with_code import qualify as hooks
 from ludus.environments.math_with_code import session
 from ludus.environments.math_with_code.answers import same_answer, undressed, value_of
 from ludus.qualify import cheats
-from ludus.testing import configured, disagreement, golden, judge, shared_rows
+from ludus.testing import configured, disagreement, golden, judge, needs_sandbox, shared_rows
 
 NAME = "math_with_code"
 ROW: dict[str, Any] = {"responses_create_params": {"input": "Compute. Use \\boxed{}."}, "expected_result": "42"}
@@ -48,7 +47,7 @@ async def opened(**settings: Any) -> AsyncIterator[Session]:
             await resources.close()
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 async def test_the_well_formed_lines_of_the_reference_agree() -> None:
     environment, found = configured(NAME, {}), []
     async with environment.share() as shared:
@@ -70,7 +69,7 @@ def test_real_rows_are_accepted() -> None:
     assert [environment.task(row) for row in shared_rows(NAME)]
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 async def test_variables_stay_and_builtins_work() -> None:
     async with opened() as run:
         assert await run("x = [3, 1, 2]") == {"success": True, **PLAIN}
@@ -81,7 +80,7 @@ async def test_variables_stay_and_builtins_work() -> None:
         assert (await run("len(calls)"))["result"] == "1"
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 async def test_output_is_kept_when_code_raises() -> None:
     async with opened() as run:
         expected = {**PLAIN, "stdout": "before\n", "error_message": "division by zero"}
@@ -90,7 +89,7 @@ async def test_output_is_kept_when_code_raises() -> None:
         assert (await run("import os\nprint('a')\nos.system('echo b')\nprint('c')"))["stdout"] == "a\nb\nc\n"
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 async def test_code_that_runs_out_of_time_is_interrupted_and_variables_stay() -> None:
     async with opened(max_execution_time=0.5) as run:
         await run("x = 7")
@@ -100,7 +99,7 @@ async def test_code_that_runs_out_of_time_is_interrupted_and_variables_stay() ->
         assert (await run("x"))["result"] == "7"
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 @pytest.mark.parametrize(
     ("code", "says"),
     [
@@ -120,7 +119,7 @@ async def test_code_that_ends_its_session_loses_the_variables_only(code: str, sa
         assert (await run("1 + 1"))["result"] == "2"
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 async def test_two_sessions_share_nothing() -> None:
     environment = configured(NAME, {})
     async with environment.share() as shared:
@@ -132,7 +131,7 @@ async def test_two_sessions_share_nothing() -> None:
         await second.resources.close()
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 async def test_a_fork_has_the_same_variables_and_goes_its_own_way() -> None:
     async with opened() as run:
         await run("x = [1]\nopen('file', 'w').write('f')")
@@ -144,7 +143,7 @@ async def test_a_fork_has_the_same_variables_and_goes_its_own_way() -> None:
             await twin.resources.close()
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 async def test_the_tool_says_which_packages_there_are() -> None:
     async with opened() as run:
         (offered,) = run.resources.tools()
@@ -205,7 +204,7 @@ def test_any_text_can_be_compared(text: str) -> None:
         (["42"], 0.0),
     ],
 )
-@needs("bubblewrap")
+@needs_sandbox()
 async def test_the_last_box_of_the_messages_counts(texts: list[str], reward: float) -> None:
     response = ludus.Response.of(*(ludus.response.message(text) for text in texts))
     verdict = await judge(NAME, ROW, response)
@@ -227,7 +226,7 @@ def cheated() -> dict[str, Any]:
     return {rollout.to_row()["task_id"]: rollout for rollout in result.rollouts}
 
 
-@needs("bubblewrap")
+@needs_sandbox()
 @pytest.mark.slow
 @pytest.mark.parametrize("name", cheats.NAMES)
 def test_code_that_attacks_the_grader_earns_nothing(name: str, cheated: dict[str, Any]) -> None:

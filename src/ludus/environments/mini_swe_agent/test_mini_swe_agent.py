@@ -16,16 +16,13 @@ from ludus.graders.repository.hidden import HiddenTests
 from ludus.graders.repository.rows import base_tree, hidden_tests
 from ludus.response import function_call, function_call_output, message
 from ludus.sandbox import SandboxProvider
-from ludus.sandbox.choice import find, open_provider
-from ludus.testing import judge, shared_rows
-
-BUBBLEWRAP = find("bubblewrap")
-needs_sandbox = pytest.mark.skipif(BUBBLEWRAP.problem is not None, reason=f"bubblewrap: {BUBBLEWRAP.problem}")
+from ludus.sandbox.choice import open_provider
+from ludus.testing import judge, needs_sandbox, shared_rows
 
 NAME = "mini_swe_agent"
 ROWS = build.rows()
 NAMES = [row["instance_id"] for row in ROWS]
-pytestmark = needs_sandbox
+pytestmark = needs_sandbox()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -14,11 +14,7 @@ from ludus import Environment, Failure, Response
 from ludus.environments.swerl_gen import build, qualify
 from ludus.environments.swerl_gen.edits import BadAnswer, Edit, applied, edits_of, script_of
 from ludus.response import message
-from ludus.sandbox.choice import find
-from ludus.testing import configured, judge
-
-BUBBLEWRAP = find("bubblewrap")
-needs_sandbox = pytest.mark.skipif(BUBBLEWRAP.problem is not None, reason=f"bubblewrap: {BUBBLEWRAP.problem}")
+from ludus.testing import configured, judge, needs_sandbox
 
 NAME = "swerl_gen"
 DATA = Path(__file__).parent / "data"
@@ -107,7 +103,7 @@ def task_of(row: dict[str, Any]) -> Any:
     return Environment.load(NAME).task(row)
 
 
-@needs_sandbox
+@needs_sandbox()
 @pytest.mark.parametrize("row", [REPAIRS[0], REPAIRS[7]], ids=["first", "eighth"])
 async def test_a_right_repair_earns_1_and_nothing_else_does(row: dict[str, Any]) -> None:
     task = task_of(row)
@@ -116,13 +112,13 @@ async def test_a_right_repair_earns_1_and_nothing_else_does(row: dict[str, Any])
     assert found == {"right": 1.0, **dict.fromkeys(wrong, 0.0)}
 
 
-@needs_sandbox
+@needs_sandbox()
 async def test_a_part_of_the_repair_earns_a_fifth() -> None:
     row = next(row for row in REPAIRS if row["instance"]["instance_id"] == "ludus__paginator")
     assert await rewards(row, {"": f"<solution>\n{qualify._blocks(task_of(row))[0]}\n</solution>"}) == {"": 0.2}
 
 
-@needs_sandbox
+@needs_sandbox()
 @pytest.mark.parametrize("row", SCRIPTS, ids=["first", "second"])
 async def test_a_script_must_tell_the_bug_from_its_fix(row: dict[str, Any]) -> None:
     task = task_of(row)
@@ -132,7 +128,7 @@ async def test_a_script_must_tell_the_bug_from_its_fix(row: dict[str, Any]) -> N
     assert await rewards(row, {"": wrong["compares_texts"]}, compat=True) == {"": 1.0}
 
 
-@needs_sandbox
+@needs_sandbox()
 async def test_a_row_without_its_repository_is_a_bad_row() -> None:
     row = json.loads(json.dumps(REPAIRS[0]))
     del row["instance"]["files"]

@@ -13,11 +13,7 @@ from ludus.environments.terminal import build, qualify
 from ludus.environments.terminal.tasks import read_task, stream
 from ludus.environments.terminal.verdicts import reward_of
 from ludus.response import message
-from ludus.sandbox.choice import find
-from ludus.testing import configured
-
-BUBBLEWRAP = find("bubblewrap")
-needs_sandbox = pytest.mark.skipif(BUBBLEWRAP.problem is not None, reason=f"bubblewrap: {BUBBLEWRAP.problem}")
+from ludus.testing import configured, needs_sandbox
 
 NAME = "terminal"
 DATA = Path(__file__).parent / "data"
@@ -55,7 +51,7 @@ def small(test: str, **fields: Any) -> dict[str, Any]:
     return {**ROWS[0], "environment": {"a.txt": "hello\n"}, "tests": {"test.sh": test}, **fields}
 
 
-@needs_sandbox
+@needs_sandbox()
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
 async def test_the_solution_passes_and_doing_nothing_and_attacks_fail(row: dict[str, Any]) -> None:
     task = Environment.load(NAME).task(row)
@@ -64,7 +60,7 @@ async def test_the_solution_passes_and_doing_nothing_and_attacks_fail(row: dict[
     assert found == {"right": 1.0, **dict.fromkeys(wrong, 0.0)}
 
 
-@needs_sandbox
+@needs_sandbox()
 async def test_the_tests_come_after_the_model_and_its_processes_do_not() -> None:
     row = small(
         "ls /app > ~/seen; ps -e > /dev/null; cat a.txt; grep -q hello a.txt && echo 0.5 > /logs/verifier/reward.txt"
@@ -73,7 +69,7 @@ async def test_the_tests_come_after_the_model_and_its_processes_do_not() -> None
     assert await outcomes(row, {"": qualify._running(look)}) == {"": 0.5}
 
 
-@needs_sandbox
+@needs_sandbox()
 @pytest.mark.parametrize(
     ("test", "expected"),
     [
@@ -91,7 +87,7 @@ async def test_the_reward_is_what_the_test_script_writes(test: str, expected: An
     assert found == expected if isinstance(expected, float) else found.startswith(expected)
 
 
-@needs_sandbox
+@needs_sandbox()
 async def test_processes_of_a_task_with_services_stay_until_the_verdict() -> None:
     test = "kill -0 $(cat /app/pid) && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt"
     starts = qualify._running("sleep 1000 > /dev/null 2>&1 & echo $! > /app/pid")
@@ -100,7 +96,7 @@ async def test_processes_of_a_task_with_services_stay_until_the_verdict() -> Non
     assert await outcomes(small(test, config={"version": "1.0"}), {"": starts}) == {"": 0.0}
 
 
-@needs_sandbox
+@needs_sandbox()
 @pytest.mark.parametrize(
     ("fields", "cause"),
     [
@@ -118,7 +114,7 @@ async def test_a_task_that_cannot_be_prepared_is_a_bad_row(fields: dict[str, Any
     assert cause in found
 
 
-@needs_sandbox
+@needs_sandbox()
 async def test_a_task_with_an_image_needs_a_provider_of_images() -> None:
     config = {"version": "1.0", "environment": {"docker_image": "example/task:1"}}
     found = (await outcomes(small("true", config=config), {"": []}, **{"sandbox.provider": "bubblewrap"}))[""]
@@ -197,7 +193,7 @@ def test_a_folder_that_is_no_task_is_a_mistake_in_one_line(tmp_path: Path, files
     assert "\n" not in str(caught.value)
 
 
-@needs_sandbox
+@needs_sandbox()
 def test_a_folder_is_collected_by_its_path(tmp_path: Path) -> None:
     settings = {"data.path": str(DATA / "tasks" / "repair_config")}
     solve = ScriptedModel(qualify.oracle(Environment.load(NAME).task(ROWS[NAMES.index("repair_config")])))
