@@ -150,7 +150,10 @@ class Episode:
         request = Request(
             self.items, job.rollout_id, job.seed, len(self.calls), perf_counter() + seconds, tokens, params
         )
+        version = self.model.policy_version  # as the call begins: the weights may change before it is answered
         response = await self.step("model", seconds, self.model.respond(request))
+        if version is not None and response.tokens is not None and response.tokens.policy_version is None:
+            response.tokens.policy_version = str(version)
         self.take(response, params.get("tools"))
         return response
 

@@ -88,6 +88,9 @@ class Model:
     #: Whether to ask for token ids with every answer. Set before `start`.
     capture_tokens: bool = False
 
+    #: The version of the weights. Recorded with the tokens of every call whose answer names no version of its own.
+    policy_version: str | int | None = None
+
     #: Follows this model's calls. Set by the collector.
     observer: Observer | None = None
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from ludus.collection.branching import Branches, check_agents
-from ludus.collection.collector import Collector
+from ludus.collection.collector import Collector, Engine, play_settings
+from ludus.collection.engines.playing import PlaySettings
 from ludus.collection.engines.setup import WorkerSetup
 from ludus.collection.engines.workers import WorkerEngine
 from ludus.collection.plan import CollectionPlan
@@ -129,7 +130,7 @@ class CollectArguments(TypedDict, total=False):
     mix: dict[str, float] | None
 
 
-def _options(given: CollectArguments) -> Options:
+def collect_options(given: CollectArguments) -> Options:
     """The options of a call. An unknown one is refused with a suggestion."""
     known = [each.name for each in fields(Options)]
     for name in given:
@@ -196,8 +197,16 @@ class Collection(Results):
         """The environments of the rows."""
         return self._environments.all()
 
-    def prepare(self, tick: Callable[[int], None] = lambda _: None, sink: Sink | None = None) -> Collector:
-        """Check the rows, the files and the run's identity, so that mistakes are reported before any model call."""
+    def prepare(
+        self,
+        tick: Callable[[int], None] = lambda _: None,
+        sink: Sink | None = None,
+        engine: Callable[[PlaySettings], Engine] | None = None,
+    ) -> Collector:
+        """Check the rows, the files and the run's identity, so that mistakes are reported before any model call.
+
+        `engine` makes an engine other than that of this process or of `workers`.
+        """
         options = self.options
         if self.files is not None and isinstance(self.rows.source, Path):
             self.files.check_input(self.rows.source)
@@ -228,11 +237,15 @@ class Collection(Results):
         if self.rows.revision is not None:
             dataset |= {"name": self.rows.name, "revision": self.rows.revision}
         run_identity = identity(self._environments.all(), self.model, dataset, options.seed, options.shard)
-        engine = self._engine(plan) if options.workers > 1 else None
+        chosen: Engine | None = None
+        if engine is not None:
+            chosen = engine(play_settings(plan))
+        elif options.workers > 1:
+            chosen = self._engine(plan)
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._stack.close)
             resumes = self.files is not None and self._open_files(self.files, run_identity)
-            collector = Collector(plan, *self._journals, sink=sink, engine=engine)
+            collector = Collector(plan, *self._journals, sink=sink, engine=chosen)
             if self.files is not None:
                 if options.resume:
                     collector.restore()
@@ -409,7 +422,7 @@ async def collect_async(
 
 
 def _prepared(environment: Environments, options: CollectArguments) -> tuple[Collection, Collector]:
-    collection = Collection(environment, _options(options))
+    collection = Collection(environment, collect_options(options))
     return collection, collection.prepare(sink=collection.add_rollout if collection.files is None else None)
 
 
@@ -428,7 +441,7 @@ async def stream(environment: Environments = None, **options: Unpack[CollectArgu
     async for rollout in ludus.stream("mcqa", model="local"):
         print(rollout.reward)
     """
-    collection = Collection(environment, _options(options))
+    collection = Collection(environment, collect_options(options))
     queue: asyncio.Queue[Rollout | None] = asyncio.Queue(maxsize=1)
     collector = collection.prepare(sink=queue.put)
 

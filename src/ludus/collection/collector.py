@@ -26,6 +26,11 @@ from ludus.store.resume import read_rollouts
 from ludus.task import Task
 
 
+def play_settings(plan: CollectionPlan) -> PlaySettings:
+    """How the rollouts of a plan are played."""
+    return PlaySettings(plan.model, plan.repeats, plan.concurrency, plan.seed, plan.tokens, plan.adaptive)
+
+
 class Engine(Protocol):
     """Plays the work of a collection, and gives every finished rollout to the recorder.
 
@@ -89,9 +94,7 @@ class Collector:
         self.progress = Progress()
         self.watchdog = LoopWatchdog()
         self.recorder = Recorder(rollouts, failures, self.metrics, self.progress, sink, plan.seed)
-        self.engine = engine or ThisProcess(
-            PlaySettings(plan.model, plan.repeats, plan.concurrency, plan.seed, plan.tokens, plan.adaptive)
-        )
+        self.engine = engine or ThisProcess(play_settings(plan))
         self._done: set[str] = set()  # rollout ids that are not played in this run
         self._attempts: Counter[str] = Counter()  # earlier attempts by rollout id
         self._recorded_offsets: dict[str, list[int]] = {}  # journal offsets by task id

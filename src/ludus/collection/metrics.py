@@ -145,6 +145,12 @@ class Metrics:
             self._incomplete.pop(task_id, None)
             self._count_task(task_id, sums)
 
+    def end_task(self, task_id: str) -> None:
+        """No more repeats of a task are expected: count it with those it has."""
+        for metrics in (self, *self._each.values()):
+            if (sums := metrics._incomplete.pop(task_id, None)) is not None:
+                metrics._count_task(task_id, sums)
+
     def _add_to_environment(self, rollout: Rollout) -> None:
         """Count a rollout of a mixed collection in its environment, too."""
         name = rollout.job.environment

@@ -35,6 +35,10 @@ LATE_CALLS_SECONDS = 30.0
 ADAPTIVE_START = 8
 
 
+#: A rollout, and the agent's reason to mask it, which a later group verdict needs.
+Played = tuple[Rollout, str | None]
+
+
 class JobSource(Protocol):
     """Where the asyncio tasks get their jobs."""
 
@@ -112,6 +116,8 @@ class Playing:
         self._environments: dict[str, Environment] = {}
         self._branches = BranchPoints()
         self._branching = False
+        self._running: dict[str, asyncio.Task[None]] = {}  # by rollout id
+        self._withdrawn: set[str] = set()
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Playing:
@@ -181,7 +187,10 @@ class Playing:
                     raise asyncio.CancelledError
                 job = source.take()
                 if job is not None:
-                    rollout, mask = await self._play(job, deadlines)
+                    played = await self._play_unless_withdrawn(job, deadlines)
+                    if played is None:
+                        continue
+                    rollout, mask = played
                     if job.task_id in groups:
                         await verifier.add(rollout, mask)
                     elif (waits := add(rollout)) is not None:
@@ -196,8 +205,37 @@ class Playing:
             elif in_process:
                 await asyncio.sleep(0)  # yield to the event loop: a model in this process may never wait
 
-    async def _play(self, job: Job, deadlines: dict[str, Deadline]) -> tuple[Rollout, str | None]:
-        """Play a job. Returns the rollout and the agent's reason to mask it, which a later group verdict needs."""
+    def withdraw(self, rollout_id: str) -> bool:
+        """Cancel a rollout in flight. Its session is closed, and it is not recorded. False if it is not in flight."""
+        task = self._running.get(rollout_id)
+        if task is None or rollout_id in self._withdrawn:
+            return False
+        self._withdrawn.add(rollout_id)
+        task.cancel()
+        return True
+
+    async def _play_unless_withdrawn(
+        self, job: Job, deadlines: dict[str, Deadline]
+    ) -> tuple[Rollout, str | None] | None:
+        name, task = job.rollout_id, asyncio.current_task()
+        assert task is not None
+        self._running[name] = task
+        try:
+            played = await self._play(job, deadlines)
+        except asyncio.CancelledError:
+            if name not in self._withdrawn or task.uncancel():
+                raise  # the whole run is cancelled
+            return None
+        else:
+            if name in self._withdrawn:  # its code swallowed our cancel()
+                task.uncancel()
+                return None
+            return played
+        finally:
+            del self._running[name]
+            self._withdrawn.discard(name)
+
+    async def _play(self, job: Job, deadlines: dict[str, Deadline]) -> Played:
         environment, players = self._environments[job.environment], self._players
         player = players.opened.get(environment.name) or await players.open(environment)
         deadline = deadlines.get(environment.name)

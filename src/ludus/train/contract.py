@@ -1,0 +1,267 @@
+"""The contract with trainers: tasks, a policy and a group size in; finished groups out, as they complete.
+
+A `GroupFeed` is a collection that a trainer reads group by group. The rollouts are played by the collector's own
+engine, with its sessions, deadlines and journals. The feed decides which rollout comes next (`schedule.py`), when a
+group is complete (`open_group.py`), and whether it is delivered (`policy.py`).
+
+Every rollout that was started is counted once: completed, masked, failed or cancelled. Every closed group is counted
+once: delivered, or dropped as `short`, `no_signal` or `stale`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from typing import Any, Self, Unpack
+
+from ludus.collection.api import CollectArguments, Collection, Environments, collect_options
+from ludus.collection.collector import Collector
+from ludus.collection.engines.playing import PlaySettings
+from ludus.collection.plan import TaskWork
+from ludus.environment import Environment
+from ludus.errors import UserError
+from ludus.task import private
+from ludus.train.engine import FeedEngine
+from ludus.train.group import TrainingGroup
+from ludus.train.open_group import OpenGroup
+from ludus.train.policy import GroupPolicy
+from ludus.train.schedule import GroupSchedule
+
+
+class GroupFeed:
+    """Groups of rollouts for a trainer. `options` are those of `ludus.collect`.
+
+        async with GroupFeed("mcqa", model=policy, policy=GroupPolicy(size=8)) as feed:
+            async for group in feed:
+                train(group)
+                feed.update()  # the weights have changed
+
+    `epochs` is how often the tasks are played; None is forever. A step of the trainer takes `groups_per_step` groups.
+    With `ahead`, groups are generated for at most that many steps beyond the current one, counted by the calls of
+    `update`; 0 generates with the newest weights only. Without it, the reader sets the pace: no group is started while
+    `groups_per_step` finished groups are unread.
+    """
+
+    def __init__(
+        self,
+        environment: Environments = None,
+        *,
+        policy: GroupPolicy | None = None,
+        groups_per_step: int = 8,
+        ahead: int | None = None,
+        epochs: int | None = 1,
+        version: int = 0,
+        **options: Unpack[CollectArguments],
+    ) -> None:
+        if groups_per_step < 1 or (ahead is not None and ahead < 0) or (epochs is not None and epochs < 1):
+            raise UserError("groups_per_step and epochs must be at least 1, and ahead at least 0")
+        self.policy = policy or GroupPolicy()
+        if options.setdefault("repeats", self.policy.size) != self.policy.size:
+            raise UserError("repeats is the size of a group here", "Write policy=GroupPolicy(size=...)")
+        options.setdefault("tokens", True)
+        self.collection = Collection(environment, collect_options(options))
+        self.version = version
+        self.group_counts: Counter[str] = Counter()
+        self._groups_per_step, self._ahead, self._epochs = groups_per_step, ahead, epochs
+        self._updates = 0
+        self._numbers = count()
+        self._visits: Counter[str] = Counter()  # how often each task was played
+        self._schedule = GroupSchedule(self._next_group, self._closed, self.collection.options.seed)
+        self._ready: deque[TrainingGroup] = deque()
+        self._upcoming: Iterator[TaskWork] | None = None
+        self._reading = self._exhausted = False
+        self._collector: Collector | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The rollouts so far: started, completed, masked, failed, cancelled, and late ones among them."""
+        return self._schedule.counts
+
+    def environment_of(self, row: dict[str, Any]) -> Environment:
+        """The environment of a row."""
+        self.prepare()
+        assert self._collector is not None
+        return self._collector.plan.environment_of(row)
+
+    def tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each task's id and row."""
+        self.prepare()
+        return ((task_id, row) for task_id, row, _ in self.collection.rows)
+
+    def prepare(self) -> None:
+        """Check the rows and the settings, so that mistakes are reported before any model call."""
+        if self._collector is not None:
+            return
+        self._collector = self.collection.prepare(sink=self._schedule.arrived, engine=self._engine)
+        policy = self.policy
+        together = [each.name for each in self.collection.environments() if each.resources.by_group]
+        if together and (policy.extra or policy.deadline is not None):
+            cause = f"{together[0]} judges a group as a whole (verify_group): extra and deadline cannot be used"
+            raise UserError(cause, "Set limits.group, the seconds that a finished rollout waits for the others")
+
+    async def __aenter__(self) -> Self:
+        """Start the policy and the places in which rollouts are played."""
+        self.prepare()
+        assert self._collector is not None
+        self.collection.model.policy_version = self.version
+        self._changed = asyncio.Event()
+        self._running = asyncio.create_task(self.collection.run(self._collector))
+        self._running.add_done_callback(lambda _: self._changed.set())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Cancel the rollouts in flight, close their sessions, and write the metrics."""
+        self._schedule.stop()
+        if self._running is not None:
+            with contextlib.suppress(*(() if exc[0] is None else (Exception,))):
+                await self._running
+
+    def __aiter__(self) -> AsyncIterator[TrainingGroup]:
+        """The finished groups, in the order in which they are complete."""
+        return self
+
+    async def __anext__(self) -> TrainingGroup:
+        """The next finished group. Raises the error that ended the collection, if one did."""
+        if not self._reading:
+            self._reading = True
+            self._schedule.wake()
+        while True:
+            while self._ready:
+                group = self._fresh(self._ready.popleft())
+                if group is not None:
+                    self.group_counts["delivered"] += 1
+                self._schedule.wake(self.policy.size + self.policy.extra)
+                if group is not None:
+                    return group
+            assert self._running is not None, "read a feed inside `async with`"
+            if self._running.done():
+                self._running.result()
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def play(self, task_id: str, row: dict[str, Any], size: int | None = None) -> TrainingGroup:
+        """Play one group now and wait for it. It is returned as it is: only `max_span` drops members."""
+        policy = self.policy if size is None else dataclasses.replace(self.policy, size=size, min_size=0)
+        environment = self.environment_of(row)
+        group = self._open(task_id, environment, row, policy)
+        group.work.task = environment.task(private(row))
+        group.result = asyncio.get_running_loop().create_future()
+        self._schedule.add(group)
+        assert self._running is not None, "play groups inside `async with`"
+        either: set[asyncio.Future[Any]] = {group.result, self._running}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not group.result.done():
+            self._running.result()
+            raise UserError("the feed was closed before the group was complete")
+        return group.result.result()
+
+    def update(self, version: int | None = None) -> None:
+        """The weights have changed: calls from now on are of this version, by default the next one."""
+        self.version = self.version + 1 if version is None else version
+        self._updates += 1
+        self.collection.model.policy_version = self.version
+        self._schedule.wake()
+
+    @contextlib.asynccontextmanager
+    async def updating(self, version: int | None = None) -> AsyncIterator[None]:
+        """Change the weights inside: a policy in this process pauses between two batches, and then has a new version.
+
+        Rollouts in flight go on with the new weights; each of their calls records its own version.
+        """
+        paused = getattr(self.collection.model, "paused", contextlib.nullcontext)
+        async with paused():
+            yield
+            self.update(version)
+
+    def _engine(self, settings: PlaySettings) -> FeedEngine:
+        return FeedEngine(settings, self._schedule)
+
+    def _next_group(self) -> OpenGroup | None:
+        """Open the group of the next task, unless generation is far enough ahead."""
+        if not self._reading or not self._may_open():
+            return None
+        if self._upcoming is None:
+            self._upcoming = self._works()
+        work = next(self._upcoming, None)
+        if work is None:
+            self._exhausted = True
+            self._end_if_idle()
+            return None
+        group = self._open(work.task_id, work.environment, work.row, self.policy)
+        group.work.task = work.task
+        return group
+
+    def _may_open(self) -> bool:
+        if self._ahead is None:
+            return len(self._ready) < self._groups_per_step
+        unused = self._schedule.open_groups + len(self._ready)
+        return self.group_counts["delivered"] + unused < self._groups_per_step * (self._updates + 1 + self._ahead)
+
+    def _works(self) -> Iterator[TaskWork]:
+        for _ in count() if self._epochs is None else range(self._epochs):
+            for task_id, row, task in self.collection.rows:
+                yield TaskWork(task_id, self.environment_of(row), row, {}, task)
+
+    def _open(self, task_id: str, environment: Environment, row: dict[str, Any], policy: GroupPolicy) -> OpenGroup:
+        self._visits[task_id] += 1
+        visit = self._visits[task_id]
+        name = task_id if visit == 1 else f"{task_id}.v{visit}"
+        repeats = dict.fromkeys(range(policy.size + policy.extra), 1)
+        work = TaskWork(name, environment, row, repeats)
+        together = environment.resources.by_group
+        return OpenGroup(work, policy, next(self._numbers), task_id=task_id, all_together=together)
+
+    def _closed(self, opened: OpenGroup) -> None:
+        group = opened.finished()
+        if self._collector is not None:
+            self._collector.metrics.end_task(opened.work.task_id)
+        if opened.result is not None:
+            self.group_counts["delivered"] += 1
+            if not opened.result.done():
+                opened.result.set_result(group)
+            return
+        if not self._dropped(group):
+            self._ready.append(group)
+        else:
+            self._schedule.wake(self.policy.size + self.policy.extra)
+        self._changed.set()
+        self._end_if_idle()
+
+    def _dropped(self, group: TrainingGroup) -> bool:
+        """Whether a closed group is dropped. Counts it then."""
+        policy = self.policy
+        if len(group.trainable) < policy.least:
+            reason = "short"
+        elif policy.size > 1 and not policy.keep_without_signal and not group.has_signal:
+            reason = "no_signal"
+        else:
+            return False
+        self.group_counts[reason] += 1
+        return True
+
+    def _fresh(self, group: TrainingGroup) -> TrainingGroup | None:
+        """The group without members of weights that are too old; None if it is dropped for that."""
+        limit = self.policy.max_staleness
+        if limit is None:
+            return group
+        oldest = self.version - limit
+        kept = [member for member in group.members if all(v is not None and v >= oldest for v in member.versions)]
+        if len(kept) == len(group.members):
+            return group
+        group.dropped += len(group.members) - len(kept)
+        group.members = kept
+        if len(group.trainable) < self.policy.least:
+            self.group_counts["stale"] += 1
+            return None
+        return None if self._dropped(group) else group
+
+    def _end_if_idle(self) -> None:
+        """End the collection when all tasks are played and no group is open."""
+        if self._exhausted and not self._schedule.open_groups:
+            self._schedule.stop()

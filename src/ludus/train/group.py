@@ -1,0 +1,152 @@
+"""What a trainer gets: a finished group of rollouts of one task, with tokens, masks, logprobs and rewards.
+
+- A completed member trains: its tokens are in the loss and its reward is in the baseline.
+- A masked member has a reward and does not train: it is in neither.
+- A failed member has no reward. It is listed in `failures` with its stage, kind and cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ludus.errors import Failure
+from ludus.outcome import Outcome
+from ludus.rollout import Rollout
+from ludus.tokens import Sequence as TokenSequence
+from ludus.train.advantages import per_turn, z_score
+
+Estimator = Callable[[Sequence[float], Sequence[bool] | None], list[float]]
+
+
+class TrainingMember:
+    """One rollout of a group, as a trainer reads it."""
+
+    def __init__(self, rollout: Rollout) -> None:
+        self.rollout = rollout
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the rollout ended."""
+        return self.rollout.outcome
+
+    @property
+    def trains(self) -> bool:
+        """Whether its tokens belong in the loss and its reward in the baseline."""
+        return self.rollout.outcome is Outcome.COMPLETED
+
+    @property
+    def reward(self) -> float | None:
+        """The verifier's reward; None if the rollout failed."""
+        return self.rollout.reward
+
+    @property
+    def components(self) -> dict[str, float]:
+        """The named parts of the reward."""
+        return self.rollout.verdict.components if self.rollout.verdict is not None else {}
+
+    @property
+    def turn_rewards(self) -> list[float]:
+        """One reward for each model call, if the verifier gave them."""
+        return self.rollout.verdict.turn_rewards if self.rollout.verdict is not None else []
+
+    @property
+    def mask(self) -> str | None:
+        """Why a masked rollout is not trained on."""
+        return self.rollout.verdict.mask if self.rollout.verdict is not None else None
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why a failed rollout has no reward: stage, kind and cause."""
+        return self.rollout.error
+
+    @property
+    def receipt(self) -> str | None:
+        """The digests of the verifier, the task and the response that belong to the reward."""
+        return self.rollout.receipt
+
+    @cached_property
+    def sequences(self) -> list[TokenSequence]:
+        """The token sequences with loss masks and logprobs; several if a template or a compaction changed earlier ids.
+
+        Empty if a member that does not train has no tokens.
+        """
+        calls = [call for call in self.rollout.calls if not call.get("given")]
+        if not self.trains and not any("prefix" in call for call in calls):
+            return []
+        return list(self.rollout.sequences())
+
+    @cached_property
+    def versions(self) -> list[int | None]:
+        """The policy version of each model call; None for a version that is not a number."""
+        found = [call.get("policy_version") for call in self.rollout.calls if "prefix" in call]
+        return [_number(version) for version in found]
+
+    def per_token(self, values: Sequence[float]) -> list[list[float]]:
+        """One value for each model call, such as its advantage, spread over the tokens of each sequence.
+
+        Tokens that the policy did not write get 0.0.
+        """
+        lengths = [len(call["generated_ids"]) for call in self.rollout.calls if "prefix" in call]
+        written = [value for value, length in zip(values, lengths, strict=True) for _ in range(length)]
+        each = iter(written)
+        return [[next(each) if mask else 0.0 for mask in sequence.mask] for sequence in self.sequences]
+
+
+@dataclass
+class TrainingGroup:
+    """The finished members of one task. `members` are completed or masked; `failures` have no reward.
+
+    `cancelled` counts stragglers, `dropped` members whose weights were too old or changed too often. `closed` says how
+    the group ended: `full`, `short` (no member was left to wait for) or `deadline`.
+    """
+
+    task_id: str
+    row: dict[str, Any]
+    number: int
+    members: list[TrainingMember]
+    failures: list[TrainingMember] = field(default_factory=list)
+    cancelled: int = 0
+    dropped: int = 0
+    closed: str = "full"
+
+    @property
+    def trainable(self) -> list[TrainingMember]:
+        """The members that train."""
+        return [member for member in self.members if member.trains]
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether the rewards or the turn rewards of the trainable members differ."""
+        return len({(member.reward, *member.turn_rewards) for member in self.trainable}) > 1
+
+    def advantages(self, estimator: Estimator = z_score) -> list[float]:
+        """The advantage of each member against the trainable ones; 0.0 for a masked member."""
+        counts = [member.trains for member in self.members]
+        found = estimator([member.reward or 0.0 for member in self.members], counts)
+        return [value if counted else 0.0 for value, counted in zip(found, counts, strict=True)]
+
+    def turn_advantages(self, discount: float = 1.0) -> list[list[float]]:
+        """The advantage of each turn of each member, from turn rewards. Spread it with `member.per_token`.
+
+        A member without turn rewards gets its reward with its last call. A masked member gets zeros.
+        """
+        rewards = [_turn_rewards(member) for member in self.members]
+        counts = [member.trains for member in self.members]
+        found = per_turn(rewards, counts, discount)
+        return [turns if counted else [0.0] * len(turns) for turns, counted in zip(found, counts, strict=True)]
+
+
+def _turn_rewards(member: TrainingMember) -> list[float]:
+    calls = sum("prefix" in call for call in member.rollout.calls)
+    given = member.turn_rewards or [*[0.0] * (calls - 1), member.reward or 0.0]
+    return [*given, *[0.0] * (calls - len(given))][:calls]
+
+
+def _number(version: Any) -> int | None:
+    try:
+        return int(version)
+    except (TypeError, ValueError):
+        return None
