@@ -1,0 +1,128 @@
+"""Three environments that are small enough to learn in minutes, with rewards that are graded from the start.
+
+A small model is rarely right at first. A reward of 0 or 1 would give it groups of equal rewards, and no gradient.
+
+| environment | model | task |
+| --- | --- | --- |
+| `larger_digit` | the micro model, on a CPU | two digits; answer the larger one |
+| `sort_numbers` | SmolLM2-135M, on a GPU | answer five numbers in ascending order |
+| `additions` | SmolLM2-135M, on a GPU | several turns: add numbers to a counter with a tool, one call for each |
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+import ludus
+from ludus import Resources, Response, Verdict, tool
+
+Row = dict[str, Any]
+
+
+class LargerDigit(Resources):
+    """Answer the larger of two digits: 1 if right, at most 0.4 the nearer it is, 0 for anything but one digit."""
+
+    class Task(ludus.Task):
+        larger: int
+
+    async def verify(self, task: Task, response: Response) -> Verdict:
+        text = response.output_text
+        if not re.fullmatch(r"[0-9]", text):
+            return Verdict(0.0, exact=False)
+        parts = {"near": 0.4 * (1 - abs(int(text) - task.larger) / 9), "right": 0.6 * (int(text) == task.larger)}
+        return Verdict(sum(parts.values()), components=parts, exact=int(text) == task.larger)
+
+
+class SortNumbers(Resources):
+    """Answer five numbers in ascending order. 0.8 for the share of right places, 0.2 for an answer of numbers only."""
+
+    class Task(ludus.Task):
+        numbers: list[int]
+
+    async def verify(self, task: Task, response: Response) -> Verdict:
+        text = response.output_text.strip()
+        given = [int(found) for found in re.findall(r"\d{1,9}", text)]
+        wanted = sorted(task.numbers)
+        right = sum(one == other for one, other in zip(given, wanted, strict=False)) / len(wanted)
+        plain = 1.0 if re.fullmatch(r"[\d\s,]+", text) and len(given) == len(wanted) else 0.0
+        parts = {"places": 0.8 * right, "plain": 0.2 * plain}
+        return Verdict(sum(parts.values()), components=parts, exact=given == wanted)
+
+
+class Additions(Resources):
+    """Add numbers to a counter, one tool call for each, in the order of the task. Each right call is rewarded."""
+
+    class Task(ludus.Task):
+        numbers: list[int]
+
+    async def open(self, task: Task) -> None:
+        self.added: list[int] = []
+
+    @tool
+    async def add(self, number: int) -> str:
+        """Add a number to the counter."""
+        self.added.append(number)
+        return f"The counter is {sum(self.added)}."
+
+    async def verify(self, task: Task, response: Response) -> Verdict:
+        wanted, added = task.numbers, self.added
+        right = [one == other for one, other in zip(added, wanted, strict=False)]
+        extra = max(0, len(added) - len(wanted))
+        reward = max(0.0, sum(right) / len(wanted) - 0.25 * extra)
+        turns = [float(each) / len(wanted) for each in right] + [-0.25] * extra
+        return Verdict(reward, turn_rewards=turns, exact=added == wanted)
+
+
+def larger_digit_rows(count: int, seed: int) -> list[Row]:
+    """All pairs of digits in a random order, at most `count`."""
+    pairs = [(one, other) for one in range(10) for other in range(10)]
+    random.Random(seed).shuffle(pairs)
+    return [_row(f"{one}{other}", larger=max(one, other), max_output_tokens=2) for one, other in pairs[:count]]
+
+
+def sort_numbers_rows(count: int, seed: int) -> list[Row]:
+    """Five different numbers below 100 in each row."""
+    rows = []
+    for numbers in _different(count, seed, lambda draw: draw.sample(range(1, 100), 5)):
+        asked = f"Sort these numbers in ascending order: {' '.join(map(str, numbers))}. Reply with only the numbers."
+        rows.append(_row(asked, numbers=numbers, max_output_tokens=24))
+    return rows
+
+
+def additions_rows(count: int, seed: int) -> list[Row]:
+    """One to three numbers in each row, so that some tasks are within reach at first."""
+    example = [
+        {"role": "user", "content": "Add 4 to the counter."},
+        {"role": "assistant", "content": '<tool_call>\n{"name": "add", "arguments": {"number": 4}}\n</tool_call>'},
+        {"role": "user", "content": "Good. Now the next task."},
+    ]
+    rows = []
+    for numbers in _different(count, seed, lambda draw: draw.sample(range(1, 100), draw.choice([1, 1, 2, 2, 3]))):
+        asked = f"Add {' and then '.join(map(str, numbers))} to the counter, with one call for each number."
+        rows.append(_row([*example, {"role": "user", "content": asked}], numbers=numbers, max_output_tokens=40))
+    return rows
+
+
+def _row(asked: Any, *, max_output_tokens: int, **fields: Any) -> Row:
+    return {"responses_create_params": {"input": asked, "max_output_tokens": max_output_tokens}, **fields}
+
+
+def _different(count: int, seed: int, draw: Callable[[random.Random], list[int]]) -> list[list[int]]:
+    """Different lists of numbers, so that no held-out task was trained on."""
+    source, found = random.Random(seed), dict[tuple[int, ...], None]()
+    for _ in range(100 * count):
+        found[tuple(draw(source))] = None
+        if len(found) == count:
+            break
+    return [list(numbers) for numbers in found]
+
+
+#: For each name: the environment, its rows, and the settings of a collection.
+ENVIRONMENTS: dict[str, tuple[type[Resources], Callable[[int, int], list[Row]], dict[str, Any]]] = {
+    "larger_digit": (LargerDigit, larger_digit_rows, {}),
+    "sort_numbers": (SortNumbers, sort_numbers_rows, {}),
+    "additions": (Additions, additions_rows, {"agent.max_steps": 4}),
+}
