@@ -4,7 +4,7 @@ A small model is rarely right at first. A reward of 0 or 1 would give it groups 
 
 | environment | model | task |
 | --- | --- | --- |
-| `larger_digit` | the micro model, on a CPU | two digits; answer the larger one |
+| `find_digit` | the micro model, on a CPU | a digit and a sign, in either order; answer the digit |
 | `sort_numbers` | SmolLM2-135M, on a GPU | answer five numbers in ascending order |
 | `additions` | SmolLM2-135M, on a GPU | several turns: add numbers to a counter with a tool, one call for each |
 """
@@ -22,18 +22,16 @@ from ludus import Resources, Response, Verdict, tool
 Row = dict[str, Any]
 
 
-class LargerDigit(Resources):
-    """Answer the larger of two digits: 1 if right, at most 0.4 the nearer it is, 0 for anything but one digit."""
+class FindDigit(Resources):
+    """Answer the digit of the question: 0.2 for an answer of one digit, 0.8 more if it is the right one."""
 
     class Task(ludus.Task):
-        larger: int
+        digit: int
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         text = response.output_text
-        if not re.fullmatch(r"[0-9]", text):
-            return Verdict(0.0, exact=False)
-        parts = {"near": 0.4 * (1 - abs(int(text) - task.larger) / 9), "right": 0.6 * (int(text) == task.larger)}
-        return Verdict(sum(parts.values()), components=parts, exact=int(text) == task.larger)
+        parts = {"form": 0.2 * bool(re.fullmatch(r"[0-9]", text)), "right": 0.8 * (text == str(task.digit))}
+        return Verdict(sum(parts.values()), components=parts, exact=text == str(task.digit))
 
 
 class SortNumbers(Resources):
@@ -76,11 +74,11 @@ class Additions(Resources):
         return Verdict(reward, turn_rewards=turns, exact=added == wanted)
 
 
-def larger_digit_rows(count: int, seed: int) -> list[Row]:
-    """All pairs of digits in a random order, at most `count`."""
-    pairs = [(one, other) for one in range(10) for other in range(10)]
-    random.Random(seed).shuffle(pairs)
-    return [_row(f"{one}{other}", larger=max(one, other), max_output_tokens=2) for one, other in pairs[:count]]
+def find_digit_rows(count: int, seed: int) -> list[Row]:
+    """All questions in a random order, at most `count` of 80."""
+    asked = [(text, digit) for digit in range(10) for sign in "+-= " for text in (f"{digit}{sign}", f"{sign}{digit}")]
+    random.Random(seed).shuffle(asked)
+    return [_row(text, digit=digit, max_output_tokens=2) for text, digit in asked[:count]]
 
 
 def sort_numbers_rows(count: int, seed: int) -> list[Row]:
@@ -122,7 +120,7 @@ def _different(count: int, seed: int, draw: Callable[[random.Random], list[int]]
 
 #: For each name: the environment, its rows, and the settings of a collection.
 ENVIRONMENTS: dict[str, tuple[type[Resources], Callable[[int, int], list[Row]], dict[str, Any]]] = {
-    "larger_digit": (LargerDigit, larger_digit_rows, {}),
+    "find_digit": (FindDigit, find_digit_rows, {}),
     "sort_numbers": (SortNumbers, sort_numbers_rows, {}),
     "additions": (Additions, additions_rows, {"agent.max_steps": 4}),
 }

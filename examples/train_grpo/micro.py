@@ -31,6 +31,7 @@ def micro_model(seed: int) -> tuple[Any, Any]:
         num_hidden_layers=2,
         num_attention_heads=4,
         max_position_embeddings=32,
+        initializer_range=0.1,
         bos_token_id=None,
         eos_token_id=0,
         pad_token_id=0,

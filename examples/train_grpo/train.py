@@ -43,14 +43,14 @@ from ludus.train.trl import TrlRollouts
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(description="Train with GRPO on an environment of Ludus.")
-    parser.add_argument("--environment", choices=ENVIRONMENTS, default="larger_digit")
+    parser.add_argument("--environment", choices=ENVIRONMENTS, default="find_digit")
     parser.add_argument("--model", default="micro", help="micro, smollm2, a GGUF file or a folder of transformers")
     parser.add_argument("--steps", type=int, default=120)
-    parser.add_argument("--groups", type=int, default=8, help="groups of each step")
+    parser.add_argument("--groups", type=int, default=16, help="groups of each step")
     parser.add_argument("--group-size", type=int, default=8)
-    parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--train-tasks", type=int, default=80)
+    parser.add_argument("--train-tasks", type=int, default=60)
     parser.add_argument("--held-out", type=int, default=20, help="tasks that are never trained on")
     parser.add_argument("--evaluate-every", type=int, default=40)
     parser.add_argument("--max-batch", type=int, default=64, help="requests in one batch of generation")
