@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from ludus.cli.chat import chat
 from ludus.cli.collect import collect
 from ludus.cli.compare import compare
+from ludus.cli.conformance import conformance
 from ludus.cli.data import data
 from ludus.cli.doctor import doctor
 from ludus.cli.envs import envs
@@ -69,6 +70,7 @@ for command in (
     verify,
     recall,
     compare,
+    conformance,
     profile,
     qualify,
     serve,

@@ -42,7 +42,8 @@ class _SampleBuffer(queue.Queue[Any]):
 class TrlWorker:
     """A rollout worker in the trainer's process. `options` are those of `ludus.collect`.
 
-    `model` is the policy: usually the vLLM server to which the trainer sends its weights. `unread` is how many samples may wait: the samples of a step times the steps that generation may be ahead.
+    `model` is the policy: usually the vLLM server to which the trainer sends its weights. `unread` is how many samples
+    may wait: the samples of a step times the steps that generation may be ahead.
     """
 
     def __init__(
@@ -78,6 +79,13 @@ class TrlWorker:
             self._thread.run(self._end())
             self._thread.close()
             self._thread = None
+
+    def join(self) -> None:
+        """Wait until all tasks are played. Raises the error that ended generation, if one did."""
+        if self._thread is not None and self._reading is not None:
+            self._thread.run(_finished(self._reading))
+        if self._error is not None:
+            raise self._error
 
     def update_model_version(self, model_version: int) -> None:
         """The policy's server has new weights."""
@@ -124,6 +132,10 @@ class TrlWorker:
                     await room.wait()
         except Exception as error:
             self._error = error
+
+
+async def _finished(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task})
 
 
 def samples_of(group: TrainingGroup, estimator: Estimator = z_score) -> Iterator[Any]:

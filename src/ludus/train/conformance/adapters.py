@@ -1,0 +1,168 @@
+"""The adapters that `ludus conformance` knows by name: the contract itself, and TRL's two trainers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from typing import Any
+
+from ludus.errors import UserError, did_you_mean
+from ludus.models.transformers_load import library
+from ludus.runtime.imports import import_named
+from ludus.train.conformance.checking import Delivered, TrainerAdapter
+from ludus.train.conformance.script import SIZE, VOCABULARY, ConformanceScript
+from ludus.train.contract import GroupFeed
+
+
+class FeedAdapter:
+    """The contract without a trainer: the example for an adapter of your own."""
+
+    name = "feed"
+    several_sequences = True
+
+    def deliver(self, script: ConformanceScript) -> list[Delivered]:
+        """Read the groups of a feed."""
+        return asyncio.run(self._deliver(script))
+
+    async def _deliver(self, script: ConformanceScript) -> list[Delivered]:
+        found = []
+        async with GroupFeed(
+            script.environment(), model=script.model(), input=script.rows, policy=script.policy
+        ) as feed:
+            async for group in feed:
+                for member, advantage in zip(group.members, group.advantages(), strict=True):
+                    for each in member.sequences if member.trains else ():
+                        found.append(
+                            Delivered(group.number, each.ids, each.mask, each.logprobs, advantage, member.reward)
+                        )
+        return found
+
+
+class TrlAdapter:
+    """`TrlRollouts` in TRL's `GRPOTrainer`, read from the tensors that its loss is computed from."""
+
+    name = "trl"
+    several_sequences = False
+
+    def deliver(self, script: ConformanceScript) -> list[Delivered]:
+        """Have the trainer make one batch of all groups."""
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+        trl = library("trl")
+        from ludus.train.trl import TrlRollouts
+
+        rollouts = TrlRollouts(script.environment(), model=script.model(), input=script.rows, policy=script.policy)
+        weights, tokenizer = _tiny_model()
+        with tempfile.TemporaryDirectory() as folder:
+            size = SIZE * len(script.tasks)
+            arguments = trl.GRPOConfig(
+                output_dir=folder,
+                per_device_train_batch_size=size,
+                num_generations=SIZE,
+                max_steps=1,
+                report_to=[],
+                use_cpu=True,
+                bf16=False,
+                gradient_checkpointing=False,
+                log_level="error",
+            )
+            trainer = trl.GRPOTrainer(
+                weights,
+                reward_funcs=rollouts.reward,
+                rollout_func=rollouts,
+                train_dataset=rollouts.dataset(),
+                args=arguments,
+                processing_class=tokenizer,
+            )
+            try:
+                trainer.model.train()
+                rows = [{"prompt": prompt} for prompt in rollouts.prompts() for _ in range(SIZE)]
+                batch = trainer._generate_and_score_completions(rows)
+            finally:
+                rollouts.close()
+        return [_trl_row(batch, number) for number in range(size)]
+
+
+def _trl_row(batch: dict[str, Any], number: int) -> Delivered:
+    asked, written = batch["prompt_mask"][number].bool(), batch["completion_mask"][number].bool()
+    prompt = batch["prompt_ids"][number][asked].tolist()
+    context = [0] * len(prompt)
+    return Delivered(
+        number // SIZE,
+        prompt + batch["completion_ids"][number][written].tolist(),
+        context + batch["tool_mask"][number][written].tolist(),
+        context + batch["sampling_per_token_logps"][number][written].tolist(),
+        float(batch["advantages"][number]),
+    )
+
+
+class TrlAsyncAdapter:
+    """`TrlWorker`, read from the buffer of TRL's `AsyncGRPOTrainer`."""
+
+    name = "trl-async"
+    several_sequences = True
+
+    def deliver(self, script: ConformanceScript) -> list[Delivered]:
+        """Read all samples of one pass over the tasks."""
+        library("trl")
+        from ludus.train.trl_worker import TrlWorker
+
+        worker = TrlWorker(
+            script.environment(),
+            model=script.model(),
+            input=script.rows,
+            policy=script.policy,
+            epochs=1,
+            unread=SIZE * SIZE * len(script.tasks),
+        )
+        worker.start()
+        try:
+            worker.join()
+        finally:
+            worker.stop()
+        found = []
+        while not worker.rollout_buffer.empty():
+            each = worker.rollout_buffer.get()
+            lists = (array.tolist() for array in (each.input_ids, each.completion_mask, each.old_log_probs))
+            found.append(Delivered(each.group_id, *lists, each.advantage, each.metrics["reward"]))
+        return found
+
+
+def _tiny_model() -> tuple[Any, Any]:
+    """A model with random weights and a tokenizer for all ids of the script. Neither reads or writes any text."""
+    transformers, tokenizers = library("transformers"), library("tokenizers")
+    words = {f"t{number}": number for number in range(VOCABULARY)}
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="t0")),
+        eos_token="t0",
+        pad_token="t0",
+    )
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    config = transformers.LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    return transformers.LlamaForCausalLM(config), tokenizer
+
+
+ADAPTERS: dict[str, type[TrainerAdapter]] = {"feed": FeedAdapter, "trl": TrlAdapter, "trl-async": TrlAsyncAdapter}
+
+
+def find_adapter(name: str) -> TrainerAdapter:
+    """The adapter with a name, or your own class as `module:Class`."""
+    if name in ADAPTERS:
+        return ADAPTERS[name]()
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise UserError(f"unknown trainer {name}", f"{did_you_mean(name, ADAPTERS)} Your own: module:Class")
+    try:
+        found: TrainerAdapter = getattr(import_named(module), attribute)()
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise UserError(f"cannot load {name}: {error}", "Write it as module:Class") from error
+    return found

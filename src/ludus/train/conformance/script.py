@@ -1,0 +1,163 @@
+"""The scripted rollouts: known ids, masks, logprobs and rewards; failures, stragglers, several sequences, versions.
+
+Each task is one kind of trouble. Its repeats play fixed model calls. Every generated id occurs once in the whole
+script, so that a token in the trainer's data says which rollout it came from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import ludus
+from ludus.errors import Failure
+from ludus.model import Request
+from ludus.models.scripted import ScriptedModel
+from ludus.outcome import Verdict
+from ludus.resources import Resources, tool
+from ludus.response import Response, function_call, message
+from ludus.tokens import Tokens
+from ludus.train.policy import GroupPolicy
+
+SIZE = 4
+
+#: All ids of the script are smaller than this.
+VOCABULARY = 512
+_FIRST_GENERATED = 64
+
+
+@dataclass
+class ScriptedCall:
+    """One model call: the whole prompt, what is generated after it, and the version of the weights."""
+
+    prompt: list[int]
+    generated: list[int]
+    version: int = 0
+
+    @property
+    def logprobs(self) -> list[float]:
+        """A logprob for each generated id, different for every id."""
+        return [-id / VOCABULARY for id in self.generated]
+
+
+@dataclass
+class ScriptedRollout:
+    """What one repeat does: `end` is completed, masked, failed (by the verifier), refused (by the policy) or late."""
+
+    calls: list[ScriptedCall]
+    reward: float
+    end: str = "completed"
+
+    def sequences(self) -> list[tuple[list[int], list[int], list[float]]]:
+        """The sequences with masks and logprobs that the trainer must get."""
+        found: list[tuple[list[int], list[int], list[float]]] = []
+        for call in self.calls:
+            if not found or call.prompt[: len(found[-1][0])] != found[-1][0]:
+                found.append(([], [], []))
+            ids, mask, logprobs = found[-1]
+            context = call.prompt[len(ids) :]
+            ids += [*context, *call.generated]
+            mask += [*[0] * len(context), *[1] * len(call.generated)]
+            logprobs += [*[0.0] * len(context), *call.logprobs]
+        return found
+
+
+@dataclass
+class ConformanceScript:
+    """Tasks by name, each with its rollouts by repeat. `rows`, `model`, `environment` and `policy` play them."""
+
+    tasks: dict[str, list[ScriptedRollout]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows to play."""
+        return [{"responses_create_params": {"input": name}, "task_id": name} for name in self.tasks]
+
+    @property
+    def policy(self) -> GroupPolicy:
+        """Groups of four without replacements. The deadline closes the group of the straggler."""
+        return GroupPolicy(size=SIZE, replacements=0, deadline=3.0, max_span=1)
+
+    def model(self) -> ScriptedModel:
+        """The policy that plays the script."""
+
+        async def respond(request: Request) -> Response:
+            rollout = self.find(str(request.input[0]["content"]), str(request.session))
+            if rollout.end == "refused":
+                raise Failure("http_500", "the scripted policy fails here")
+            if rollout.end == "late":
+                await asyncio.Event().wait()
+            call = rollout.calls[request.turn]
+            tokens = Tokens([*call.prompt], [*call.generated], call.logprobs, str(call.version), {"temperature": 1.0})
+            last = request.turn == len(rollout.calls) - 1
+            item = message(str(rollout.reward)) if last else function_call("look", {}, call_id=f"c{request.turn}")
+            return Response.of(item, model="scripted", tokens=tokens)
+
+        return ScriptedModel(respond)
+
+    def environment(self) -> type[Resources]:
+        """An environment with one tool, whose verifier gives the scripted rewards."""
+        script = self
+
+        class Scripted(Resources):
+            """Plays the script."""
+
+            @tool
+            async def look(self) -> str:
+                """Look."""
+                return "seen"
+
+            async def verify(self, task: ludus.Task, response: Response) -> Verdict:
+                rollouts = script.tasks[str(task.responses_create_params["input"])]
+                reward = float(response.output_text)
+                ends = next(each.end for each in rollouts if each.reward == reward)
+                if ends == "failed":
+                    raise RuntimeError("the scripted verifier fails here")
+                return Verdict(reward, mask="scripted" if ends == "masked" else None)
+
+        return Scripted
+
+    def find(self, task: str, session: str) -> ScriptedRollout:
+        """The rollout of a session, whose id ends with the number of the repeat."""
+        return self.tasks[task][int(session.rpartition("-")[2])]
+
+
+def script() -> ConformanceScript:
+    """The script of the kit. Rewards of a task differ, so that they identify a rollout."""
+    ids = count(_FIRST_GENERATED)
+
+    def new(length: int) -> list[int]:
+        return [next(ids) for _ in range(length)]
+
+    def single(prompt: list[int], length: int) -> list[ScriptedCall]:
+        return [ScriptedCall(prompt, new(length))]
+
+    def turns(prompt: list[int], *, broken: bool = False, versions: tuple[int, int] = (0, 0)) -> list[ScriptedCall]:
+        first = ScriptedCall(prompt, new(2), versions[0])
+        start = [*prompt, 40] if broken else [*prompt, *first.generated]
+        return [first, ScriptedCall([*start, 41, 42, 43], new(3), versions[1])]
+
+    made = ConformanceScript()
+
+    def add(name: str, rollouts: list[ScriptedRollout]) -> None:
+        made.tasks[name] = rollouts
+
+    rewards = (0.0, 1.0, 0.25, 0.5)
+    add("plain", [ScriptedRollout(single([1, 2], n + 1), reward) for n, reward in enumerate(rewards)])
+    add("tools", [ScriptedRollout(turns([3, 4]), reward) for reward in rewards])
+    several = [ScriptedRollout(turns([5], broken=n > 1), reward) for n, reward in enumerate(rewards)]
+    add("several sequences", several)
+    spans = [ScriptedRollout(turns([6], versions=(0, 3 * (n == 3))), reward) for n, reward in enumerate(rewards)]
+    spans[3].end = "spans"
+    add("version changes", spans)
+    for name, prompt, ends in (
+        ("failures", 7, ("completed", "failed", "completed", "refused")),
+        ("masked", 8, ("completed", "completed", "masked", "completed")),
+        ("straggler", 9, ("completed", "completed", "completed", "late")),
+    ):
+        given = (0.0, 1.0, 100.0, 50.0) if name == "masked" else rewards
+        add(name, [ScriptedRollout(single([prompt], 2), r, end) for r, end in zip(given, ends, strict=True)])
+    assert next(ids) < VOCABULARY
+    return made
