@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 INTEROP := .venv-interop
 
-.PHONY: demo test train interop lint bench docs clean
+.PHONY: demo test train train-demo interop lint bench docs clean
 
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -35,7 +35,11 @@ test: $(VENV)/installed
 # What the tests of the transformers model need; without it they are skipped.
 train: $(VENV)/installed
 	$(PIP) 'torch==2.13.0'
-	$(PIP) --editable '.[train]'
+	$(PIP) --editable '.[train,plot]'
+
+# A micro model learns an environment on the CPU, and a control does not. Ends with a picture of both.
+train-demo: train
+	$(BIN)/python examples/train_grpo/demo.py --output runs/train-demo
 
 # Another project's client, with dependencies of its own; without it the tests that use it are skipped.
 $(INTEROP)/installed:

@@ -252,6 +252,13 @@ def workers(rounds: int) -> Figures:
     ]
 
 
+def training(rounds: int) -> Figures:
+    speed = script("training", "--rounds", str(rounds))
+    return [
+        Figure("groups for a trainer against the plain collector, rollouts a second", speed["ratio"], 0.9, "x", True)
+    ]
+
+
 CASES: dict[str, Case] = {
     "overhead": overhead,
     "in_flight": in_flight,
@@ -272,6 +279,7 @@ CASES: dict[str, Case] = {
     "sandboxes": sandboxes,
     "servers": servers,
     "workers": workers,
+    "training": training,
 }
 
 
