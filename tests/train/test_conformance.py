@@ -86,7 +86,7 @@ WRONG = {
         "the mean of the trained rewards",
     ),
     "a split group": (_changed("plain", group=lambda s: "another"), "plain", "different groups"),
-    "merged groups": (lambda found: [replace(s, group=0) for s in found], "plain", "several tasks"),
+    "merged groups": (lambda found: [replace(s, group=0) for s in found], "failures", "several tasks"),
     "a masked member": (_untrainable("masked"), "masked", "must not be trained on"),
     "a failed member": (_untrainable("failed"), "failures", "must not be trained on"),
     "a straggler": (_untrainable("late"), "straggler", "must not be trained on"),
