@@ -100,8 +100,8 @@ class TrlRollouts:
         self._environment, self._options, self._max_batch = environment, options, max_batch
         self._policy = replace(policy or GroupPolicy(), min_size=0, keep_without_signal=True)
         # The rows are needed before there is a trainer, and so before there is a model.
-        reading = {key: value for key, value in options.items() if key not in ("output", "resume", "overwrite")}
-        rows = Collection(environment, collect_options({**reading, "model": ScriptedModel(["-"])})).rows
+        reading: CollectArguments = {**options, "model": ScriptedModel(["-"]), "output": None, "resume": False}
+        rows = Collection(environment, collect_options(reading)).rows
         rows.survey()
         self._rows = {task_id: row for task_id, row, _ in rows}
         self._options["input"] = list(self._rows.values())

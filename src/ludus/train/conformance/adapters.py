@@ -123,8 +123,8 @@ class TrlAsyncAdapter:
         found = []
         while not worker.rollout_buffer.empty():
             each = worker.rollout_buffer.get()
-            lists = (array.tolist() for array in (each.input_ids, each.completion_mask, each.old_log_probs))
-            found.append(Delivered(each.group_id, *lists, each.advantage, each.metrics["reward"]))
+            ids, mask, logprobs = each.input_ids.tolist(), each.completion_mask.tolist(), each.old_log_probs.tolist()
+            found.append(Delivered(each.group_id, ids, mask, logprobs, each.advantage, each.metrics["reward"]))
         return found
 
 
