@@ -27,6 +27,10 @@ class LoopThread:
             future.cancel()
             raise
 
+    async def awaited(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine of this loop on another loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
     def call(self, function: Any, *args: Any) -> None:
         """Call a function on the loop, without waiting for it."""
         self._loop.call_soon_threadsafe(function, *args)
