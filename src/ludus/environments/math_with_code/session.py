@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import cache
 from importlib.util import find_spec
@@ -49,39 +50,41 @@ class PythonSession:
         self.cells: list[str] = []  #: all code since the session started
         self._sandbox = sandbox
         self._earlier = list(cells or ())  # what another session has run, and this one has not yet
-        self._started = False
+        self._turn = asyncio.Lock()  # the calls of one turn come at once
+        self._started = self._lost = False
 
     async def run(self, code: str, seconds: float) -> dict[str, Any]:
         """Run code and return what the model sees. Code that does not stop ends the session."""
-        await self._start()
-        while self._earlier:
-            await self._exec(self._earlier.pop(0), seconds)
-        return await self._exec(code, seconds)
+        async with self._turn:
+            while self._earlier:
+                await self._exec(self._earlier.pop(0), seconds)
+            return await self._exec(code, seconds)
 
     def copied(self, sandbox: Sandbox) -> PythonSession:
         """A session that first runs all code that this one has run."""
         return PythonSession(sandbox, [*self.cells, *self._earlier])
 
-    async def _start(self) -> None:
-        if self._started:
-            return
-        result = await self._sandbox.python(_source(), argv=["start"], timeout=_LIFETIME)
-        if not result.ok:
-            raise SandboxError(f"the Python session did not start: {result.why}: {result.stderr[-200:]!r}")
-        self._started = True
-
     async def _exec(self, code: str, seconds: float) -> dict[str, Any]:
-        await self._start()
+        if not self._started and (problem := await self._start()) is not None:
+            return _failed(problem)
         self.cells.append(code)
         asked = json.dumps({"code": code, "seconds": seconds}).encode()
         result = await self._sandbox.python(_source(), argv=["run"], stdin=asked, timeout=3 * seconds + 60)
         if (reply := _reply(result.stdout)) is not None:
             return reply
-        self._started, self.cells = False, []
-        await self._sandbox.exec(["sh", "-c", "kill -9 $(cat /tmp/.session.pid); rm -f /tmp/.session*"])
+        self._started, self._lost, self.cells = False, True, []
+        await self._sandbox.exec(["sh", "-c", "kill -9 $(cat /tmp/.session.pid); rm -rf /tmp/.session*"])
         killed = result.stdout.strip() == b'"killed"'
         cause = "code timed-out and did not stop" if killed else "the Python session ended"
         return _failed(f"{cause}: all variables are lost")
+
+    async def _start(self) -> str | None:
+        """Start the session. If code in an earlier one made that impossible, returns what to tell the model."""
+        result = await self._sandbox.python(_source(), argv=["start"], timeout=_LIFETIME)
+        self._started = result.ok
+        if not result.ok and not self._lost:
+            raise SandboxError(f"the Python session did not start: {result.why}: {result.stderr[-200:]!r}")
+        return None if result.ok else "the Python session ended and cannot be started again"
 
 
 def _reply(data: bytes) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator
@@ -117,6 +118,22 @@ async def test_code_that_ends_its_session_loses_the_variables_only(code: str, sa
         assert "all variables are lost" in ended["error_message"]
         assert (await run("x"))["error_message"] == "name 'x' is not defined"
         assert (await run("1 + 1"))["result"] == "2"
+
+
+@needs_sandbox()
+async def test_calls_of_one_turn_run_one_after_the_other() -> None:
+    async with opened() as run:
+        outputs = await asyncio.gather(*(run(f"xs = [*globals().get('xs', []), {n}]") for n in range(6)))
+        assert all(each["success"] for each in outputs), outputs
+        assert (await run("sorted(xs)"))["result"] == "[0, 1, 2, 3, 4, 5]"
+
+
+@needs_sandbox()
+async def test_code_that_keeps_a_new_session_from_starting_is_told_so() -> None:
+    async with opened() as run:
+        ended = await run("import os\nos.chmod('/tmp', 0)\nos._exit(0)")
+        assert "all variables are lost" in ended["error_message"]
+        assert "cannot be started again" in (await run("1 + 1"))["error_message"]
 
 
 @needs_sandbox()
