@@ -26,6 +26,7 @@ from ludus.qualify.dummies import dummy
 from ludus.qualify.judge import respond
 from ludus.qualify.policies import NAMES
 from ludus.qualify.run import qualify
+from ludus.testing import needs_sandbox
 
 #: Environments with slow verifiers: tested with one row, and not in the quick test.
 HEAVY = {"code_gen", "code_tests", "gymnasium", "math_with_code", "math_with_judge", "mini_swe_agent", "reasoning_gym"}
@@ -472,6 +473,33 @@ def test_no_heavy_environment_fails_a_check(name, package):
     pytest.importorskip(package)
     card = qualify(name, limit=1)
     assert card.verdict == ("not shown" if name == "math_with_judge" else "trusted")  # here no judge is set
+
+
+@needs_sandbox()
+@pytest.mark.slow
+def test_no_cheat_earns_anything_where_programs_run():
+    card = qualify("code_tests", limit=1)
+    assert card.verdict == "trusted"
+    (cheat,) = [each for each in card.exploits if each.family == "cheat"]
+    assert (cheat.reward, cheat.limit) == (0.0, 0.0)
+
+
+class BelievesPrograms(Sums):
+    """A grader that runs nothing and believes what a program says of itself."""
+
+    async def verify(self, task: Any, response: Response) -> float:
+        return float("PASSED" in response.output_text)
+
+
+def test_a_grader_that_a_program_can_deceive_is_unsound(folder):
+    text = "def program(task, source):\n    return source\n\ndef answer(task, text):\n    return text\n"
+    (folder / "qualify.py").write_text(text)
+    environment = Environment.load(folder).copy()
+    environment.resources = BelievesPrograms
+    card = qualify(environment, input=ROWS)
+    (cheat,) = [each for each in card.exploits if each.family == "cheat"]
+    assert (cheat.reward, cheat.limit) == (1.0, 0.0)
+    assert card.verdict == "unsound"
 
 
 def test_a_task_with_a_single_option_can_be_qualified():
