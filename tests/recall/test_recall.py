@@ -6,14 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from waiting import CEILING
 
 import ludus
 from ludus import Request, Response, ScriptedModel
+from ludus.cli.recall import show_recall
 from ludus.errors import UserError
 from ludus.rescore import rescoring
 from ludus.rescore.recall import recall
@@ -209,6 +212,41 @@ def test_rollouts_of_other_environments_are_left_alone(tmp_path: Path, adding: P
     assert found["runs"][0]["other_environments"] == 1
     rewards = {each.job.environment: each.reward for each in ludus.load(tmp_path / "out" / "mixed")}
     assert rewards == {"adding": 0.0, "other": 1.0}
+
+
+def test_an_environment_that_no_rollout_names_is_refused_with_the_names_of_those_that_are(
+    tmp_path: Path, adding: Path
+) -> None:
+    run = collect(adding, tmp_path / "run", answers("step-1", "4"))
+    for more in ((), ("--json", "--output", "out")):
+        done = command("recall", "-e", "mcqa", run, *more, cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert f"no rollout of {run} is of the environment mcqa, they are of adding" in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_counts_are_readable_on_a_narrow_terminal(
+    tmp_path: Path, adding: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = collect(adding, tmp_path / "short", answers("step-1", "4"))
+    long_name = "x" * 50
+    long_run = collect(adding, tmp_path / long_name, answers("step-2", "4"))
+    monkeypatch.chdir(tmp_path)
+    found = recall([short.name, long_run.name], adding)
+    console = Console(width=width, file=StringIO(), force_terminal=False)
+    show_recall(console, found)
+    assert isinstance(console.file, StringIO)
+    shown = console.file.getvalue()
+    assert "…" not in shown
+    assert f"run {long_name}: 1 trained on, 0 wrong, 0 newly masked, 0 was masked, 0 drifted, 0 failed" in shown
+    assert ["step-1", "1", "0", "0", "0", "0", "0"] in [line.split() for line in shown.splitlines()]
+    lines = [line.split() for line in shown.splitlines()]
+    assert lines.index(["policy", "trained", "newly", "was"]) + 1 == lines.index(
+        ["version", "on", "wrong", "masked", "masked", "drifted", "failed"]
+    )
 
 
 def test_all_scores_rollouts_with_a_valid_receipt_too(tmp_path: Path, adding: Path) -> None:

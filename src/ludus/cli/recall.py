@@ -39,7 +39,7 @@ def recall(
     """Find every stored rollout whose reward a mended verifier would change, by policy version, dataset row and run.
 
     Nothing is changed in the runs. Rollouts of other environments are left alone. The exit code is 1 if the new
-    verifier cannot judge a rollout.
+    verifier cannot judge a rollout, and 2 if no rollout is of this environment.
 
     Example: ludus recall --env ./bank runs/week-1 runs/week-2 --output recalled
     """
@@ -97,15 +97,14 @@ def show_recall(console: Console, found: Recall) -> None:
         if summary[name] or name in ("wrong", "failed"):
             table.add_row(name.replace("_", " "), f"{summary[name]:,}", meaning)
     console.print(table)
-    console.print(
-        _counts("wrong rewards that each policy version was trained on", "policy version", _policies(summary))
-    )
-    console.print(_counts("by run", "run", [(each["run"], each) for each in summary["runs"]]))
+    title = "wrong rewards that each policy version was trained on"
+    _show_counts(console, title, "policy version", _policies(summary))
+    _show_counts(console, "by run", "run", [(each["run"], each) for each in summary["runs"]])
     rows = [(each["task_id"], each) for each in summary["dataset_rows"][:MAX_SHOWN]]
     if rows:
         more = summary["dataset_rows_changed"] - len(rows)
         title = "by row of the dataset" + (f" ({more:,} more)" if more else "")
-        console.print(_counts(title, "task", rows, ("wrong", "newly_masked", "was_masked", "drifted")))
+        _show_counts(console, title, "task", rows, ("wrong", "newly_masked", "was_masked", "drifted"))
     for each in summary["failures"][:MAX_SHOWN]:
         failure = f"{each['run']}, line {each['line']}: {each['stage']}: {each['kind']}: {one_line(str(each['cause']))}"
         emit(console, text(failure, "red"))
@@ -123,21 +122,31 @@ def _policies(summary: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def _counts(
+def _show_counts(
+    console: Console,
     title: str,
     first: str,
     rows: list[tuple[str, dict[str, Any]]],
     columns: tuple[str, ...] = ("trained_on", "wrong", "newly_masked", "was_masked", "drifted", "failed"),
-) -> Any:
+) -> None:
+    """Print a table of counts; where the terminal is too narrow for one, a line for each row."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from ludus.cli.screen import one_line, text
+    from ludus.cli.screen import emit, fits, one_line, text
 
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False)
-    table.add_column(first, overflow="fold")
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False
+    )
+    table.add_column(first.replace(" ", "\n"))
     for name in columns:
-        table.add_column(name.replace("_", " "), justify="right")
+        table.add_column(name.replace("_", "\n"), justify="right")
     for name, counts in rows:
         table.add_row(text(one_line(name)), *(f"{counts[column]:,}" for column in columns))
-    return table
+    if fits(console, table):
+        console.print(table)
+        return
+    emit(console, text(title, "italic"))
+    for name, counts in rows:
+        shown = ", ".join(f"{counts[column]:,} {column.replace('_', ' ')}" for column in columns)
+        emit(console, text(f"{first} {one_line(name)}: {shown}"))

@@ -40,9 +40,17 @@ def stdout_console() -> Console:
 
 def print_unbroken(console: Console, table: Table) -> None:
     """Print a table of addresses without breaking its cells: on a narrow terminal, the lines run over its edge."""
-    widest = console.measure(table, options=console.options.update(max_width=_MAX_WIDTH)).maximum
-    console.width = max(console.width, widest)
+    console.width = max(console.width, _widest(console, table))
     console.print(table)
+
+
+def fits(console: Console, table: Table) -> bool:
+    """Whether the terminal is wide enough for a table without broken cells."""
+    return _widest(console, table) <= console.width
+
+
+def _widest(console: Console, table: Table) -> int:
+    return console.measure(table, options=console.options.update(max_width=_MAX_WIDTH)).maximum
 
 
 @contextlib.contextmanager

@@ -16,7 +16,9 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ludus.collection.row_environments import EnvironmentSpec
 from ludus.errors import Failure, UserError
+from ludus.folder import option_for
 from ludus.record import Row
 from ludus.rescore.changes import KINDS
 from ludus.rescore.recalled import CHANGED, PolicyVersion, Tally, by_policy, finding_of
@@ -31,6 +33,9 @@ from ludus.store.stored import StoredRow, parse
 
 #: How many changed rollouts and rows of the dataset the summary lists. The file `changes.jsonl` has all rollouts.
 MAX_LISTED = 1000
+
+#: How many other environments an error names.
+_MOST_NAMES = 5
 
 _HINT = "Choose another --output"
 
@@ -82,7 +87,7 @@ class Recall:
     def __init__(
         self,
         runs: Iterable[str | Path],
-        environment: str | Path,
+        environment: EnvironmentSpec,
         *,
         output: str | Path | None = None,
         settings: dict[str, Any] | None = None,
@@ -101,12 +106,15 @@ class Recall:
         self.tasks: dict[str, Tally] = {}  # of tasks with a changed rollout
         self.failures: list[Row] = []
         self.changes: list[Row] = []
+        self._others: dict[str, None] = {}  # environments that rollouts name, as long as none is of the given one
 
     def rescorings(self) -> Generator[Rescoring]:
         """The scoring of each run. Await its `run()` before you ask for the next one."""
         with contextlib.ExitStack() as stack:
             try:
                 if self.output is not None:
+                    if not self.output.exists():
+                        stack.push(self._remove_empty_output)
                     self.output.mkdir(parents=True, exist_ok=True)
                 scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix=".recall-", dir=self.output))
             except OSError as error:
@@ -123,6 +131,7 @@ class Recall:
                         if listed is not None:
                             listed.write(encode(change) + b"\n")
                     self._keep(run, scored)
+                self._check_environment()
 
     def summary(self) -> dict[str, Any]:
         """All findings as one JSON object."""
@@ -138,6 +147,22 @@ class Recall:
             "output": str(self.output) if self.output is not None else None,
         }
 
+    def _check_environment(self) -> None:
+        """Refuse an environment of which the runs have no rollout: a report of zeros would read as good news."""
+        if self.total.findings or not self._others:
+            return
+        given = getattr(self._environment, "name", self._environment)  # of a Path: the folder's name
+        runs = str(self.runs[0].path) if len(self.runs) == 1 else f"the {len(self.runs)} runs"
+        found = ", ".join(f"{name:.80}" for name in self._others)
+        hint = f"Use --env {option_for(next(iter(self._others)))}"
+        raise UserError(f"no rollout of {runs} is of the environment {given}, they are of {found}", hint)
+
+    def _remove_empty_output(self, kind: type[BaseException] | None, *_: object) -> None:
+        """After an error, take away the folder that was made for the output, unless a corrected run is in it."""
+        if self.output is not None and kind is not None and issubclass(kind, UserError):
+            with contextlib.suppress(OSError):
+                self.output.rmdir()
+
     def _compared(self, run: RecalledRun, rescoring: Rescoring, scored: Path) -> Iterator[Row]:
         """Count the rollouts of a run, and yield each one that changed or could not be judged."""
         with Source(run.rollouts) as old, Source(scored) as new:
@@ -146,6 +171,8 @@ class Recall:
                 name = KINDS[kind]
                 if name == "other":
                     run.other += 1
+                    if not self.total.findings and len(self._others) < _MOST_NAMES:
+                        self._others.setdefault(_environment_of(before))
                     continue
                 rows = _parsed(before), _parsed(after) if before != after else {}
                 finding, trained_on = finding_of(name, *rows), _is_completed(rows[0])
@@ -216,6 +243,11 @@ def _parsed(line: bytes) -> Row:
         return parse(line)
     except Failure:
         return {}
+
+
+def _environment_of(line: bytes) -> str:
+    """The environment that a rollout of another environment names."""
+    return str(_parsed(line).get("agent_ref", {}).get("name"))
 
 
 def _is_completed(row: Row) -> bool:
