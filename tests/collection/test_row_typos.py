@@ -127,7 +127,8 @@ def test_a_row_with_its_prompt_in_another_field_gets_a_command_that_maps_it(name
         f"row 1: responses_create_params is missing. The prompt is in {name}: use ludus data convert FILE --output NEW"
     )
     text = refusal({name: "hi"})
-    assert f"The prompt is in {name}: use --prompt '{{{name}}}', or ludus data convert FILE --output NEW" in text
+    commands = f"ludus collect --prompt '{{{name}}}', or ludus data convert FILE --output NEW"
+    assert f"The prompt is in {name}: use {commands}" in text
     nested = refusal({"responses_create_params": row})
     assert f"The prompt is in responses_create_params.{name}: write it as" in nested
     assert f"jq -c '.responses_create_params.input = .responses_create_params.{name}' FILE" in nested
@@ -142,7 +143,9 @@ def test_a_misspelled_field_of_a_row_is_suggested():
         "row 1: responses_create_params is missing. "
         "The row has response_create_params: did you mean responses_create_params?"
     )
-    assert refusal({**good, "expected_answer": 5}, Strict).startswith("row 1: expected_answer must be text, not 5. Fix")
+    assert refusal({**good, "expected_answer": 5}, Strict).startswith(
+        "row 1: expected_answer must be text, not 5. Write it as"
+    )
 
 
 def test_the_command_prints_the_warning_before_the_run_and_in_the_table(tmp_path):

@@ -23,6 +23,16 @@ HI = [{"role": "user", "content": "Hi?"}]
 #: For each layout: a row as its tool writes it, and the task that it becomes.
 EXAMPLES = {
     "tasks": ({"responses_create_params": {"input": "Hi?"}, "x": 1}, {"input": "Hi?"}, {"x": 1}),
+    "ludus_verl": (
+        {
+            "data_source": "sums",
+            "prompt": CHAT,
+            "reward_model": {"style": "rule", "ground_truth": "4"},
+            "extra_info": {"rollout_id": "a-0", "task": '{"responses_create_params": {"input": "Hi?"}, "x": 1}'},
+        },
+        {"input": "Hi?"},
+        {"x": 1},
+    ),
     "verl": (
         {
             "data_source": "sums",
@@ -86,9 +96,9 @@ EXAMPLES = {
     ),
     "problem_answer": ({"problem": "Hi?", "answer": "2"}, {"input": HI}, {"expected_answer": "2"}),
     "squad": (
-        {"id": "1", "context": "All.", "question": "Hi?", "answers": {"text": ["a"], "answer_start": [1]}},
+        {"id": "1", "context": "All.", "question": "Hi?", "answers": {"text": ["a", "b"], "answer_start": [1, 9]}},
         {"input": [{"role": "user", "content": "Hi?\n\nAll."}]},
-        {"id": "1", "answers": {"answer_start": [1]}, "expected_answers": ["a"]},
+        {"id": "1", "answers": {"text": ["a", "b"], "answer_start": [1, 9]}, "expected_answer": "a"},
     ),
     "humaneval": (
         {"task_id": "HumanEval/0", "prompt": "Hi?", "test": "def check(): 1", "entry_point": "f"},
@@ -209,7 +219,7 @@ GOOD = {"question": "Hi?", "answer": "2"}
         (
             b'{"question": "Hi?", "answer": 3}',
             "in.jsonl:21: expected_answer is a number, and was text in .*in.jsonl:1. "
-            "Make it text everywhere: --text expected_answer",
+            "Make it text everywhere: --text answer",
         ),
         (b'{"question": "Hi?", "answer": ["2"]}', "in.jsonl:21: expected_answer is a list, and was text"),
         (b'{"question": "Hi?"}', "in.jsonl:21: the row has no field answer"),
@@ -266,7 +276,7 @@ def test_the_command_says_what_it_did(tmp_path):
     command = ["convert", str(tmp_path / "in.csv"), "--output", str(output)]
     done = CliRunner().invoke(commands, [*command, "--parse", "messages", "--layout", "messages", "--drop", "q"])
     assert done.exit_code == 0, done.output
-    assert f"wrote 1 tasks to {output}" in done.output.replace("\n", "")
+    assert f"wrote 1 task to {output}" in done.output.replace("\n", "")
     assert json.loads(output.read_bytes()) == {"responses_create_params": {"input": HI}}
     flags = ["--map", "q=prompt", "--drop", "messages", "--overwrite", "--json"]
     done = CliRunner().invoke(commands, [*command, *flags])

@@ -92,7 +92,12 @@ def test_pyarrow_reads_the_table_for_verl(run, tmp_path):
     assert first["messages"][1]["reasoning_content"] == "I should look."
     assert json.loads(first["messages"][1]["tool_calls"][0]["function"]["arguments"]) == {"city": "Oslo"}
     assert json.loads(first["tools"][0]["function"]["parameters"])["required"] == ["city"]
-    assert json.loads(first["reward_model"]["ground_truth"])["expected_answer"] == "cold"
+    assert first["reward_model"] == {"style": "rule", "ground_truth": "cold"}
+    task = json.loads(first["extra_info"]["task"])
+    assert (task["expected_answer"], task["responses_create_params"]["input"]) == (
+        "cold",
+        "How is the weather in Oslo?",
+    )
     assert (first["extra_info"]["reward"], first["extra_info"]["rollout_id"]) == (1.0, "tools-0")
     assert rows[4]["extra_info"]["policy_versions"] == ["step-3", "step-4"]
 

@@ -45,6 +45,19 @@ def split_conversation(messages: list[Item], lost: list[str]) -> tuple[list[Item
         raise UserError(failure.cause, "Fix the row or leave it out") from failure
 
 
+def answer_text(field: str, messages: list[Item], lost: list[str]) -> str:
+    """The text of the model's last message, for a right answer that is written as a list of messages."""
+    last = _chat_message(messages[-1])
+    content = last.get("content")
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        content = "".join(str(part.get("text", "")) for part in content)
+    if last.get("role") != "assistant" or not isinstance(content, str):
+        raise UserError(f"{field:.60} does not end with a text of the assistant", "Fix the row or leave it out")
+    if len(messages) > 1:
+        lost.append(f"{field} before its last message")
+    return content
+
+
 def flat_tools(tools: Any, lost: list[str]) -> list[Item]:
     """Tools in the form of the Responses API, which has no object `function` inside. They may be a JSON text."""
     try:

@@ -1,25 +1,27 @@
 """The work of `ludus data convert`: rows in anybody's layout become tasks, one JSON line each.
 
 The rows are read once, as a stream. The output is written beside its place and renamed when it is complete, so a
-mistake in the last row leaves no half of a dataset behind.
+mistake in the last row leaves no half of a dataset behind. Standard output gets the tasks as they are made.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 from pydantic import ValidationError
 
 from ludus.data.hub import HubReference, is_hub
-from ludus.data.layouts import Layout, detect_layout
+from ludus.data.layouts import Layout, detect_layout, fitting_layout
 from ludus.data.mapping import RowMapping
 from ludus.data.sources import read_lines, resolve
 from ludus.data.strict import refuse_duplicate_keys
@@ -29,11 +31,13 @@ from ludus.runtime.encoding import json_error
 from ludus.runtime.settings import checked, read_yaml
 from ludus.runtime.wording import describe_errors
 from ludus.store.drafts import check_new, draft
-from ludus.task import Task
+from ludus.task import Task, digest
 
 #: How many rows are looked at to tell the layout.
 _SAMPLE = 20
 _EVERY = 1000
+#: The output that is standard output.
+STDOUT = "-"
 _ELSEWHERE = "Make room or choose another --output"
 
 
@@ -41,7 +45,8 @@ _ELSEWHERE = "Make room or choose another --output"
 class Converted:
     """What a conversion did. `layout` is None if the mapping was given; `revision` is the commit of a hub's dataset.
 
-    `left_out` counts what conversations held that a task has no place for, such as `messages[].weight`.
+    `rows` tasks were written. `repeated` rows held a task that was written already, as exported rollouts of one task
+    do. `left_out` counts what conversations held that a task has no place for, such as `messages[].weight`.
     """
 
     source: str
@@ -51,17 +56,19 @@ class Converted:
     mapping: RowMapping
     revision: str | None
     left_out: dict[str, int]
+    repeated: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """The conversion, for `--json`."""
         found = {"source": self.source, "revision": self.revision, "output": self.output, "rows": self.rows}
+        found["repeated"] = self.repeated
         mapping = self.mapping.model_dump(exclude_defaults=True)
         return {**found, "layout": self.layout, "mapping": mapping, "left_out": self.left_out}
 
 
 def convert(
     source: str | Path,
-    output: Path,
+    output: str | Path,
     mapping: RowMapping | None = None,
     *,
     layout: Layout | None = None,
@@ -72,32 +79,37 @@ def convert(
 ) -> Converted:
     """Convert the rows of a source to tasks.
 
-        convert("train.parquet", Path("tasks.jsonl"), RowMapping(map={"question": "prompt"}))
+        convert("train.parquet", "tasks.jsonl", RowMapping(map={"question": "prompt"}))
 
     Without a layout and without a `map`, the layout is detected, and `say` gets a line about it. Other parts of a
-    mapping are added to the layout's. `tick` gets the number of rows, every 1000 rows.
+    mapping are added to the layout's. The output `-` is standard output. `tick` gets the number of rows, every 1000
+    rows.
     """
     mapping = mapping or RowMapping()
-    check_new(output, overwrite=overwrite)
+    mapping.check()
+    if str(output) != STDOUT:
+        check_new(Path(output), overwrite=overwrite)
     pinned = resolve(source)
     revision = HubReference.parse(str(pinned)).revision if is_hub(pinned) else None
-    left_out, count = Counter[str](), 0
-    with closing(read_lines(pinned)) as opened, draft(output, _ELSEWHERE) as file:
+    made, count = _Made(), 0
+    with closing(read_lines(pinned)) as opened, _opened(output) as file:
         lines = itertools.islice(opened, limit)
         first = list(itertools.islice(lines, _SAMPLE))
         if not first:
             raise UserError(f"{source} holds no rows")
-        if layout is None and not mapping.map and mapping.prompt is None:
-            layout = detect_layout([mapping.parsed(_parsed(where, line)) for where, line in first])
-            say(f"{source}: layout {layout.name} ({layout.mapping.arrows()}); choose another with --layout or --map")
+        if layout is None and not mapping.map and mapping.task is None:
+            layout = _detected([mapping.parsed(_parsed(where, line)) for where, line in first], mapping)
+            if layout is not None:
+                say(_about(str(source), layout, mapping))
         if layout is not None:
             mapping = _joined(layout.mapping, mapping)
-        for count, row in enumerate(_tasks(itertools.chain(first, lines), mapping, left_out), start=1):
+            mapping.check()
+        for count, row in enumerate(_tasks(itertools.chain(first, lines), mapping, made), start=1):
             file.write(orjson.dumps(row) + b"\n")
             if count % _EVERY == 0:
                 tick(count)
     name = layout.name if layout is not None else None
-    return Converted(str(source), str(output), count, name, mapping, revision, dict(left_out))
+    return Converted(str(source), str(output), count, name, mapping, revision, dict(made.left_out), made.repeated)
 
 
 def load_mapping(path: Path) -> RowMapping:
@@ -108,14 +120,40 @@ def load_mapping(path: Path) -> RowMapping:
     return checked(RowMapping, content, f"mapping {path}")
 
 
+@contextlib.contextmanager
+def _opened(output: str | Path) -> Iterator[BinaryIO]:
+    """The file for the tasks: a draft that is renamed at the end, or standard output."""
+    if str(output) != STDOUT:
+        with draft(Path(output), _ELSEWHERE) as file:
+            yield file
+        return
+    try:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise UserError(f"cannot write to standard output: {error.strerror}", _ELSEWHERE) from error
+
+
+def _detected(rows: list[Row], mapping: RowMapping) -> Layout | None:
+    """The layout of the rows. A template makes tasks of rows that have no known layout, too."""
+    return detect_layout(rows) if mapping.prompt is None else fitting_layout(rows)
+
+
+def _about(source: str, layout: Layout, mapping: RowMapping) -> str:
+    prompt = "; the template makes the prompt" if mapping.prompt is not None else ""
+    arrows = _joined(layout.mapping, mapping).arrows() if mapping.drop else layout.mapping.arrows()
+    return f"{source}: layout {layout.name} ({arrows}{prompt}); choose another with --layout or --map"
+
+
 def _joined(layout: RowMapping, more: RowMapping) -> RowMapping:
     """The layout's mapping with what was given in addition; what was given wins."""
     given = more.model_dump(exclude_defaults=True)
+    replaced = {*more.map, *more.drop}
     targets = set(more.map.values())
     known = layout.model_dump()
-    known["map"] = {key: target for key, target in layout.map.items() if target not in targets and key not in more.map}
-    if more.prompt is not None:  # the template makes the prompt: the fields stay, as it uses their names
-        known["map"] = {key: target for key, target in known["map"].items() if target != "prompt"}
+    known["map"] = {key: to for key, to in layout.map.items() if key not in replaced and to not in targets}
     for key, value in given.items():
         if isinstance(value, dict) and key != "prompt":
             known[key] = {**known[key], **value}
@@ -124,8 +162,24 @@ def _joined(layout: RowMapping, more: RowMapping) -> RowMapping:
     return RowMapping.model_validate(known)
 
 
-def _tasks(lines: Iterator[tuple[str, bytes]], mapping: RowMapping, left_out: Counter[str]) -> Iterator[Row]:
-    kinds = _Kinds()
+class _Made:
+    """What the tasks so far left out, and which tasks were made: those of a `task` field are made once."""
+
+    def __init__(self) -> None:
+        self.left_out = Counter[str]()
+        self.repeated = 0
+        self._digests: set[str] = set()
+
+    def is_new(self, task: Row) -> bool:
+        """Whether a task was not made before. Counts those that were."""
+        before = len(self._digests)
+        self._digests.add(digest(task))
+        self.repeated += len(self._digests) == before
+        return len(self._digests) > before
+
+
+def _tasks(lines: Iterator[tuple[str, bytes]], mapping: RowMapping, all_made: _Made) -> Iterator[Row]:
+    kinds = _Kinds(mapping)
     for where, line in lines:
         row = _parsed(where, line)
         try:
@@ -135,13 +189,15 @@ def _tasks(lines: Iterator[tuple[str, bytes]], mapping: RowMapping, left_out: Co
         try:
             lost: list[str] = []
             made = mapping.task_row(row, lost)
-            left_out.update({re.sub(r"\[\d+\]", "[]", each.partition(": ")[0]) for each in lost})
+            all_made.left_out.update({re.sub(r"\[\d+\]", "[]", each.partition(": ")[0]) for each in lost})
             Task.model_validate(made)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
         except ValidationError as error:
             field = ".".join(str(step) for step in error.errors()[0]["loc"]) or "row"
             raise UserError(f"{where}: {describe_errors(field, error.errors()[:1])}") from error
+        if mapping.task is not None and not all_made.is_new(made):
+            continue
         kinds.look(where, made)
         yield made
 
@@ -159,7 +215,8 @@ def _parsed(where: str, line: bytes) -> Row:
 class _Kinds:
     """The kind of value that each field had first. A field that changes it is refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, mapping: RowMapping) -> None:
+        self._sources = {target: source for source, target in mapping.map.items()}
         self._first: dict[str, tuple[str, str]] = {}
 
     def look(self, where: str, row: Row) -> None:
@@ -171,7 +228,8 @@ class _Kinds:
             before, place = self._first.setdefault(field, (kind, where))
             if before != kind:
                 both = {before, kind} <= {"text", "a number"}
-                remedy = f"Make it text everywhere: --text {field}" if both else f"Fix the row, or use --drop {field}"
+                name = self._sources.get(field, field)  # as the user knows it
+                remedy = f"Make it text everywhere: --text {name}" if both else f"Fix the row, or use --drop {name}"
                 raise UserError(f"{where}: {field:.60} is {kind}, and was {before} in {place}", remedy)
 
 

@@ -40,11 +40,15 @@ def find_layout(name: str) -> Layout:
     raise UserError(f"unknown layout {name:.60}", did_you_mean(name, [layout.name for layout in LAYOUTS]))
 
 
+def fitting_layout(rows: Sequence[Row]) -> Layout | None:
+    """The layout that the first rows of a file have; None if there is none."""
+    return next((layout for layout in LAYOUTS if rows and all(map(layout.fits, rows))), None)
+
+
 def detect_layout(rows: Sequence[Row]) -> Layout:
-    """The layout of the first rows of a file."""
-    for layout in LAYOUTS:
-        if rows and all(map(layout.fits, rows)):
-            return layout
+    """The layout that the first rows of a file have, or an error that lists their fields."""
+    if (layout := fitting_layout(rows)) is not None:
+        return layout
     fields = ", ".join(key[:40] for key in list(rows[0])[:12]) if rows else "none"
     hint = "Say what is what: --map FIELD=prompt --map FIELD=expected_answer"
     raise UserError(f"no known layout has these fields: {fields}", hint)
@@ -61,7 +65,15 @@ def _text(value: Any) -> bool:
 
 
 def _texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
+    return _texts_or_none(value) and bool(value)
+
+
+def _texts_or_none(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _task(value: Any) -> bool:
+    return _text(value) and value.startswith("{") and '"responses_create_params"' in value
 
 
 def _given(value: Any) -> bool:
@@ -100,6 +112,13 @@ _TO_GOLD = "expected_answer"
 
 LAYOUTS = (
     _layout("tasks", "rows of Ludus and NeMo Gym", {"responses_create_params.input": _given}, {}),
+    _layout(
+        "ludus_verl",
+        "rows of ludus data export --to verl",
+        {"reward_model": _given, "extra_info.rollout_id": _text, "extra_info.task": _task},
+        {},
+        task="extra_info.task",
+    ),
     _layout(
         "verl",
         "prompt, reward_model.ground_truth",
@@ -176,8 +195,9 @@ LAYOUTS = (
     _layout(
         "squad",
         "context, question, answers.text",
-        {"context": _text, "question": _text, "answers.text": _texts},
-        {"question": "prompt", "context": "context", "answers.text": "expected_answers"},
+        {"context": _text, "question": _text, "answers.text": _texts_or_none},
+        {"question": "prompt", "context": "context", "answers.text.0": _TO_GOLD},
+        optional=["answers.text.0"],
     ),
     _layout(
         "humaneval",
@@ -195,7 +215,7 @@ LAYOUTS = (
     _layout(
         "trl_completion",
         "prompt, completion",
-        {"prompt": _prompt, "completion": _text},
+        {"prompt": _prompt, "completion": _prompt},
         {"prompt": "prompt", "completion": _TO_GOLD},
     ),
     _layout(

@@ -3,19 +3,19 @@
 A mapping says which field goes where: `map: {question: prompt, answer: expected_answer}`. Four targets have a meaning
 of their own: `prompt` (a text or a conversation), `system`, `context` (a text that follows the prompt) and `tools`
 build `responses_create_params`. `options` become lettered choices. Every other target is a field of the task. Fields
-that are not named keep their names.
+that are not named keep their names. A template builds the user's message in place of the `prompt` field's text.
 """
 
 from __future__ import annotations
 
 import re
 import string
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from ludus.data.conversations import flat_tools, is_conversation, split_conversation
+from ludus.data.conversations import answer_text, flat_tools, is_conversation, split_conversation
 from ludus.errors import UserError, did_you_mean
 from ludus.prompt import PromptTemplate
 from ludus.record import Row
@@ -30,7 +30,8 @@ class RowMapping(BaseModel):
 
     `after` keeps what follows the last occurrence of a mark (`answer: "####"`), `boxed` what is in the last
     `\\boxed{}`. `text` turns values into text, `parse` reads text that is JSON. `set` adds fields with fixed values.
-    `optional` fields may be missing from a row.
+    `optional` fields may be missing from a row. `task` is a field that holds the whole task, as an object or as JSON
+    text; the other fields of such a row are left out.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -44,13 +45,26 @@ class RowMapping(BaseModel):
     optional: list[str] = []
     set: dict[str, Any] = {}
     prompt: PromptTemplate | None = None
+    task: str | None = None
+
+    def check(self) -> None:
+        """Refuse a mapping of which a part would be ignored."""
+        sources: dict[str, str] = {}
+        for source, target in self.map.items():
+            if target in sources:
+                cause = f"{sources[target]:.60} and {source:.60} are both mapped to {target:.60}"
+                raise UserError(cause, "Map one of them to another target, or join them with --prompt")
+            sources[target] = source
+            if source in self.drop:
+                raise UserError(f"{source:.60} is mapped to {target:.60} and dropped", "Leave out one of the two")
 
     def task_row(self, row: Row, lost: list[str] | None = None) -> Row:
         """The task of a row. What a conversation holds that a task has no place for is listed in `lost`."""
-        row = self.parsed(row)
-        if self.prompt is not None:  # before fields move: a template uses the names that the user sees in the file
-            row = self.prompt.fill(row)
-        values = self._values(row)
+        row, lost = self.parsed(row), [] if lost is None else lost
+        if self.task is not None:
+            row = _whole_task(self.task, row)
+        template = self._filled(row)  # before fields move: a template uses the names that the user sees in the file
+        values = self._values(row, lost)
         parts = {target: values.pop(target) for target in _PARTS if target in values}
         for field in (*self.map, *self.drop):
             _remove(row, field)
@@ -64,8 +78,9 @@ class RowMapping(BaseModel):
         for field in self.text:
             _put(made, field, _as_text(field, _get(made, field)))
         params = made.pop("responses_create_params", None)
-        request = _request(params, parts, made, [] if lost is None else lost)
-        return {"responses_create_params": request, **made}
+        if template is not None:
+            _use_template(template, parts, made)
+        return {"responses_create_params": _request(params, parts, made, lost), **made}
 
     def parsed(self, row: Row) -> Row:
         """A copy of the row in which the texts that are JSON are read."""
@@ -81,9 +96,21 @@ class RowMapping(BaseModel):
             how = f" (after {self.after[source]})" if source in self.after else ""
             how = " (in \\boxed{})" if source in self.boxed else how
             shown.append(f"{source}{how} -> {target}")
+        if self.task is not None:
+            shown.append(f"{self.task} -> the whole task, each task once")
         return ", ".join(shown) or "as it is"
 
-    def _values(self, row: Row) -> dict[str, Any]:
+    def _filled(self, row: Row) -> _Filled | None:
+        """The messages of the template for a row."""
+        if self.prompt is None:
+            return None
+        fields = {key: value for key, value in row.items() if key != "responses_create_params"}
+        *system, user = self.prompt.fill(fields)["responses_create_params"]["input"]
+        named = {re.split(r"[.\[]", name)[0] for _, name, _, _ in string.Formatter().parse(self.prompt.user) if name}
+        used = {target for source, target in self.map.items() if source.partition(".")[0] in named}
+        return _Filled(system[0]["content"] if system else None, user["content"], used)
+
+    def _values(self, row: Row, lost: list[str]) -> dict[str, Any]:
         """The value of each target."""
         values: dict[str, Any] = {}
         for source, target in self.map.items():
@@ -99,8 +126,43 @@ class RowMapping(BaseModel):
                 value = _after(source, value, self.after[source])
             if source in self.boxed:
                 value = _boxed(source, value)
+            if target == _GOLD and is_conversation(value):
+                value = answer_text(source, value, lost)
             values[target] = _as_text(source, value) if source in self.text else value
         return values
+
+
+class _Filled(NamedTuple):
+    """A template that is filled in, and the targets whose fields its user message has used."""
+
+    system: str | None
+    user: str
+    used: set[str]
+
+
+def _whole_task(field: str, row: Row) -> Row:
+    task = _parsed(field, _get(row, field))
+    if not isinstance(task, dict):
+        raise UserError(f"{field} must hold a task, as JSON", "Choose another --layout")
+    return dict(task)
+
+
+def _use_template(template: _Filled, parts: dict[str, Any], made: Row) -> None:
+    """Put the template in place of the prompt. A conversation's last answer is still the right answer.
+
+    A context and options follow the template's text, unless the template has used their fields.
+    """
+    if "prompt" in parts and is_conversation(parts["prompt"]):
+        _, answer = split_conversation(parts["prompt"], [])
+        if answer is not None:
+            made.setdefault(_GOLD, answer)
+    parts["prompt"] = template.user
+    if template.system is not None:
+        parts["system"] = template.system
+    if "context" in template.used:
+        parts.pop("context", None)
+    if "options" in template.used and parts.get("options"):
+        _lettered(parts.pop("options"), made)
 
 
 def _request(given: Any, parts: dict[str, Any], made: Row, lost: list[str]) -> Any:
@@ -157,9 +219,12 @@ def _get(row: Row, field: str) -> Any:
         return row[field]
     value: Any = row
     for step in field.split("."):
-        if not isinstance(value, dict) or step not in value:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and re.fullmatch(r"[0-9]{1,9}", step) and int(step) < len(value):
+            value = value[int(step)]
+        else:
             return _MISSING
-        value = value[step]
     return value
 
 

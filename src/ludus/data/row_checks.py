@@ -126,10 +126,13 @@ def _hint(error: ErrorDetails, row: dict[str, Any]) -> str:
         for name in _PROMPTS if "input" not in asked else ():
             if name in asked:
                 if asked is row:
-                    template = f"--prompt '{{{name}}}', or " if isinstance(row[name], str) else ""
+                    template = f"ludus collect --prompt '{{{name}}}', or " if isinstance(row[name], str) else ""
                     return f"The prompt is in {name}: use {template}ludus data convert FILE --output NEW"
                 path = f"responses_create_params.{name}"
                 command = f"jq -c '.responses_create_params.input = .{path}' FILE"
                 return f"The prompt is in {path}: write it as responses_create_params.input, with {command}"
+    if error["type"] == "string_type" and type(error["input"]) in (int, float):
+        path = ".".join(str(step) for step in error["loc"])
+        return f"Write it as text: ludus data convert FILE --text {path} --output NEW"
     similar = difflib.get_close_matches(field, row, n=1, cutoff=0.8) if error["type"] == "missing" else []
     return f"The row has {similar[0]}: did you mean {field}?" if similar else _FIX

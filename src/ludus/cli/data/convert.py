@@ -17,14 +17,16 @@ def convert(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A file, - for standard input, or hf:OWNER/NAME[@REVISION][:SPLIT].")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file for the tasks, such as tasks.jsonl.")],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="The file for the tasks; - for stdout.")
+    ],
     layout: Annotated[str | None, typer.Option(help="The layout of the rows; default: detected.")] = None,
     map_: Annotated[
         list[str] | None, typer.Option("--map", metavar="FIELD=TARGET", help="Where a field goes; may repeat.")
     ] = None,
     mapping: Annotated[Path | None, typer.Option(metavar="FILE", help="A mapping as YAML.")] = None,
     prompt: Annotated[
-        str | None, typer.Option(metavar="FILE|TEXT", help="A template with {field} for the prompt.")
+        str | None, typer.Option(metavar="FILE|TEXT", help="A template with {field} that makes the prompt.")
     ] = None,
     text: Annotated[
         list[str] | None, typer.Option(metavar="FIELD", help="Write this field as text; may repeat.")
@@ -41,19 +43,25 @@ def convert(
 
     Known layouts are detected: chat messages, ShareGPT, question and answer, GSM8K, MATH, MMLU, ARC, verl, TRL,
     verifiers, Inspect, Alpaca and more. For any other file say what is what: the target prompt is what the model is
-    asked, and other targets are fields of the task.
+    asked, and other targets are fields of the task. --map replaces the detection; all other flags add to the layout.
 
     Example: ludus data convert train.csv --map question=prompt --map answer=expected_answer --output tasks.jsonl
 
     From the hub, with the layout detected: ludus data convert hf:openai/gsm8k:main/test --output gsm8k.jsonl
 
-    Exit code: 0 all rows are converted, 2 a mistake in a row or in the command; then nothing is written.
+    In a pipe: ludus data convert train.csv --output - | head -n 3
+
+    Exit code: 0 all rows are converted, 2 a mistake in a row or in the command; then no file is written.
     """
     from ludus.cli.progress import Display
     from ludus.cli.screen import one_line, safe_json
+    from ludus.data.convert import STDOUT
     from ludus.data.convert import convert as convert_rows
     from ludus.data.layouts import find_layout
+    from ludus.errors import UserError
 
+    if json_ and output == STDOUT:
+        raise UserError("--json and --output - both print to stdout", "Name a file with --output")
     display = Display(quiet=json_)
     try:
         done = convert_rows(
@@ -72,8 +80,15 @@ def convert(
         print(safe_json(done.as_json()))
         return
     for field, rows in done.left_out.items():
-        display.say(one_line(f"left out of {rows:,} rows, because a task has no place for it: {field}"))
-    display.say(f"wrote {done.rows:,} tasks to {done.output}")
+        display.say(one_line(f"left out of {_counted(rows, 'row')}, because a task has no place for it: {field}"))
+    if done.repeated:
+        display.say(f"{_counted(done.repeated, 'row')} held a task that was written already")
+    place = "standard output" if output == STDOUT else done.output
+    display.say(f"wrote {_counted(done.rows, 'task')} to {place}")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _mapping(file: Path | None, pairs: list[str], prompt: str | None, lists: dict[str, list[str]]) -> RowMapping:
@@ -84,10 +99,14 @@ def _mapping(file: Path | None, pairs: list[str], prompt: str | None, lists: dic
     from ludus.prompt import load_prompt
 
     found = load_mapping(file) if file is not None else RowMapping()
+    named: set[str] = set()
     for pair in pairs:
         field, equals, target = pair.partition("=")
         if not equals or not field.strip() or not target.strip():
             raise UserError(f"--map {pair:.60} must look like FIELD=TARGET", "Example: --map question=prompt")
+        if field.strip() in named:
+            raise UserError(f"--map names {field.strip():.60} twice", "A field has one target")
+        named.add(field.strip())
         found.map[field.strip()] = target.strip()
     for name, fields in lists.items():
         getattr(found, name).extend(fields)

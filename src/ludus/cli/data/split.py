@@ -14,7 +14,8 @@ def split(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of rows; - is standard input.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder for PART.jsonl.")],
     parts: Annotated[
-        str, typer.Option(metavar="NAME=SHARE,...", help="The parts and their shares.")
+        str,
+        typer.Option(metavar="NAME=SHARE,...", help="The parts and their shares of the sum."),
     ] = "train=0.9,validation=0.05,test=0.05",
     by: Annotated[
         str, typer.Option(metavar="PART", help="What decides: prompt, row, or a field such as metadata.group.")
@@ -26,7 +27,8 @@ def split(
     """Split rows by a hash of their content.
 
     A row never moves from one part to another when the data grows, and rows with the same prompt stay together. The
-    shares hold on average: of 100 rows, about 90 and not exactly 90 are in train.
+    shares hold on average: of 100 rows, about 90 and not exactly 90 are in train. They are divided by their sum, so
+    every row lands in a part: train=8,test=1 puts 8 of 9 rows in train.
 
     Exit code: 0 done, 2 a mistake in the command or a line that is no row.
 

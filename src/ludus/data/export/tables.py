@@ -7,6 +7,8 @@ from typing import Any
 
 from ludus.data.export.conversation import STYLES, Conversations, LeftOut, Losses, plain_text
 from ludus.data.export.format import TOKEN_RECORDS, ExportRow, Format, Unit
+from ludus.qualify.oracle import GOLD_FIELDS
+from ludus.record import Row
 from ludus.runtime.encoding import encode
 
 _MESSAGE = frozenset({"role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name"})
@@ -35,16 +37,16 @@ class Verl(Table):
         """One row."""
         (sample,) = unit.samples
         conversation = self.conversations.of(sample)
-        task = {key: value for key, value in sample.task.items() if key not in ("responses_create_params", "task_id")}
-        truth = encode(task).decode()
+        task = sample.task
+        told = {"repeat": sample.repeat, **sample.origin(), "outcome": str(sample.outcome)}
         yield {
             "data_source": sample.environment,
             "prompt": [_struct(message, self.losses) for message in conversation.prompt],
             "ability": sample.environment,
-            "reward_model": {"style": "rule", "ground_truth": truth},
+            "reward_model": {"style": "rule", "ground_truth": _ground_truth(task)},
             "messages": [_struct(message, self.losses) for message in conversation.messages],
             "tools": [_tool(tool) for tool in conversation.tools],
-            "extra_info": {"repeat": sample.repeat, **sample.origin(), "outcome": str(sample.outcome)},
+            "extra_info": {**told, "task": encode(task).decode()},
         }
 
     def schema(self) -> Any:
@@ -65,6 +67,7 @@ class Verl(Table):
         )
         described = pa.struct({"name": text, "description": text, "parameters": text})
         origin = {name: text for name in ("rollout_id", "task_id", "environment", "outcome", "stop_reason", "receipt")}
+        origin["task"] = text
         return pa.schema(
             {
                 "data_source": text,
@@ -119,6 +122,14 @@ class HuggingFace(Table):
         columns |= {"policy_versions": pa.list_(text), "turn_rewards": pa.list_(pa.float64())}
         columns |= {"messages": pa.list_(json_), "tools": pa.list_(json_)}
         return pa.schema(columns | {name: json_ for name in ("task", "verdict", "usage")})
+
+
+def _ground_truth(task: Row) -> str:
+    """The right answer as a text, where a field of the task holds it; else what the verifier gets, as JSON."""
+    gold = next((task[name] for name in GOLD_FIELDS if task.get(name) is not None), None)
+    if gold is None:
+        gold = {key: value for key, value in task.items() if key not in ("responses_create_params", "task_id")}
+    return gold if isinstance(gold, str) else encode(gold).decode()
 
 
 def _struct(message: dict[str, Any], losses: Losses) -> dict[str, Any]:
