@@ -43,6 +43,13 @@ def test_the_shares_hold_on_average():
         assert abs(parts.count(name) / 5000 - share) < 0.03
 
 
+def test_shares_are_divided_by_their_sum_and_the_help_says_so(tmp_path: Path):
+    rows = [row(str(number)) for number in range(300)]
+    relative, whole = Splitter({"train": 8, "test": 2}), Splitter({"train": 0.8, "test": 0.2})
+    assert [relative.part_of("", each) for each in rows] == [whole.part_of("", each) for each in rows]
+    assert "divided by their sum" in " ".join(command(tmp_path, "split", "--help").stdout.split())
+
+
 def test_a_larger_share_of_the_first_part_takes_no_row_from_it():
     small, large = Splitter({"train": 0.8, "test": 0.2}), Splitter({"train": 0.9, "test": 0.1})
     rows = [row(str(number)) for number in range(300)]
