@@ -98,7 +98,7 @@ def test_an_unknown_environment_in_a_run_is_refused_before_a_reward_is_lost(fold
     assert done.stderr == f"error: line 1: unknown environment bank. {hint}\n"
     assert path.read_bytes() == content
     assert not (folder / "new.jsonl").exists()
-    assert not path.with_name("rollouts.jsonl.part").exists()
+    assert not list(path.parent.glob(".*.part"))
 
 
 def test_the_hint_of_a_copied_file_names_the_folder_of_its_first_row(folder: Path):

@@ -94,7 +94,7 @@ async def test_a_file_that_a_collection_writes_is_not_replaced_and_loses_no_roll
     with pytest.raises(UserError, match=r"rollouts\.jsonl is being written by another process") as refused:
         await rescoring.Rescoring(path if in_place else other, Yes, output=path).run()
     assert len(str(refused.value).splitlines()) == 1
-    assert not path.with_name("rollouts.jsonl.part").exists()
+    assert not list(path.parent.glob(".*.part"))
     go_on.set()
     await running
     assert len(lines(path)) == 2
@@ -111,7 +111,7 @@ def test_a_collection_cannot_be_resumed_while_its_file_is_verified_in_place(tmp_
     arguments = [sys.executable, "-m", "ludus", "verify", "run", "--env", "./slow", "-o", "run/rollouts.jsonl"]
     process = interruptible.start(arguments, cwd=tmp_path, stderr=subprocess.DEVNULL)
     try:
-        until((tmp_path / "run" / "rollouts.jsonl.part").exists)
+        until(lambda: list((tmp_path / "run").glob(".rollouts.jsonl.*.part")))
         options: Row = {"input": asked("a", "b"), "output": tmp_path / "run", "repeats": 2, "force": True}
         with pytest.raises(UserError, match=r"rollouts\.jsonl is being written by another process"):
             ludus.collect(tmp_path / "slow", model=ScriptedModel(["x"]), resume=True, **options)

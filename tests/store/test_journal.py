@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ludus import UserError
 from ludus.store import journal as module
-from ludus.store.journal import Journal, write_whole
+from ludus.store.drafts import write_whole
+from ludus.store.journal import Journal
 
 LINES = st.lists(
     st.binary(min_size=1, max_size=300).map(lambda data: b'{"x":"' + data.hex().encode() + b'"}'), max_size=20

@@ -136,7 +136,7 @@ def _write(
     from ludus.profile.difficulty import write_difficulty, write_subset
     from ludus.profile.plots import write_comparison, write_plots
     from ludus.profile.policies import pass_rates_of_both
-    from ludus.store.journal import write_whole
+    from ludus.store.drafts import write_whole
     from ludus.store.run import indented_json
 
     files = [output / "difficulty.jsonl"]
@@ -170,7 +170,7 @@ def _load(
     from ludus.errors import UserError
     from ludus.profile.load import load_environment
     from ludus.runtime.settings import parse_assignments
-    from ludus.store.journal import write_whole
+    from ludus.store.drafts import write_whole
     from ludus.store.run import indented_json
 
     if len(environments) != 1:

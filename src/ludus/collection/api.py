@@ -33,7 +33,8 @@ from ludus.models import open_model
 from ludus.prompt import PromptTemplate, load_prompt
 from ludus.rollout import Rollout
 from ludus.runtime.running import allow_open_files, fewer_garbage_collections, run_to_end
-from ludus.store.journal import Journal, write_whole
+from ludus.store.drafts import write_whole
+from ludus.store.journal import Journal
 from ludus.store.run import (
     Files,
     check_identity,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,7 +22,7 @@ from ludus.collection.model_stats import added_stats
 from ludus.collection.shard_runs import Line, ShardRun, check_shards
 from ludus.errors import Failure, UserError
 from ludus.runtime.running import allow_open_files
-from ludus.store.journal import write_whole
+from ludus.store.drafts import draft_path, write_whole
 from ludus.store.resume import rollout_of
 from ludus.store.run import Files, indented_json, recorded_scales, write_run
 
@@ -125,7 +124,7 @@ class _Merge:
 
     def write(self, target: Path) -> Merged:
         """Write the run to a draft folder, then rename it."""
-        draft = target.parent / f".{target.name}.merging-{secrets.token_hex(4)}"
+        draft = draft_path(target)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             draft.mkdir()

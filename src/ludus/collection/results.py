@@ -19,7 +19,7 @@ from ludus.collection.table import environment_lines, facts, with_place
 from ludus.errors import Failure
 from ludus.outcome import Outcome
 from ludus.rollout import Rollout
-from ludus.store.journal import write_whole
+from ludus.store.drafts import write_whole
 from ludus.store.loading import RolloutsFile, rollouts_file
 from ludus.store.run import Files, indented_json, recorded_scales
 from ludus.tokens import Sequence

@@ -26,8 +26,7 @@ from ludus.data.row_checks import BadRow, Problem, ReadTask, checked_task, writa
 from ludus.data.shuffle import shuffled
 from ludus.errors import UserError
 from ludus.record import Row
-from ludus.store.drafts import check_new, draft
-from ludus.store.journal import write_whole
+from ludus.store.drafts import check_new, draft, write_whole
 from ludus.store.run import indented_json
 
 MANIFEST = "manifest.json"

@@ -20,8 +20,7 @@ from ludus.data.card import dataset_card
 from ludus.data.hub import HubReference, HubRevision, client, fetched, files_of_split, hub_errors, revision_of
 from ludus.errors import UserError
 from ludus.record import Row
-from ludus.store.drafts import check_new, draft
-from ludus.store.journal import write_whole
+from ludus.store.drafts import check_new, draft, write_whole
 from ludus.store.run import indented_json
 
 MANIFEST = "manifest.json"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ludus.errors import UserError, missing_extra
 from ludus.profile.tasks import TaskProfile
-from ludus.store.journal import write_whole
+from ludus.store.drafts import write_whole
 
 FORMATS = ("png", "svg")
 

@@ -25,7 +25,7 @@ from ludus.rescore.recalled import CHANGED, PolicyVersion, Tally, by_policy, fin
 from ludus.rescore.rescoring import Rescoring
 from ludus.runtime.encoding import encode
 from ludus.runtime.running import run_to_end
-from ludus.store.drafts import draft
+from ludus.store.drafts import draft, draft_path
 from ludus.store.lines import Source
 from ludus.store.loading import each_run_once, rollouts_file
 from ludus.store.run import Files
@@ -210,7 +210,7 @@ class Recall:
         if self.output is not None and (run.tally.changed or found["failed"] or found["new"]):
             folder = _unused(self.output, run.name)
             with contextlib.ExitStack() as stack:
-                stack.callback(shutil.rmtree, part := folder.with_name(f".{folder.name}.part"), ignore_errors=True)
+                stack.callback(shutil.rmtree, part := draft_path(folder), ignore_errors=True)
                 try:
                     part.mkdir()
                     files = Files(part)

@@ -26,6 +26,7 @@ from ludus.rescore.scoring import ScoredLine, Scorers
 from ludus.runtime.processes import ProcessPool
 from ludus.runtime.running import fewer_garbage_collections, run_to_end
 from ludus.runtime.threads import in_thread
+from ludus.store.drafts import draft_path
 from ludus.store.journal import Journal, open_locked
 from ludus.store.lines import Source
 from ludus.store.loading import rollouts_file
@@ -180,7 +181,7 @@ class OutputFile:
             raise UserError(f"cannot write {path}: it is not a file", "Choose another --output")
         self.path = path = path.resolve()  # write to the target of a symbolic link
         self._lock = _lock(path)
-        self.draft = path.with_name(f"{path.name}.part") if self._lock is not None else path
+        self.draft = draft_path(path) if self._lock is not None else path
         self._lines: list[bytes] = []
         self._size = 0
         self._journal = Journal(self.draft, "The input is unchanged: make room, then run it again")

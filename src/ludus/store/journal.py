@@ -7,7 +7,6 @@ disk can end it early too: the failed append cuts off everything it wrote. A fil
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,19 +152,3 @@ def _lock(file: int, path: Path, to_write: bool) -> None:
     except OSError as error:
         hint = "Wait for it or choose another --output" if to_write else "Wait for it"
         raise UserError(f"{path} is being written by another process", hint) from error
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file atomically: a reader sees the old content or the new content."""
-    draft = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {error.strerror}", "Make room or choose another --output") from error

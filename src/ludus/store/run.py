@@ -22,7 +22,7 @@ from ludus.errors import DISTRIBUTION, REMEDIES, UserError
 from ludus.model import Model
 from ludus.runtime.encoding import encode
 from ludus.runtime.redaction import redacted_settings
-from ludus.store.journal import write_whole
+from ludus.store.drafts import write_whole
 
 
 class Files:

@@ -29,7 +29,8 @@ from ludus.remote.http import connect
 from ludus.rollout import Rollout
 from ludus.runtime.encoding import encode, json_error
 from ludus.serve.aggregate import aggregate
-from ludus.store.journal import Journal, write_whole
+from ludus.store.drafts import draft_path, write_whole
+from ludus.store.journal import Journal
 from ludus.store.lines import Source
 from ludus_nemo_gym.agent_metrics import Numbers, RequestBodies, agent_metrics
 from ludus_nemo_gym.agent_servers import (
@@ -82,6 +83,7 @@ class RemoteCollection:
         self.options = options
         self.carried = carried
         self.files = OutputFiles(options.output)
+        self._draft = draft_path(self.files.inputs)
         self.running = running
         self.attempts: Counter[Key] = Counter()
         self.done: set[Key] = set()
@@ -118,7 +120,7 @@ class RemoteCollection:
     def close(self) -> None:
         """Close the files and delete an empty failures file."""
         self._stack.close()
-        _draft_of(self.files.inputs).unlink(missing_ok=True)
+        self._draft.unlink(missing_ok=True)
         failures = self.files.failures
         if failures.exists() and failures.stat().st_size == 0:
             failures.unlink()
@@ -148,15 +150,16 @@ class RemoteCollection:
 
     def _materialize(self) -> Path:
         """Write the rows as they will be sent into a draft file."""
-        options, draft, count = self.options, _draft_of(self.files.inputs), 0
+        options, draft, count = self.options, self._draft, 0
         try:
             draft.parent.mkdir(parents=True, exist_ok=True)
-            with draft.open("wb") as file:
+            with draft.open("xb") as file:
                 for row in materialized(options.input, options.expansion, self.running.agents):
                     file.write(encode(row) + b"\n")
                     count += 1
         except OSError as error:
-            raise UserError(f"cannot write {draft}: {error.strerror}", "Choose another +output_jsonl_fpath") from error
+            cause = f"cannot write {self.files.inputs}: {error.strerror}"
+            raise UserError(cause, "Choose another +output_jsonl_fpath") from error
         if count == 0:
             raise UserError(f"{options.input} holds no rows")
         return draft
@@ -204,10 +207,6 @@ class RemoteCollection:
             self._failures.append(encode({**(result or row), **_failure(rollout.error), **stamps}))
         elif result is not None:
             self._rollouts.append(encode({**result, **stamps}))
-
-
-def _draft_of(path: Path) -> Path:
-    return path.with_name(path.name + ".part")
 
 
 def _failure(error: Failure) -> Row:

@@ -14,7 +14,7 @@ import orjson
 from ludus.data.prepare import MANIFEST, Preparation, SplitSource
 from ludus.data.row_checks import BadField
 from ludus.errors import UserError, did_you_mean
-from ludus.store.journal import write_whole
+from ludus.store.drafts import write_whole
 from ludus.store.run import indented_json
 from ludus.task import Task
 from ludus_nemo_gym import hub

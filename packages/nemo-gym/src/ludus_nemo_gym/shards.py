@@ -11,8 +11,7 @@ import orjson
 from ludus.errors import UserError
 from ludus.runtime.encoding import encode
 from ludus.serve.aggregate import aggregate
-from ludus.store.drafts import draft
-from ludus.store.journal import write_whole
+from ludus.store.drafts import draft, write_whole
 from ludus_nemo_gym.agent_metrics import Numbers, agent_metrics
 from ludus_nemo_gym.agent_servers import agent_of
 from ludus_nemo_gym.collecting import OutputFiles, read_rollouts

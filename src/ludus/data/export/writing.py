@@ -6,7 +6,6 @@ import contextlib
 import csv
 import io
 import os
-import secrets
 import shutil
 import sys
 from abc import ABC, abstractmethod
@@ -18,6 +17,7 @@ from typing import IO, Any
 from ludus.data.export.format import ExportRow
 from ludus.errors import UserError, missing_extra
 from ludus.runtime.encoding import encode
+from ludus.store.drafts import draft_path
 
 #: `--output -` writes JSON lines to stdout.
 STDOUT = "-"
@@ -207,7 +207,7 @@ class Outputs:
         if path.is_dir() and not (_is_dataset(path) and folder):
             raise UserError(f"{path} is a folder that no export made", "Choose another --output")
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.part-{secrets.token_hex(4)}")
+        draft = draft_path(path)
         self._drafts.append((path, draft))
         return draft
 
