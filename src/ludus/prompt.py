@@ -20,6 +20,9 @@ from ludus.runtime.settings import checked, read_yaml
 #: A piece of a template: text, then a field's path with its conversion and its format; no path at the end.
 _Piece = tuple[str, list[str | int] | None, str | None, str]
 
+#: The widest that a format such as `{answer:>20}` may make a field.
+_MAX_WIDTH = 500
+
 
 class PromptTemplate(BaseModel):
     """`system` and `user` messages with `{field}` in them. `system` may be left out.
@@ -80,8 +83,12 @@ def _parse(template: str) -> list[_Piece]:
         raise ValueError(f"not a template: {error}; a brace is written {{{{ or }}}}") from error
     found: list[_Piece] = []
     for text, name, spec, conversion in pieces:
+        if conversion not in (None, "r", "s", "a"):
+            raise ValueError(f"not a template: the conversion !{conversion} is unknown; write !r, !s, !a or none")
         if spec and "{" in spec:
             raise ValueError(f"not a template: the format {spec!r:.40} holds a field")
+        if spec and any(len(each.lstrip("0")) > 3 or int(each) > _MAX_WIDTH for each in re.findall("[0-9]+", spec)):
+            raise ValueError(f"not a template: the format {spec!r:.40} is wider than {_MAX_WIDTH} characters")
         found.append((text, None if name is None else _path(name), conversion, spec or ""))
     return found
 
@@ -114,5 +121,5 @@ def _value(path: list[str | int], how: str | None, spec: str, row: dict[str, Any
     converted = repr(value) if how == "r" else ascii(value) if how == "a" else value
     try:
         return format(converted, spec) if spec else str(converted)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise UserError(f"the field {'.'.join(map(str, path))} cannot be written as {spec!r:.40}: {error}") from error

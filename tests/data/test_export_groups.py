@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 import tracemalloc
@@ -16,6 +17,7 @@ from ludus.data.export.exporting import export
 from ludus.data.export.grouping import GroupIndex, IndexedRollout
 from ludus.data.export.pairs import LENGTH, Pair, PairRule
 from ludus.data.recorded import Sample
+from ludus.profile.profile import Profile
 from ludus.response import message
 from ludus.store.records import Place
 
@@ -71,6 +73,43 @@ def test_groups_of_an_export_are_those_of_a_loaded_run(tmp_path):
     export(source, "grpo", tmp_path / "out.jsonl")
     found = [json.loads(line)["ludus"]["rollout_id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert found == [each.rollout_id for group in ludus.load(source).groups() for each in group]
+
+
+@pytest.mark.parametrize(("to", "what"), [("grpo", "an advantage"), ("rm", "a margin")])
+def test_rewards_too_far_apart_to_subtract_are_refused(tmp_path, to, what):
+    rollouts = [rollout("a", 0, 1.7e308), rollout("a", 1, -1.7e308)]
+    source = write(tmp_path / "rollouts.jsonl", rollouts)
+    with pytest.raises(ludus.UserError, match=f"too far apart for {what}. Score the run again") as refused:
+        export(source, to, tmp_path / "out.jsonl", advantage="leave_one_out")
+    assert "\n" not in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["rollouts.jsonl"]
+
+
+def test_a_difference_that_only_rounding_keeps_below_the_margin_makes_a_pair(tmp_path):
+    assert 0.3 - 0.1 < 0.2
+    source = write(tmp_path / "rollouts.jsonl", [rollout("a", 0, 0.3), rollout("a", 1, 0.1)])
+    assert export(source, "dpo", tmp_path / "out.jsonl", pairs=PairRule(margin=0.2)).rows == 1
+    assert export(source, "dpo", tmp_path / "no.jsonl", pairs=PairRule(margin=0.2001)).left_out == {"margin": 2}
+
+
+@pytest.mark.parametrize("before", ["", " ", "\xa0", "\ufeff", "\u200b", "\u2060 ", "\x00", "\t"])
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
+def test_a_cell_never_begins_as_a_formula_does(tmp_path, before, sign):
+    text = f"{before}{sign}1+1"
+    source = write(tmp_path / "rollouts.jsonl", [rollout("a", 0, 1.0, items=[message(text)])])
+    export(source, "csv", tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(newline="") as file:
+        assert [row["answer"] for row in csv.DictReader(file)] == ["'" + text]
+
+
+def test_one_rollout_id_in_two_tasks_counts_twice(tmp_path):
+    line = rollout("a", 0, 1.0).encode()
+    other = line.replace(b'"task_id":"a"', b'"task_id":"b"')
+    assert other != line
+    (tmp_path / "rollouts.jsonl").write_bytes(line + b"\n" + other + b"\n" + line + b"\n")
+    profile = Profile([tmp_path / "rollouts.jsonl"])
+    assert sorted(task for _, task in profile.tasks) == ["a", "b"]
+    assert export(tmp_path / "rollouts.jsonl", "grpo", tmp_path / "out.jsonl").rows == 2
 
 
 @pytest.mark.slow

@@ -56,6 +56,36 @@ def test_a_download_that_fails_leaves_no_manifest_and_no_half_file(hub, tmp_path
     assert sorted(os.listdir(tmp_path / "out")) == ["a.jsonl"]
 
 
+def test_hidden_files_are_not_downloaded_and_a_file_called_part_is(hub, tmp_path):
+    files = {"a.jsonl": LINES, "sub/.git/config": b"x", ".env": b"x", "manifest.json.part": b"mine"}
+    hub.add("me/sums", files)
+    manifest = download("hf:me/sums", tmp_path / "out")
+    assert sorted(each["file"] for each in manifest["files"]) == ["a.jsonl", "manifest.json.part"]
+    assert sorted(os.listdir(tmp_path / "out")) == ["a.jsonl", "manifest.json", "manifest.json.part"]
+    assert (tmp_path / "out" / "manifest.json.part").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        (["a/train.jsonl", "a"], "lists 'a' as a file and as a folder. Do not use this dataset"),
+        (["b/a/train.jsonl", "b/a"], "lists 'b/a' as a file and as a folder"),
+        (["a\x1b[2J.jsonl"], "which is no proper name"),
+        (["a\n.jsonl"], "which is no proper name"),
+        (["a//b.jsonl"], "which is no proper name"),
+        (["./b.jsonl"], "which is no proper name"),
+    ],
+)
+def test_names_that_cannot_be_files_are_refused(hub, tmp_path, listed, message):
+    hub.add("me/sums", {"a.jsonl": LINES})
+    hub.repositories["me/sums"].listed = listed
+    with pytest.raises(UserError) as refused:
+        download("hf:me/sums", tmp_path / "out")
+    assert message in str(refused.value)
+    assert str(refused.value).isprintable()
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_upload_makes_a_private_dataset_with_a_card(hub, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     (tmp_path / "rows").mkdir()

@@ -182,22 +182,23 @@ class Run(Results):
     def attempts(self) -> Iterator[tuple[Rollout, bool]]:
         """Every attempt, and whether it is how its rollout ended: not if it failed and was tried again.
 
-        A duplicated line counts once. Files with failures are read again, and only the rollouts' ids are in memory.
+        A duplicated line counts once: one with the environment, the task and the id of a line before. Files with
+        failures are read again, and only hashes of the rollouts' ids are in memory.
         """
-        done, any_failed = set[str](), False
+        done, any_failed = set[int](), False
         for rollout in self._file:
             if rollout.error is not None:
                 any_failed = True
-            elif rollout.rollout_id not in done:
-                done.add(rollout.rollout_id)
+            elif (key := _key(rollout)) not in done:
+                done.add(key)
                 yield rollout, True
         failures = self.failures if any_failed else self._failures_file
-        last: dict[str, int] = {}  # the number of the last attempt of each rollout that did not complete
+        last: dict[int, int] = {}  # the number of the last attempt of each rollout that did not complete
         for number, rollout in enumerate(failures()):
-            if rollout.rollout_id not in done:
-                last[rollout.rollout_id] = number
+            if (key := _key(rollout)) not in done:
+                last[key] = number
         for number, rollout in enumerate(failures()):
-            yield rollout, last.get(rollout.rollout_id) == number
+            yield rollout, last.get(_key(rollout)) == number
 
     def _compute_metrics(self) -> dict[str, Any]:
         metrics, sizes = Metrics(2**62, recorded_scales(self.files.run)), Counter[str]()
@@ -218,6 +219,11 @@ class Run(Results):
         except (OSError, ValueError, KeyError, TypeError):
             names = dict.fromkeys(rollout.job.environment for rollout in self)
             return ", ".join(name for name in names if name) or str(self._file.path)
+
+
+def _key(rollout: Rollout) -> int:
+    """What tells a rollout from all others of a run, as a 64-bit hash that nobody outside the process can predict."""
+    return hash((rollout.job.environment, rollout.task_id, rollout.rollout_id))
 
 
 def load(path: str | Path) -> Run:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ludus.data.inputs import Inputs, Tick, ends_with_newline
 from ludus.data.near import NearDuplicates
-from ludus.data.row_checks import parse_row
+from ludus.data.row_checks import writable_row
 from ludus.data.row_text import PROMPT, RowPart, content_digest
 from ludus.errors import UserError
 from ludus.store.drafts import check_new, draft
@@ -72,7 +72,7 @@ def dedupe(
             check_new(Path(output), overwrite=overwrite)
             file = stack.enter_context(draft(Path(output), _ELSEWHERE))
         for where, line in inputs.lines():
-            if not search.came_before(where, parse_row(where, line), report) and file is not None:
+            if not search.came_before(where, writable_row(where, line), report) and file is not None:
                 file.write(ends_with_newline(line))
     return report
 
@@ -95,7 +95,7 @@ class _Search:
             _show(report, where, first[0], 1.0)
             return True
         if self._near is not None:
-            found = self._near.find_or_add(self._part.words(where, row))
+            found = self._near.find_or_add(self._part.tokens(where, row))
             if found is not None:
                 report.near += 1
                 _show(report, where, self._near_where[found[0]], found[1])

@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import os
 import re
+import unicodedata
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 PREFIX = "hf:"
 _REFERENCE = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+|[\w.-]+)(@(?P<revision>[\w./-]+))?(:(?P<split>[\w./-]*))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+
+#: Control characters, halves of characters, and ends of lines and paragraphs.
+_NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")
 
 #: Seconds until a hub that does not answer is given up.
 _TIMEOUT = 20.0
@@ -104,10 +109,22 @@ def _look_up(reference: HubReference) -> HubRevision:
     head: Any = info.card_data
     card = head.to_dict() if head is not None else {}
     files = [each.rfilename for each in info.siblings or []]
-    for file in files:  # the hub is not ours, and names become paths
-        if file.startswith("/") or "\\" in file or "\0" in file or ".." in file.split("/"):
-            raise UserError(f"{reference} lists a file {file!r:.80} outside of itself", "Do not use this dataset")
+    _check_names(reference, files)
     return HubRevision(reference.repo, commit, files, card)
+
+
+def _check_names(reference: HubReference, files: list[str]) -> None:
+    """Refuse names that are no paths inside of the dataset: the hub is not ours, and names become paths."""
+    known, hint = set(files), "Do not use this dataset"
+    for file in files:
+        steps = file.split("/")
+        if file.startswith("/") or "\\" in file or ".." in steps:
+            raise UserError(f"{reference} lists a file {file!r:.80} outside of itself", hint)
+        if "" in steps or "." in steps or any(unicodedata.category(each) in _NOT_IN_NAMES for each in file):
+            raise UserError(f"{reference} lists a file {file!a:.80}, which is no proper name", hint)
+        folder = next((each for each in accumulate(steps[:-1], "{}/{}".format) if each in known), None)
+        if folder is not None:
+            raise UserError(f"{reference} lists {folder!r:.80} as a file and as a folder", hint)
 
 
 def files_of_split(found: HubRevision, reference: HubReference) -> list[str]:

@@ -6,6 +6,7 @@ import base64
 import datetime
 import decimal
 import math
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,56 @@ def parquet_lines(name: str, path: Path, max_size: int) -> Iterator[tuple[str, b
     try:
         # By default Arrow reads all row groups ahead, which is the whole file.
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
+            _refuse_equal_names(name, file.schema_arrow)
             for group in range(file.num_row_groups):
                 for batch in file.iter_batches(batch_size=_BATCH, row_groups=[group], use_threads=False):
-                    for row in batch.to_pylist():
+                    for row in _rows(name, number, batch):
                         number += 1
                         where = f"{name} row {number}"
                         yield where, _line(where, row, max_size)
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         cause = " ".join(str(error).split())
         after = f" after row {number}" if number else ""
         hint = "It may be truncated: copy or download it again"
         raise UserError(f"{name}{after}: this Parquet file cannot be read: {cause:.200}", hint) from error
+
+
+def _refuse_equal_names(name: str, fields: Any, inside: str = "") -> None:
+    """Refuse columns, or fields of an object, that share a name: a row could keep only one of them."""
+    import pyarrow
+
+    for found, count in Counter(field.name for field in fields).items():
+        if count > 1:
+            raise UserError(f"{name}: {count} columns are called {f'{inside}{found}'!r:.80}", "Rename all but one")
+    for field in fields:
+        kind = field.type
+        children = [kind.field(number) for number in range(kind.num_fields)]
+        if children and pyarrow.types.is_struct(kind):
+            _refuse_equal_names(name, children, f"{inside}{field.name}.")
+        for child in children:  # of a list or a map: their own names are no keys
+            _refuse_equal_names(name, [child], f"{inside}{field.name}.")
+
+
+def _rows(name: str, before: int, batch: Any) -> list[dict[str, Any]]:
+    """The rows of a batch. A value that Python cannot hold, such as a date after the year 9999, is refused."""
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+    except (ValueError, OverflowError, TypeError) as error:
+        cause = " ".join(str(error).split())
+        where = f"{name} rows {before + 1} to {before + batch.num_rows}"
+        for column, values in zip(batch.schema.names, batch.columns, strict=True):
+            for number, value in enumerate(values, start=before + 1):
+                try:
+                    value.as_py()
+                except (ValueError, OverflowError, TypeError) as found:
+                    where, cause = f"{name} row {number}: column {column:.60}", " ".join(str(found).split())
+                    break
+            else:
+                continue
+            break
+        hint = "Repair the value, or write the column as text"
+        raise UserError(f"{where} holds a value that cannot be read: {cause:.120}", hint) from error
+    return rows
 
 
 def _line(where: str, row: dict[str, Any], max_size: int) -> bytes:

@@ -15,7 +15,7 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from ludus.data.strict import DuplicateKey, refuse_duplicate_keys
+from ludus.data.strict import DuplicateKey, LongInteger, refuse_duplicate_keys, refuse_long_integers
 from ludus.errors import UserError
 from ludus.runtime.boundary import is_interrupt
 from ludus.runtime.encoding import json_error
@@ -74,14 +74,17 @@ def parse_row(where: str, line: bytes) -> dict[str, Any]:
 
 
 def writable_row(where: str, line: bytes) -> dict[str, Any]:
-    """The JSON object of a line that can be written again, or a `BadRow`."""
+    """The JSON object of a line of which writing it again loses nothing, or a `BadRow`."""
     row = parse_row(where, line)
     if line.count(b"[") + line.count(b"{") > _SAFE_BRACKETS:
         row_digest(where, row)
     try:
         refuse_duplicate_keys(where, line.strip(), row)
+        refuse_long_integers(where, line)
     except DuplicateKey as error:
         raise _bad(where, error.key, error.reason, error.hint) from error
+    except LongInteger as error:
+        raise _bad(where, "row", error.reason, error.hint) from error
     return row
 
 

@@ -25,6 +25,13 @@ PROMPT, WHOLE_ROW = "prompt", "row"
 _DENSE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\u0e00-\u0e7f"
 _WORD = re.compile(rf"[{_DENSE}]|[^\W{_DENSE}]+")
 
+#: What a near-duplicate is compared by: numbers with their decimals, words, and operators. A hyphen between two words
+#: is no operator.
+_TOKEN = re.compile(
+    rf"\d+(?:[.,]\d+)*|[{_DENSE}]|[^\W\d{_DENSE}]+|(?<![^\W\d]{{2}})-|-(?![^\W\d]{{2}})"
+    r"|[+*/=<>^%|~&\u00ac\u00b1\u00d7\u00f7\u2190-\u22ff]"
+)
+
 
 class RowPart:
     """One part of every row: `prompt`, `row`, or a field such as `verifier_metadata.id`."""
@@ -52,7 +59,14 @@ class RowPart:
 
     def words(self, where: str, row: Row) -> list[str]:
         """The words of the part in lower case."""
-        return words(prompt_text(row) if self.name == PROMPT else _all_text(self.value(where, row)))
+        return words(self._text(where, row))
+
+    def tokens(self, where: str, row: Row) -> list[str]:
+        """The words, numbers and operators of the part in lower case."""
+        return tokens(self._text(where, row))
+
+    def _text(self, where: str, row: Row) -> str:
+        return prompt_text(row) if self.name == PROMPT else _all_text(self.value(where, row))
 
 
 def content_digest(where: str, value: Any) -> bytes:
@@ -84,6 +98,11 @@ def prompt_text(row: Row) -> str:
 def words(text: str) -> list[str]:
     """The words of a text in lower case. Each character of Chinese, Japanese, Korean and Thai is a word."""
     return _WORD.findall(text.lower())
+
+
+def tokens(text: str) -> list[str]:
+    """The words, numbers and operators of a text in lower case: `12 - 3.5 x` is `12`, `-`, `3.5`, `x`."""
+    return _TOKEN.findall(text.lower())
 
 
 def ngrams(found: list[T], size: int) -> Iterator[tuple[T, ...]]:

@@ -1,4 +1,7 @@
-"""What a JSON parser accepts and a dataset should not have: a key that an object has twice, of which one is lost."""
+"""What a JSON parser accepts and a dataset should not have, because something is lost.
+
+A key that an object has twice, of which one is lost, and an integer of more than 64 bits, of which digits are.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from typing import Any
 import orjson
 
 from ludus.errors import UserError
+from ludus.runtime.encoding import may_have_long_integer
+
+_LEAST, _MOST, _MOST_DIGITS = -(2**63), 2**64 - 1, 20
 
 
 class DuplicateKey(UserError):
@@ -17,6 +23,34 @@ class DuplicateKey(UserError):
         self.key = key
         self.reason, self.hint = f"the key {key!r:.60} stands twice in an object", "Rename or remove one of them"
         super().__init__(f"{where}: {self.reason}", self.hint)
+
+
+class LongInteger(UserError):
+    """A row has an integer of more than 64 bits."""
+
+    def __init__(self, where: str, digits: str) -> None:
+        self.reason = f"the integer {digits:.40} has more than 64 bits, and would be rounded"
+        self.hint = "Write it as text, in quotes"
+        super().__init__(f"{where}: {self.reason}", self.hint)
+
+
+def refuse_long_integers(where: str, line: bytes) -> None:
+    """Refuse a row with an integer that the parser rounds."""
+    if not may_have_long_integer(line):
+        return
+    found: list[str] = []
+
+    def look(digits: str) -> int:
+        if len(digits.lstrip("-")) > _MOST_DIGITS or not _LEAST <= int(digits) <= _MOST:
+            found.append(digits)
+        return 0
+
+    try:
+        json.loads(line, parse_int=look)
+    except (ValueError, RecursionError):  # the caller refuses what is no JSON, or nested too deep
+        pass
+    if found:
+        raise LongInteger(where, found[0])
 
 
 def refuse_duplicate_keys(where: str, line: bytes, row: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ def download(source: str, output: Path, *, overwrite: bool = False, say: Say = l
     check_new(output / MANIFEST, overwrite=overwrite)
     listed = []
     for file in files:
-        if file == MANIFEST or file.startswith(".git"):
+        if file == MANIFEST or any(step.startswith(".") for step in file.split("/")):  # hidden, such as .git
             continue
         say(f"downloading {file}")
         listed.append(_copy(found, file, output, reference.split))

@@ -18,6 +18,16 @@ def encode(value: Any) -> bytes:
         return json.dumps(_simplified(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
+#: Every byte of a line as `0` (a digit), `.`, or `x` (any other byte). The digits of a fraction follow `.`.
+_DIGIT_OR_DOT = bytes(48 if 48 <= byte <= 57 else 46 if byte == 46 else 120 for byte in range(256))
+_LONG_INTEGER = b"x" + b"0" * 19
+
+
+def may_have_long_integer(line: bytes) -> bool:
+    """Whether 19 or more digits stand together, which may be an integer that orjson rounds. Much faster than `re`."""
+    return _LONG_INTEGER in line.translate(_DIGIT_OR_DOT)
+
+
 def json_error(error: json.JSONDecodeError) -> str:
     """What is wrong with a line of JSON, and in which column; the caller knows the line's number."""
     return f"not JSON: {error.msg.partition(': line ')[0]} at column {error.pos + 1}"

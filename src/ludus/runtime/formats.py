@@ -31,6 +31,8 @@ _FOREIGN = (
     (b"\x80\x04", "a Python pickle", "Write it as JSON lines"),
     (b"\x80\x05", "a Python pickle", "Write it as JSON lines"),
 )
+#: A zstd frame that holds notes of a program and no data begins so, after a byte from 50 to 5F.
+_SKIPPABLE = b"\x2a\x4d\x18"
 _READ_ELSEWHERE = (
     (GZIP, "gzip", "Unpack it: gunzip -k FILE"),
     (ZSTD, "zstd", "Unpack it: zstd -dk FILE"),
@@ -43,6 +45,8 @@ def refuse_foreign(name: str, head: bytes) -> None:
     for start, what, hint in _FOREIGN:
         if head.startswith(start):
             raise UserError(f"{name}: this is {what}", hint)
+    if head[1:4] == _SKIPPABLE and 0x50 <= head[0] <= 0x5F:
+        raise UserError(f"{name}: this is zstd that begins with a skippable frame", "Unpack it: zstd -dk FILE")
     if head[257:262] == b"ustar":
         raise UserError(f"{name}: this is a tar archive", "Unpack it: tar xf FILE")
     if head.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html", b"<?xml")):

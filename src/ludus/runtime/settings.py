@@ -17,6 +17,9 @@ from ludus.runtime.wording import describe_errors
 
 M = TypeVar("M", bound=BaseModel)
 
+#: The largest YAML file that is read, and the most values that its aliases may stand for.
+MAX_YAML, _MAX_NODES = 4 * 1024 * 1024, 100_000
+
 
 def checked(model: type[M], values: dict[str, Any], part: str) -> M:
     """Validate the values with the model. A mistake is a UserError of one line that names the key.
@@ -100,7 +103,14 @@ def read_yaml(path: Path, what: str = "") -> Any:
     """The content of a YAML file. Errors put `what` before its path."""
     name = f"{what} {path}".strip()
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(MAX_YAML + 1)
+        if len(content) > MAX_YAML:
+            raise UserError(f"{name} is larger than {MAX_YAML:,} bytes", "Name a YAML file of settings")
+        text = content.decode()
+        if "*" in text:
+            _refuse_many_aliases(name, yaml.compose(text, yaml.SafeLoader))
+        return yaml.safe_load(text)
     except OSError as error:
         raise UserError(f"cannot read {name}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -109,6 +119,27 @@ def read_yaml(path: Path, what: str = "") -> Any:
         raise UserError(f"{name} is nested too deep") from error
     except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{name} is not valid YAML: {_yaml_problem(error)}") from error
+
+
+def _refuse_many_aliases(name: str, root: yaml.Node | None) -> None:
+    """Refuse a file whose aliases (`*name`) lead back to themselves, or stand for more than `_MAX_NODES` values."""
+    sizes: dict[int, int | None] = {}  # None while the node is being counted
+
+    def size(node: yaml.Node) -> int:
+        if id(node) in sizes:
+            known = sizes[id(node)]
+            if known is None:
+                raise UserError(f"{name}: an alias in it contains itself", "Write the value out")
+            return known
+        sizes[id(node)] = None
+        children = node.value if isinstance(node, yaml.CollectionNode) else []
+        pairs = isinstance(node, yaml.MappingNode)
+        total = 1 + sum(size(each[0]) + size(each[1]) if pairs else size(each) for each in children)
+        sizes[id(node)] = total
+        return total
+
+    if root is not None and size(root) > _MAX_NODES:
+        raise UserError(f"{name}: its aliases stand for more than {_MAX_NODES:,} values", "Write the values out")
 
 
 def _yaml_problem(error: Exception) -> str:

@@ -17,16 +17,11 @@ from ludus.outcome import Outcome, Verdict
 from ludus.record import ORIGIN, Row, is_record, origin_of, record_row, task_row
 from ludus.response import Response, message
 from ludus.rollout import Job
-from ludus.runtime.encoding import encode, json_error
+from ludus.runtime.encoding import encode, json_error, may_have_long_integer
 from ludus.task import Task, derive_seed, digest
 
 #: Fields of the record that a new verdict does not change.
 _UNCHANGED = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls", *ORIGIN)
-
-#: Finds integers of 19 or more digits many times faster than `re`. Every byte of a line is translated to `0` (a digit),
-#: `.` or `x` (any other byte). The digits of a fraction follow `.`, so they do not match.
-_DIGIT_OR_DOT = bytes(48 if 48 <= byte <= 57 else 46 if byte == 46 else 120 for byte in range(256))
-_LONG_INTEGER = b"x" + b"0" * 19
 
 
 def parse(line: bytes) -> Row:
@@ -152,7 +147,7 @@ class StoredRow:
 
     def with_exact_integers(self, line: bytes) -> StoredRow:
         """This row, parsed again if `line` has long integers: orjson rounds integers of more than 64 bits."""
-        row = _parse_lenient(line) if _LONG_INTEGER in line.translate(_DIGIT_OR_DOT) else None
+        row = _parse_lenient(line) if may_have_long_integer(line) else None
         if not isinstance(row, dict):
             return self
         exact = StoredRow(row, self.number)
@@ -234,7 +229,7 @@ def unreadable_line(failure: Failure, number: int, line: bytes) -> bytes:
 
 def _with_receipt(line: bytes, receipt: str) -> bytes:
     """A record with another receipt. Numbers and characters that orjson cannot hold are written as they were."""
-    if _LONG_INTEGER not in line.translate(_DIGIT_OR_DOT):
+    if not may_have_long_integer(line):
         with contextlib.suppress(orjson.JSONDecodeError):
             return encode({**orjson.loads(line), "receipt": receipt}) + b"\n"
     return json.dumps({**_parse_lenient(line), "receipt": receipt}, separators=(",", ":")).encode() + b"\n"

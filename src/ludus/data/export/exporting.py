@@ -5,6 +5,7 @@ Every rollout of the file is either used or left out for one reason: `rollouts =
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -230,7 +231,7 @@ class _Export:
             for members in self._wanted_groups(index):
                 counts = [not member.masked for member in members]
                 size = b'{"group_size":%d,"advantage":' % sum(counts)
-                advantages = self._estimate([member.reward for member in members], counts)
+                advantages = self._advantages(members, counts)
                 for member, advantage in zip(members, advantages, strict=True):
                     if member.kept:
                         head = size + encode(advantage) + b","
@@ -239,6 +240,15 @@ class _Export:
                             writer.write_encoded(head + line[1:])
                             self.rows += 1
                         self.used += 1
+
+    def _advantages(self, members: list[IndexedRollout], counts: list[bool]) -> list[float]:
+        found = self._estimate([member.reward for member in members], counts)
+        if not all(map(math.isfinite, found)):
+            rewards = [member.reward for member in members]
+            cause = f"the rewards {min(rewards):g} to {max(rewards):g} of a task are too far apart for an advantage"
+            line = next(member.number for member, each in zip(members, found, strict=True) if not math.isfinite(each))
+            raise UserError(f"{self._records.path}:{line}: {cause}", "Score the run again with smaller rewards")
+        return found
 
     def _encoded(self, sample: Sample) -> bytes | None:
         """The rows of a rollout as lines; None, and counted, if the format cannot hold it."""

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from ludus.errors import UserError
 #: Why the rollouts of a task are left out of pairs.
 ALONE, TIE, MARGIN, LENGTH = "only rollout of its task", "tie", "margin", "length ratio"
 BETWEEN = "neither best nor worst"
+#: Differences this close to the margin, as a share of it, reach it: 0.3 - 0.1 is a little less than 0.2.
+_TOLERANCE = 1e-9
 
 
 class Pair(NamedTuple):
@@ -49,7 +52,7 @@ class PairRule:
         most, least = max(rewards), min(rewards)
         if most == least:
             return TIE
-        if most - least < self.margin:
+        if most - least < self.margin and not math.isclose(most - least, self.margin, rel_tol=_TOLERANCE):
             return MARGIN
         best = [member for member in members if member.reward == most]
         worst = [member for member in members if member.reward == least]

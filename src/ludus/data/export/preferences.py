@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from ludus.data.export.conversation import Conversation
 from ludus.data.export.format import ExportRow, Format, Unit
+from ludus.errors import UserError
 
 
 class _Preference(Format):
@@ -62,10 +64,14 @@ class RewardModel(_Preference):
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """One row for a pair."""
         chosen, rejected = self._pair(unit)
+        best, worst = (sample.scored for sample in unit.samples)
+        if not math.isfinite(best - worst):
+            cause = f"task {unit.samples[0].task_id:.80}: the rewards {best:g} and {worst:g} are too far apart"
+            raise UserError(f"{cause} for a margin", "Score the run again with smaller rewards")
         yield {
             "chosen": chosen.messages,
             "rejected": rejected.messages,
-            "margin": unit.samples[0].scored - unit.samples[1].scored,
+            "margin": best - worst,
             "tools": chosen.tools,
             "ludus": _origins(unit),
         }

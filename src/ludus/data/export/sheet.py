@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,8 +30,11 @@ COLUMNS = (
     "prompt",
     "answer",
 )
-#: A spreadsheet runs a cell that begins with one of these as a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+#: A spreadsheet runs a cell that begins with one of these signs as a formula. Some skip what nobody sees before the
+#: sign (spaces, control characters, marks without width), and read the wide and small forms of the signs too.
+_UNSEEN = r"\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\u3164"
+_SIGNS = "=+@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b-"
+_FORMULA = re.compile(rf"[\t\r\n]|[{_UNSEEN}]*[{_SIGNS}]")
 #: The most characters that spreadsheets keep in a cell.
 _CELL = 32_000
 
@@ -79,7 +83,7 @@ class Sheet(Format):
 
 def _cell(value: Any) -> Any:
     """A cell. Text that a spreadsheet would run as a formula gets an apostrophe in front."""
-    if isinstance(value, str) and value.startswith(_FORMULA):
+    if isinstance(value, str) and _FORMULA.match(value):
         return "'" + value
     return value
 
