@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import gzip
+import sys
+import tracemalloc
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ludus import UserError
 from ludus.data.convert import convert, load_mapping
@@ -138,3 +144,84 @@ def test_aliases_of_a_mapping_are_bounded(tmp_path):
     assert load_mapping(path).set == {"question": "prompt"}
     path.write_text("#" * (5 * 2**20))
     refused(lambda: load_mapping(path), "is larger than 4,194,304 bytes")
+
+
+LINE_ENDS = st.sampled_from([b"\n", b"\r\n", b"\r", b" \n", b"\n" * 70, b"\r" * 70, b"\n\r", b"\n\xef\xbb\xbf"])
+
+
+@given(ends=st.lists(LINE_ENDS, max_size=8), last=st.booleans())
+def test_rows_are_numbered_by_every_kind_of_line_end(ends, last, tmp_path_factory):
+    path = tmp_path_factory.mktemp("ends") / "a.jsonl"
+    pieces = [b'{"n":%d}%s' % (number, end) for number, end in enumerate(ends)]
+    content = b"".join(pieces) + (b'{"n":-1}' if last else b"")
+    path.write_bytes(content)
+    text = content.replace(b"\xef\xbb\xbf", b"").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    expected = [(f"{path}:{n}", line.strip()) for n, line in enumerate(text.split(b"\n"), start=1) if line.strip()]
+    assert [(where, line.strip()) for where, line in read_lines(path)] == expected
+
+
+def test_rows_that_end_with_a_lone_cr_take_little_memory(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"n":"%s"}\r' % (b"x" * 400) * 50_000, 1))
+    next(read_lines(path))
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in read_lines(path))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 50_000
+    assert peak < 6_000_000
+
+
+def test_a_byte_order_mark_after_a_lone_cr_is_dropped(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"a":1}\r\xef\xbb\xbf{"a":2}\r')
+    assert [line for _, line in read_lines(tmp_path / "a.jsonl")] == [b'{"a":1}', b'{"a":2}']
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_millions_of_blank_lines_are_skipped_in_bulk(tmp_path, end):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a":1}' + end * 3_000_000 + b'{"a":2}')
+    calls = 0
+
+    def count(*_):
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        found = [where.rpartition(":")[2] for where, _ in read_lines(path)]
+    finally:
+        sys.setprofile(None)
+    assert found == ["1", "3000001"]
+    assert calls < 100_000
+
+
+def test_blank_lines_of_a_csv_file_are_skipped_in_bulk_and_counted(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,b\n1,2\n" + b"\n" * 1_000_000 + b'3,"4\n\n5"\n6,7\n')
+    assert [where.rpartition(":")[2] for where, _ in read_lines(path)] == ["2", "1000003", "1000006"]
+
+
+def test_a_csv_quote_that_is_never_closed_is_refused_early(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'a,b\n1,2\n3,"' + b"\n" * 200_000)
+    refused(lambda: list(read_lines(path)), "a.csv:3: a quote is not closed within 100,000 lines. Check the quotes")
+
+
+def test_a_compressed_parquet_file_is_unpacked_up_to_a_limit(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"q": ["x"]}), path)
+    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(path.read_bytes() + bytes(5000)))
+    monkeypatch.setattr("ludus.data.files.MAX_SPOOLED", 5000)
+    refused(lambda: list(read_lines(tmp_path / "a.parquet.gz")), "more than 5,000 bytes", "Unpack it yourself")
+    assert len(list(read_lines(path))) == 1
+
+
+def test_compressed_files_that_are_not_unpacked_are_called_by_their_name(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(gzip.compress(b"{}\n")))
+    refused(lambda: list(read_lines(path)), "this is gzip inside of a compressed file. Unpack it once")
+    path.write_bytes(b"\x51\x2a\x4d\x18\x04\x00\x00\x00abcd" + zstandard.compress(b"{}\n"))
+    refused(lambda: list(read_lines(path)), "zstd that begins with a skippable frame. Unpack it: zstd -dk FILE")

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 
 import orjson
 
+from ludus.data.line_ends import skip_blank_lines
 from ludus.errors import UserError
+
+#: A row over more lines than this has a quote that is never closed.
+_MAX_LINES = 100_000
+
+#: After this many blank lines in a row, the following ones are skipped all at once.
+_BLANKS = 64
 
 _QUOTES = 'Check the quotes: a text with a comma or a quote is written as "a, ""b"""'
 
@@ -25,7 +32,7 @@ def csv_lines(name: str, file: io.BufferedReader, delimiter: str | None, max_siz
     header = lines.readline()
     reader = csv.reader(_chained(header, lines), delimiter=delimiter or _delimiter(header), strict=True)
     columns: list[str] | None = None
-    start = 1
+    start, blanks = 1, 0
     while True:
         try:
             values = next(reader, None)
@@ -33,9 +40,15 @@ def csv_lines(name: str, file: io.BufferedReader, delimiter: str | None, max_siz
             raise UserError(f"{name}:{start}: not CSV: {error}", _QUOTES) from error
         if values is None:
             return
-        where, start = f"{name}:{start}", reader.line_num + 1
+        where, start = f"{name}:{start}", lines.number + 1
+        lines.row_ended()
         if not values:
+            blanks += 1
+            if blanks >= _BLANKS:
+                lines.skip_blank()
+                start = lines.number + 1
             continue
+        blanks = 0
         if columns is None:
             columns = _columns(where, values)
         elif len(values) != len(columns):
@@ -48,7 +61,9 @@ class _Lines:
     """Lines of text. A line that is not UTF-8 or too long is refused with its number."""
 
     def __init__(self, name: str, file: io.BufferedReader, max_size: int) -> None:
-        self._name, self._file, self._max_size, self._number = name, file, max_size, 0
+        self._name, self._file, self._max_size = name, file, max_size
+        self.number = 0  # of the last line
+        self._before = 0  # the number of the last line of the row before
 
     def __iter__(self) -> _Lines:
         return self
@@ -58,17 +73,29 @@ class _Lines:
             return line
         raise StopIteration
 
+    def row_ended(self) -> None:
+        """The last line is the last line of its row."""
+        self._before = self.number
+
+    def skip_blank(self) -> None:
+        """Skip the blank lines that follow a row."""
+        self.number += skip_blank_lines(self._file)
+        self._before = self.number
+
     def readline(self) -> str:
         """The next line; empty at the end."""
         line = self._file.readline(self._max_size + 1)
-        self._number += 1
-        where = f"{self._name}:{self._number}"
+        self.number += 1
+        if self.number - self._before > _MAX_LINES:
+            where = f"{self._name}:{self._before + 1}"
+            raise UserError(f"{where}: a quote is not closed within {_MAX_LINES:,} lines", _QUOTES)
         if len(line) > self._max_size:
+            where = f"{self._name}:{self.number}"
             raise UserError(f"{where}: the line is longer than {self._max_size:,} bytes", "Check the quotes")
         try:
             return line.decode()
         except UnicodeDecodeError as error:
-            cause = f"{where}: not UTF-8: {error.reason} at byte {error.start + 1} of the line"
+            cause = f"{self._name}:{self.number}: not UTF-8: {error.reason} at byte {error.start + 1} of the line"
             raise UserError(cause, "Convert the file: iconv -f LATIN1 -t UTF-8 FILE > NEW") from error
 
 

@@ -8,7 +8,6 @@ a `.jsonl` that is gzip inside is read, and a file in a format that we do not re
 from __future__ import annotations
 
 import io
-import shutil
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
@@ -20,14 +19,19 @@ import orjson
 from ludus.data.compression import DamagedArchive, unpacked
 from ludus.data.csv_rows import csv_lines
 from ludus.data.json_array import BrokenArray, array_elements
+from ludus.data.line_ends import LongLine, numbered_lines
 from ludus.data.parquet_rows import parquet_lines
 from ludus.errors import UserError
 from ludus.runtime.encoding import json_error
-from ludus.runtime.formats import HEAD, PARQUET, refuse_foreign
+from ludus.runtime.formats import GZIP, HEAD, PARQUET, ZSTD, refuse_foreign
 
 #: The longest row that we read, in bytes. Several copies of a row are in memory while it is checked.
 MAX_ROW = 64 * 1024 * 1024
 
+#: The largest Parquet file that is unpacked, or read from a pipe, into the folder for temporary files.
+MAX_SPOOLED = 8 * 1024**3
+
+_PACKED = {"gzip": GZIP, "zstd": ZSTD}
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -57,8 +61,10 @@ def _rows(name: str, path: Path, file: io.BufferedReader, stack: ExitStack) -> I
     if (content := unpacked(whole, head)) is not None:
         plain = False
         head, whole = _peek(content)
+        if (again := next((kind for kind, start in _PACKED.items() if head.startswith(start)), None)) is not None:
+            raise UserError(f"{name}: this is {again} inside of a compressed file", "Unpack it once, then use the result")
     if head.startswith(PARQUET):
-        on_disk = path if plain and path.is_file() else _spooled(whole, stack)
+        on_disk = path if plain and path.is_file() else _spooled(name, whole, stack)
         return parquet_lines(name, on_disk, MAX_ROW)
     refuse_foreign(name, head)
     if head.startswith(_BOM):
@@ -106,11 +112,15 @@ class _Prefixed(io.RawIOBase):
         return self._rest.readinto(buffer) or 0  # type: ignore[attr-defined]
 
 
-def _spooled(file: IO[bytes], stack: ExitStack) -> Path:
+def _spooled(name: str, file: IO[bytes], stack: ExitStack) -> Path:
     """A temporary copy of a stream: Parquet is read from its end."""
     try:
         copy = stack.enter_context(tempfile.NamedTemporaryFile(prefix="ludus-rows-"))  # noqa: SIM115
-        shutil.copyfileobj(file, copy, 2**20)
+        while chunk := file.read(2**20):
+            if copy.tell() + len(chunk) > MAX_SPOOLED:
+                cause = f"{name}: this Parquet file has more than {MAX_SPOOLED:,} bytes when it is unpacked"
+                raise UserError(cause, "Unpack it yourself, and name the file: Parquet is compressed inside")
+            copy.write(chunk)
         copy.flush()
     except OSError as error:
         cause = f"cannot copy the rows to a temporary file: {error.strerror}"
@@ -144,18 +154,15 @@ def _array_rows(name: str, file: io.BufferedReader) -> Iterator[tuple[str, bytes
 
 
 def _json_lines(name: str, file: io.BufferedReader) -> Iterator[tuple[str, bytes]]:
-    number = 0
-    while line := file.readline(MAX_ROW + 1):
-        number += 1
-        if len(line) > MAX_ROW:
-            where = f"{name}:{number}"
-            hint = "Check its line ends, or leave the row out"
-            raise UserError(f"{where}: the row is longer than {MAX_ROW:,} bytes", hint)
-        if line.startswith(_BOM):  # files with a byte order mark were joined
-            line = line[len(_BOM) :]
-        if line.find(b"\r", 0, len(line) - 2) >= 0:  # line ends of old Macs: no JSON text holds this character
-            for number, part in enumerate(line.rstrip().split(b"\r"), start=number):  # noqa: B020
-                if part and not part.isspace():
-                    yield f"{name}:{number}", part
-        elif not line.isspace():
+    try:
+        for number, line in numbered_lines(file, MAX_ROW):
+            if len(line) > MAX_ROW:
+                raise LongLine(number)
+            if line.startswith(_BOM):  # files with a byte order mark were joined
+                line = line[len(_BOM) :]
+                if not line.strip():
+                    continue
             yield f"{name}:{number}", line
+    except LongLine as error:
+        hint = "Check its line ends, or leave the row out"
+        raise UserError(f"{name}:{error.number}: the row is longer than {MAX_ROW:,} bytes", hint) from error

@@ -1,0 +1,81 @@
+"""The lines of a file of JSON rows, whatever its line ends: those of Unix, of Windows and of old Macs (a lone CR).
+
+Memory is bounded by the longest row, and blank lines cost next to nothing, however many there are. So a small archive
+cannot keep a reader busy with what it unpacks to.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Generator, Iterator
+
+#: How much of a line without an end is read at once.
+_PIECE = 2**20
+
+#: After this many blank lines in a row, the following ones are skipped all at once.
+_BLANKS = 64
+
+_TEXT = re.compile(rb"[^\r\n]+")
+
+
+class LongLine(Exception):
+    """A line is longer than allowed. `number` is its number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def numbered_lines(file: io.BufferedReader, max_size: int) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, each with its number."""
+    number, blanks = 0, 0  # lines read so far, and how many of the last ones were blank
+    held = bytearray()  # the beginning of a line whose end is not read yet
+    while piece := file.readline(_PIECE):
+        if not held and piece.endswith(b"\n") and piece.find(b"\r", 0, len(piece) - 2) < 0:
+            number += 1
+            if not piece.isspace():
+                blanks = 0
+                yield number, piece
+                continue
+            blanks += 1
+            if blanks >= _BLANKS:
+                number += skip_blank_lines(file)
+            continue
+        scanned = max(len(held) - 1, 0)
+        held += piece
+        # The last byte may be the first half of CR LF: then the line ends with the next piece.
+        end = len(held) if piece.endswith(b"\n") else held.rfind(b"\r", scanned, len(held) - 1) + 1
+        if end:
+            number = yield from _split(bytes(held[:end]), number)
+            del held[:end]
+        if len(held) > max_size:
+            raise LongLine(number + 1)
+    yield from _split(bytes(held), number)
+
+
+def skip_blank_lines(file: io.BufferedReader) -> int:
+    """Skip the blank lines that follow. Returns their number."""
+    count = 0
+    while seen := file.peek():
+        blank = seen[: len(seen) - len(seen.lstrip())]
+        blank = blank[: blank.rfind(b"\n") + 1]
+        if not blank:
+            break
+        count += _line_ends(file.read(len(blank)))
+    return count
+
+
+def _split(lines: bytes, number: int) -> Generator[tuple[int, bytes], None, int]:
+    """The lines that are not blank of whole lines, of which the first follows line `number`. Returns the last number."""
+    at = 0
+    for found in _TEXT.finditer(lines):
+        number += _line_ends(lines[at : found.start()])
+        at = found.end()
+        if not found[0].isspace():
+            yield number + 1, found[0]
+    return number + _line_ends(lines[at:])
+
+
+def _line_ends(text: bytes) -> int:
+    return 1 if len(text) == 1 else text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
