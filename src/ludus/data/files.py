@@ -62,7 +62,7 @@ def _rows(name: str, path: Path, file: io.BufferedReader, stack: ExitStack) -> I
         plain = False
         head, whole = _peek(content)
         if (again := next((kind for kind, start in _PACKED.items() if head.startswith(start)), None)) is not None:
-            raise UserError(f"{name}: this is {again} inside of a compressed file", "Unpack it once, then use the result")
+            raise UserError(f"{name}: this is {again} inside of a compressed file", "Unpack it once")
     if head.startswith(PARQUET):
         on_disk = path if plain and path.is_file() else _spooled(name, whole, stack)
         return parquet_lines(name, on_disk, MAX_ROW)

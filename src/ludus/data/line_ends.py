@@ -7,7 +7,6 @@ cannot keep a reader busy with what it unpacks to.
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Generator, Iterator
 
 #: How much of a line without an end is read at once.
@@ -15,8 +14,6 @@ _PIECE = 2**20
 
 #: After this many blank lines in a row, the following ones are skipped all at once.
 _BLANKS = 64
-
-_TEXT = re.compile(rb"[^\r\n]+")
 
 
 class LongLine(Exception):
@@ -67,15 +64,14 @@ def skip_blank_lines(file: io.BufferedReader) -> int:
 
 
 def _split(lines: bytes, number: int) -> Generator[tuple[int, bytes], None, int]:
-    """The lines that are not blank of whole lines, of which the first follows line `number`. Returns the last number."""
-    at = 0
-    for found in _TEXT.finditer(lines):
-        number += _line_ends(lines[at : found.start()])
-        at = found.end()
-        if not found[0].isspace():
-            yield number + 1, found[0]
-    return number + _line_ends(lines[at:])
+    """The lines that are not blank. The first line follows line `number`; returns the number of the last."""
+    if lines.isspace():
+        return number + _line_ends(lines)
+    for number, line in enumerate(lines.splitlines(), start=number + 1):  # noqa: B020
+        if line and not line.isspace():
+            yield number, line
+    return number
 
 
 def _line_ends(text: bytes) -> int:
-    return 1 if len(text) == 1 else text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
