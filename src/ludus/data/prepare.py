@@ -22,7 +22,7 @@ from ludus.data.conflicts import TRAIN, Conflict, Conflicts
 from ludus.data.field_stats import RowFields
 from ludus.data.inputs import Inputs, Tick, ends_with_newline
 from ludus.data.mixing import check_mix, mixed_counts
-from ludus.data.row_checks import BadRow, Problem, ReadTask, checked_task, writable_row
+from ludus.data.row_checks import BadRow, Problem, ReadTask, checked_task, parse_row, writable_row
 from ludus.data.shuffle import shuffled
 from ludus.errors import UserError
 from ludus.record import Row
@@ -240,7 +240,7 @@ class _BadRows:
 
 def with_agent(where: str, line: bytes, environment: str) -> bytes:
     """The line of a row with its `agent_ref`. All else stays as it is written, also numbers beyond 64 bits."""
-    row, reference = writable_row(where, line), {"type": "responses_api_agents", "name": environment}
+    row, reference = parse_row(where, line), {"type": "responses_api_agents", "name": environment}
     if row.get("agent_ref") == reference:
         return ends_with_newline(line)
     if "agent_ref" in row or not row:
