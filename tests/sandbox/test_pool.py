@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from sandboxes import needs
-from waiting import until_async, until_gone
+from waiting import until, until_async, until_gone
 
 from ludus.sandbox import Sandbox, SandboxError, SandboxSpec
 from ludus.sandbox.bubblewrap import BubblewrapProvider
@@ -109,6 +109,19 @@ async def test_files_of_the_spec_are_there_in_every_use(pool: SandboxPool):
             assert (await sandbox.exec("cat data/in.txt; rm -r data")).text == "hello"
 
 
+async def test_closing_ends_a_call_at_once():
+    provider = BubblewrapProvider()
+    sandbox = await provider.open(SandboxSpec())
+    seconds = f"6{os.getpid()}.5"
+    call = asyncio.create_task(sandbox.exec(["sleep", seconds], timeout=900))
+    await until_async(lambda: running(seconds))
+    await sandbox.close()
+    with pytest.raises(SandboxError, match="was closed"):
+        await call
+    assert not running(seconds)
+    await provider.close()
+
+
 async def test_specs_that_differ_in_files_share_warm_sandboxes(pool: SandboxPool):
     async with await pool.open(SandboxSpec(files={"a": b"1"})) as first:
         who = await identity(first)
@@ -199,6 +212,34 @@ def test_nothing_is_left_when_owners_are_killed(tmp_path: Path):
     script = "from ludus.sandbox.cgroups import controllers; controllers()"
     subprocess.run([sys.executable, "-c", script], check=True)
     assert [found for pid in owners for found in leftovers(pid)] == []
+
+
+OPEN_MANY = """
+import asyncio, sys
+from ludus.sandbox import SandboxSpec
+from ludus.sandbox.bubblewrap import BubblewrapProvider
+async def main():
+    provider = BubblewrapProvider()
+    opening = [asyncio.create_task(provider.open(SandboxSpec(env={"MARK": sys.argv[1]}))) for _ in range(6)]
+    await asyncio.sleep(float(sys.argv[2]))
+    print("ready", flush=True)
+    await asyncio.sleep(100)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_left_when_an_owner_is_killed_while_it_opens_sandboxes():
+    mark = f"mark-{os.getpid()}"
+    for number in range(8):
+        command = [sys.executable, "-c", OPEN_MANY, mark, str(number * 0.01)]
+        owner = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        owner.kill()
+        owner.wait()
+        owner.stdout.close()
+    until(lambda: not running(mark))
 
 
 @pytest.mark.slow

@@ -143,6 +143,9 @@ async def test_a_server_with_a_token_demands_it(monkeypatch: pytest.MonkeyPatch)
         ({"owner": "a", "spec": {"mounts": ["/"]}}, "mounts"),
         ({"owner": "a", "spec": {"folders": ["../etc"]}}, "folders"),
         ({"spec": {}}, "owner"),
+        ({"owner": "a", "spec": {"limits": {"memory_mb": -1}}}, "limits"),
+        ({"owner": "a", "spec": {"files": {"/usr/x": ""}}}, "spec"),
+        ({"owner": "a", "spec": {"packages": ["no-such-package"]}}, "no-such-package"),
         ({"owner": "a", "spec": {"files": {"a": "?"}}}, "spec"),
     ],
 )
@@ -151,6 +154,15 @@ async def test_a_wrong_request_is_refused(body: dict[str, object], message: str)
         reply = await remotes._servers[0].connections.request("POST", "/sandbox/open", json.dumps(body).encode())
         assert reply.status == 422
         assert message in reply.body.decode()
+
+
+@pytest.mark.parametrize("spec", [{"network": True}, {"image": "/work"}, {"image": "/etc/shadow"}])
+async def test_a_server_lends_neither_its_network_nor_its_folders(spec: dict[str, object]):
+    async with server() as (app, url), provider(url) as remotes:
+        body = json.dumps({"owner": "a", "spec": spec}).encode()
+        reply = await remotes._servers[0].connections.request("POST", "/sandbox/open", body)
+        assert reply.status == 403
+        assert app.state()["sandboxes"] == 0
 
 
 async def test_no_urls_and_unreachable_ones_are_named():

@@ -24,7 +24,8 @@ def serve_sandbox(host: str, port: int, most: int, token_env: str, settings: dic
 
     for key in settings:
         if not key.startswith("sandbox."):
-            raise UserError(f"unknown setting {key}", "A sandbox server takes sandbox.provider and sandbox.warm")
+            known = "sandbox.provider, sandbox.image (the only image that it lends) and sandbox.warm"
+            raise UserError(f"unknown setting {key}", f"A sandbox server takes {known}")
     given = checked(SandboxSettings, {key.partition(".")[2]: value for key, value in settings.items()}, "sandbox")
     guard = Guard(token=required_token({host}, token_env), body_bytes=1 << 28)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -41,7 +42,9 @@ async def _serve(listening: Any, guard: Any, settings: Any, most: int, as_json: 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    app = SandboxApp(await open_provider(settings.provider, warm=settings.warm), guard=guard, most=most)
+    images = [settings.image] if settings.image else []
+    opened = await open_provider(settings.provider, image=bool(images), warm=settings.warm)
+    app = SandboxApp(opened, guard=guard, most=most, images=images)
     server = Listening(app, listening)
     await app.start()
     await server.begin()

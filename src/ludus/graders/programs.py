@@ -33,11 +33,15 @@ _COMPILE_SECONDS = 60.0
 
 _LIMITS = """
     import os, resource, sys
-    for place in (".", "/tmp", "/dev/shm"):
+    for place in (".", "/tmp", "/dev/shm") if os.getppid() == 1 else (".",):
         for name in os.listdir(place):
             import shutil
             path = os.path.join(place, name)
-            os.unlink(path) if os.path.islink(path) or not os.path.isdir(path) else shutil.rmtree(path, True)
+            if os.path.islink(path) or not os.path.isdir(path):
+                os.unlink(path)
+            else:
+                os.chmod(path, 0o700)
+                shutil.rmtree(path, True)
     resource.setrlimit(resource.RLIMIT_CPU, ({cpu}, {cpu} + 1))
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     resource.setrlimit(resource.RLIMIT_STACK, (@stack if hard < 0 else min(@stack, hard), hard))

@@ -51,10 +51,10 @@ class BubblewrapProvider(SandboxProvider):
             raise SandboxError(f"bubblewrap takes no image ({spec.image}): use the provider oci")
         group = ControlGroup(spec.limits.memory_mb << 20, spec.limits.processes + 2)
         ours, theirs = socket.socketpair()
-        info, info_end = os.pipe()
-        fds = [info_end]
+        info = os.memfd_create("info")  # not a pipe: writing to one whose reader is gone would kill bwrap halfway
+        fds = [os.dup(info)]
         try:
-            process = _spawn(_command(spec, self._stage, info_end, fds, supervisor_command()), theirs, fds)
+            process = _spawn(_command(spec, self._stage, fds[0], fds, supervisor_command()), theirs, fds)
         except BaseException as error:
             ours.close()
             os.close(info)
@@ -70,7 +70,7 @@ class BubblewrapProvider(SandboxProvider):
         self._opened.add(sandbox)
         try:
             await sandbox.start(setup_message(spec, list(_WRITABLE), [PACKAGES] if spec.packages else []))
-            sandbox.confine(json.loads(os.read(info, 4096))["child-pid"])
+            sandbox.confine(json.loads(os.pread(info, 4096, 0))["child-pid"])
             await sandbox.add_files()
         except BaseException:
             await asyncio.shield(sandbox.close())
@@ -86,7 +86,11 @@ class BubblewrapProvider(SandboxProvider):
 
 
 def _spawn(command: list[str], control: socket.socket, fds: list[int]) -> subprocess.Popen[bytes]:
-    """Start bwrap with an empty environment. From the loop's thread: a sandbox ends with the thread that started it."""
+    """Start bwrap with an empty environment.
+
+    The sandbox ends with its socket, also while it starts. `--die-with-parent` would kill bwrap while its child still
+    waits for it, and leave that child behind.
+    """
     return subprocess.Popen(
         command,
         stdin=control.fileno(),
@@ -127,7 +131,7 @@ def _arguments(spec: SandboxSpec, stage: Stage, info_end: int | None, fds: list[
     arguments = [
         *("bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *("--disable-userns", "--cap-drop", "ALL", "--uid", str(_USER_INSIDE), "--gid", str(_USER_INSIDE)),
-        *("--hostname", "sandbox", "--new-session", "--die-with-parent", "--as-pid-1", "--clearenv"),
+        *("--hostname", "sandbox", "--new-session", "--as-pid-1", "--clearenv"),
         *(() if spec.network else ("--unshare-net",)),
         *_environment(spec),
         *_binds(spec, stage, fds),

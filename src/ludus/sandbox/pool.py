@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ludus.runtime.boundary import queueing
-from ludus.sandbox.protocol import Delegate, ExecResult, Sandbox, SandboxError, SandboxProvider, SandboxSpec
+from ludus.sandbox.protocol import Delegate, ExecResult, Sandbox, SandboxProvider, SandboxSpec
 from ludus.sandbox.supervised import SupervisedSandbox
 
 #: A sandbox is replaced after this many programs, whatever happened in it.
@@ -75,7 +75,7 @@ class SandboxPool(SandboxProvider):
         task.add_done_callback(self._starting.discard)
 
     async def _start_one(self, spec: SandboxSpec) -> None:
-        with suppress(SandboxError):  # an error that matters is raised where a sandbox is opened
+        with suppress(Exception):  # an error that matters is raised where a sandbox is opened
             await self._give_back(await self.provider.open(spec))
 
     async def _give_back(self, sandbox: Sandbox) -> None:

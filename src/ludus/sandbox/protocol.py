@@ -154,10 +154,14 @@ class Sandbox(ABC):
             raise OSError(f"cannot write {path} in the sandbox: {result.stderr.decode(errors='replace').strip():.200}")
 
     async def snapshot(self) -> bytes:
-        """The files under HOME as a tar archive. Running processes are not part of it."""
-        result = await self._trusted(["tar", "-C", HOME, "-cf", "-", "."], limit=self.spec.limits.disk_mb << 21)
+        """The files under HOME as a tar archive, without those that cannot be read. Processes are not part of it.
+
+        Raises `OSError` if a program left files that cannot be archived.
+        """
+        script = 'chmod u+rwx "$1"; tar -C "$1" --ignore-failed-read --warning=no-failed-read -cf - .'
+        result = await self._trusted(["sh", "-c", script, "sh", HOME], limit=self.spec.limits.disk_mb << 21)
         if not result.ok or result.output_cut:
-            raise SandboxError(f"cannot make a snapshot: {result.why}: {result.stderr.decode(errors='replace'):.200}")
+            raise OSError(f"the files in the sandbox cannot be archived: {result.why}")
         return result.stdout
 
     async def restore(self, snapshot: bytes) -> None:

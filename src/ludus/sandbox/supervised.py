@@ -29,7 +29,7 @@ _HEADER = struct.Struct("!II")
 _GRACE = 30.0
 
 #: Seconds for a supervisor to start, and to end when it is asked to.
-_START, _STOP = 60.0, 2.0
+_START, _STOP = 60.0, 30.0
 
 
 class SupervisedSandbox(Sandbox):
@@ -54,6 +54,7 @@ class SupervisedSandbox(Sandbox):
         self._egress: Egress | None = None
         self._turn = asyncio.Lock()
         self.gone = False
+        self._exchanging = False
         self._oom_kills = 0
         self._last_words = ""
 
@@ -120,6 +121,10 @@ class SupervisedSandbox(Sandbox):
         """End every process."""
         self.gone = True
         await self.deny_hosts()
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)  # wakes a call that waits for its reply
+        while self._exchanging:  # noqa: ASYNC110 - the loop still watches the socket
+            await asyncio.sleep(0.001)
         self._control.close()
         if not await self._ended(_STOP):
             with suppress(ProcessLookupError):
@@ -174,12 +179,10 @@ class SupervisedSandbox(Sandbox):
             text = json.dumps(head).encode()
             try:
                 async with asyncio.timeout(within):
-                    loop = asyncio.get_running_loop()
-                    await loop.sock_sendall(self._control, _HEADER.pack(len(text), len(body)) + text + body)
-                    size, rest = _HEADER.unpack(await self._exactly(_HEADER.size))
-                    data = await self._exactly(size + rest)
-                    return json.loads(data[:size]), bytes(data[size:])
+                    return await self._exchange(_HEADER.pack(len(text), len(body)) + text + body)
             except (OSError, EOFError, TimeoutError) as error:
+                if self.gone:
+                    raise SandboxError("the sandbox was closed while a program ran in it") from error
                 out_of_memory = self._out_of_memory()
                 await self.close()
                 if out_of_memory:
@@ -190,6 +193,16 @@ class SupervisedSandbox(Sandbox):
             except BaseException:  # cancelled: the program must not go on, and its reply must not be read by the next
                 await asyncio.shield(self.close())
                 raise
+
+    async def _exchange(self, message: bytes) -> tuple[dict[str, Any], bytes]:
+        self._exchanging = True
+        try:
+            await asyncio.get_running_loop().sock_sendall(self._control, message)
+            size, rest = _HEADER.unpack(await self._exactly(_HEADER.size))
+            data = await self._exactly(size + rest)
+        finally:
+            self._exchanging = False
+        return json.loads(data[:size]), bytes(data[size:])
 
     async def _exactly(self, length: int) -> bytearray:
         loop, data = asyncio.get_running_loop(), bytearray()

@@ -17,7 +17,7 @@ class SpecMessage(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     image: str | None = None
-    limits: dict[str, int] = {}
+    limits: dict[str, Annotated[int, Field(ge=1, le=1 << 32)]] = {}
     env: dict[str, str] = {}
     files: dict[str, str] = {}
     folders: tuple[Annotated[str, Field(pattern=r"^\w[\w.-]*$")], ...] = ()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from time import monotonic
@@ -16,6 +17,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from ludus.errors import UserError
 from ludus.http.app import App
 from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Refusal, Reply
@@ -41,12 +43,19 @@ class SandboxApp(App):
     """The sandboxes of a provider over HTTP."""
 
     def __init__(
-        self, provider: SandboxProvider, *, guard: Guard | None = None, most: int = 256, silence: float = SILENCE
+        self,
+        provider: SandboxProvider,
+        *,
+        guard: Guard | None = None,
+        most: int = 256,
+        silence: float = SILENCE,
+        images: Sequence[str] = (),
     ) -> None:
         super().__init__(guard)
         self.provider = provider
         self._most = most
         self._silence = silence
+        self._images = images
         self._opened: dict[str, _Opened] = {}
         self._opening = 0
         self._heard: dict[str, float] = {}
@@ -82,14 +91,19 @@ class SandboxApp(App):
             spec = _checked(SpecMessage, body.get("spec")).spec()
         except (TypeError, ValueError) as error:
             raise Refusal(422, f"spec: {error}") from error
+        if spec.network or (spec.image is not None and spec.image not in self._images):
+            raise Refusal(403, "this server lends neither its network nor images other than its own", kind="sandbox")
         if len(self._opened) + self._opening >= self._most:
             raise Refusal(429, f"{self._most} sandboxes are open already", kind="http_429")
         self._heard[owner] = monotonic()
         self._opening += 1
         try:
             sandbox = await self.provider.open(spec)
+        except (OSError, ValueError, UserError) as error:
+            raise Refusal(422, f"spec: {error}", kind="sandbox") from error
         finally:
             self._opening -= 1
+        self._heard[owner] = monotonic()
         name = token_hex(16)
         self._opened[name] = _Opened(sandbox, owner)
         return Reply.of({"sandbox": name})
@@ -149,17 +163,19 @@ class SandboxApp(App):
         """Close a sandbox. One that is gone already is no error."""
         given = _checked(FileMessage, incoming.json())
         opened = self._opened.get(given.sandbox)
-        if opened is not None and opened.owner == given.owner:
-            del self._opened[given.sandbox]
-            await opened.sandbox.close()
-        return Reply.of({"closed": opened is not None})
+        if opened is None or opened.owner != given.owner:
+            return Reply.of({"closed": False})
+        del self._opened[given.sandbox]
+        await opened.sandbox.close()
+        return Reply.of({"closed": True})
 
     async def renew(self, incoming: Incoming) -> Reply:
         """An owner says that it is still there."""
         owner = incoming.json().get("owner")
-        if owner in self._heard:
-            self._heard[owner] = monotonic()
-        return Reply.of({"known": owner in self._heard})
+        if not isinstance(owner, str) or owner not in self._heard:
+            return Reply.of({"known": False})
+        self._heard[owner] = monotonic()
+        return Reply.of({"known": True})
 
     async def _run(
         self, incoming: Incoming, given: ExecMessage, run: Callable[[Sandbox], Awaitable[ExecResult]]
@@ -193,7 +209,10 @@ class SandboxApp(App):
                 gone = [name for name, each in self._opened.items() if each.owner == owner]
                 log.warning("the owner of %d sandboxes has been silent for %g s: closed", len(gone), self._silence)
                 for name in gone:
-                    await self._opened.pop(name).sandbox.close()
+                    opened = self._opened.pop(name, None)  # its owner may close it at the same time
+                    if opened is not None:
+                        with suppress(Exception):
+                            await opened.sandbox.close()
 
 
 def _bytes(text: str) -> bytes:

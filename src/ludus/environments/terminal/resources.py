@@ -18,7 +18,7 @@ from ludus.graders.commands import run_command
 from ludus.graders.repository import CheckoutProvider, SetUp, write_tree
 from ludus.graders.repository.rows import preparation_of
 from ludus.graders.repository.trees import is_plain
-from ludus.sandbox import HOME, Sandbox, SandboxProvider, SandboxSpec
+from ludus.sandbox import Sandbox, SandboxProvider, SandboxSpec
 from ludus.sandbox.resources import LazySandbox, SandboxConfig, SandboxResources
 
 #: The folders of Harbor's layout that a sandbox without an image has at its root; they lie in HOME.
@@ -83,18 +83,21 @@ class Terminal(SandboxResources):
         if self.needs.in_place:
             return await self._judged(self.sandbox)
         spec = self.config.sandbox.applied_to(SandboxSpec(folders=FOLDERS))
-        left = await self.sandbox.snapshot()
-        async with await self.shared.open(spec) as clean:
-            ended = await clean.exec(["tar", "-C", HOME, "-xpf", "-"], stdin=left)
-            if not ended.ok:
-                raise Failure("sandbox", f"the model's files cannot be copied: {ended.why}")
-            return await self._judged(clean)
+        try:
+            left = await self.sandbox.snapshot()
+            async with await self.shared.open(spec) as clean:
+                await clean.restore(left)
+                return await self._judged(clean)
+        except OSError as error:  # the model left files in the way of its judge
+            return Verdict(0.0, problem=str(error))
 
     async def _judged(self, sandbox: Sandbox) -> Verdict:
         """Write the tests, run them, and read the reward."""
         root = "" if self.needs.image is None else "/"
         fresh = f'rm -rf -- {root}tests {root}logs; mkdir -p {root}logs/verifier {root}logs/agent "$0"'
-        await sandbox.exec(["bash", "-c", fresh, self.config.workdir])
+        made = await sandbox.exec(["bash", "-c", fresh, self.config.workdir])
+        if not made.ok:
+            return Verdict(0.0, problem=f"the folder {self.config.workdir} cannot be used any more")
         if self.needs.image is None:
             await write_tree(sandbox, self.tests, "tests")
         for path, data in self.tests.items() if self.needs.image is not None else ():

@@ -54,7 +54,10 @@ async def write_tree(sandbox: Sandbox, tree: Mapping[str, bytes], folder: str) -
 
 async def read_tree(sandbox: Sandbox, folder: str) -> Tree:
     """The files of a folder under HOME, without those that tools leave behind. Raises `TreeTooLarge`."""
-    snapshot = await sandbox.snapshot()
+    try:
+        snapshot = await sandbox.snapshot()
+    except OSError as error:
+        raise TreeTooLarge(str(error)) from error
     try:
         return tree_of(snapshot, folder)
     except tarfile.TarError as error:
@@ -84,7 +87,9 @@ def tree_of(archive: bytes, folder: str) -> Tree:
 def with_change(base: Mapping[str, bytes], changed: Mapping[str, bytes]) -> Tree:
     """A clean checkout with a model's change: protected files stay as they were, and none is added."""
     kept = {path: data for path, data in base.items() if is_protected(path)}
-    return {**{path: data for path, data in changed.items() if not is_protected(path)}, **kept}
+    taken = {str(parent) for path in kept for parent in PurePosixPath(path).parents}  # where no file can be
+    mine = {path: data for path, data in changed.items() if not is_protected(path) and path not in taken}
+    return {**mine, **kept}
 
 
 def _archive(tree: Mapping[str, bytes], folder: str) -> bytes:
