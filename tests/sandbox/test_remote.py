@@ -88,6 +88,18 @@ async def test_sandboxes_are_spread_over_servers_and_wait_for_a_place():
         assert (await (await waiting).exec(["echo", "here"])).text == "here\n"
 
 
+async def test_a_cancelled_open_leaves_no_sandbox_on_the_server():
+    async with server() as (app, url), provider(url) as remotes:
+        await remotes.open(SandboxSpec())
+        for number in range(8):
+            opening = asyncio.create_task(remotes.open(SandboxSpec()))
+            await asyncio.sleep(number * 0.005)
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+        await asyncio.gather(*remotes._abandoned)
+        assert app.state()["sandboxes"] == len(remotes._opened)
+
+
 async def test_a_dead_server_is_skipped():
     async with server() as (_, url):
         async with provider("http://127.0.0.1:1", url) as remotes:

@@ -89,6 +89,7 @@ class RemoteProvider(SandboxProvider):
         owner, token = f"{os.getpid()}-{token_hex(8)}", look_up_key(token_env)
         self._servers = [SandboxServer(url, owner, token) for url in urls]
         self._opened: set[RemoteSandbox] = set()
+        self._abandoned: set[asyncio.Task[None]] = set()
         self._reporting: asyncio.Task[None] | None = None
 
     async def open(self, spec: SandboxSpec) -> RemoteSandbox:
@@ -111,9 +112,12 @@ class RemoteProvider(SandboxProvider):
         now = monotonic()
         for server in sorted(self._servers, key=lambda one: (one.resting_until > now, one.sandboxes)):
             server.sandboxes += 1
+            asking = asyncio.ensure_future(server.ask("open", spec=spec_message(spec), within=_OPEN))
             try:
-                reply = await server.ask("open", spec=spec_message(spec), within=_OPEN)
+                reply = await asyncio.shield(asking)
             except BaseException as error:
+                if not asking.done():  # cancelled: the server may open the sandbox all the same
+                    self._abandon(server, asking)
                 server.sandboxes -= 1
                 if not isinstance(error, SandboxError):
                     raise
@@ -127,8 +131,20 @@ class RemoteProvider(SandboxProvider):
             return sandbox
         raise failure
 
+    def _abandon(self, server: SandboxServer, asking: asyncio.Future[Any]) -> None:
+        """Close the sandbox of a cancelled `open` when the server has opened it."""
+
+        async def close() -> None:
+            with suppress(Exception):
+                await server.ask("close", sandbox=(await asking)["sandbox"])
+
+        task = asyncio.create_task(close())
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
+
     async def close(self) -> None:
         """Close every sandbox that is still open."""
+        await asyncio.gather(*self._abandoned)
         if self._reporting is not None:
             self._reporting.cancel()
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._opened)), return_exceptions=True)
