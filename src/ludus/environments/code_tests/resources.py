@@ -7,6 +7,7 @@ refused before the model is asked.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -113,6 +114,8 @@ class CodeTests(SandboxResources):
             raise Failure("bad_row", f"entry_point {task.entry_point!r:.40} is no name of a function")
         if not (task.test.strip() or task.test_list):
             raise Failure("bad_row", "there is no test: set test or test_list")
+        if (problem := _unfit(task)) is not None:
+            raise Failure("bad_row", problem)
         if (problem := (await self._checked(task)).problem) is not None:
             raise Failure("bad_row", f"the row's own solution does not pass its tests here: {problem}")
 
@@ -155,3 +158,18 @@ class CodeTests(SandboxResources):
 def _cause(outcome: Outcome) -> str:
     failure = outcome.first_failure or {}
     return f"{failure.get('test') or 'tests'}: {failure.get('cause')}"
+
+
+def _unfit(task: CodeTests.Task) -> str | None:
+    """Why no program could be judged by these tests: code that does not parse, or tests that never use the program."""
+    tests = "\n".join([task.test, *task.test_list])
+    for name, source in (("test", tests), ("context", task.context)):
+        try:
+            ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return f"{name} is no Python: {error!s:.100}"
+    tree = ast.parse(tests)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    checks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
+    wanted = {each.args.args[0].arg for each in checks if each.args.args} | {task.entry_point}
+    return None if wanted & used else f"the tests never use {task.entry_point}"
