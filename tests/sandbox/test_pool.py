@@ -122,6 +122,17 @@ async def test_closing_ends_a_call_at_once():
     await provider.close()
 
 
+async def test_giving_a_sandbox_back_ends_its_program(pool: SandboxPool):
+    sandbox = await pool.open(SandboxSpec())
+    seconds = f"5{os.getpid()}.5"
+    call = asyncio.create_task(sandbox.exec(["sleep", seconds], timeout=900))
+    await until_async(lambda: running(seconds))
+    await sandbox.close()
+    with pytest.raises(SandboxError, match="was closed"):
+        await call
+    assert not running(seconds)
+
+
 async def test_specs_that_differ_in_files_share_warm_sandboxes(pool: SandboxPool):
     async with await pool.open(SandboxSpec(files={"a": b"1"})) as first:
         who = await identity(first)

@@ -109,7 +109,7 @@ class SupervisedSandbox(Sandbox):
     async def reset(self) -> bool:
         """Make the sandbox as new. Returns False if that is not certain: then it must be closed."""
         await self.deny_hosts()
-        if self.gone or self.suspicious:
+        if self.gone or self.suspicious or self._turn.locked():  # a program still runs
             return False
         try:
             reply, _ = await self._ask({"op": "reset"}, within=_STOP)
