@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from typing import Any, get_args
 
@@ -91,6 +92,16 @@ def test_a_well_formed_text_parses_to_its_value(text: str, format: Format, value
 def test_a_malformed_text_raises_a_format_error_that_names_the_problem(text: str, format: Format, problem: str) -> None:
     with pytest.raises(FormatError, match=problem):
         parse(text, format)
+
+
+@pytest.mark.parametrize("text", ['n\n"' + "x" * 200_000 + '"\n', '"' + "x" * 200_000 + '"\n1\n'])
+def test_the_limit_of_a_csv_cell_does_not_depend_on_the_limit_of_the_process(text: str) -> None:
+    before = csv.field_size_limit(1_000_000)
+    try:
+        with pytest.raises(FormatError, match="field larger than field limit"):
+            parse(text, "csv")
+    finally:
+        csv.field_size_limit(before)
 
 
 def alias_bomb(levels: int) -> str:

@@ -24,6 +24,7 @@ Format = Literal["json", "yaml", "xml", "toml", "csv"]
 MAX_CHARACTERS = 500_000
 MAX_DEPTH = 250
 MAX_KEY_PARTS = 50
+MAX_CELL = 131_072
 
 #: The most values for each character of a text. Only YAML aliases and missing CSV cells make more than one.
 MAX_GROWTH = 10
@@ -166,9 +167,16 @@ def _toml(text: str) -> Any:
     return tomllib.loads(text)
 
 
+def _bounded(cells: list[str]) -> list[str]:
+    """Python's own limit of a cell is one for the whole process, and somebody who reads large files may raise it."""
+    if any(len(cell) > MAX_CELL for cell in cells):
+        raise csv.Error(f"field larger than field limit ({MAX_CELL})")
+    return cells
+
+
 def _csv(text: str) -> list[dict[Any, Any]]:
     """Records keyed by the first line's names. A missing cell is None. Surplus cells are a list under the key None."""
-    lines = csv.reader(io.StringIO(text))
+    lines = map(_bounded, csv.reader(io.StringIO(text)))
     header = next(lines, [])
     records: list[dict[Any, Any]] = []
     for cells in lines:
