@@ -91,13 +91,22 @@ class Parrot(transformers.LlamaForCausalLM):
     script: list[list[int]] = []
     steps = 0
 
-    def forward(self, input_ids: Any = None, **inputs: Any) -> Any:
+    def forward(
+        self,
+        input_ids: Any = None,
+        position_ids: Any = None,
+        past_key_values: Any = None,
+        logits_to_keep: Any = 0,
+        **inputs: Any,
+    ) -> Any:
         """The logits of the Llama, with the scripted token much likelier than all others."""
+        inputs |= {"position_ids": position_ids, "past_key_values": past_key_values, "logits_to_keep": logits_to_keep}
         output = super().forward(input_ids=input_ids, **inputs)
         self.steps += 1
-        if input_ids.shape[1] > 1:
+        if input_ids.shape[1] > 1:  # the prompt but for its last token
             self._current, self.script = iter(self.script[0]), self.script[1:]
-        output.logits[:, -1, next(self._current)] += 1000.0
+        else:
+            output.logits[:, -1, next(self._current)] += 1000.0
         return output
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tiny_transformers import llama, parrot, plain_logprobs, tokenizer, torch
+from tiny_transformers import llama, parrot, plain_logprobs, tokenizer, torch, transformers
 from waiting import CEILING, until_async
 
 from ludus import Response
@@ -174,7 +174,62 @@ class TestTogether:
             asked = (Request("b" * n, max_output_tokens=n, seed=n) for n in range(1, 17))
             answers = await asyncio.gather(*map(model.respond, asked))
         assert [answer.usage["output_tokens"] for answer in answers] == list(range(1, 17))
-        assert model.stats() == {**model.stats(), "batches": 3, "requests": 16, "output_tokens": 136}
+        assert model.stats() == {**model.stats(), "requests": 16, "output_tokens": 136}
+
+    async def test_a_request_joins_while_a_longer_one_is_decoded_and_ends_before_it(
+        self, model: TransformersModel
+    ) -> None:
+        alone = await model.respond(Request("b" * 30, max_output_tokens=5, seed=3))
+        forward, joined, steps = model._model.forward, threading.Event(), itertools.count(1)
+
+        def go_on_later(*args: Any, **inputs: Any) -> Any:
+            if next(steps) == 10:
+                joined.wait(CEILING)
+            return forward(*args, **inputs)
+
+        model._model.forward = go_on_later
+        long = asyncio.create_task(model.respond(Request("the", max_output_tokens=400, seed=1)))
+        await until_async(lambda: model.stats()["requests"] == 2)
+        late = [asyncio.create_task(model.respond(Request("b" * 30, max_output_tokens=5, seed=3))) for _ in range(2)]
+        await asyncio.sleep(0)
+        joined.set()
+        for answer in await asyncio.gather(*late):
+            assert answer.tokens is not None
+            assert alone.tokens is not None
+            assert not long.done()
+            assert answer.tokens.generated_ids == alone.tokens.generated_ids
+            assert answer.tokens.logprobs == pytest.approx(alone.tokens.logprobs, abs=1e-4)
+        long_tokens = (await long).tokens
+        assert long_tokens is not None
+        assert long_tokens.logprobs == pytest.approx(plain_logprobs(llama(), long_tokens), abs=1e-4)
+
+    @pytest.mark.parametrize("settings", [{}, {"attn_implementation": "eager"}])
+    async def test_logprobs_of_rows_that_come_and_go_are_those_of_a_plain_forward_pass(
+        self, settings: dict[str, Any]
+    ) -> None:
+        weights = llama(**settings)
+        async with TransformersModel(weights, tokenizer(), config=TransformersModel.Config(max_batch=5)) as model:
+            lengths = [1, 40, 2, 3, 90, 1, 150, 4, 2, 30, 7, 1, 60]
+            prompts = ["b" * (1 + 37 * n % 170) if n % 3 else "the" for n in range(len(lengths))]
+            asked = (
+                Request(prompt, max_output_tokens=length, seed=length, temperature=length % 2)
+                for prompt, length in zip(prompts, lengths, strict=True)
+            )
+            for answer in await asyncio.gather(*map(model.respond, asked)):
+                assert answer.tokens is not None
+                assert answer.tokens.logprobs == pytest.approx(plain_logprobs(weights, answer.tokens), abs=1e-4)
+
+    async def test_a_model_with_sliding_windows_decodes_batch_by_batch(self) -> None:
+        weights = transformers.MistralForCausalLM(
+            transformers.MistralConfig(**{**llama().config.to_dict(), "sliding_window": 16, "model_type": "mistral"})
+        ).eval()
+        async with TransformersModel(weights, tokenizer(), config=TransformersModel.Config(max_batch=2)) as model:
+            answers = await asyncio.gather(
+                *(model.respond(Request("b" * 20, max_output_tokens=n, seed=n)) for n in (3, 9, 5))
+            )
+        for answer in answers:
+            assert answer.tokens is not None
+            assert answer.tokens.logprobs == pytest.approx(plain_logprobs(weights, answer.tokens), abs=1e-4)
 
     async def test_a_short_answer_does_not_wait_for_a_long_one(self, model: TransformersModel) -> None:
         forward, answered, steps = model._model.forward, threading.Event(), itertools.count(1)

@@ -19,7 +19,8 @@ from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Request
 from ludus.models.transformers import TransformersModel
-from ludus.models.transformers_decode import Row, choose
+from ludus.models.transformers_decode import Row
+from ludus.models.transformers_sampling import choose
 
 Config = TransformersModel.Config
 
@@ -47,7 +48,7 @@ class TestTraining:
     ) -> None:
         asked = Request("the", temperature=0, max_output_tokens=100)
         running = asyncio.create_task(model.respond(asked))
-        await until_async(lambda: model._batches._running or running.done(), every=0)
+        await until_async(lambda: model.stats()["requests"] == 1, every=0)
         async with model.paused():
             assert not model._batches._running
             waiting = asyncio.create_task(model.respond(asked))

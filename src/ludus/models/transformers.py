@@ -1,13 +1,13 @@
 """A Hugging Face model in this process: a trainer's live weights are the policy, without a server.
 
-Requests that arrive together are decoded as one batch on a thread; later requests join the next batch. Guarantees:
+Requests are decoded together on a thread; later requests join as soon as there is room (`max_batch`). Guarantees:
 
 - `prompt_ids` are exactly the ids of the prompt. `generated_ids` are all generated ids, including the end token and the
   stop string, if any. A later call of a rollout repeats them id for id if the chat template repeats their text, so that
   a rollout is one training sequence.
 - `logprobs` are those of the distribution that was sampled from, after temperature and top_p; at temperature 0 they
   are those of the model. The model's other generation settings (penalties, suppressed tokens) are ignored.
-- `policy_version` is read when a batch starts. Update the weights inside `async with paused()`, between two batches.
+- `policy_version` is read when a request starts. Update the weights inside `async with paused()`, while none runs.
 - A prompt that does not fit the context is an incomplete response without output, not a failure.
 - The text of a request with a seed does not depend on its batch, except for the rounding of sums: in 32 bits it rarely
   changes a sampled token, in 16 bits often. Each turn of a rollout has its own random numbers.
@@ -32,7 +32,7 @@ from ludus.errors import Failure, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
 from ludus.models.sampling import sampling_of
-from ludus.models.transformers_batch import BatchedRequest, Batches
+from ludus.models.transformers_batch import BatchedRequest, Batches, Take
 from ludus.models.transformers_load import end_ids, library, load
 from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
 from ludus.response import Item, Response, prompt_too_long
@@ -40,7 +40,7 @@ from ludus.runtime.threads import in_thread
 from ludus.tokens import Tokens, id_array, sampling_record
 
 if TYPE_CHECKING:
-    from ludus.models.transformers_decode import Row
+    from ludus.models.transformers_decode import Decoder, Row
 
 T = TypeVar("T")
 
@@ -58,7 +58,8 @@ class TransformersModel(Model):
     class Config(ModelConfig):
         """`path` is a folder, a GGUF file or a name on the Hub. `context` defaults to the model's own limit.
 
-        A batch starts `batch_wait_ms` after its first request. The last three are defaults for requests without them.
+        At most `max_batch` requests are decoded at once. After a rest, decoding starts `batch_wait_ms` after a request.
+        The last three are defaults for requests without them.
         """
 
         path: str = ""
@@ -106,15 +107,16 @@ class TransformersModel(Model):
         self._ends = self._prompts.end_ids() | end_ids(self._model)
         model_context = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         self._context: int = self.config.context or model_context or _UNBOUNDED
+        self._decoder: Decoder | None = None
         self._batches.start()
 
     async def stop(self) -> None:
         """Release the weights. Running requests fail."""
         await self._batches.stop()
-        self._model = None
+        self._model = self._decoder = None
 
     async def respond(self, request: Request) -> Response:
-        """Answer one request, in a batch with others that arrive at the same time."""
+        """Answer one request, decoded together with others."""
         if forced := chatml.forced_tools(request.params):
             raise Failure("unsupported", f"tool_choice cannot force a call to {forced[0]['name']} on this model")
         began = time.perf_counter()
@@ -124,7 +126,7 @@ class TransformersModel(Model):
         return response
 
     def paused(self) -> AbstractAsyncContextManager[None]:
-        """Pause between two batches, to update the weights and `policy_version`. Requests wait meanwhile.
+        """Wait until the running requests are answered, to update the weights and `policy_version`. Others wait.
 
         async with model.paused():
             optimizer.step()
@@ -140,32 +142,44 @@ class TransformersModel(Model):
         """Counts of batches, requests and generated tokens, and the seconds spent."""
         return {**self._counts, "seconds": round(self._counts["seconds"], 3)}
 
-    def _generate(self, batch: list[BatchedRequest]) -> None:
-        """Answer a batch, each request as soon as its row is complete. Blocks."""
-        from ludus.models.transformers_decode import decode
+    def _generate(self, take: Take) -> None:
+        """Answer requests as long as some wait, each as soon as its row is complete. Blocks."""
+        from ludus.models.transformers_decode import Decoder
 
-        started, version = time.perf_counter(), str(self.policy_version)
-        self._counts["batches"] += 1
-        self._counts["requests"] += len(batch)
+        started = time.perf_counter()
         unfinished: dict[Row, _Prepared] = {}
 
         def finish(row: Row) -> None:
             prepared = unfinished.pop(row)
             self._counts["output_tokens"] += len(row.generated)
             if not prepared.queued.cancelled:
-                prepared.queued.settle(_attempt(self._answer, prepared, version))
+                prepared.queued.settle(_attempt(self._answer, prepared))
 
-        for queued in batch:
-            prepared = _attempt(self._prepare, queued)
-            if isinstance(prepared, Exception):
-                queued.settle(prepared)
-            else:
-                unfinished[prepared.row] = prepared
-        for row in [row for row in unfinished if row.limit <= 0]:
-            finish(row)
+        def take_rows(most: int) -> list[Row]:
+            while batch := take(most):
+                self._counts["batches"] += 1
+                self._counts["requests"] += len(batch)
+                rows: list[Row] = []
+                for queued in batch:
+                    prepared = _attempt(self._prepare, queued)
+                    if isinstance(prepared, Exception):
+                        queued.settle(prepared)
+                        continue
+                    unfinished[prepared.row] = prepared
+                    if prepared.row.limit > 0:
+                        rows.append(prepared.row)
+                    else:
+                        finish(prepared.row)
+                if rows:
+                    return rows
+            return []
+
         try:
-            decode(self._model, list(unfinished), finish)
+            if self._decoder is None:
+                self._decoder = Decoder(self._model, self.config.max_batch)
+            self._decoder.run(take_rows, finish)
         except Exception as error:
+            self._decoder = None  # its memory may be what was missing
             for prepared in unfinished.values():
                 prepared.queued.settle(_failure(error))
         self._counts["seconds"] += time.perf_counter() - started
@@ -188,7 +202,7 @@ class TransformersModel(Model):
             top_p=float(sampling.top_p),
             random=Random() if sampling.seed is None else Random(f"{sampling.seed}:{request.turn}"),
         )
-        return _Prepared(queued, row, text, sampling.stops)
+        return _Prepared(queued, row, text, sampling.stops, str(self.policy_version))
 
     def _end_check(self, stops: list[str]) -> Callable[[list[int]], bool]:
         ends, decode = self._ends, self._prompts.decode
@@ -202,11 +216,11 @@ class TransformersModel(Model):
 
         return is_complete
 
-    def _answer(self, prepared: _Prepared, version: str) -> Response:
+    def _answer(self, prepared: _Prepared) -> Response:
         request, row = prepared.queued.request, prepared.row
         ids = row.generated
         drawn = sampling_record(row.temperature, row.top_p, "sampled" if row.temperature > 0 else "model")
-        tokens = Tokens(row.prompt, ids, row.logprobs, version, drawn)
+        tokens = Tokens(row.prompt, ids, row.logprobs, prepared.version, drawn)
         if not ids:
             return self._response(tokens, [], cut=True)
         raw = self._prompts.decode(ids[:-1] if ids[-1] in self._ends else ids)
@@ -251,12 +265,13 @@ class TransformersModel(Model):
 
 @dataclass(slots=True)
 class _Prepared:
-    """A request with its row in the batch, the rendered text of its prompt, and its stop strings."""
+    """A request with its row, the rendered text of its prompt, its stop strings and the policy version."""
 
     queued: BatchedRequest
     row: Row
     text: str
     stops: list[str]
+    version: str
 
 
 def _attempt(work: Callable[..., T], *args: Any) -> T | Exception:

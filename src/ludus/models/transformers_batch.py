@@ -1,7 +1,7 @@
-"""A queue of requests on the event loop, whose batches run on a thread.
+"""A queue of requests on the event loop, which a thread works off.
 
-Requests that arrive within a short time are handed to `work` as one batch. One batch runs at a time, and later requests
-wait for the next. The event loop is never blocked, requests can be cancelled, and the queue pauses between two batches.
+When requests arrive, `work` starts on the thread and takes them as it has room, until none waits. The event loop is
+never blocked, requests can be cancelled, and the queue can be paused: then `work` is given no more and ends.
 """
 
 from __future__ import annotations
@@ -34,14 +34,19 @@ class BatchedRequest:
         _settle(self.answer, result)
 
 
-class Batches:
-    """Collects up to `size` requests for `wait` seconds. `work` blocks, settles each of them, and raises nothing."""
+#: Takes at most so many waiting requests, without blocking.
+Take = Callable[[int], list[BatchedRequest]]
 
-    def __init__(self, work: Callable[[list[BatchedRequest]], None], size: int, wait: float) -> None:
+
+class Batches:
+    """Starts `work` `wait` seconds after a request arrived. `work` blocks, settles what it takes and raises nothing."""
+
+    def __init__(self, work: Callable[[Take], None], size: int, wait: float) -> None:
         self._work, self._size, self._wait = work, size, wait
         self._lock, self._pauses, self._running = threading.Lock(), 0, False
         self._serving: asyncio.Task[None] | None = None
         self._waiting: deque[BatchedRequest] = deque()
+        self._taken: list[BatchedRequest] = []
         self._wakeups: list[asyncio.Future[None]] = []
 
     def start(self) -> None:
@@ -54,7 +59,7 @@ class Batches:
         self._serving = asyncio.create_task(self._serve())
 
     async def stop(self) -> None:
-        """Accept no more requests, cancel the running batch and wait for it. Unanswered requests fail."""
+        """Accept no more requests, cancel the running ones and wait for the thread. Unanswered requests fail."""
         serving, self._serving = self._serving, None
         if serving is not None:
             serving.cancel()
@@ -62,7 +67,7 @@ class Batches:
             self._jobs.put(None)
 
     async def answer(self, request: Request) -> Response:
-        """Answer a request in the next batch. If it is cancelled, its batch continues without it."""
+        """Answer a request beside others. If it is cancelled, the others continue without it."""
         if self._serving is None:
             raise RuntimeError("this model answers only between start() and stop(), or inside `async with`")
         queued = BatchedRequest(request)
@@ -75,7 +80,7 @@ class Batches:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """A context in which no batch runs or starts. It works on any event loop."""
+        """A context in which nothing runs or starts. It works on any event loop."""
         with self._lock:
             self._pauses += 1
         try:
@@ -87,18 +92,19 @@ class Batches:
             self._wake()
 
     async def _serve(self) -> None:
-        batch: list[BatchedRequest] = []
         try:
             while True:
                 await self._arrived.wait()
                 if len(self._waiting) < self._size:
                     await asyncio.sleep(self._wait)
                 await self._until(self._begin)
-                batch = self._take()
-                await self._run(batch)
+                await self._run()
+                if not self._waiting:
+                    self._arrived.clear()
         finally:
-            for queued in (*batch, *self._waiting):
+            for queued in (*self._taken, *self._waiting):
                 queued.settle(Failure("refused", "the model has stopped"))
+            self._taken = []
 
     def _begin(self) -> bool:
         self._running = not self._pauses
@@ -120,20 +126,24 @@ class Batches:
         for wakeup in wakeups:
             _settle(wakeup, None)
 
-    def _take(self) -> list[BatchedRequest]:
-        batch = [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
-        if not self._waiting:
-            self._arrived.clear()
-        return [queued for queued in batch if not queued.cancelled]
+    def _take(self, most: int) -> list[BatchedRequest]:
+        """Called on the thread. Gives nothing while the queue is paused or stopped."""
+        found: list[BatchedRequest] = []
+        while self._waiting and len(found) < most and not self._pauses and self._serving is not None:
+            queued = self._waiting.popleft()
+            if not queued.cancelled:
+                found.append(queued)
+        if found:
+            self._taken = [queued for queued in self._taken if not queued.answer.done()] + found
+        return found
 
-    async def _run(self, batch: list[BatchedRequest]) -> None:
-        """Run a batch on the thread and wait until it ends, even if this coroutine is cancelled."""
+    async def _run(self) -> None:
+        """Run `work` on the thread and wait until it ends, even if this coroutine is cancelled."""
         finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def work() -> None:
             try:
-                if batch:
-                    self._work(batch)
+                self._work(self._take)
             finally:
                 self._running = False
                 self._wake()
@@ -143,7 +153,7 @@ class Batches:
         try:
             await asyncio.shield(finished)
         except asyncio.CancelledError:
-            for queued in batch:
+            for queued in self._taken:
                 queued.cancelled = True
             await asyncio.wait({finished})
             raise

@@ -1,13 +1,16 @@
-"""Decodes a batch of prompts, each row with its own settings and independent of the others.
+"""Decodes prompts, each row with its own settings and independent of the others.
 
-Every row has its own temperature, top_p, random generator, limit and end, and draws one random number per token. A row
-leaves the batch when it is complete, reaches its limit or is cancelled. Log probabilities are those of the distribution
-that a token was drawn from, after temperature and top_p; at temperature 0 they are those of the model's logits.
+Batching is continuous: a row leaves when it is complete, reaches its limit or is cancelled, and waiting rows take its
+place, so that a short answer never waits for the longest of its batch. A row joins by filling the key-value cache with
+its prompt but for the last token; the last token is its first step. Equal prompts that join together are computed once.
+
+Models whose cache is not one of plain attention (sliding windows, state spaces) decode batch by batch.
 """
 
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +19,8 @@ from typing import Any
 
 import torch
 
-_NUCLEUS = 1024  # a top_p nucleus is rarely larger, and topk is faster than sorting the vocabulary
+from ludus.models.transformers_sampling import choose
+from ludus.models.transformers_slots import SlotCache, holds, inner
 
 
 @dataclass(eq=False, slots=True)
@@ -45,80 +49,82 @@ class Row:
         return self.complete or len(self.generated) >= self.limit or self.is_cancelled()
 
 
-def decode(model: Any, rows: list[Row], done: Callable[[Row], None]) -> None:
-    """Generate all rows, and call `done` with each row when it ends. Blocks."""
-    if not rows:
-        return
-    with torch.no_grad(), _evaluating(model):
-        step = _Step(model)
-        tokens, mask = (tensor.to(model.device) for tensor in _padded([row.prompt for row in rows]))
-        while rows:
-            chosen, logprobs = choose(step(tokens, mask), rows)
-            new_tokens = zip(rows, chosen.tolist(), logprobs.tolist(), strict=True)
-            ended = [row.add(token, logprob) for row, token, logprob in new_tokens]
+#: Gives at most so many waiting rows, without blocking.
+Take = Callable[[int], list[Row]]
+
+
+class Decoder:
+    """Decodes rows with one model. Keeps its cache, and on a GPU its graphs, for the next call."""
+
+    def __init__(self, model: Any, size: int) -> None:
+        self._model, self._size = model, size
+        self._cache = SlotCache(model, size) if holds(model) else None
+
+    def run(self, take: Take, done: Callable[[Row], None]) -> None:
+        """Decode all rows that `take` gives until there are none, and call `done` with each when it ends. Blocks."""
+        with torch.no_grad(), _evaluating(self._model):
+            if self._cache is not None:
+                _continuous(self._cache, self._size, take, done)
+            else:
+                while rows := take(self._size):
+                    _batch(self._model, rows, done)
+
+
+def _continuous(cache: SlotCache, size: int, take: Take, done: Callable[[Row], None]) -> None:
+    cache.begin()
+    rows: list[Row] = []
+    ready, joining = 0.0, 0.0
+    while True:
+        now = time.perf_counter()
+        # Filling the cache holds up every row that decodes: it gets at most half of the time.
+        if (not rows or now >= ready) and (joined := take(size - len(rows))):
+            cache.join([row.prompt for row in joined])
+            rows += joined
+            joining = time.perf_counter() - now
+            ready = now + 2 * joining
+        if not rows:
+            return
+        chosen, logprobs = choose(cache.step(), rows)
+        new_tokens = zip(rows, chosen.tolist(), logprobs.tolist(), strict=True)
+        ended = [row.add(token, logprob) for row, token, logprob in new_tokens]
+        if any(ended):
             for row, over in zip(rows, ended, strict=True):
                 if over:
                     done(row)
-            if any(ended):
-                rows = [row for row, over in zip(rows, ended, strict=True) if not over]
-                kept = torch.tensor(ended, device=mask.device).logical_not().nonzero()[:, 0]
-                chosen, mask = chosen[kept], mask[kept]
-                step.keep(kept)
-            tokens = chosen[:, None]
-            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+            kept = [index for index, over in enumerate(ended) if not over]
+            moves = cache.keep(kept)
+            rows = [rows[index] for index in moves]
+            chosen = chosen[torch.tensor(moves, dtype=torch.long, device=chosen.device)]
+        cache.write(chosen)
 
 
-def choose(logits: torch.Tensor, rows: list[Row]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The next token of each row and its log probability."""
-    logits = logits.float()
-    chosen = logits.argmax(dim=-1)
-    logprobs = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(dim=-1)
-    if sampled := [index for index, row in enumerate(rows) if row.temperature > 0]:
-        where = torch.tensor(sampled, device=logits.device)
-        chosen[where], logprobs[where] = _draw(logits[where], [rows[index] for index in sampled])
-    return chosen, logprobs
-
-
-def _draw(logits: torch.Tensor, rows: list[Row]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sample in vocabulary order, so that rounding differences between batches rarely change a token."""
-
-    def column(values: list[float]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.float64, device=logits.device)[:, None]
-
-    logprobs = (logits / column([row.temperature for row in rows]).float()).log_softmax(dim=-1)
-    probabilities = logprobs.exp()
-    if any(row.top_p < 1 for row in rows):
-        least = _least_likely(probabilities, column([row.top_p for row in rows]))
-        probabilities = probabilities.where(probabilities >= least, 0.0)
-    cumulative = probabilities.cumsum(dim=-1, dtype=torch.float64)
-    total = cumulative[:, -1:]
-    drawn = column([row.random.random() for row in rows]) * total
-    drawn = torch.minimum(drawn, torch.nextafter(total, torch.zeros_like(total)))
-    chosen = torch.searchsorted(cumulative, drawn, right=True)
-    # Without top_p the total is 1 up to rounding, which the log probability should not inherit.
-    kept = total.log().where(column([row.top_p for row in rows]) < 1, 0.0)
-    return chosen[:, 0], (logprobs.gather(1, chosen) - kept).float()[:, 0]
-
-
-def _least_likely(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """The probability of the last token in the nucleus, the smallest set with mass `top_p`; 0 if `top_p` is 1."""
-    top = probabilities.topk(min(_NUCLEUS, probabilities.shape[-1])).values
-    mass = top.cumsum(dim=-1, dtype=torch.float64)
-    if bool((mass[:, -1:] < top_p).logical_and(top_p < 1).any()):
-        top = probabilities.sort(descending=True).values
-        mass = top.cumsum(dim=-1, dtype=torch.float64)
-    last = (mass < top_p).sum(dim=-1, keepdim=True).clamp(max=top.shape[-1] - 1)
-    return top.gather(1, last).where(top_p < 1, 0.0)
+def _batch(model: Any, rows: list[Row], done: Callable[[Row], None]) -> None:
+    """Decode one batch with the model's own cache. Rows leave, none joins."""
+    step = _Step(model)
+    tokens, mask = (tensor.to(model.device) for tensor in _padded([row.prompt for row in rows]))
+    while rows:
+        chosen, logprobs = choose(step(tokens, mask), rows)
+        new_tokens = zip(rows, chosen.tolist(), logprobs.tolist(), strict=True)
+        ended = [row.add(token, logprob) for row, token, logprob in new_tokens]
+        for row, over in zip(rows, ended, strict=True):
+            if over:
+                done(row)
+        if any(ended):
+            rows = [row for row, over in zip(rows, ended, strict=True) if not over]
+            kept = torch.tensor(ended, device=mask.device).logical_not().nonzero()[:, 0]
+            chosen, mask = chosen[kept], mask[kept]
+            step.keep(kept)
+        tokens = chosen[:, None]
+        mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
 
 
 class _Step:
-    """The model with its KV cache: takes new tokens, returns the logits of the next."""
+    """The model with the cache that it makes itself: takes new tokens, returns the logits of the next."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._cache: Any = None
-        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-        known = inspect.signature(inner.forward).parameters
+        known = inspect.signature(type(inner(model)).forward).parameters
         self._extra = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
         self._positions = "position_ids" in known
 
