@@ -72,6 +72,53 @@ async def test_no_state_survives_a_use(kind: str, pool: SandboxPool):
         assert await identity(third) == who, "the sandbox was replaced, so this test says nothing"
 
 
+#: Leaves a mark in every way in which a program can hand bytes to its sandbox.
+LEAVE_MARKS = """
+import ctypes, os, sys, time
+secret = "mark-of-source"
+print("mark-of-stdout")
+print("mark-of-stderr", file=sys.stderr)
+open("mark-of-file", "w").close()
+os.mkdir("mark-of-folder")
+try: os.setxattr(".", "user.mark-of-attribute", b"1")
+except OSError: pass
+ctypes.CDLL(None).prctl(15, b"mark-of-comm", 0, 0, 0)
+time.sleep(0.2)
+"""
+
+#: Looks through all memory of its own process. The pattern does not match itself.
+FIND_MARKS = """
+import re
+marks = re.compile(rb"mark[-]of[-]([a-z]+)")
+found = set()
+with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
+    for line in maps.readlines():
+        place, rights = line.split()[:2]
+        start, end = (int(number, 16) for number in place.split("-"))
+        if not rights.startswith("r"):
+            continue
+        try:
+            memory.seek(start)
+            found |= set(marks.findall(memory.read(end - start)))
+        except (OSError, OverflowError, ValueError):
+            pass
+print(sorted(name.decode() for name in found))
+"""
+
+
+async def test_no_text_of_an_earlier_program_is_found_in_memory(pool: SandboxPool):
+    async with await pool.open(SandboxSpec()) as first:
+        who = await identity(first)
+        await first.write("mark-of-name", b"mark-of-content")
+        given = await first.python(LEAVE_MARKS, argv=["mark-of-argument"], stdin=b"mark-of-stdin" * 10_000)
+        assert given.ok
+        command = ["sh", "-c", "echo $0; cat", "mark-of-command"]
+        assert (await first.exec(command, stdin=b"mark-of-input", cwd="mark-of-folder", env={"X": "mark-of-env"})).ok
+    async with await pool.open(SandboxSpec()) as second:
+        assert (await second.python("secret = 'mark-of-own'\n" + FIND_MARKS)).text == "['own']\n"
+        assert await identity(second) == who, "the sandbox was replaced, so this test says nothing"
+
+
 async def test_a_sandbox_in_which_a_program_passed_a_limit_is_thrown_away(pool: SandboxPool):
     async with await pool.open(SandboxSpec()) as first:
         who = await identity(first)

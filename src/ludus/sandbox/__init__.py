@@ -3,6 +3,7 @@
 from ludus.sandbox.protocol import (
     HOME,
     ExecResult,
+    Program,
     Sandbox,
     SandboxError,
     SandboxLimits,
@@ -10,4 +11,13 @@ from ludus.sandbox.protocol import (
     SandboxSpec,
 )
 
-__all__ = ["HOME", "ExecResult", "Sandbox", "SandboxError", "SandboxLimits", "SandboxProvider", "SandboxSpec"]
+__all__ = [
+    "HOME",
+    "ExecResult",
+    "Program",
+    "Sandbox",
+    "SandboxError",
+    "SandboxLimits",
+    "SandboxProvider",
+    "SandboxSpec",
+]

@@ -14,7 +14,7 @@ import posixpath
 import re
 import secrets
 from abc import abstractmethod
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -25,6 +25,7 @@ from ludus.sandbox.protocol import (
     HOME,
     READ_BYTES,
     ExecResult,
+    Program,
     Sandbox,
     SandboxError,
     SandboxProvider,
@@ -89,19 +90,6 @@ class HostedSandbox(Sandbox):
     async def _end(self) -> None:
         """Make the service end the sandbox. Raises `SandboxError`."""
 
-    async def exec(
-        self,
-        command: Sequence[str] | str,
-        *,
-        stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> ExecResult:
-        """Run a program or a shell script. Its seconds include the way to the service and back."""
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-        return await self._run(argv, stdin, timeout, cwd=cwd, env=env)
-
     async def close(self) -> None:
         """Make the service end the sandbox. If the service does not, it ends when its lifetime is over."""
         if self._ending is None:
@@ -111,7 +99,7 @@ class HostedSandbox(Sandbox):
     async def prepare(self) -> None:
         """Make HOME, check what the image has, and write the files of the spec."""
         needs = [*self.spec.folders, "--", *self.spec.packages]
-        result = await self._run(["/bin/sh", "-c", _PREPARE, "sh", *needs], b"", 60.0, cwd="/")
+        result = await self.exec(["/bin/sh", "-c", _PREPARE, "sh", *needs], timeout=60.0, cwd="/")
         if not result.ok:
             said = result.stderr.decode(errors="replace").strip()
             needed = f"programs need {HOME}, sh, setsid, tar" + "".join(f", {name}" for name in self.spec.packages)
@@ -119,31 +107,13 @@ class HostedSandbox(Sandbox):
         for path, data in self.spec.files.items():
             await self.write(path, data)
 
-    async def _trusted(self, command: Sequence[str], *, stdin: bytes = b"", limit: int | None = None) -> ExecResult:
-        return await self._run(command, stdin, 60.0, limit=min(limit or 0, READ_BYTES + 1) or None)
-
-    async def _run(
-        self,
-        argv: Sequence[str],
-        stdin: bytes,
-        seconds: float,
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        limit: int | None = None,
-    ) -> ExecResult:
-        limit = limit or self.spec.limits.output_bytes
+    async def run(self, program: Program) -> ExecResult:
+        """Run a program. Its seconds include the way to the service and back."""
+        program = await self._as_command(program)
+        limit = min(program.output_bytes or 0, READ_BYTES + 1) or self.spec.limits.output_bytes
+        stdin, seconds = program.stdin, program.timeout
         path = f"/tmp/.ludus-{secrets.token_hex(8)}" if stdin else None
-        script = program_script(
-            argv,
-            cwd=posixpath.join(HOME, cwd or ""),
-            env={"HOME": HOME, **self.spec.env, **(env or {})},
-            stdin=path,
-            seconds=seconds,
-            output_bytes=limit,
-            limits=self.spec.limits,
-            background=self.spec.background,
-        )
+        script = program_script(program, self.spec, cwd=posixpath.join(HOME, program.cwd or ""), stdin=path, most=limit)
         async with self._turn:
             if self._ending is not None:
                 raise SandboxError("the sandbox is gone")

@@ -14,10 +14,9 @@ import base64
 import binascii
 import re
 import shlex
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ludus.sandbox.protocol import SandboxLimits
+from ludus.sandbox.protocol import HOME, Program, SandboxSpec
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REPORT = re.compile(rb"ludus (\d{1,3}) ([01])\no:([A-Za-z0-9+/=]*)\ne:([A-Za-z0-9+/=]*)\nend\s*")
@@ -69,32 +68,23 @@ class Report:
     stderr: bytes
 
 
-def program_script(
-    argv: Sequence[str],
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    stdin: str | None,
-    seconds: float,
-    output_bytes: int,
-    limits: SandboxLimits,
-    background: bool,
-) -> bytes:
+def program_script(program: Program, spec: SandboxSpec, *, cwd: str, stdin: str | None, most: int) -> bytes:
     """The script for one program. `stdin` is the path of an uploaded file, which the script removes."""
+    env = {"HOME": HOME, **spec.env, **program.env}
     for name in env:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r:.100} is not the name of an environment variable")
-    program = shlex.join(["env", *(f"{name}={value}" for name, value in env.items()), *argv])
+    command = shlex.join(["env", *(f"{name}={value}" for name, value in env.items()), *program.argv])
     text = _SCRIPT.format(
         stdin=shlex.quote(stdin or "/dev/null"),
         remove=f"rm -f -- {shlex.quote(stdin)}" if stdin else "",
-        open_files=limits.open_files,
-        blocks=limits.disk_mb * 2048,
+        open_files=spec.limits.open_files,
+        blocks=spec.limits.disk_mb * 2048,
         cwd=shlex.quote(cwd),
-        program=program,
-        seconds=f"{seconds:.3f}",
-        leftovers="" if background else 'kill -9 "-$p"',
-        most=output_bytes + 1,
+        program=command,
+        seconds=f"{program.timeout:.3f}",
+        leftovers="" if spec.background else 'kill -9 "-$p"',
+        most=most + 1,
     )
     if "\0" in text:
         raise ValueError("a command cannot hold a NUL byte")

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from ludus.sandbox.cgroups import ControlGroup
 from ludus.sandbox.oci_bundle import FOLDERS, USER, container_environment, writable_folders, write_bundle
 from ludus.sandbox.oci_images import ImageStore
 from ludus.sandbox.private_folders import PrivateFolder, remove
-from ludus.sandbox.protocol import ExecResult, Sandbox, SandboxError, SandboxProvider, SandboxSpec
+from ludus.sandbox.protocol import ExecResult, Program, SandboxError, SandboxProvider, SandboxSpec
 from ludus.sandbox.stage import Stage, open_stage
 from ludus.sandbox.supervised import SupervisedSandbox
 from ludus.sandbox.supervised_start import setup_message, supervisor_command
@@ -102,16 +101,9 @@ class OciSandbox(SupervisedSandbox):
         self._first = os.pidfd_open(pid)
         super().confine(pid)
 
-    async def python(
-        self,
-        source: str,
-        *,
-        argv: Sequence[str] = (),
-        stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109
-    ) -> ExecResult:
-        """Run a Python program with the image's own `python3`."""
-        return await Sandbox.python(self, source, argv=argv, stdin=stdin, timeout=timeout)
+    async def run(self, program: Program) -> ExecResult:
+        """Run a program. A Python program runs with the image's own `python3`."""
+        return await super().run(await self._as_command(program))
 
     async def reset(self) -> bool:
         """Only a sandbox that was never used is as new: programs may change every file of the image."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from ludus.runtime.boundary import queueing
-from ludus.sandbox.protocol import Delegate, ExecResult, Sandbox, SandboxProvider, SandboxSpec
+from ludus.sandbox.protocol import Delegate, ExecResult, Program, Sandbox, SandboxProvider, SandboxSpec
 from ludus.sandbox.supervised import SupervisedSandbox
 
 #: A sandbox is replaced after this many programs, whatever happened in it.
@@ -101,36 +100,12 @@ class _Lease(Delegate):
             raise RuntimeError("the sandbox is closed")
         return self._sandbox
 
-    async def exec(
-        self,
-        command: Sequence[str] | str,
-        *,
-        stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> ExecResult:
+    async def run(self, program: Program) -> ExecResult:
         """Run a program when its turn comes."""
         with queueing():
             await self._pool._slots.acquire()
         try:
-            return await super().exec(command, stdin=stdin, timeout=timeout, cwd=cwd, env=env)
-        finally:
-            self._pool._slots.release()
-
-    async def python(
-        self,
-        source: str,
-        *,
-        argv: Sequence[str] = (),
-        stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109
-    ) -> ExecResult:
-        """Run a Python program when its turn comes."""
-        with queueing():
-            await self._pool._slots.acquire()
-        try:
-            return await super().python(source, argv=argv, stdin=stdin, timeout=timeout)
+            return await super().run(program)
         finally:
             self._pool._slots.release()
 

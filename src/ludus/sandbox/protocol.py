@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ludus.errors import Failure
 
@@ -54,6 +54,19 @@ class SandboxSpec:
     preload: tuple[str, ...] = ()  #: modules that every Python program finds imported already
     background: bool = False  #: whether processes go on after the `exec` that started them, until the sandbox closes
     network: bool = False  #: the host's network. Without it, `allow_hosts` opens a proxy to some hosts for a while
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program to run, as every provider gets it."""
+
+    argv: tuple[str, ...]  #: the command; the arguments of a Python program
+    source: str | None = None  #: of a Python program that runs as `__main__`
+    stdin: bytes = b""
+    timeout: float = 30.0
+    cwd: str | None = None  #: relative to HOME
+    env: Mapping[str, str] = field(default_factory=dict)  #: besides the spec's
+    output_bytes: int | None = None  #: instead of the spec's limit, for commands of our own
 
 
 @dataclass(frozen=True)
@@ -106,6 +119,13 @@ class Sandbox(ABC):
     spec: SandboxSpec
 
     @abstractmethod
+    async def run(self, program: Program) -> ExecResult:
+        """Run a program. `exec` and `python` are what you call."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End every process and remove every file. May be called twice. Returns when all are gone."""
+
     async def exec(
         self,
         command: Sequence[str] | str,
@@ -116,10 +136,8 @@ class Sandbox(ABC):
         env: Mapping[str, str] | None = None,
     ) -> ExecResult:
         """Run a program (a list of arguments) or a script for the shell (a text). Paths are relative to HOME."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """End every process and remove every file. May be called twice. Returns when all are gone."""
+        argv = ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
+        return await self.run(Program(argv, stdin=stdin, timeout=timeout, cwd=cwd, env=env or {}))
 
     async def python(
         self,
@@ -130,8 +148,7 @@ class Sandbox(ABC):
         timeout: float = 30.0,  # noqa: ASYNC109
     ) -> ExecResult:
         """Run a Python program as `__main__`. Some providers do this in a warm interpreter."""
-        await self.write(".main.py", source.encode(errors="surrogatepass"))
-        return await self.exec(["python3", ".main.py", *argv], stdin=stdin, timeout=timeout)
+        return await self.run(Program(tuple(argv), source, stdin, timeout))
 
     async def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
         """The content of a regular file. Raises `FileNotFoundError`, or `OSError` if it is too large or no file."""
@@ -179,7 +196,14 @@ class Sandbox(ABC):
 
     async def _trusted(self, command: Sequence[str], *, stdin: bytes = b"", limit: int | None = None) -> ExecResult:
         """Run a command of our own, whose output may be longer than a program's."""
-        return await self.exec(command, stdin=stdin, timeout=60.0)
+        return await self.run(Program(tuple(command), stdin=stdin, timeout=60.0, output_bytes=limit))
+
+    async def _as_command(self, program: Program) -> Program:
+        """A Python program as a command that runs a file, for a sandbox without a warm interpreter."""
+        if program.source is None:
+            return program
+        await self.write(".main.py", program.source.encode(errors="surrogatepass"))
+        return replace(program, argv=("python3", ".main.py", *program.argv), source=None)
 
     async def __aenter__(self) -> Sandbox:
         return self
@@ -195,28 +219,9 @@ class Delegate(Sandbox):
     async def _target(self) -> Sandbox:
         """The sandbox that answers."""
 
-    async def exec(
-        self,
-        command: Sequence[str] | str,
-        *,
-        stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> ExecResult:
-        """Run a program or a shell script."""
-        return await (await self._target()).exec(command, stdin=stdin, timeout=timeout, cwd=cwd, env=env)
-
-    async def python(
-        self,
-        source: str,
-        *,
-        argv: Sequence[str] = (),
-        stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109
-    ) -> ExecResult:
-        """Run a Python program."""
-        return await (await self._target()).python(source, argv=argv, stdin=stdin, timeout=timeout)
+    async def run(self, program: Program) -> ExecResult:
+        """Run a program."""
+        return await (await self._target()).run(program)
 
     async def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
         """The content of a file."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from secrets import token_hex
 from time import monotonic
@@ -19,8 +19,8 @@ from ludus.http.client import Connections
 from ludus.http.connection import HttpReply
 from ludus.runtime.boundary import in_time, queueing
 from ludus.runtime.keys import look_up_key, without_keys_and_paths
-from ludus.sandbox.protocol import READ_BYTES, ExecResult, Sandbox, SandboxError, SandboxProvider, SandboxSpec
-from ludus.sandbox.wire import result_of, spec_message, text_of
+from ludus.sandbox.protocol import READ_BYTES, ExecResult, Program, Sandbox, SandboxError, SandboxProvider, SandboxSpec
+from ludus.sandbox.wire import program_message, result_of, spec_message, text_of
 
 #: Seconds between two reports to a server that we are still there.
 _REPORT = 15.0
@@ -170,32 +170,10 @@ class RemoteSandbox(Sandbox):
         self._on_close = on_close
         self._closed = False
 
-    async def exec(
-        self,
-        command: Sequence[str] | str,
-        *,
-        stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> ExecResult:
-        """Run a program or a shell script."""
-        given = command if isinstance(command, str) else list(command)
-        fields = {"command": given, "stdin": text_of(stdin), "timeout": timeout, "cwd": cwd, "env": dict(env or {})}
-        return result_of(await self._ask("exec", within=timeout + _GRACE, **fields))
-
-    async def python(
-        self,
-        source: str,
-        *,
-        argv: Sequence[str] = (),
-        stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109
-    ) -> ExecResult:
-        """Run a Python program."""
-        text = source.encode(errors="replace").decode()  # a lone surrogate is not JSON
-        fields = {"source": text, "argv": list(argv), "stdin": text_of(stdin), "timeout": timeout}
-        return result_of(await self._ask("python", within=timeout + _GRACE, **fields))
+    async def run(self, program: Program) -> ExecResult:
+        """Run a program."""
+        action = "exec" if program.source is None else "python"
+        return result_of(await self._ask(action, within=program.timeout + _GRACE, **program_message(program)))
 
     async def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
         """The content of a file."""

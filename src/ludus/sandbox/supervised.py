@@ -13,14 +13,14 @@ import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 from ludus.sandbox.cgroups import ControlGroup
 from ludus.sandbox.egress import Egress
-from ludus.sandbox.protocol import ExecResult, Sandbox, SandboxError, SandboxSpec
+from ludus.sandbox.protocol import ExecResult, Program, Sandbox, SandboxError, SandboxSpec
 from ludus.sandbox.supervised_start import supervisor_source
 
 _HEADER = struct.Struct("!II")
@@ -76,30 +76,28 @@ class SupervisedSandbox(Sandbox):
         except OSError as error:
             raise SandboxError(f"cannot use the control group of the sandbox: {error.strerror}") from error
 
-    async def exec(
-        self,
-        command: Sequence[str] | str,
-        *,
-        stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> ExecResult:
-        """Run a program or a shell script."""
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-        return await self._run({"op": "exec", "argv": argv, "cwd": cwd, "env": dict(env or {})}, stdin, timeout)
-
-    async def python(
-        self,
-        source: str,
-        *,
-        argv: Sequence[str] = (),
-        stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109
-    ) -> ExecResult:
-        """Run a Python program in a fork of the warm interpreter."""
-        text = source.encode(errors="surrogatepass")
-        return await self._run({"op": "python", "argv": list(argv), "source": len(text)}, text + stdin, timeout)
+    async def run(self, program: Program) -> ExecResult:
+        """Run a program; a Python program in a fork of the warm interpreter."""
+        source = None if program.source is None else program.source.encode(errors="surrogatepass")
+        env = {**(self._egress.environment() if self._egress is not None else {}), **program.env}
+        start = json.dumps({"argv": program.argv, "cwd": program.cwd, "env": env}).encode()
+        request = {
+            "op": "exec" if source is None else "python",
+            "timeout": program.timeout,
+            "output": program.output_bytes or self.spec.limits.output_bytes,
+            "start": len(start),
+            "source": len(source or b""),
+        }
+        self.uses += 1
+        body = start + (source or b"") + program.stdin
+        reply, output = await self._ask(request, body, within=program.timeout + _GRACE)
+        size = reply.pop("stdout")
+        result = ExecResult(**reply, stdout=output[:size], stderr=output[size:])
+        if self._ran_out_of_memory(result):
+            result = replace(result, out_of_memory=True, signal=None)
+        if result.timed_out or result.out_of_memory or result.limit:
+            self.suspicious = True
+        return result
 
     async def add_files(self) -> None:
         """Write the files of the spec."""
@@ -147,23 +145,11 @@ class SupervisedSandbox(Sandbox):
         if egress is not None:
             await egress.close()
 
-    async def _trusted(self, command: Sequence[str], *, stdin: bytes = b"", limit: int | None = None) -> ExecResult:
-        request: dict[str, Any] = {"op": "exec", "argv": list(command)}
-        return await self._run(request, stdin, 60.0, limit)
-
-    async def _run(self, request: dict[str, Any], body: bytes, seconds: float, limit: int | None = None) -> ExecResult:
-        request |= {"timeout": seconds, "output": limit or self.spec.limits.output_bytes}
-        if self._egress is not None:
-            request["env"] = self._egress.environment() | request.get("env", {})
-        self.uses += 1
-        reply, output = await self._ask(request, body, within=seconds + _GRACE)
-        size = reply.pop("stdout")
-        result = ExecResult(**reply, stdout=output[:size], stderr=output[size:])
+    def _ran_out_of_memory(self, result: ExecResult) -> bool:
+        """Whether a program ended for want of memory: the kernel ended it, or Python said so."""
         if result.signal == signal.SIGKILL and self._out_of_memory():
-            result = ExecResult(**{**asdict(result), "out_of_memory": True, "signal": None})
-        if result.timed_out or result.out_of_memory or result.limit:
-            self.suspicious = True
-        return result
+            return True
+        return result.exit_code != 0 and b"\nMemoryError" in result.stderr[-200:]
 
     def _out_of_memory(self) -> bool:
         """Whether the kernel ended a process here for its memory since the last time we looked."""

@@ -17,7 +17,7 @@ from ludus.sandbox.protocol import HOME, SandboxSpec
 PACKAGES = "/opt/packages"
 
 #: The modules of the supervisor, in the order in which they import each other.
-_MODULES = ("folders", "processes", "program", "python", "supervisor")
+_MODULES = ("folders", "relay", "processes", "program", "python", "supervisor")
 
 #: What the interpreter inside runs first: the supervisor's modules come through the socket.
 _BOOTSTRAP = """

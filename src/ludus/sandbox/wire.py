@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ludus.sandbox.protocol import ExecResult, SandboxLimits, SandboxSpec
+from ludus.sandbox.protocol import ExecResult, Program, SandboxLimits, SandboxSpec
 
 
 class SpecMessage(BaseModel):
@@ -48,6 +48,15 @@ class ExecMessage(BaseModel):
     cwd: str | None = None
     env: dict[str, str] = {}
 
+    def command_program(self) -> Program:
+        """The program of a request `exec`. Raises `ValueError` for input that is not base64."""
+        argv = ("/bin/sh", "-c", self.command) if isinstance(self.command, str) else tuple(self.command)
+        return Program(argv, stdin=bytes_of(self.stdin), timeout=self.timeout, cwd=self.cwd, env=self.env)
+
+    def python_program(self) -> Program:
+        """The program of a request `python`. Raises `ValueError` for input that is not base64."""
+        return Program(tuple(self.argv), self.source, bytes_of(self.stdin), self.timeout)
+
 
 class FileMessage(BaseModel):
     """A file to read or to write, or an archive."""
@@ -67,6 +76,15 @@ def spec_message(spec: SandboxSpec) -> dict[str, Any]:
     """A spec as JSON."""
     message = asdict(spec)
     return message | {"files": {path: text_of(data) for path, data in spec.files.items()}}
+
+
+def program_message(program: Program) -> dict[str, Any]:
+    """A program as JSON, for a request `exec` or `python`."""
+    given: dict[str, Any] = {"stdin": text_of(program.stdin), "timeout": program.timeout}
+    if program.source is None:
+        return given | {"command": program.argv, "cwd": program.cwd, "env": dict(program.env)}
+    source = program.source.encode(errors="replace").decode()  # a lone surrogate is not JSON
+    return given | {"source": source, "argv": program.argv}
 
 
 def result_message(result: ExecResult) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ludus.http.app import App
 from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.runtime.wording import describe_errors
-from ludus.sandbox.protocol import ExecResult, Sandbox, SandboxProvider
+from ludus.sandbox.protocol import Program, Sandbox, SandboxProvider
 from ludus.sandbox.wire import ExecMessage, FileMessage, SpecMessage, bytes_of, result_message, text_of
 
 log = logging.getLogger("ludus.serve")
@@ -110,25 +110,11 @@ class SandboxApp(App):
 
     async def exec(self, incoming: Incoming) -> Reply:
         """Run a program or a shell script."""
-        given = _checked(ExecMessage, incoming.json())
-        return await self._run(
-            incoming,
-            given,
-            lambda sandbox: sandbox.exec(
-                given.command, stdin=_bytes(given.stdin), timeout=given.timeout, cwd=given.cwd, env=given.env
-            ),
-        )
+        return await self._run(incoming, ExecMessage.command_program)
 
     async def python(self, incoming: Incoming) -> Reply:
         """Run a Python program."""
-        given = _checked(ExecMessage, incoming.json())
-        return await self._run(
-            incoming,
-            given,
-            lambda sandbox: sandbox.python(
-                given.source, argv=given.argv, stdin=_bytes(given.stdin), timeout=given.timeout
-            ),
-        )
+        return await self._run(incoming, ExecMessage.python_program)
 
     async def read(self, incoming: Incoming) -> Reply:
         """The content of a file."""
@@ -177,11 +163,14 @@ class SandboxApp(App):
         self._heard[owner] = monotonic()
         return Reply.of({"known": True})
 
-    async def _run(
-        self, incoming: Incoming, given: ExecMessage, run: Callable[[Sandbox], Awaitable[ExecResult]]
-    ) -> Reply:
-        result = await incoming.cancel_on_disconnect(run(self._find(given.owner, given.sandbox)))
-        return Reply.of(result_message(result))
+    async def _run(self, incoming: Incoming, program_of: Callable[[ExecMessage], Program]) -> Reply:
+        given = _checked(ExecMessage, incoming.json())
+        try:
+            program = program_of(given)
+        except ValueError as error:
+            raise Refusal(422, f"stdin is not base64: {error}") from error
+        running = self._find(given.owner, given.sandbox).run(program)
+        return Reply.of(result_message(await incoming.cancel_on_disconnect(running)))
 
     async def _file(self, given: FileMessage, work: Callable[[Sandbox], Awaitable[bytes | None]]) -> Reply:
         try:

@@ -40,7 +40,7 @@ def empty(path: str, budget: int = 10_000, depth: int = 64) -> bool:
     return True
 
 
-def tidy(path: str) -> None:
+def tidy(path: str) -> bool:
     """Set what else can carry state on a folder that stays: its mode, times and extended attributes."""
     try:
         for name in os.listxattr(path):
@@ -49,3 +49,4 @@ def tidy(path: str) -> None:
         pass
     os.chmod(path, 0o700)
     os.utime(path, (0, 0))
+    return True

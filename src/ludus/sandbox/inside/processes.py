@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import resource
 
+from ludus.sandbox.inside.relay import Relay
 
-def used_memory() -> int:
+
+def used_memory(relay: Relay) -> int:
     """The resident memory of the processes that descend from this one."""
     pages = 0
-    for pid in descendants():
+    for pid in descendants(relay):
         try:
             with open(f"/proc/{pid}/statm") as file:
                 pages += int(file.read().split()[1])
@@ -18,14 +20,13 @@ def used_memory() -> int:
     return pages * resource.getpagesize()
 
 
-def descendants() -> set[int]:
+def descendants(relay: Relay) -> set[int]:
     """The processes that descend from this one."""
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+                parents[int(name)] = relay.parent_of(int(name))
             except (OSError, IndexError, ValueError):
                 pass
     found: set[int] = set()

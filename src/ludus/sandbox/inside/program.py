@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from typing import Any
 
+from ludus.sandbox.inside.relay import Relay, memory_file
 
-class Program:
-    """One program: its pipes, its output so far, and how it ended."""
 
-    def __init__(self, request: dict[str, Any], body: bytes) -> None:
+class Running:
+    """One program: its text, its pipes, its output so far, and how it ended.
+
+    What it is made of and what it prints lie in files in memory, never in objects of this process: later programs
+    are forks of it.
+    """
+
+    def __init__(self, request: dict[str, Any], size: int, relay: Relay) -> None:
         self.request = request
-        size = request.get("source", 0)
-        self.source, stdin = body[:size], body[size:]
-        self.limit = request["output"]
-        self.output, self.cut, self.drained = [bytearray(), bytearray()], False, 0
+        self.relay = relay
+        self.room = [request["output"], request["output"]]
+        self.cut, self.drained = False, 0
         self.pid, self.status = 0, 0
         self.stopped: str | None = None
+        length = request["start"] + request["source"]
+        self.text = relay.receive(length)
+        stdin = relay.receive(size - length) if size > length else os.open(os.devnull, os.O_RDONLY)
         out, err = os.pipe(), os.pipe()
-        self.readers = [out[0], err[0]]
-        self.child_ends = [file_of(stdin), out[1], err[1]]
+        self.readers, self.output = [out[0], err[0]], [memory_file(), memory_file()]
+        self.child_ends = [stdin, out[1], err[1]]
+
+    def parts(self) -> tuple[dict[str, Any], bytes]:
+        """In the child: how to start the program, and its source."""
+        with os.fdopen(self.text, "rb") as file:
+            return json.loads(file.read(self.request["start"])), file.read()
 
     def close_child_ends(self) -> None:
         """In the parent: close what only the program uses."""
-        for fd in self.child_ends:
+        for fd in (self.text, *self.child_ends):
             os.close(fd)
 
     def take(self, stream: int, fd: int) -> bool:
         """Read from a pipe once. Returns whether there may be more."""
         try:
-            data = os.read(fd, 1 << 16)
+            length = self.relay.read(fd)
         except BlockingIOError:
             return False
-        kept = self.output[stream]
-        room = self.limit - len(kept)
-        kept += data[:room]
-        if len(data) > room:
+        kept = min(length, self.room[stream])
+        self.relay.write(self.output[stream], kept)
+        self.room[stream] -= kept
+        if length > kept:
             self.cut = True
-            self.drained += len(data) - room
-        return bool(data)
+            self.drained += length - kept
+        return length > 0
+
+    def printed(self, stream: int) -> int:
+        """How many bytes of output are kept."""
+        kept: int = self.request["output"] - self.room[stream]
+        return kept
 
     def result(self, usage: Any) -> dict[str, Any]:
         """How the program ended, for the host."""
@@ -48,21 +67,9 @@ class Program:
             "exit_code": os.WEXITSTATUS(status) if os.WIFEXITED(status) and not stopped else None,
             "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) and not stopped else None,
             "timed_out": stopped == "timed_out" or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU),
-            "out_of_memory": stopped == "out_of_memory" or (status != 0 and b"\nMemoryError" in self.output[1][-200:]),
+            "out_of_memory": stopped == "out_of_memory",
             "limit": stopped if stopped in ("files", "output") else None,
             "output_cut": self.cut,
             "cpu_seconds": usage.ru_utime + usage.ru_stime,
-            "stdout": len(self.output[0]),
+            "stdout": self.printed(0),
         }
-
-
-def file_of(data: bytes) -> int:
-    """A file descriptor from which a program can read these bytes."""
-    if not data:
-        return os.open(os.devnull, os.O_RDONLY)
-    fd = os.memfd_create("stdin")
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd

@@ -1,7 +1,8 @@
 """The first process inside a sandbox: it runs programs for the host, one at a time, and ends all that they started.
 
 As process 1 of its own pid namespace it cannot be killed or traced from inside. A Python program runs in a fork of
-this interpreter, which saves the start of a new one.
+this interpreter, which saves the start of a new one. So this process keeps nothing of a program: neither its text nor
+its output, nor the names of its files and processes (see `relay.py`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ludus.sandbox.inside.folders import empty, tidy, used_files
 from ludus.sandbox.inside.processes import descendants, used_memory
-from ludus.sandbox.inside.program import Program
+from ludus.sandbox.inside.program import Running
 from ludus.sandbox.inside.python import run_python
+from ludus.sandbox.inside.relay import Relay
 
 HEADER = struct.Struct("!II")  # the lengths of the JSON part and of the bytes after it
 LOOK = 0.05  # seconds between two looks at files and memory while a program runs
@@ -35,18 +38,19 @@ class Host:
 
     def __init__(self, fd: int) -> None:
         self.socket = socket.socket(fileno=fd)
+        self.relay = Relay(self.socket)
 
-    def receive(self) -> tuple[dict[str, Any], bytes]:
-        """The next message."""
+    def receive(self) -> tuple[dict[str, Any], int]:
+        """The JSON object of the next message, and how many bytes follow."""
         head, body = HEADER.unpack(self.exactly(HEADER.size))
-        return json.loads(self.exactly(head)), self.exactly(body)
+        return json.loads(self.exactly(head)), body
 
-    def send(self, head: dict[str, Any], *parts: bytes | bytearray) -> None:
-        """Send one message."""
+    def send(self, head: dict[str, Any], size: int = 0, files: Sequence[int] = ()) -> None:
+        """Send one message. Its bytes come from files in memory."""
         text = json.dumps(head).encode()
-        self.socket.sendall(HEADER.pack(len(text), sum(map(len, parts))) + text)
-        for part in parts:
-            self.socket.sendall(part)
+        self.socket.sendall(HEADER.pack(len(text), size) + text)
+        for fd in files:
+            self.relay.send(fd)
 
     def exactly(self, length: int) -> bytes:
         """The next bytes. Raises `EOFError` if the host is gone."""
@@ -85,11 +89,11 @@ class Supervisor:
             while True:
                 if self.background:
                     self.wait_for_request()
-                request, body = self.host.receive()
+                request, size = self.host.receive()
                 if request["op"] == "reset":
                     self.host.send({"clean": self.reset()})
                 else:
-                    self.host.send(*self.run(request, body))
+                    self.run(request, size)
         finally:  # the host is gone, or something is wrong here: nothing may go on without a supervisor
             self.kill_all()
             os._exit(0)
@@ -99,9 +103,10 @@ class Supervisor:
         while not select.select([self.host.socket], [], [], 1.0)[0]:
             self.reap()
 
-    def run(self, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytearray, bytearray]:
-        """Run one program to its end, and return the reply."""
-        program = Program(request, body)
+    def run(self, request: dict[str, Any], size: int) -> None:
+        """Run one program to its end, and tell the host how it ended."""
+        program = Running(request, size, self.host.relay)
+        self.host.relay.wipe()
         started = time.monotonic()
         program.pid = pid = os.fork()
         if pid == 0:
@@ -115,9 +120,9 @@ class Supervisor:
         usage = self.end(program, ended)
         result = program.result(usage)
         result["seconds"] = time.monotonic() - started
-        return result, program.output[0], program.output[1]
+        self.host.send(result, program.printed(0) + program.printed(1), program.output)
 
-    def supervise(self, program: Program, deadline: float) -> bool:
+    def supervise(self, program: Running, deadline: float) -> bool:
         """Wait for the end of the main process, and collect its output meanwhile. Returns whether it ended."""
         poll, fds = select.poll(), {}
         pidfd = os.pidfd_open(program.pid)
@@ -145,18 +150,18 @@ class Supervisor:
         finally:
             os.close(pidfd)
 
-    def over_limit(self, program: Program) -> str | None:
+    def over_limit(self, program: Running) -> str | None:
         """The limit that the program has passed, if any."""
         if program.drained > DRAIN_BYTES:
             return "output"
         for path in self.writable:
             if used_files(path) - self.baseline[path] > self.limits["files"]:
                 return "files"
-        if self.watch_memory and used_memory() > self.limits["memory"]:
+        if self.watch_memory and used_memory(self.host.relay) > self.limits["memory"]:
             return "out_of_memory"
         return None
 
-    def end(self, program: Program, ended: bool) -> Any:
+    def end(self, program: Running, ended: bool) -> Any:
         """End every process of the program, take the rest of its output, and return what the main process used."""
         if not ended:
             self.kill(program.pid)
@@ -189,7 +194,7 @@ class Supervisor:
             except ProcessLookupError:
                 pass
             return
-        for pid in descendants():
+        for pid in descendants(self.host.relay):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -216,15 +221,20 @@ class Supervisor:
     def reset(self) -> bool:
         """End all processes and remove all files. Returns whether the sandbox is as it was when it opened."""
         self.end_all()
-        for path in self.writable:
-            if not empty(path):
-                return False
-            tidy(path)
+        pid = os.fork()
+        if pid == 0:  # names of files and attributes stay in this child
+            try:
+                os._exit(0 if all(empty(path) and tidy(path) for path in self.writable) else 1)
+            finally:
+                os._exit(1)
+        if os.waitpid(pid, 0)[1] != 0:
+            return False
         os.chdir(self.home)
         return all(used_files(path) <= count for path, count in self.baseline.items())
 
-    def become(self, program: Program) -> NoReturn:
+    def become(self, program: Running) -> NoReturn:
         """In the child: turn into the program."""
+        start, source = program.parts()
         os.setsid()
         for number, fd in enumerate(program.child_ends):
             os.dup2(fd, number)
@@ -232,14 +242,13 @@ class Supervisor:
         for name in ("SIGPIPE", "SIGXFSZ", "SIGINT"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         self.limit(program.request["timeout"])
-        environ = {**self.environ, **(program.request.get("env") or {})}
-        os.chdir(os.path.join(self.home, program.request.get("cwd") or ""))
+        environ, argv = {**self.environ, **start["env"]}, start["argv"]
+        os.chdir(os.path.join(self.home, start["cwd"] or ""))
         if program.request["op"] == "python":
             prctl(PR_SET_DUMPABLE, 1)  # as in a process of its own: it may look at itself in /proc
             os.environ.clear()
             os.environ.update(environ)
-            run_python(program.source, program.request["argv"], self.home)
-        argv = program.request["argv"]
+            run_python(source, argv, self.home)
         try:
             os.execvpe(argv[0], argv, environ)
         except OSError as error:
