@@ -72,6 +72,41 @@ async def test_no_state_survives_a_use(kind: str, pool: SandboxPool):
         assert await identity(third) == who, "the sandbox was replaced, so this test says nothing"
 
 
+#: The state of every path that a program may write to. Only the time of the last change of an inode cannot be set.
+STATES = """
+import os
+def show(path):
+    found = os.lstat(path)
+    if os.access(path, os.W_OK) and not os.path.islink(path):
+        print(path, found[:7], found.st_atime_ns, found.st_mtime_ns)
+    if os.path.isdir(path) and not os.path.islink(path) and path not in ("/proc", "/usr", "/root"):
+        for name in sorted(os.listdir(path)):
+            show(os.path.join(path, name))
+show("/")
+"""
+CHANGE_STATES = """
+import os
+for line in os.popen("find / -xdev -writable; find /dev -writable").read().split():
+    for change in (lambda: os.chmod(line, 0o777), lambda: os.utime(line, (7, 7))):
+        try: change()
+        except OSError: pass
+import pty
+os.write(pty.openpty()[0], b"x")
+"""
+
+
+async def test_a_second_use_sees_the_same_state_of_every_writable_path(pool: SandboxPool):
+    async with await pool.open(SandboxSpec()) as first:
+        fresh, who = (await first.python(STATES)).text, await identity(first)
+    assert {line.split()[0] for line in fresh.splitlines()} >= {"/home/user", "/tmp", "/dev/shm", "/dev/pts"}
+    async with await pool.open(SandboxSpec()) as second:
+        await second.python(CHANGE_STATES)
+        assert "7000000000" in (await second.python(STATES)).text
+    async with await pool.open(SandboxSpec()) as third:
+        assert (await third.python(STATES)).text == fresh
+        assert await identity(third) == who, "the sandbox was replaced, so this test says nothing"
+
+
 #: Leaves a mark in every way in which a program can hand bytes to its sandbox.
 LEAVE_MARKS = """
 import ctypes, os, sys, time

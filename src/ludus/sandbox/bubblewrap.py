@@ -26,6 +26,9 @@ from ludus.sandbox.supervised_start import PACKAGES, program_environment, setup_
 _USER_INSIDE = 1000
 _WRITABLE = {HOME: 0.5, "/tmp": 0.4, "/dev/shm": 0.1}
 
+#: What else belongs to the programs' user. A reset sets its mode and times, and removes nothing.
+_KEPT = ("/dev/pts", "/dev/pts/ptmx")
+
 _SYSTEM = ("/usr", "/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/certs")
 _LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 _FILES = {
@@ -69,7 +72,8 @@ class BubblewrapProvider(SandboxProvider):
         sandbox = SupervisedSandbox(spec, process, ours, group, self._opened.discard)
         self._opened.add(sandbox)
         try:
-            await sandbox.start(setup_message(spec, list(_WRITABLE), [PACKAGES] if spec.packages else []))
+            packed = [PACKAGES] if spec.packages else []
+            await sandbox.start(setup_message(spec, list(_WRITABLE), packed, kept=_KEPT))
             sandbox.confine(json.loads(os.pread(info, 4096, 0))["child-pid"])
             await sandbox.add_files()
         except BaseException:

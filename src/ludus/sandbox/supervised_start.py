@@ -54,6 +54,7 @@ def setup_message(spec: SandboxSpec, writable: Sequence[str], packages: Sequence
     return {
         "home": HOME,
         "writable": list(writable),
+        "kept": [],
         "packages": list(packages),
         "preload": list(spec.preload),
         "background": spec.background,

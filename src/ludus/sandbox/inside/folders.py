@@ -40,13 +40,12 @@ def empty(path: str, budget: int = 10_000, depth: int = 64) -> bool:
     return True
 
 
-def tidy(path: str) -> bool:
-    """Set what else can carry state on a folder that stays: its mode, times and extended attributes."""
+def tidy(path: str, mode: int) -> None:
+    """Set what else can carry state on a path that stays: its mode, times and extended attributes."""
     try:
         for name in os.listxattr(path):
             os.removexattr(path, name)
     except OSError:
         pass
-    os.chmod(path, 0o700)
+    os.chmod(path, mode & 0o7777)
     os.utime(path, (0, 0))
-    return True

@@ -76,11 +76,12 @@ class Supervisor:
         self.environ = setup["env"]
         self.alone = os.getpid() == 1 or setup["own_user"]  # kill(-1) reaches the programs and nothing else
         self.baseline: dict[str, int] = {}
+        self.modes = {path: os.stat(path).st_mode for path in (*self.writable, *setup["kept"])}
 
     def serve(self) -> NoReturn:
         """Answer requests, one at a time."""
-        for path in self.writable:
-            tidy(path)
+        for path, mode in self.modes.items():
+            tidy(path, mode)
         self.baseline = {path: used_files(path) for path in self.writable}
         gc.collect()
         gc.freeze()  # a fork that collects garbage would copy these pages
@@ -224,7 +225,10 @@ class Supervisor:
         pid = os.fork()
         if pid == 0:  # names of files and attributes stay in this child
             try:
-                os._exit(0 if all(empty(path) and tidy(path) for path in self.writable) else 1)
+                clean = all(map(empty, self.writable))
+                for path, mode in self.modes.items():
+                    tidy(path, mode)
+                os._exit(0 if clean else 1)
             finally:
                 os._exit(1)
         if os.waitpid(pid, 0)[1] != 0:
