@@ -12,7 +12,8 @@ import pytest
 from sandboxes import kinds, opened, provided, spec_for
 from waiting import until_gone
 
-from ludus.sandbox import SandboxError, SandboxLimits
+from ludus.graders.repository import write_tree
+from ludus.sandbox import Sandbox, SandboxError, SandboxLimits
 from ludus.sandbox.pool import SandboxPool
 
 every_provider = pytest.mark.parametrize("kind", kinds())
@@ -106,6 +107,23 @@ async def test_files_are_written_read_and_made_executable(kind: str):
         assert (await sandbox.exec(["./bin/tool"])).text == "ran\n"
         await sandbox.write("-n", b"a name that looks like an option")
         assert await sandbox.read("-n") == b"a name that looks like an option"
+
+
+async def times(sandbox: Sandbox) -> dict[str, float]:
+    """The times of HOME and of all that is in it."""
+    with tarfile.open(fileobj=io.BytesIO(await sandbox.snapshot())) as tar:
+        return {member.name: member.mtime for member in tar}
+
+
+@every_provider
+async def test_the_times_of_what_a_sandbox_begins_with_do_not_depend_on_the_clock(kind: str):
+    async with opened(kind, files={"a/b/one.txt": b"1", "two.txt": b"2"}) as sandbox:
+        assert await times(sandbox) == dict.fromkeys((".", "./a", "./a/b", "./a/b/one.txt", "./two.txt"), 0)
+        await write_tree(sandbox, {"c/d/three.txt": b"3"}, "app")
+        assert set((await times(sandbox)).values()) == {0}
+        assert "./app/c/d/three.txt" in await times(sandbox)
+        await sandbox.write("later.txt", b"a tool of the model may write files that `make` must find new")
+        assert (await times(sandbox))["./later.txt"] > 0
 
 
 @every_provider

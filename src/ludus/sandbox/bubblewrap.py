@@ -75,7 +75,7 @@ class BubblewrapProvider(SandboxProvider):
             packed = [PACKAGES] if spec.packages else []
             await sandbox.start(setup_message(spec, list(_WRITABLE), packed, kept=_KEPT))
             sandbox.confine(json.loads(os.pread(info, 4096, 0))["child-pid"])
-            await sandbox.add_files()
+            await sandbox.write_files(spec.files)
         except BaseException:
             await asyncio.shield(sandbox.close())
             raise

@@ -104,8 +104,7 @@ class HostedSandbox(Sandbox):
             said = result.stderr.decode(errors="replace").strip()
             needed = f"programs need {HOME}, sh, setsid, tar" + "".join(f", {name}" for name in self.spec.packages)
             raise SandboxError(f"the image cannot be used ({needed}): {result.why}: {said[-200:]}")
-        for path, data in self.spec.files.items():
-            await self.write(path, data)
+        await self.write_files(self.spec.files)
 
     async def run(self, program: Program) -> ExecResult:
         """Run a program. Its seconds include the way to the service and back."""

@@ -73,7 +73,7 @@ class OciProvider(SandboxProvider):
             setup["limits"]["files"] = sys.maxsize  # the file systems in memory have a limit of their own
             await sandbox.start(setup)
             sandbox.confine(int((folder / "state/pid").read_text()))
-            await sandbox.add_files()
+            await sandbox.write_files(spec.files)
         except BaseException:
             await asyncio.shield(sandbox.close())
             raise

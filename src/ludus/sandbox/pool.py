@@ -41,8 +41,7 @@ class SandboxPool(SandboxProvider):
         """A sandbox of this spec: a warm one if there is one. Specs that differ in their files share sandboxes."""
         lease = _Lease(self, await self._take(replace(spec, files={})), spec)
         try:
-            for path, data in spec.files.items():
-                await lease.write(path, data)
+            await lease.write_files(spec.files)
         except BaseException:
             await lease.close()
             raise

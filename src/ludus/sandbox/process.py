@@ -85,7 +85,7 @@ class ProcessProvider(SandboxProvider):
         try:
             await sandbox.start(_setup(spec, folder, user, self._stage.visible(_PREFIX)))
             sandbox.confine(process.pid)
-            await sandbox.add_files()
+            await sandbox.write_files(spec.files)
         except BaseException:
             await asyncio.shield(sandbox.close())
             raise

@@ -99,11 +99,6 @@ class SupervisedSandbox(Sandbox):
             self.suspicious = True
         return result
 
-    async def add_files(self) -> None:
-        """Write the files of the spec."""
-        for path, data in self.spec.files.items():
-            await self.write(path, data)
-
     async def reset(self) -> bool:
         """Make the sandbox as new. Returns False if that is not certain: then it must be closed."""
         await self.deny_hosts()

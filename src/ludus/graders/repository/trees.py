@@ -48,8 +48,9 @@ def is_plain(path: str) -> bool:
 
 
 async def write_tree(sandbox: Sandbox, tree: Mapping[str, bytes], folder: str) -> None:
-    """Write the files of a tree into a folder under HOME."""
+    """Write the files of a tree into a folder under HOME. The times of files and folders are 0."""
     await sandbox.restore(_archive(tree, folder))
+    await sandbox.set_times({folder, *(str(PurePosixPath(folder, path).parent) for path in tree)})
 
 
 async def read_tree(sandbox: Sandbox, folder: str) -> Tree:
