@@ -61,7 +61,7 @@ def test_a_nested_setting_gives_a_required_model():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"retries.servr": 1}, "model has no setting retries.servr. Did you mean retries.server?"),
+        ({"retries.servr": 1}, "model.retries has no setting servr. Did you mean server?"),
         ({"retries.server": -1}, "model.retries.server must be at least 0, not -1"),
         ({"retris.server": 1}, "model has no setting retris.server. Did you mean retries.server?"),
         ({"temperature.low": 1}, "model has no setting temperature.low"),

@@ -11,7 +11,7 @@ from sandboxes import needs, spec_for
 
 from ludus.errors import UserError
 from ludus.sandbox import Sandbox, SandboxError, SandboxProvider, SandboxSpec
-from ludus.sandbox.choice import explain, find, install_command, open_provider
+from ludus.sandbox.choice import explain, find, install_command, local_provider, open_provider
 from ludus.sandbox.resources import SandboxResources
 from ludus.sandbox.router import SandboxRouter
 
@@ -54,6 +54,19 @@ def test_each_provider_says_what_to_install(nothing_installed: None):
     ]
 
 
+@needs("process")
+async def test_the_process_provider_without_the_programs_that_it_starts_is_refused_in_one_line(
+    nothing_installed: None,
+):
+    with pytest.raises(UserError, match="sandbox provider process: rm is not installed, or not on PATH") as raised:
+        await open_provider("process")
+    assert "\n" not in str(raised.value)
+    provider = local_provider("process")
+    with pytest.raises(SandboxError, match="process .*No such file or directory"):
+        await provider.open(SandboxSpec())
+    await provider.close()
+
+
 class Plain(SandboxResources):
     """Runs code."""
 
@@ -72,6 +85,50 @@ async def test_an_environment_that_needs_a_sandbox_refuses_to_start_without_one(
         async with kind.share(kind.Config()):
             pass
     assert "\n" not in str(raised.value)
+
+
+class Sockets(SandboxResources):
+    """Programs that talk to each other."""
+
+    sandbox_spec = SandboxSpec(unix_sockets=True, packages=("orjson",))
+
+
+class Folders(SandboxResources):
+    """Programs that look for /app."""
+
+    sandbox_spec = SandboxSpec(folders=("app",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "refusal"),
+    [
+        (Sockets, {"provider": "process"}, "process lets programs make no Unix sockets. .* can use: bubblewrap"),
+        (Folders, {"provider": "process"}, "process has no folders of its own at the root .*/app.* use: bubblewrap"),
+        (Plain, {"provider": "oci"}, "oci needs an image: set resources.sandbox.image"),
+        (Plain, {"provider": "bubblewrap", "image": "/x"}, "bubblewrap takes no image .*use the provider oci"),
+        (Sockets, {"image": "/x"}, "oci cannot add Python packages .*orjson.* Leave out resources.sandbox.image"),
+    ],
+)
+async def test_an_environment_that_needs_what_its_provider_lacks_refuses_to_start(
+    kind: type[SandboxResources], settings: dict[str, Any], refusal: str
+):
+    with pytest.raises(UserError, match=f"^sandbox provider {refusal}") as raised:
+        async with kind.share(kind.Config(sandbox=settings)):
+            pass
+    assert "\n" not in str(raised.value)
+
+
+class RowsWithImages(Folders):
+    """Rows bring the image."""
+
+    images_from_rows = True
+
+
+@needs("oci")
+async def test_oci_needs_no_image_at_start_where_rows_bring_theirs():
+    async with RowsWithImages.share(RowsWithImages.Config(sandbox={"provider": "oci"})) as provider:
+        with pytest.raises(SandboxError, match="oci needs an image"):
+            await provider.open(SandboxSpec())
 
 
 async def test_a_provider_that_is_named_and_missing_is_refused(nothing_installed: None):

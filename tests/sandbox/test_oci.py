@@ -153,7 +153,7 @@ async def test_what_docker_save_wrote_is_refused_with_the_right_command(tmp_path
 
 async def test_packages_of_the_host_are_refused():
     async with provided("oci") as provider:
-        with pytest.raises(SandboxError, match="oci cannot add orjson"):
+        with pytest.raises(SandboxError, match="oci cannot add Python packages .orjson"):
             await provider.open(SandboxSpec(image=str(root_file_system()), packages=("orjson",)))
 
 

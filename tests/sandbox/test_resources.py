@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -114,6 +115,19 @@ async def test_settings_replace_limits():
     async with environment.share() as shared:
         limits = environment.session(shared).sandbox.spec.limits
     assert (limits.memory_mb, limits.processes) == (64, 7)
+
+
+@pytest.mark.parametrize(
+    ("settings", "refusal"),
+    [
+        ({"resources.sandbox.warm": -1}, "resources.sandbox.warm must be at least 0, not -1"),
+        ({"resources.sandbox.foo": 1}, "resources.sandbox has no setting foo. Known: disk_mb, image, memory_mb"),
+        ({"resources.sandbox": {"memory": 1}}, "resources.sandbox has no setting memory. Did you mean memory_mb?"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_those_that_exist(settings: dict[str, Any], refusal: str):
+    with pytest.raises(UserError, match=re.escape(refusal)):
+        Environment.load(Shell).configure(settings)
 
 
 @bubblewrap

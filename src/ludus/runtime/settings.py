@@ -35,7 +35,7 @@ def checked(model: type[M], values: dict[str, Any], part: str) -> M:
         first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
         key = _key(first, values)
         if first["type"] == "extra_forbidden":
-            raise UserError(f"{part} has no setting {key}", did_you_mean(key, _names(model, "." in key))) from error
+            raise _unknown(model, part, key) from error
         same = [each for each in errors if _key(each, values) == key]
         raise UserError(describe_errors(f"{part}.{key}", same, masked(first.get("input")))) from error
     except UserError:
@@ -72,6 +72,14 @@ def _inner(model: type[BaseModel], key: str) -> type[BaseModel] | None:
     union = get_origin(declared.annotation) in (Union, UnionType)
     kinds = get_args(declared.annotation) if union else (declared.annotation,)
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _unknown(model: type[BaseModel], part: str, key: str) -> UserError:
+    """The error for a key that no setting has: named beside the settings of the nested model that it was meant for."""
+    while (inner := _inner(model, key)) is not None:
+        field, _, key = key.partition(".")
+        model, part = inner, f"{part}.{field}"
+    return UserError(f"{part} has no setting {key}", did_you_mean(key, _names(model, "." in key)))
 
 
 def _names(model: type[BaseModel], nested: bool) -> list[str]:

@@ -6,7 +6,6 @@ The root is a file system in memory that holds `/usr` and little else of the hos
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -16,10 +15,11 @@ from collections.abc import Iterator
 
 import ludus
 from ludus.sandbox import packages, seccomp
-from ludus.sandbox.cgroups import ControlGroup
-from ludus.sandbox.protocol import HOME, SandboxError, SandboxProvider, SandboxSpec
+from ludus.sandbox.features import require
+from ludus.sandbox.protocol import HOME, SandboxError, SandboxSpec
 from ludus.sandbox.stage import Stage, open_stage, python_prefix
 from ludus.sandbox.supervised import SupervisedSandbox
+from ludus.sandbox.supervised_open import SupervisedProvider
 from ludus.sandbox.supervised_start import PACKAGES, program_environment, setup_message, supervisor_command
 
 #: The user id inside, and the folders that programs may write to, with their share of the disk limit.
@@ -39,70 +39,58 @@ _FILES = {
 }
 
 
-class BubblewrapProvider(SandboxProvider):
+class BubblewrapProvider(SupervisedProvider):
     """Opens a sandbox in some 50 ms, most of it the start of Python inside."""
 
     name = "bubblewrap"
+    program = "bwrap"
+    lacks = frozenset({"image"})
 
     def __init__(self) -> None:
+        super().__init__()
         self._stage = open_stage()
-        self._opened: set[SupervisedSandbox] = set()
 
     async def open(self, spec: SandboxSpec) -> SupervisedSandbox:
         """A new sandbox."""
-        if spec.image is not None:
-            raise SandboxError(f"bubblewrap takes no image ({spec.image}): use the provider oci")
-        group = ControlGroup(spec.limits.memory_mb << 20, spec.limits.processes + 2)
-        ours, theirs = socket.socketpair()
+        require(self, spec)
+        setup = setup_message(spec, list(_WRITABLE), [PACKAGES] if spec.packages else [], kept=_KEPT)
         info = os.memfd_create("info")  # not a pipe: writing to one whose reader is gone would kill bwrap halfway
-        fds = [os.dup(info)]
         try:
-            process = _spawn(_command(spec, self._stage, fds[0], fds, supervisor_command()), theirs, fds)
-        except BaseException as error:
-            ours.close()
-            os.close(info)
-            group.remove()
-            if isinstance(error, OSError):
-                raise SandboxError(f"cannot start bwrap: {error.strerror}") from error
-            raise
-        finally:
-            theirs.close()
-            for fd in fds:
-                os.close(fd)
-        sandbox = SupervisedSandbox(spec, process, ours, group, self._opened.discard)
-        self._opened.add(sandbox)
-        try:
-            packed = [PACKAGES] if spec.packages else []
-            await sandbox.start(setup_message(spec, list(_WRITABLE), packed, kept=_KEPT))
-            sandbox.confine(json.loads(os.pread(info, 4096, 0))["child-pid"])
-            await sandbox.write_files(spec.files)
-        except BaseException:
-            await asyncio.shield(sandbox.close())
-            raise
+            return await self._start(
+                SupervisedSandbox,
+                spec,
+                setup,
+                spawn=lambda control: _spawn(spec, self._stage, info, control),
+                first=lambda process: int(json.loads(os.pread(info, 4096, 0))["child-pid"]),
+            )
         finally:
             os.close(info)
-        return sandbox
 
     async def close(self) -> None:
         """Close every sandbox that is still open."""
-        await asyncio.gather(*(sandbox.close() for sandbox in list(self._opened)))
+        await super().close()
         self._stage.close()
 
 
-def _spawn(command: list[str], control: socket.socket, fds: list[int]) -> subprocess.Popen[bytes]:
+def _spawn(spec: SandboxSpec, stage: Stage, info: int, control: socket.socket) -> subprocess.Popen[bytes]:
     """Start bwrap with an empty environment.
 
     The sandbox ends with its socket, also while it starts. `--die-with-parent` would kill bwrap while its child still
     waits for it, and leave that child behind.
     """
-    return subprocess.Popen(
-        command,
-        stdin=control.fileno(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        pass_fds=fds,
-        env=dict[str, str](),
-    )
+    fds = [os.dup(info)]
+    try:
+        return subprocess.Popen(
+            _command(spec, stage, fds[0], fds, supervisor_command()),
+            stdin=control.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=fds,
+            env=dict[str, str](),
+        )
+    finally:
+        for fd in fds:
+            os.close(fd)
 
 
 def problem() -> str | None:

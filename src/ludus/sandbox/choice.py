@@ -13,8 +13,9 @@ from functools import cache
 from importlib import import_module
 
 from ludus.errors import UserError, did_you_mean
+from ludus.sandbox.features import problem_with
 from ludus.sandbox.pool import SandboxPool
-from ludus.sandbox.protocol import ATTACKS, SandboxError, SandboxProvider
+from ludus.sandbox.protocol import ATTACKS, SandboxError, SandboxProvider, SandboxSpec
 from ludus.sandbox.remote import RemoteProvider
 from ludus.sandbox.router import SandboxRouter
 
@@ -109,6 +110,22 @@ def explain() -> list[str]:
         else:
             lines.append(f"auto has no sandbox for {what}: {found.problem}")
     return lines
+
+
+def check_spec(name: str, spec: SandboxSpec, images_from_rows: bool = False) -> None:
+    """Raise a `UserError` if a provider lacks what a spec needs.
+
+    Where rows may name an image, a provider that takes images is checked when a row's sandbox opens.
+    """
+    chosen = (_WITHOUT_IMAGE if spec.image is None else _WITH_IMAGE) if name == "auto" else name
+    kind = provider_class(chosen) if chosen in _PROVIDERS else None
+    if kind is None or (images_from_rows and "image" not in kind.lacks):
+        return
+    if (problem := problem_with(kind, spec)) is not None:
+        others = [other for other in map(provider_class, _PROVIDERS) if other.isolates]
+        usable = [other.name for other in others if problem_with(other, spec) is None]
+        hint = f"This environment can use: {', '.join(usable)}" if usable else "Leave out resources.sandbox.image"
+        raise UserError(problem, hint)
 
 
 async def open_provider(

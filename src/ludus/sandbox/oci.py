@@ -6,7 +6,6 @@ a user who owns nothing. What they write lies in memory, and is gone with the sa
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
@@ -14,87 +13,64 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ludus.runtime.threads import in_thread
-from ludus.sandbox.cgroups import ControlGroup
+from ludus.sandbox.features import require
 from ludus.sandbox.oci_bundle import FOLDERS, USER, container_environment, writable_folders, write_bundle
 from ludus.sandbox.oci_images import ImageStore
 from ludus.sandbox.private_folders import PrivateFolder, remove
-from ludus.sandbox.protocol import ExecResult, Program, SandboxError, SandboxProvider, SandboxSpec
+from ludus.sandbox.protocol import ExecResult, Program, SandboxError, SandboxSpec
 from ludus.sandbox.stage import Stage, open_stage
 from ludus.sandbox.supervised import SupervisedSandbox
+from ludus.sandbox.supervised_open import FolderProvider, removed_on_error
 from ludus.sandbox.supervised_start import setup_message, supervisor_command
 
 _PROGRAMS = ("runc", "unshare", "setpriv", "tar", "mount")
 
 
-class OciProvider(SandboxProvider):
+class OciProvider(FolderProvider):
     """Opens a sandbox of an image in some 300 ms."""
 
     name = "oci"
+    program = "runc"
+    lacks = frozenset({"no_image", "packages", "folders"})
 
     def __init__(self, cache: Path | None = None) -> None:
-        self._opened: set[SupervisedSandbox] = set()
-        self._folder: PrivateFolder | None = None
-        self._stage: Stage | None = None
+        super().__init__()
         self._images = ImageStore(cache)
 
     async def open(self, spec: SandboxSpec) -> OciSandbox:
         """A new sandbox."""
-        if spec.image is None:
-            raise SandboxError("oci needs an image: set sandbox.image to a folder, a tar archive or an image's name")
-        if spec.packages:
-            raise SandboxError(f"an image brings its own packages: oci cannot add {', '.join(spec.packages)}")
+        require(self, spec)
+        assert spec.image is not None
         image = await self._images.get(spec.image)
-        if self._folder is None:
-            self._folder = await in_thread(PrivateFolder, "oci")
-        if self._stage is None:
-            self._stage = await in_thread(open_stage)
-        folder = self._folder.make(*FOLDERS, owner=USER if os.geteuid() == 0 else None)
-        group = ControlGroup(spec.limits.memory_mb << 20, spec.limits.processes + 2)
-        ours, theirs = socket.socketpair()
-        try:
-            process = _spawn(folder, spec, str(image.root), supervisor_command()[-1], self._stage, theirs)
-        except BaseException as error:
-            ours.close()
-            group.remove()
-            remove(folder)
-            if isinstance(error, OSError):
-                raise SandboxError(f"cannot start runc: {error.strerror}") from error
-            raise
-        finally:
-            theirs.close()
-        sandbox = OciSandbox(spec, process, ours, group, self._opened.discard)
-        sandbox.folder = folder
-        self._opened.add(sandbox)
-        try:
-            setup = setup_message(spec, writable_folders(), [], env=container_environment(spec, image.env), preload=[])
-            setup["limits"]["files"] = sys.maxsize  # the file systems in memory have a limit of their own
-            await sandbox.start(setup)
-            sandbox.confine(int((folder / "state/pid").read_text()))
-            await sandbox.write_files(spec.files)
-        except BaseException:
-            await asyncio.shield(sandbox.close())
-            raise
-        return sandbox
+        folder, stage = await self._new_folder(*FOLDERS, owner=USER)
+        setup = setup_message(spec, writable_folders(), [], env=container_environment(spec, image.env), preload=[])
+        setup["limits"]["files"] = sys.maxsize  # the file systems in memory have a limit of their own
 
-    async def close(self) -> None:
-        """Close every sandbox that is still open."""
-        await asyncio.gather(*(sandbox.close() for sandbox in list(self._opened)))
-        folder, self._folder = self._folder, None
-        if folder is not None:
-            await in_thread(folder.close)
-        stage, self._stage = self._stage, None
-        if stage is not None:
-            stage.close()
+        def spawn(control: socket.socket) -> subprocess.Popen[bytes]:
+            with removed_on_error(folder):
+                return _spawn(folder, spec, str(image.root), supervisor_command()[-1], stage, control)
+
+        return await self._start(
+            partial(OciSandbox, folder),
+            spec,
+            setup,
+            spawn,
+            first=lambda process: int((folder / "state/pid").read_text()),
+        )
 
 
 class OciSandbox(SupervisedSandbox):
     """A container whose first process is our supervisor."""
 
-    folder: Path
-    _first: int | None = None  # a descriptor of the first process inside
+    def __init__(self, folder: Path, *args: Any) -> None:
+        super().__init__(*args)
+        self.folder = folder
+        self._first: int | None = None  # a descriptor of the first process inside
 
     def confine(self, pid: int) -> None:
         """Put the first process inside into the control groups."""

@@ -31,6 +31,7 @@ class SandboxPool(SandboxProvider):
         self.provider = provider
         self.name = provider.name
         self.isolates = provider.isolates
+        self.lacks = provider.lacks
         self._warm = cores if warm is None else warm
         self._slots = asyncio.Semaphore(2 * cores)
         self._idle: dict[SandboxSpec, list[SupervisedSandbox]] = {}

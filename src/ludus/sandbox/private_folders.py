@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+#: The programs that remove a folder.
+PROGRAMS = ("rm", "chmod")
 
 
 class PrivateFolder:
@@ -45,7 +49,10 @@ class PrivateFolder:
 def remove(folder: Path) -> None:
     """Remove a folder, however deep it is and whatever the modes of the folders in it are."""
     for command in (["rm", "-rf", "--"], ["chmod", "-R", "u+rwX", "--"], ["rm", "-rf", "--"]):
-        subprocess.run([*command, str(folder)], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        try:
+            subprocess.run([*command, str(folder)], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        except OSError:  # not on PATH
+            shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             return
 

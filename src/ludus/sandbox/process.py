@@ -7,7 +7,6 @@ only if a user names it.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import random
@@ -17,17 +16,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ludus.runtime.threads import in_thread
-from ludus.sandbox import landlock, packages, seccomp
-from ludus.sandbox.cgroups import ControlGroup
-from ludus.sandbox.private_folders import PrivateFolder, remove
-from ludus.sandbox.protocol import ATTACKS, SandboxError, SandboxProvider, SandboxSpec
-from ludus.sandbox.stage import Stage, open_stage
+from ludus.sandbox import landlock, packages, private_folders, seccomp
+from ludus.sandbox.features import require
+from ludus.sandbox.private_folders import remove
+from ludus.sandbox.protocol import ATTACKS, SandboxError, SandboxSpec
+from ludus.sandbox.stage import Stage, missing_program
 from ludus.sandbox.supervised import SupervisedSandbox
+from ludus.sandbox.supervised_open import FolderProvider, removed_on_error
 from ludus.sandbox.supervised_start import program_environment, setup_message, supervisor_command
 
 #: Where we are root, each sandbox has a user of its own from this range.
@@ -42,71 +42,45 @@ _PREFIX = os.path.realpath(sys.base_prefix)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
-class ProcessProvider(SandboxProvider):
+class ProcessProvider(FolderProvider):
     """Opens a sandbox as a plain process with few rights."""
 
     name = "process"
+    program = "a process for the sandbox"
     isolates = False
+    lacks = frozenset({"image", "folders", "unix_sockets"})
     claims = frozenset(ATTACKS) - {
         *("disk", "files", "left_behind", "proc", "supervisor"),
     }
 
-    def __init__(self) -> None:
-        self._opened: set[SupervisedSandbox] = set()
-        self._folder: PrivateFolder | None = None
-        self._stage: Stage | None = None
-
-    async def open(self, spec: SandboxSpec) -> SupervisedSandbox:
+    async def open(self, spec: SandboxSpec) -> ProcessSandbox:
         """A new sandbox."""
-        if spec.image is not None:
-            raise SandboxError(f"process takes no image ({spec.image}): use the provider oci")
-        if self._folder is None:
-            self._folder = await in_thread(PrivateFolder, "process", _end_orphans)
-        if self._stage is None:
-            self._stage = await in_thread(open_stage)
+        require(self, spec)
         user = _new_user() if os.geteuid() == 0 else None
-        folder = self._folder.make("home", "tmp", owner=user)
-        group = ControlGroup(spec.limits.memory_mb << 20, spec.limits.processes + 2)
-        ours, theirs = socket.socketpair()
-        try:
-            process = _spawn(spec, folder, user, self._stage, theirs)
-        except BaseException as error:
-            ours.close()
-            group.remove()
-            remove(folder)
-            if isinstance(error, OSError):
-                raise SandboxError(f"cannot start a process for the sandbox: {error.strerror}") from error
-            raise
-        finally:
-            theirs.close()
-        sandbox = ProcessSandbox(spec, process, ours, group, self._opened.discard)
-        sandbox.folder, sandbox.user = folder, user
-        self._opened.add(sandbox)
-        try:
-            await sandbox.start(_setup(spec, folder, user, self._stage.visible(_PREFIX)))
-            sandbox.confine(process.pid)
-            await sandbox.write_files(spec.files)
-        except BaseException:
-            await asyncio.shield(sandbox.close())
-            raise
-        return sandbox
+        folder, stage = await self._new_folder("home", "tmp", owner=user)
 
-    async def close(self) -> None:
-        """Close every sandbox that is still open."""
-        await asyncio.gather(*(sandbox.close() for sandbox in list(self._opened)))
-        folder, self._folder = self._folder, None
-        if folder is not None:
-            await in_thread(folder.close)
-        stage, self._stage = self._stage, None
-        if stage is not None:
-            stage.close()
+        def spawn(control: socket.socket) -> subprocess.Popen[bytes]:
+            with removed_on_error(folder):
+                return _spawn(spec, folder, user, stage, control)
+
+        setup = _setup(spec, folder, user, stage.visible(_PREFIX))
+        make = partial(ProcessSandbox, folder, user)
+        return await self._start(make, spec, setup, spawn, first=lambda process: process.pid)
+
+    def _of_orphan(self, folder: Path) -> None:
+        """End what still runs for an owner that is dead."""
+        if os.geteuid() == 0:
+            for home in folder.glob("*/home"):
+                _end_user(home.lstat().st_uid)
 
 
 class ProcessSandbox(SupervisedSandbox):
     """A sandbox in a folder of the host: HOME is that folder."""
 
-    folder: Path
-    user: int | None
+    def __init__(self, folder: Path, user: int | None, *args: Any) -> None:
+        super().__init__(*args)
+        self.folder = folder
+        self.user = user
 
     async def close(self) -> None:
         """End every process and remove the folder."""
@@ -151,7 +125,7 @@ def problem() -> str | None:
         return "without root it needs Linux 6.12, whose Landlock keeps signals inside"
     if seccomp.program() is None:
         return f"there is no seccomp filter for {platform.machine()}"
-    return None
+    return missing_program(*private_folders.PROGRAMS, *(("setpriv",) if os.geteuid() == 0 else ()))
 
 
 def _spawn(
@@ -232,13 +206,6 @@ def _end_user(user: int) -> None:
         switch = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
         with suppress(OSError):
             subprocess.run([*switch, "sh", "-c", "kill -KILL -1"], capture_output=True, check=False)
-
-
-def _end_orphans(folder: Path) -> None:
-    """End what still runs for an owner that is dead."""
-    if os.geteuid() == 0:
-        for home in folder.glob("*/home"):
-            _end_user(home.lstat().st_uid)
 
 
 @cache

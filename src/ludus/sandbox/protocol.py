@@ -57,6 +57,7 @@ class SandboxSpec:
     packages: tuple[str, ...] = ()  #: Python distributions that programs may import, with what they require
     preload: tuple[str, ...] = ()  #: modules that every Python program finds imported already
     background: bool = False  #: whether processes go on after the `exec` that started them, until the sandbox closes
+    unix_sockets: bool = False  #: whether programs talk to each other through Unix sockets
     network: bool = False  #: the host's network. Without it, `allow_hosts` opens a proxy to some hosts for a while
 
 
@@ -276,6 +277,9 @@ class SandboxProvider(ABC):
 
     #: The kinds of attack that its sandboxes stop.
     claims: frozenset[str] = ATTACKS
+
+    #: What its sandboxes lack: `image`, `no_image`, `packages`, `folders`, `unix_sockets` (see `features.py`).
+    lacks: frozenset[str] = frozenset()
 
     @abstractmethod
     async def open(self, spec: SandboxSpec) -> Sandbox:

@@ -19,11 +19,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.threads import awaited
-from ludus.sandbox.choice import open_provider
+from ludus.sandbox.choice import check_spec, open_provider
 from ludus.sandbox.protocol import Delegate, Sandbox, SandboxProvider, SandboxSpec
 
 
@@ -42,7 +42,7 @@ class SandboxSettings(BaseModel):
     processes: PositiveInt | None = None
     disk_mb: PositiveInt | None = None
     #: warm sandboxes to keep; by default one for each core
-    warm: int | None = None
+    warm: NonNegativeInt | None = None
 
     def applied_to(self, spec: SandboxSpec) -> SandboxSpec:
         """The spec with the limits and the image of these settings."""
@@ -65,6 +65,9 @@ class SandboxResources(Resources):
     #: What the sandbox of a session is made of. A session may replace it in `open`, before the first use.
     sandbox_spec: ClassVar[SandboxSpec] = SandboxSpec()
 
+    #: Whether rows may name an image of their own, so that `oci` can be used without the setting `image`.
+    images_from_rows: ClassVar[bool] = False
+
     shared: SandboxProvider
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
@@ -80,8 +83,10 @@ class SandboxResources(Resources):
     @asynccontextmanager
     async def share(cls, config: Any) -> AsyncIterator[Any]:
         """Open the provider once. Without one, the environment refuses to start."""
-        chosen, image = config.sandbox, config.sandbox.applied_to(cls.sandbox_spec).image
-        provider = await open_provider(chosen.provider, image=image is not None, urls=chosen.urls, warm=chosen.warm)
+        chosen, spec = config.sandbox, config.sandbox.applied_to(cls.sandbox_spec)
+        check_spec(chosen.provider, spec, cls.images_from_rows)
+        image = spec.image is not None
+        provider = await open_provider(chosen.provider, image=image, urls=chosen.urls, warm=chosen.warm)
         try:
             yield provider
         finally:

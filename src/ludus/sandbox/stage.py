@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -19,6 +20,9 @@ from ludus.sandbox.protocol import SandboxError
 
 #: The first user id that sandboxes get where we are root. Each has its own, so that no limit per user is shared.
 _FIRST_USER, _USERS = 1_600_000_000, 1_000_000
+
+#: The programs that make root another user, and mount folders for it.
+_ROOT_PROGRAMS = ("unshare", "nsenter", "sh", "mount", "mkdir")
 
 _MOUNTS = "/mnt"
 _SCRIPT = (
@@ -76,6 +80,14 @@ class RootStage(Stage):
 def open_stage() -> Stage:
     """The stage for the user that we are."""
     return RootStage() if os.geteuid() == 0 else Stage()
+
+
+def missing_program(*programs: str) -> str | None:
+    """What to say about the first of these programs that is not installed, or of those that root needs. Or None."""
+    for program in (*programs, *(_ROOT_PROGRAMS if os.geteuid() == 0 else ())):
+        if shutil.which(program) is None:
+            return f"{program} is not installed, or not on PATH"
+    return None
 
 
 def python_prefix() -> list[str]:

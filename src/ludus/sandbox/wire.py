@@ -24,6 +24,7 @@ class SpecMessage(BaseModel):
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     background: bool = False
+    unix_sockets: bool = False
     network: bool = False
 
     def spec(self) -> SandboxSpec:

@@ -40,7 +40,9 @@ def session_spec() -> SandboxSpec:
         SandboxLimits(output_bytes=8 << 20),
         (*_PRELOAD, *(name for name in installed() if name == "numpy")),
     )
-    return SandboxSpec(limits=limits, env=threads, packages=installed(), preload=preload, background=True)
+    return SandboxSpec(
+        limits=limits, env=threads, packages=installed(), preload=preload, background=True, unix_sockets=True
+    )
 
 
 class PythonSession:

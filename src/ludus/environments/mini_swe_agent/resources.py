@@ -75,6 +75,7 @@ class RepositoryRepair(SandboxResources):
 
     config: Config
     sandbox_spec = TEST_SPEC
+    images_from_rows = True
 
     async def open(self, task: Task) -> None:
         """Read the row. The sandbox opens with the first command."""

@@ -54,6 +54,7 @@ class Terminal(SandboxResources):
 
     config: Config
     sandbox_spec = SandboxSpec(folders=FOLDERS)
+    images_from_rows = True
 
     async def open(self, task: Task) -> None:
         """Read the task. Without a set-up script the sandbox opens with the first command."""
