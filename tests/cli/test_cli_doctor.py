@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -63,3 +64,14 @@ def test_without_bubblewrap_and_runc_it_prints_the_commands_that_install_them(tm
     shown = doctor(PATH=str(tmp_path), COLUMNS="40")
     assert shown.returncode == 0
     assert shown.stderr == ""
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_on_a_terminal_no_line_is_too_long_and_what_goes_on_is_indented(width: int):
+    shown = doctor(COLUMNS=str(width), FORCE_COLOR="1", TERM="xterm").stdout
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    lines = [line.rstrip() for line in plain.splitlines()]
+    assert max(map(len, lines)) <= width
+    assert [line for line in lines if line and line[0] != " "] == ["sandboxes", "embedded model", "extras"]
+    whole = set(doctor().stdout.split())
+    assert {word for line in lines for word in line.split() if len(word) < 40} <= whole, "a word was broken"

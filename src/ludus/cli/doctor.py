@@ -12,6 +12,10 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
+
+#: The width of the column of names.
+_NAMES = 12
 
 _REQUIREMENT = re.compile(r"""([A-Za-z0-9._-]+).*;.*extra\s*==\s*["']([^"']+)["']""")
 
@@ -97,47 +101,63 @@ def _installed(name: str) -> bool:
 
 
 def _show(console: Console, found: dict[str, Any]) -> None:
-    from ludus.cli.screen import emit, text
+    from ludus.cli.screen import text
 
-    python = found["python"]
-    emit(console, text(f"ludus {found['ludus']}, Python {python['version']} ({python['path']}), {found['machine']}"))
-    emit(console, text("\nsandboxes", "bold"))
-    _show_sandboxes(console, found["sandboxes"])
-    for line in found["auto"]:
-        emit(console, text(f"  {line}"))
-    emit(console, text(f"  limits of memory and processes: {found['control_groups']}"))
-    model = found["embedded_model"]
-    emit(console, text("\nembedded model", "bold"))
-    emit(console, text("  works: --model local" if model["works"] else _missing(model)))
-    emit(console, text("\nextras", "bold"))
-    for extra in found["extras"]:
-        emit(console, text(f"  {extra['extra']}: {'installed' if extra['installed'] else _missing(extra).strip()}"))
-    if not found["extras"]:
-        emit(console, text("  unknown: ludus-gym is not installed as a package"))
+    python, model = found["python"], found["embedded_model"]
+    versions = [found["machine"], f"Python {python['version']}: {python['path']}"]
+    _show_part(console, [(text(f"ludus {found['ludus']}", "bold"), [text(line) for line in versions])])
+    console.print(text("\nsandboxes", "bold"))
+    _show_part(console, [_described(one) for one in found["sandboxes"]])
+    chosen = [text(line) for line in found["auto"]]
+    _show_part(
+        console,
+        [(text("chosen"), chosen), (text("limits"), [text(f"of memory and processes: {found['control_groups']}")])],
+    )
+    console.print(text("\nembedded model", "bold"))
+    _show_part(console, [(text("local"), [text("works: --model local")] if model["works"] else _missing(model))])
+    console.print(text("\nextras", "bold"))
+    installed = ", ".join(extra["extra"] for extra in found["extras"] if extra["installed"])
+    absent = [(text(extra["extra"]), _missing(extra)) for extra in found["extras"] if not extra["installed"]]
+    known = [(text("installed"), [text(installed or "none", "green")]), *absent]
+    unknown = [(text("unknown"), [text("ludus-gym is not installed as a package")])]
+    _show_part(console, known if found["extras"] else unknown)
 
 
-def _missing(part: dict[str, Any]) -> str:
-    return f"  {', '.join(part['missing'])} missing. Install with: {part['install']}"
-
-
-def _show_sandboxes(console: Console, sandboxes: list[dict[str, Any]]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from ludus.cli.screen import emit, text
+def _described(one: dict[str, Any]) -> tuple[Text, list[Text]]:
+    """A sandbox provider: its name, and what is to be said about it."""
+    from ludus.cli.screen import text
     from ludus.sandbox.claims import ATTACK_WORDS
 
-    table = Table(box=SIMPLE_HEAD, show_edge=False)
-    for column in ("provider", "state", "hostile code", "isolates by", "install"):
-        table.add_column(column, overflow="fold")
-    for one in sandboxes:
-        state = text(one["problem"] or "works", "green" if one["works"] else "yellow")
-        hostile = "yes" if one["for_hostile_code"] else "no: only if you name it"
-        table.add_row(
-            text(one["provider"], "bold"), state, text(hostile), text(one["made_of"]), text(one["install"] or "")
-        )
-    console.print(table)
-    for one in sandboxes:
-        if one["does_not_stop"]:
-            listed = "; ".join(ATTACK_WORDS[name] for name in one["does_not_stop"])
-            emit(console, text(f"  {one['provider']} does not stop: {listed}", "dim"))
+    lines = [text(one["problem"] or "works", "green" if one["works"] else "yellow"), text(one["made_of"])]
+    if one["install"]:
+        lines.insert(1, text(f"Install with: {one['install']}"))
+    if not one["for_hostile_code"]:
+        lines.append(text("not for hostile code: taken only if you name it"))
+    if one["does_not_stop"]:
+        listed = "; ".join(ATTACK_WORDS[name] for name in one["does_not_stop"])
+        lines.append(text(f"{one['provider']} does not stop: {listed}", "dim"))
+    return text(one["provider"], "bold"), lines
+
+
+def _missing(part: dict[str, Any]) -> list[Text]:
+    from ludus.cli.screen import text
+
+    return [text(f"{', '.join(part['missing'])} missing", "yellow"), text(f"Install with: {part['install']}")]
+
+
+def _show_part(console: Console, rows: list[tuple[Text, list[Text]]]) -> None:
+    """Print names and what is said about each, aligned. On a terminal lines are wrapped, in a pipe they are not."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from ludus.cli.screen import print_unbroken
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, min_width=_NAMES)
+    table.add_column(overflow="fold")
+    for name, lines in rows:
+        table.add_row(Text.assemble("  ", name), Text("\n").join(lines))
+    if console.is_terminal:
+        console.print(table)
+    else:
+        print_unbroken(console, table)
