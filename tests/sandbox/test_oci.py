@@ -18,10 +18,11 @@ import psutil
 import pytest
 from root_file_systems import image_cache, new_image_cache, root_file_system
 from sandboxes import needs, opened, provided
-from waiting import until_gone
+from waiting import until, until_gone
 
 from ludus.sandbox import Sandbox, SandboxError, SandboxLimits, SandboxSpec
 from ludus.sandbox.oci import OciProvider
+from ludus.sandbox.oci_images import ImageStore
 
 pytestmark = needs("oci")
 
@@ -101,6 +102,52 @@ async def test_an_archive_is_unpacked_once_and_again_when_it_changes(tmp_path: P
     async with await provider.open(SandboxSpec(image=str(archive))) as sandbox:
         assert (await sandbox.exec("cat /etc/image")).text == "another\n"
     await provider.close()
+
+
+def test_what_a_killed_owner_was_unpacking_is_removed_by_the_next(tmp_path: Path):
+    archive, cache, seconds = tmp_path / "image.tar", new_image_cache(), f"5{os.getpid()}.5"
+    _pack_shell(archive)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "tar").write_text(f"#!/bin/sh\nexec sleep {seconds}\n")  # an archive that takes long
+    (tools / "tar").chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents):
+        if str(folder).startswith("/tmp/"):
+            folder.chmod(0o755)
+    script = f"""
+import asyncio
+from pathlib import Path
+from ludus.sandbox.oci_images import ImageStore
+asyncio.run(ImageStore(Path({str(cache)!r})).get({str(archive)!r}))
+"""
+    path = f"{tools}:{os.environ['PATH']}"
+    owner = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PATH": path})
+    until(lambda: _running(seconds))
+    owner.kill()
+    owner.wait()
+    assert any(name.startswith("new-") for name in os.listdir(cache))
+
+    _pack_shell(tmp_path / "second.tar")
+    asyncio.run(ImageStore(cache).get(str(tmp_path / "second.tar")))
+    assert any(name.startswith("new-") for name in os.listdir(cache)), "its tar is still at work"
+
+    (unpacking,) = _running(seconds)
+    os.kill(unpacking, signal.SIGKILL)
+    until_gone(unpacking)
+    _pack_shell(tmp_path / "third.tar")
+    asyncio.run(ImageStore(cache).get(str(tmp_path / "third.tar")))
+    assert not any(name.startswith("new-") for name in os.listdir(cache))
+    assert len(os.listdir(cache)) == 2
+
+
+def _pack_shell(archive: Path) -> None:
+    """The smallest archive that is an image."""
+    with tarfile.open(archive, "w") as tar:
+        tar.addfile(tarfile.TarInfo("bin/sh"))
+
+
+def _running(word: str) -> list[int]:
+    return [each.pid for each in psutil.process_iter(["cmdline"]) if word in (each.info["cmdline"] or ())]
 
 
 @pytest.mark.parametrize("kind", ["up", "absolute", "link", "hard link", "hard link up"])
@@ -184,6 +231,7 @@ import asyncio
 from pathlib import Path
 from ludus.sandbox import SandboxSpec
 from ludus.sandbox.oci import OciProvider
+from ludus.sandbox.oci_images import ImageStore
 
 async def main():
     provider = OciProvider(Path({str(image_cache())!r}))

@@ -11,9 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import subprocess
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -21,7 +19,7 @@ from typing import IO
 from ludus.runtime.threads import in_thread
 from ludus.sandbox.docker_engine import ContainerEngine
 from ludus.sandbox.oci_bundle import USER
-from ludus.sandbox.private_folders import remove
+from ludus.sandbox.private_folders import temporary_name
 from ludus.sandbox.protocol import SandboxError
 
 #: The first bytes of compressed archives, and the option of tar that reads them.
@@ -96,43 +94,34 @@ class ImageStore:
             about = await engine.inspect(name)
             key = _key("engine", about.id)
             if not (self._cache / key).is_dir():
-                async with self._temporary() as path:
+                stack = contextlib.ExitStack()
+                try:
+                    path, _ = await in_thread(stack.enter_context, temporary_name(self._cache))
                     await engine.export(name, path)
                     await in_thread(self._unpack_file, path, key, name, about.env)
+                finally:
+                    await in_thread(stack.close)
         return self._load(key)
 
     def _unpack_file(self, path: Path, key: str, name: str, env: dict[str, str]) -> None:
         with path.open("rb") as archive:
             self._unpack(archive, key, name, env)
 
-    @contextlib.asynccontextmanager
-    async def _temporary(self) -> AsyncIterator[Path]:
-        self._cache.mkdir(parents=True, exist_ok=True)
-        path = self._cache / f"new-{secrets.token_hex(8)}.tar"
-        try:
-            yield path
-        finally:
-            path.unlink(missing_ok=True)
-
     def _unpack(self, archive: IO[bytes], key: str, name: str, env: dict[str, str]) -> None:
         """Unpack beside, then rename: a folder in the cache is complete."""
-        new = self._cache / f"new-{secrets.token_hex(8)}"
-        root = new / "root"
-        root.mkdir(parents=True)
-        for folder in (new, root):
-            folder.chmod(0o755)
-        (new / "image.json").write_text(json.dumps({"name": name, "env": env}))
-        try:
-            _run_tar(archive, root, name)
+        with temporary_name(self._cache) as (new, lock):
+            root = new / "root"
+            root.mkdir(parents=True)
+            for folder in (new, root):
+                folder.chmod(0o755)
+            (new / "image.json").write_text(json.dumps({"name": name, "env": env}))
+            _run_tar(archive, root, name, lock)
             _check(root, name)
             try:
                 new.rename(self._cache / key)
             except OSError:
                 if not (self._cache / key).is_dir():  # else somebody was faster
                     raise
-        finally:
-            if new.exists():
-                remove(new)
 
     def _load(self, key: str) -> UnpackedImage:
         folder = self._cache / key
@@ -146,7 +135,7 @@ def _default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ludus" / "images"
 
 
-def _run_tar(archive: IO[bytes], root: Path, name: str) -> None:
+def _run_tar(archive: IO[bytes], root: Path, name: str, lock: int) -> None:
     """Unpack an archive with the rights of a user who owns nothing but the target."""
     command = ["tar", "--extract", "--no-same-owner", "--same-permissions", "--delay-directory-restore", *_LEFT_OUT]
     if archive.seekable():
@@ -157,7 +146,7 @@ def _run_tar(archive: IO[bytes], root: Path, name: str) -> None:
         os.chown(root, USER, USER)
         command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *command]
     command += ["-C", str(root), "-f", "-"]
-    ended = subprocess.run(command, stdin=archive, capture_output=True, check=False)
+    ended = subprocess.run(command, stdin=archive, capture_output=True, check=False, pass_fds=[lock])
     if ended.returncode != 0:
         words = " ".join(ended.stderr.decode(errors="replace").split())[-200:]
         raise SandboxError(f"cannot unpack the image {name}: {words}")

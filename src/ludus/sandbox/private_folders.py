@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 #: The programs that remove a folder.
@@ -44,6 +45,40 @@ class PrivateFolder:
         """Remove the folder."""
         remove(self.path)
         os.close(self._lock)
+
+
+@contextmanager
+def temporary_name(folder: Path) -> Iterator[tuple[Path, int]]:
+    """A new name in a folder for what this process makes there, and a lock that says that it is being made.
+
+    What has the name at the end is removed. If this process is killed, the next caller removes it, unless a program
+    that inherited the lock is still at work.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(folder)
+    path = folder / f"new-{secrets.token_hex(8)}"
+    lock_path = path.with_suffix(".lock")
+    lock = os.open(lock_path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield path, lock
+    finally:
+        if path.exists():
+            remove(path)
+        lock_path.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    for lock_path in folder.glob("new-*.lock"):
+        with suppress(OSError):
+            lock = os.open(lock_path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove(lock_path.with_suffix(""))
+                lock_path.unlink()
+            finally:
+                os.close(lock)
 
 
 def remove(folder: Path) -> None:
