@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
@@ -33,6 +33,10 @@ KEY = "key-of-the-user-1234"
 
 #: What the services let run on, and print, the doubles do too.
 _INSIDE = SandboxSpec(limits=SandboxLimits(output_bytes=80 << 20), background=True, folders=("app",))
+
+
+#: A program that printed nothing and ended with exit code 0, as the script around it reports.
+_NOTHING_RAN = ExecResult(exit_code=0, stdout=b"ludus 0 0\no:\ne:\nend\n")
 
 
 class Double:
@@ -52,6 +56,13 @@ class Double:
         self.release = asyncio.Event()  #: set it, and held requests go on
         self.command_reply: Any = None  #: replaces what the service says about a command
         self._provider: BubblewrapProvider | None = None
+
+    @classmethod
+    def running_nothing(cls) -> Self:
+        """A double that makes no sandboxes, and says that every command ended well."""
+        double = cls()
+        double.command_reply = double.reply(_NOTHING_RAN)
+        return double
 
     async def create(self, request: dict[str, Any]) -> str:
         sandbox_id = f"sb-{len(self.created)}"
@@ -356,10 +367,18 @@ async def hosted(double: Double, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         yield provider
 
 
+async def created(service: type[Double], spec: SandboxSpec, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What a provider asks its service for when it opens a sandbox."""
+    double = service.running_nothing()
+    async with hosted(double, monkeypatch) as provider, await provider.open(spec):
+        pass
+    return double.created[0]
+
+
 @asynccontextmanager
 async def replying(double: Double, result: ExecResult, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sandbox]:
     """A sandbox whose service runs nothing, and says that every command ended like this."""
-    double.command_reply = double.reply(ExecResult(exit_code=0, stdout=b"ludus 0 0\no:\ne:\nend\n"))
+    double.command_reply = double.reply(_NOTHING_RAN)
     async with hosted(double, monkeypatch) as provider, await provider.open(SandboxSpec()) as sandbox:
         double.command_reply = double.reply(result)
         yield sandbox

@@ -5,29 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hosted_doubles import KEY, DaytonaDouble, hosted, replying
+from hosted_doubles import KEY, DaytonaDouble, created, hosted
 
 from ludus.errors import UserError
-from ludus.sandbox import ExecResult, SandboxError, SandboxLimits, SandboxSpec
+from ludus.sandbox import SandboxError, SandboxLimits, SandboxSpec
 from ludus.sandbox import daytona as adapter
-from ludus.sandbox.hosted import GRACE
-
-
-def double_that_runs_nothing() -> DaytonaDouble:
-    double = DaytonaDouble()
-    double.command_reply = double.reply(ExecResult(exit_code=0, stdout=b"ludus 0 0\no:\ne:\nend\n"))
-    return double
-
-
-async def created(spec: SandboxSpec, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    double = double_that_runs_nothing()
-    async with hosted(double, monkeypatch) as provider, await provider.open(spec):
-        pass
-    return double.created[0]
 
 
 async def test_a_sandbox_is_asked_for_without_network_and_with_an_end(monkeypatch: pytest.MonkeyPatch):
-    request = await created(SandboxSpec(), monkeypatch)
+    request = await created(DaytonaDouble, SandboxSpec(), monkeypatch)
     assert request["networkBlockAll"] is True
     assert (request["autoStopInterval"], request["autoDeleteInterval"], request["ttlMinutes"]) == (60, 0, 60)
     assert not {"snapshot", "buildInfo", "memory"} & set(request)
@@ -36,19 +22,19 @@ async def test_a_sandbox_is_asked_for_without_network_and_with_an_end(monkeypatc
 
 async def test_the_image_and_the_limits_of_the_spec_are_asked_for(monkeypatch: pytest.MonkeyPatch):
     spec = SandboxSpec(image="python:3.12", network=True, limits=SandboxLimits(memory_mb=1500))
-    request = await created(spec, monkeypatch)
+    request = await created(DaytonaDouble, spec, monkeypatch)
     assert request["buildInfo"] == {"dockerfileContent": "FROM python:3.12\n"}
     assert (request["memory"], request["networkBlockAll"]) == (2, False)
-    assert (await created(SandboxSpec(image="snapshot:mine"), monkeypatch))["snapshot"] == "mine"
+    assert (await created(DaytonaDouble, SandboxSpec(image="snapshot:mine"), monkeypatch))["snapshot"] == "mine"
 
 
 async def test_an_image_cannot_add_lines_to_the_dockerfile(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(SandboxError, match="not the name of an image"):
-        await created(SandboxSpec(image="python\nRUN id"), monkeypatch)
+        await created(DaytonaDouble, SandboxSpec(image="python\nRUN id"), monkeypatch)
 
 
 async def test_a_sandbox_that_does_not_start_is_an_error_and_is_deleted(monkeypatch: pytest.MonkeyPatch):
-    double = double_that_runs_nothing()
+    double = DaytonaDouble.running_nothing()
     double.states = ["pending_build", "build_failed"]
     async with hosted(double, monkeypatch) as provider:
         with pytest.raises(SandboxError, match="did not start .build_failed.: no room"):
@@ -60,39 +46,15 @@ async def test_a_sandbox_that_does_not_start_is_an_error_and_is_deleted(monkeypa
 async def test_a_strange_description_of_a_sandbox_is_an_error_of_the_service(
     reply: bytes, monkeypatch: pytest.MonkeyPatch
 ):
-    double = double_that_runs_nothing()
+    double = DaytonaDouble.running_nothing()
     monkeypatch.setattr(double, "described", lambda sandbox_id: reply)
     async with hosted(double, monkeypatch) as provider:
         with pytest.raises(SandboxError, match="Daytona sent"):
             await provider.open(SandboxSpec())
 
 
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        ("401", "Daytona answered 401"),
-        ("500", "Daytona answered 500"),
-        ("drop", "Daytona dropped the connection before it answered"),
-        ("half", "Daytona dropped the connection in the middle"),
-        ("garbage", "not a JSON object"),
-    ],
-)
-@pytest.mark.parametrize("request_of", ["POST /api/sandbox", "/process/execute"])
-async def test_an_error_of_the_service_is_never_the_programs(
-    request_of: str, fault: str, says: str, monkeypatch: pytest.MonkeyPatch
-):
-    double = double_that_runs_nothing()
-    double.faults = [(request_of, fault)]
-    async with hosted(double, monkeypatch) as provider:
-        with pytest.raises(SandboxError, match=says) as raised:
-            await provider.open(SandboxSpec())
-        assert KEY not in str(raised.value)
-        assert len([each for each in double.requests if request_of in each]) == 1, "it may have been done already"
-    assert len(double.deleted) == len(double.created)
-
-
 async def test_a_busy_service_is_asked_again(monkeypatch: pytest.MonkeyPatch):
-    double = double_that_runs_nothing()
+    double = DaytonaDouble.running_nothing()
     double.faults = [("POST /api/sandbox", "429"), ("/process/execute", "429"), ("GET", "500"), ("DELETE", "500")]
     async with hosted(double, monkeypatch) as provider:
         await (await provider.open(SandboxSpec())).close()
@@ -100,26 +62,17 @@ async def test_a_busy_service_is_asked_again(monkeypatch: pytest.MonkeyPatch):
 
 
 async def test_a_service_that_stays_busy_is_an_error(monkeypatch: pytest.MonkeyPatch):
-    double = double_that_runs_nothing()
+    double = DaytonaDouble.running_nothing()
     double.faults = [("POST", "429")] * 4
     async with hosted(double, monkeypatch) as provider:
         with pytest.raises(SandboxError, match="answered 429"):
             await provider.open(SandboxSpec())
 
 
-async def test_a_slow_reply_is_a_timeout_of_the_service(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(adapter, "GRACE", 0.2 - 0.1 - GRACE)  # the service has 0.2 s for a program of 0.1 s
-    double = DaytonaDouble()
-    async with replying(double, ExecResult(exit_code=0), monkeypatch) as sandbox:
-        double.faults = [("/process/execute", "hang")]
-        with pytest.raises(SandboxError, match="Daytona did not answer POST within"):
-            await sandbox.exec("true", timeout=0.1)
-
-
 async def test_a_sandbox_that_cannot_be_deleted_is_warned_about(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    double = double_that_runs_nothing()
+    double = DaytonaDouble.running_nothing()
     async with hosted(double, monkeypatch) as provider:
         sandbox = await provider.open(SandboxSpec())
         double.faults = [("DELETE", "500")] * 4

@@ -6,12 +6,13 @@ import asyncio
 import base64
 
 import pytest
-from hosted_doubles import DaytonaDouble, Double, E2bDouble, ModalDouble, hosted, replying
+from hosted_doubles import KEY, DaytonaDouble, Double, E2bDouble, HttpDouble, ModalDouble, hosted, replying
 from hypothesis import given
 from hypothesis import strategies as st
 from sandboxes import needs
 
 from ludus.sandbox import ExecResult, SandboxError, SandboxLimits, SandboxSpec
+from ludus.sandbox.hosted import GRACE
 from ludus.sandbox.hosted_script import read_report
 
 bubblewrap = needs("bubblewrap")
@@ -162,6 +163,43 @@ async def test_a_cancelled_program_ends_its_sandbox(service: type[Double], monke
         with pytest.raises(SandboxError, match="gone"):
             await sandbox.exec("true")
     assert double.deleted == ["sb-0"]
+
+
+@services
+async def test_a_slow_reply_is_a_timeout_of_the_service(service: type[Double], monkeypatch: pytest.MonkeyPatch):
+    # the service has 0.2 s for a program of 0.1 s
+    monkeypatch.setattr(f"ludus.sandbox.{service.name}.GRACE", 0.2 - 0.1 - GRACE)
+    double = service()
+    async with replying(double, ExecResult(exit_code=0), monkeypatch) as sandbox:
+        double.faults = [(double.command_request, "hang")]
+        with pytest.raises(SandboxError, match=f"(?i){service.name} did not answer .*within"):
+            await sandbox.exec("true", timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("401", "answered 401"),
+        ("500", "answered 500"),
+        ("drop", "dropped the connection before it answered"),
+        ("half", "dropped the connection in the middle"),
+        ("garbage", "(sent|cut)"),
+    ],
+)
+@pytest.mark.parametrize("asked", ["create_request", "command_request"])
+@pytest.mark.parametrize("service", [DaytonaDouble, E2bDouble], ids=lambda each: each.name)
+async def test_an_error_of_the_service_is_never_the_programs(
+    service: type[HttpDouble], asked: str, fault: str, says: str, monkeypatch: pytest.MonkeyPatch
+):
+    double, request = service.running_nothing(), getattr(service, asked)
+    double.faults = [(request, fault)]
+    async with hosted(double, monkeypatch) as provider:
+        with pytest.raises(SandboxError, match=f"(?i){service.name} {says}") as raised:
+            await provider.open(SandboxSpec())
+        assert KEY not in str(raised.value)
+        assert E2bDouble.token not in str(raised.value)
+        assert len([each for each in double.requests if request in each]) == 1, "it may have been done already"
+    assert len(double.deleted) == len(double.created)
 
 
 @bubblewrap

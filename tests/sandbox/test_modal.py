@@ -7,22 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosted_doubles import KEY, ModalDouble, hosted, replying
+from hosted_doubles import KEY, ModalDouble, hosted
 
 from ludus.errors import UserError
-from ludus.sandbox import ExecResult, SandboxError, SandboxLimits, SandboxSpec
+from ludus.sandbox import SandboxError, SandboxLimits, SandboxSpec
 from ludus.sandbox import modal as adapter
-from ludus.sandbox.hosted import GRACE
-
-
-def double_that_runs_nothing() -> ModalDouble:
-    double = ModalDouble()
-    double.command_reply = ExecResult(exit_code=0, stdout=b"ludus 0 0\no:\ne:\nend\n")
-    return double
 
 
 async def test_a_sandbox_is_asked_for_with_the_limits_of_its_spec_and_an_end(monkeypatch: pytest.MonkeyPatch):
-    double = double_that_runs_nothing()
+    double = ModalDouble.running_nothing()
     async with hosted(double, monkeypatch) as provider:
         await provider.open(SandboxSpec(limits=SandboxLimits(memory_mb=300)))
         await provider.open(SandboxSpec(image="python:3.12", network=True))
@@ -35,7 +28,7 @@ async def test_a_sandbox_is_asked_for_with_the_limits_of_its_spec_and_an_end(mon
 
 @pytest.mark.parametrize("request_of", ["lookup", "create", "exec"])
 async def test_an_error_of_the_package_is_never_the_programs(request_of: str, monkeypatch: pytest.MonkeyPatch):
-    double = double_that_runs_nothing()
+    double = ModalDouble.running_nothing()
     double.faults = [(request_of, "the service is down")]
     async with hosted(double, monkeypatch) as provider:
         with pytest.raises(SandboxError, match="modal failed: RuntimeError: the service is down with") as raised:
@@ -45,19 +38,10 @@ async def test_an_error_of_the_package_is_never_the_programs(request_of: str, mo
     assert len(double.deleted) == len(double.created)
 
 
-async def test_a_slow_reply_is_a_timeout_of_the_service(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(adapter, "GRACE", 0.2 - 0.1 - GRACE)  # the service has 0.2 s for a program of 0.1 s
-    double = ModalDouble()
-    async with replying(double, ExecResult(exit_code=0), monkeypatch) as sandbox:
-        double.faults = [("exec", "hang")]
-        with pytest.raises(SandboxError, match="modal did not answer within"):
-            await sandbox.exec("true", timeout=0.1)
-
-
 async def test_a_sandbox_that_cannot_be_ended_is_warned_about(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    double = double_that_runs_nothing()
+    double = ModalDouble.running_nothing()
     async with hosted(double, monkeypatch) as provider:
         sandbox = await provider.open(SandboxSpec())
         double.faults = [("terminate", "down")]

@@ -22,7 +22,7 @@ from typing import Any
 
 from ludus.errors import UserError
 from ludus.runtime.keys import look_up_key, without_keys_and_paths
-from ludus.sandbox.hosted import GRACE, LIFETIME, HostedProvider, HostedSandbox, Ran, checked_id
+from ludus.sandbox.hosted import GRACE, LIFETIME, ApiSandbox, HostedProvider, HostedSandbox, Ran, checked_id
 from ludus.sandbox.hosted_http import Refused, Service, form_file, service_at
 from ludus.sandbox.protocol import SandboxError, SandboxSpec
 
@@ -69,13 +69,10 @@ class DaytonaProvider(HostedProvider):
         await self._api.close()
 
 
-class DaytonaSandbox(HostedSandbox):
+class DaytonaSandbox(ApiSandbox):
     """One sandbox of Daytona. The API makes and ends it; programs run through its toolbox, at a URL of its own."""
 
-    def __init__(self, spec: SandboxSpec, provider: HostedProvider, api: Service, sandbox_id: str) -> None:
-        super().__init__(spec, provider)
-        self._api, self._id = api, sandbox_id
-        self._toolbox: Service | None = None
+    collection = "/sandbox"
 
     async def start(self, made: dict[str, Any], headers: dict[str, str]) -> None:
         """Wait until the sandbox runs, and connect to its toolbox."""
@@ -90,7 +87,7 @@ class DaytonaSandbox(HostedSandbox):
             pause = min(pause * 1.5, _LONGEST_POLL)
             made = await self._api.json("GET", f"/sandbox/{self._id}")
         url = str(made.get("toolboxProxyUrl")).rstrip("/")
-        self._toolbox = service_at("Daytona", f"{url}/{self._id}", headers)
+        self._inside = service_at("Daytona", f"{url}/{self._id}", headers)
 
     async def _shell(self, command: str, seconds: float) -> Ran:
         content = {"command": f"sh -c {shlex.quote(command)}", "cwd": "/", "timeout": math.ceil(seconds)}
@@ -108,20 +105,6 @@ class DaytonaSandbox(HostedSandbox):
     async def _upload(self, path: str, data: bytes) -> None:
         body, headers = form_file("files[0].file", path, data)
         await self._service().send("POST", "/files/bulk-upload", body, headers, within=300.0)
-
-    async def _end(self) -> None:
-        if self._toolbox is not None:
-            await self._toolbox.close()
-        try:
-            await self._api.send("DELETE", f"/sandbox/{self._id}")
-        except Refused as error:
-            if error.status != 404:  # it is gone already
-                raise
-
-    def _service(self) -> Service:
-        if self._toolbox is None:
-            raise SandboxError("the sandbox has not started")
-        return self._toolbox
 
 
 def _request(spec: SandboxSpec) -> dict[str, Any]:

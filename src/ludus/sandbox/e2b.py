@@ -21,8 +21,8 @@ import orjson
 
 from ludus.errors import UserError
 from ludus.runtime.keys import look_up_key, remember_key, without_keys_and_paths
-from ludus.sandbox.hosted import GRACE, LIFETIME, HostedProvider, HostedSandbox, Ran, checked_id
-from ludus.sandbox.hosted_http import Refused, Service, form_file, service_at
+from ludus.sandbox.hosted import GRACE, LIFETIME, ApiSandbox, HostedProvider, HostedSandbox, Ran, checked_id
+from ludus.sandbox.hosted_http import Service, form_file, service_at
 from ludus.sandbox.protocol import SandboxError, SandboxSpec
 
 KEY = "E2B_API_KEY"
@@ -85,13 +85,10 @@ class E2bProvider(HostedProvider):
         return f"https://{_PORT}-{sandbox_id}.{domain}"
 
 
-class E2bSandbox(HostedSandbox):
+class E2bSandbox(ApiSandbox):
     """One sandbox of e2b. The API makes and ends it; programs run through its envd, at a host of its own."""
 
-    def __init__(self, spec: SandboxSpec, provider: HostedProvider, api: Service, sandbox_id: str) -> None:
-        super().__init__(spec, provider)
-        self._api, self._id = api, sandbox_id
-        self._envd: Service | None = None
+    collection = "/sandboxes"
 
     def connect(self, url: str, token: object) -> None:
         """Use the envd at this address."""
@@ -103,7 +100,7 @@ class E2bSandbox(HostedSandbox):
         if isinstance(token, str) and token:
             remember_key(token)
             headers["x-access-token"] = token
-        self._envd = service_at("e2b", url, headers)
+        self._inside = service_at("e2b", url, headers)
 
     async def _shell(self, command: str, seconds: float) -> Ran:
         start = orjson.dumps({"process": {"cmd": "/bin/sh", "args": ["-c", command], "cwd": "/"}})
@@ -120,20 +117,6 @@ class E2bSandbox(HostedSandbox):
     async def _upload(self, path: str, data: bytes) -> None:
         body, headers = form_file("file", path, data)
         await self._service().send("POST", f"/files?path={path}&username={_USER}", body, headers, within=300.0)
-
-    async def _end(self) -> None:
-        if self._envd is not None:
-            await self._envd.close()
-        try:
-            await self._api.send("DELETE", f"/sandboxes/{self._id}")
-        except Refused as error:
-            if error.status != 404:  # it is gone already
-                raise
-
-    def _service(self) -> Service:
-        if self._envd is None:
-            raise SandboxError("the sandbox has not started")
-        return self._envd
 
 
 def read_events(stream: bytes) -> Ran:

@@ -17,9 +17,9 @@ from abc import abstractmethod
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
-from ludus.sandbox.hosted_http import TooLarge
+from ludus.sandbox.hosted_http import Refused, Service, TooLarge
 from ludus.sandbox.hosted_script import ARGUMENT_BYTES, piped, program_script, read_report
 from ludus.sandbox.protocol import (
     HOME,
@@ -144,6 +144,31 @@ class HostedSandbox(Sandbox):
             log.warning("a sandbox was not closed, and ends within %d s: %s", LIFETIME, error.cause)
         finally:
             self._provider.forget(self)
+
+
+class ApiSandbox(HostedSandbox):
+    """A sandbox that an HTTP API makes and ends. Its programs run through a server of its own."""
+
+    collection: ClassVar[str]  #: the path of all sandboxes in the API
+
+    def __init__(self, spec: SandboxSpec, provider: HostedProvider, api: Service, sandbox_id: str) -> None:
+        super().__init__(spec, provider)
+        self._api, self._id = api, sandbox_id
+        self._inside: Service | None = None
+
+    async def _end(self) -> None:
+        if self._inside is not None:
+            await self._inside.close()
+        try:
+            await self._api.send("DELETE", f"{self.collection}/{self._id}")
+        except Refused as error:
+            if error.status != 404:  # it is gone already
+                raise
+
+    def _service(self) -> Service:
+        if self._inside is None:
+            raise SandboxError("the sandbox has not started")
+        return self._inside
 
 
 def _result(ran: Ran, limit: int, timeout: float, seconds: float) -> ExecResult:
