@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import psutil
 import pytest
 from root_file_systems import image_cache, root_file_system
 
@@ -56,6 +57,11 @@ async def opened(kind: str, **fields: Any) -> AsyncIterator[Sandbox]:
     """One sandbox of a provider, with these fields of its spec."""
     async with provided(kind) as provider, await provider.open(spec_for(kind, **fields)) as sandbox:
         yield sandbox
+
+
+def running(word: str) -> list[psutil.Process]:
+    """The processes of this machine with a word among their arguments."""
+    return [each for each in psutil.process_iter(["cmdline"]) if word in (each.info["cmdline"] or ())]
 
 
 def _problem(name: str) -> str | None:

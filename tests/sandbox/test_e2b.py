@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from hosted_doubles import KEY, E2bDouble, created, e2b_stream, envelope, hosted
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ludus.errors import UserError
@@ -82,10 +82,11 @@ JSON = st.recursive(
     lambda inner: st.dictionaries(
         st.sampled_from(["event", "data", "stdout", "end", "exitCode", "error"]), inner, max_size=3
     ),
-    max_leaves=5,
+    max_leaves=3,
 )
 
 
+@settings(max_examples=50)
 @given(st.binary(max_size=100) | st.lists(st.tuples(JSON, st.integers(0, 3)), max_size=4))
 def test_a_strange_stream_is_an_error_of_the_service_and_nothing_else(stream: Any):
     data = stream if isinstance(stream, bytes) else b"".join(envelope(*each) for each in stream)

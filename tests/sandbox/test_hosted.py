@@ -16,6 +16,8 @@ from ludus.sandbox.hosted import GRACE
 from ludus.sandbox.hosted_script import read_report
 
 bubblewrap = needs("bubblewrap")
+#: The script around a program is the same for all services: claims about it need one.
+one_service = pytest.mark.parametrize("service", [E2bDouble], ids=lambda each: each.name)
 services = pytest.mark.parametrize("service", [DaytonaDouble, E2bDouble, ModalDouble], ids=lambda each: each.name)
 
 
@@ -65,7 +67,7 @@ async def test_a_program_is_stopped_at_its_time_limit_with_all_that_it_started(
 
 
 @bubblewrap
-@services
+@one_service
 async def test_output_over_the_limit_is_cut(service: type[Double], monkeypatch: pytest.MonkeyPatch):
     spec = SandboxSpec(limits=SandboxLimits(output_bytes=1000))
     async with hosted(service(), monkeypatch) as provider, await provider.open(spec) as sandbox:
@@ -74,7 +76,7 @@ async def test_output_over_the_limit_is_cut(service: type[Double], monkeypatch: 
 
 
 @bubblewrap
-@services
+@one_service
 async def test_a_program_that_attacks_the_script_around_it_harms_only_its_own_result(
     service: type[Double], monkeypatch: pytest.MonkeyPatch
 ):
@@ -203,7 +205,7 @@ async def test_an_error_of_the_service_is_never_the_programs(
 
 
 @bubblewrap
-@services
+@one_service
 async def test_a_package_that_the_image_lacks_is_named(service: type[Double], monkeypatch: pytest.MonkeyPatch):
     double = service()
     async with hosted(double, monkeypatch) as provider:
@@ -213,7 +215,7 @@ async def test_a_package_that_the_image_lacks_is_named(service: type[Double], mo
 
 
 @bubblewrap
-@services
+@one_service
 async def test_a_folder_at_the_root_is_the_one_of_home_and_never_the_images_own(
     service: type[Double], monkeypatch: pytest.MonkeyPatch
 ):

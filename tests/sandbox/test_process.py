@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -105,19 +106,11 @@ asyncio.run(main())
 
 
 def _open_and_close() -> None:
-    script = """
-import asyncio
-from ludus.sandbox import SandboxSpec
-from ludus.sandbox.process import ProcessProvider
+    async def main() -> None:
+        async with opened("process"):
+            pass
 
-async def main():
-    provider = ProcessProvider()
-    await provider.open(SandboxSpec())
-    await provider.close()
-
-asyncio.run(main())
-"""
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+    asyncio.run(main())
 
 
 def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import tarfile
+from collections.abc import AsyncIterator
 from typing import Any
 
 import psutil
 import pytest
+import pytest_asyncio
 from sandboxes import kinds, opened, provided, spec_for
 from waiting import until_gone
 
@@ -16,7 +18,15 @@ from ludus.graders.repository import write_tree
 from ludus.sandbox import Sandbox, SandboxError, SandboxLimits
 from ludus.sandbox.pool import SandboxPool
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 every_provider = pytest.mark.parametrize("kind", kinds())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=kinds())
+async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
+    """One sandbox of each provider, for all tests that need no other spec and do not mind the files of the others."""
+    async with opened(request.param) as found:
+        yield found
 
 
 @every_provider
@@ -29,41 +39,31 @@ async def test_a_program_gets_arguments_input_and_variables_and_its_output_comes
     assert result.why == "exit code 3"
 
 
-@every_provider
-async def test_a_text_is_a_shell_script(kind: str):
-    async with opened(kind) as sandbox:
-        assert (await sandbox.exec("echo one; echo two | cat")).text == "one\ntwo\n"
+async def test_a_text_is_a_shell_script(sandbox: Sandbox):
+    assert (await sandbox.exec("echo one; echo two | cat")).text == "one\ntwo\n"
 
 
-@every_provider
-async def test_programs_start_in_home_and_cwd_is_relative_to_it(kind: str):
-    async with opened(kind) as sandbox:
-        home = (await sandbox.exec('pwd; echo "$HOME"')).text.split()
-        assert home[0] == home[1]
-        await sandbox.exec("mkdir -p a/b")
-        assert (await sandbox.exec("pwd", cwd="a/b")).text == f"{home[0]}/a/b\n"
+async def test_programs_start_in_home_and_cwd_is_relative_to_it(sandbox: Sandbox):
+    home = (await sandbox.exec('pwd; echo "$HOME"')).text.split()
+    assert home[0] == home[1]
+    await sandbox.exec("mkdir -p a/b")
+    assert (await sandbox.exec("pwd", cwd="a/b")).text == f"{home[0]}/a/b\n"
 
 
-@every_provider
-async def test_a_program_that_does_not_exist_is_exit_code_127(kind: str):
-    async with opened(kind) as sandbox:
-        assert (await sandbox.exec(["no-such-program"])).exit_code == 127
+async def test_a_program_that_does_not_exist_is_exit_code_127(sandbox: Sandbox):
+    assert (await sandbox.exec(["no-such-program"])).exit_code == 127
 
 
-@every_provider
-async def test_a_signal_is_reported_as_a_signal(kind: str):
-    async with opened(kind) as sandbox:
-        result = await sandbox.exec("kill -SEGV $$")
+async def test_a_signal_is_reported_as_a_signal(sandbox: Sandbox):
+    result = await sandbox.exec("kill -SEGV $$")
     assert (result.exit_code, result.signal) == (None, 11)
 
 
-@every_provider
-async def test_an_endless_program_ends_at_its_time_limit_and_the_next_one_runs(kind: str):
-    async with opened(kind) as sandbox:
-        result = await sandbox.exec("echo started; while true; do :; done", timeout=0.5)
-        assert (result.timed_out, result.exit_code, result.ok) == (True, None, False)
-        assert result.stdout == b"started\n"
-        assert (await sandbox.exec("echo next")).text == "next\n"
+async def test_an_endless_program_ends_at_its_time_limit_and_the_next_one_runs(sandbox: Sandbox):
+    result = await sandbox.exec("echo started; while true; do :; done", timeout=0.5)
+    assert (result.timed_out, result.exit_code, result.ok) == (True, None, False)
+    assert result.stdout == b"started\n"
+    assert (await sandbox.exec("echo next")).text == "next\n"
 
 
 @every_provider
@@ -73,11 +73,9 @@ async def test_long_output_is_cut_and_said_to_be(kind: str):
     assert (len(result.stdout), result.output_cut, result.exit_code) == (1000, True, 0)
 
 
-@every_provider
-async def test_processes_end_with_the_program_that_started_them(kind: str):
-    async with opened(kind) as sandbox:
-        await sandbox.exec("(setsid sleep 1000 >/dev/null 2>&1 &) ; (sleep 1000 >/dev/null 2>&1 &) ; sleep 0.1")
-        inside = (await sandbox.exec(_COUNT_SLEEPERS)).text
+async def test_processes_end_with_the_program_that_started_them(sandbox: Sandbox):
+    await sandbox.exec("(setsid sleep 1000 >/dev/null 2>&1 &) ; (sleep 1000 >/dev/null 2>&1 &) ; sleep 0.1")
+    inside = (await sandbox.exec(_COUNT_SLEEPERS)).text
     assert inside == "0\n"
 
 
@@ -126,17 +124,15 @@ async def test_the_times_of_what_a_sandbox_begins_with_do_not_depend_on_the_cloc
         assert (await times(sandbox))["./later.txt"] > 0
 
 
-@every_provider
-async def test_reading_what_is_no_file_or_too_large_is_an_error(kind: str):
-    async with opened(kind) as sandbox:
-        await sandbox.exec("mkdir folder; head -c 2000 /dev/zero > large")
-        with pytest.raises(FileNotFoundError, match="missing"):
-            await sandbox.read("missing")
-        with pytest.raises(OSError, match="folder"):
-            await sandbox.read("folder")
-        with pytest.raises(OSError, match="larger than 1000"):
-            await sandbox.read("large", max_bytes=1000)
-        assert len(await sandbox.read("large", max_bytes=2000)) == 2000
+async def test_reading_what_is_no_file_or_too_large_is_an_error(sandbox: Sandbox):
+    await sandbox.exec("mkdir folder; head -c 2000 /dev/zero > large")
+    with pytest.raises(FileNotFoundError, match="missing"):
+        await sandbox.read("missing")
+    with pytest.raises(OSError, match="folder"):
+        await sandbox.read("folder")
+    with pytest.raises(OSError, match="larger than 1000"):
+        await sandbox.read("large", max_bytes=1000)
+    assert len(await sandbox.read("large", max_bytes=2000)) == 2000
 
 
 @every_provider
@@ -212,12 +208,10 @@ async def test_cancelling_a_call_ends_the_sandbox(kind: str):
         until_gone(sandbox.pid)
 
 
-@every_provider
-async def test_calls_at_once_run_one_after_the_other(kind: str):
-    async with opened(kind) as sandbox:
-        results = await asyncio.gather(*(sandbox.exec(f"echo {n} >> log; echo {n}") for n in range(5)))
-        assert [result.text for result in results] == [f"{n}\n" for n in range(5)]
-        assert len((await sandbox.read("log")).split()) == 5
+async def test_calls_at_once_run_one_after_the_other(sandbox: Sandbox):
+    results = await asyncio.gather(*(sandbox.exec(f"echo {n} >> log; echo {n}") for n in range(5)))
+    assert [result.text for result in results] == [f"{n}\n" for n in range(5)]
+    assert len((await sandbox.read("log")).split()) == 5
 
 
 @every_provider
@@ -229,18 +223,14 @@ async def test_a_pool_hands_out_sandboxes_without_the_files_of_the_last_user(kin
                 assert (await sandbox.exec("ls -A; echo secret > file; echo secret > .hidden")).text == ""
 
 
-@every_provider
-async def test_python_runs_as_main_with_arguments_and_input(kind: str):
+async def test_python_runs_as_main_with_arguments_and_input(sandbox: Sandbox):
     source = "import sys\nprint(__name__, sys.argv[1:], input())\nraise SystemExit(4)\n"
-    async with opened(kind) as sandbox:
-        result = await sandbox.python(source, argv=["x y"], stdin=b"typed\n")
+    result = await sandbox.python(source, argv=["x y"], stdin=b"typed\n")
     assert (result.text, result.exit_code) == ("__main__ ['x y'] typed\n", 4)
 
 
-@every_provider
-async def test_a_python_error_is_a_traceback_of_the_program_alone(kind: str):
-    async with opened(kind) as sandbox:
-        result = await sandbox.python("def f():\n    return 1 / 0\nf()\n")
+async def test_a_python_error_is_a_traceback_of_the_program_alone(sandbox: Sandbox):
+    result = await sandbox.python("def f():\n    return 1 / 0\nf()\n")
     assert result.exit_code == 1
     assert b"ZeroDivisionError" in result.stderr
     assert b"supervisor" not in result.stderr
