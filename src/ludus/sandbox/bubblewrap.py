@@ -55,13 +55,17 @@ class BubblewrapProvider(SupervisedProvider):
         require(self, spec)
         setup = setup_message(spec, list(_WRITABLE), [PACKAGES] if spec.packages else [], kept=_KEPT)
         info = os.memfd_create("info")  # not a pipe: writing to one whose reader is gone would kill bwrap halfway
+
+        async def first(process: subprocess.Popen[bytes]) -> int:
+            return int(json.loads(os.pread(info, 4096, 0))["child-pid"])
+
         try:
             return await self._start(
                 SupervisedSandbox,
                 spec,
                 setup,
                 spawn=lambda control: _spawn(spec, self._stage, info, control),
-                first=lambda process: int(json.loads(os.pread(info, 4096, 0))["child-pid"]),
+                first=first,
             )
         finally:
             os.close(info)

@@ -6,6 +6,7 @@ a user who owns nothing. What they write lies in memory, and is gone with the sa
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -55,13 +56,13 @@ class OciProvider(FolderProvider):
             with removed_on_error(folder):
                 return _spawn(folder, spec, str(image.root), supervisor_command()[-1], stage, control)
 
-        return await self._start(
-            partial(OciSandbox, folder),
-            spec,
-            setup,
-            spawn,
-            first=lambda process: int((folder / "state/pid").read_text()),
-        )
+        async def first(process: subprocess.Popen[bytes]) -> int:
+            # on a busy machine the supervisor is ready before runc has written the file
+            while not (folder / "state/pid").exists() and process.poll() is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            return int((folder / "state/pid").read_text())
+
+        return await self._start(partial(OciSandbox, folder), spec, setup, spawn, first)
 
 
 class OciSandbox(SupervisedSandbox):

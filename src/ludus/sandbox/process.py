@@ -63,9 +63,12 @@ class ProcessProvider(FolderProvider):
             with removed_on_error(folder):
                 return _spawn(spec, folder, user, stage, control)
 
+        async def first(process: subprocess.Popen[bytes]) -> int:
+            return process.pid
+
         setup = _setup(spec, folder, user, stage.visible(_PREFIX))
         make = partial(ProcessSandbox, folder, user)
-        return await self._start(make, spec, setup, spawn, first=lambda process: process.pid)
+        return await self._start(make, spec, setup, spawn, first)
 
     def _of_orphan(self, folder: Path) -> None:
         """End what still runs for an owner that is dead."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -36,7 +36,7 @@ class SupervisedProvider(SandboxProvider):
         spec: SandboxSpec,
         setup: dict[str, Any],
         spawn: Callable[[socket.socket], subprocess.Popen[bytes]],
-        first: Callable[[subprocess.Popen[bytes]], int],
+        first: Callable[[subprocess.Popen[bytes]], Awaitable[int]],
     ) -> S:
         """A new sandbox. `spawn` gets the supervisor's end of the socket; `first` finds the first process inside."""
         group = ControlGroup(spec.limits.memory_mb << 20, spec.limits.processes + 2)
@@ -55,7 +55,7 @@ class SupervisedProvider(SandboxProvider):
         self._opened.add(sandbox)
         try:
             await sandbox.start(setup)
-            sandbox.confine(first(process))
+            sandbox.confine(await first(process))
             await sandbox.write_files(spec.files)
         except BaseException:
             await asyncio.shield(sandbox.close())
