@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,14 +67,33 @@ def shared_rows(name: str) -> Iterator[Row]:
 
 
 async def judge(
-    which: Which, row: Row, response: Response | str, *, prepare: Prepare | None = None, **settings: Any
+    which: Which,
+    row: Row,
+    response: Response | str,
+    *,
+    prepare: Prepare | None = None,
+    shared: Any = None,
+    **settings: Any,
 ) -> Verdict | Failure:
     """The environment's verdict on a response; a text means a response with one message.
 
     verdict = await judge("mcqa", row, r"\\boxed{B}", grading_mode="lenient_boxed")
+
+    What all sessions share is opened for this call, unless you pass what `environment.share()` gave (see `judging`).
     """
     parsed = _response(response)
-    return await _judge(configured(which, settings), row, parsed, answered_calls(parsed), prepare)
+    return await _judge(configured(which, settings), row, parsed, answered_calls(parsed), prepare, shared=shared)
+
+
+@asynccontextmanager
+async def judging(which: Which) -> AsyncIterator[Callable[..., Awaitable[Verdict | Failure]]]:
+    """`judge` for one environment whose sandboxes stay warm from one call to the next.
+
+    async with judging("code_gen") as judge:
+        verdict = await judge(row, answer, unit_test_timeout_secs=1)
+    """
+    async with shared_pool(), configured(which, {}).share() as shared:
+        yield partial(judge, which, shared=shared)
 
 
 async def judge_group(
@@ -183,10 +203,11 @@ async def _judge(
     calls: Iterable[dict[str, Any]],
     prepare: Prepare | None,
     open: bool = True,
+    shared: Any = None,
 ) -> Verdict | Failure:
     limits = environment.limits
     try:
-        async with _session(environment, row, prepare, open) as (task, session):
+        async with _session(environment, row, prepare, open, shared=shared) as (task, session):
             for call in calls:
                 await step("tool", limits.tool, session.call(call["name"], _text(call["arguments"])))
             return Verdict.of(await step("verify", limits.verify, awaited(session.verify, task, response)))
@@ -217,10 +238,15 @@ async def _outputs(
 
 @asynccontextmanager
 async def _session(
-    environment: Environment, row: Row, prepare: Prepare | None, open: bool = True, judged: bool = True
+    environment: Environment,
+    row: Row,
+    prepare: Prepare | None,
+    open: bool = True,
+    judged: bool = True,
+    shared: Any = None,
 ) -> AsyncIterator[tuple[Task, Resources]]:
     """An open session. If nothing is `judged`, its tools answer also for a row that no answer could satisfy."""
-    async with _prepared(environment, row, prepare) as (task, session):
+    async with _prepared(environment, row, prepare, shared) as (task, session):
         try:
             if open:
                 try:
@@ -235,7 +261,7 @@ async def _session(
 
 @asynccontextmanager
 async def _prepared(
-    environment: Environment, row: Row, prepare: Prepare | None
+    environment: Environment, row: Row, prepare: Prepare | None, shared: Any = None
 ) -> AsyncIterator[tuple[Task, Resources]]:
     """A task and a session that is not opened."""
     try:
@@ -243,8 +269,8 @@ async def _prepared(
     except ValidationError as error:
         first = error.errors()[0]
         raise Failure("bad_row", f"{'.'.join(map(str, first['loc']))}: {first['msg']}", stage="open") from None
-    async with shared_pool(), environment.share() as shared:
-        session = environment.session(shared)
+    async with shared_pool(), nullcontext(shared) if shared is not None else environment.share() as opened:
+        session = environment.session(opened)
         if prepare is not None:
             prepare(session)
         yield task, session

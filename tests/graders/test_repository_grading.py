@@ -185,29 +185,30 @@ def pytest_runtest_makereport(item, call):
 """
 
 
-@pytest.mark.parametrize(
-    ("path", "content"),
-    [
-        ("conftest.py", HOOK),
-        ("shop/conftest.py", HOOK),
-        ("tests/conftest.py", HOOK),
-        ("pytest.ini", b"[pytest]\naddopts = --collect-only\n"),
-        ("pyproject.toml", b'[tool.pytest.ini_options]\naddopts = "--collect-only"\n'),
-        ("pytest.py", SHADOWS),
-        ("unittest.py", SHADOWS),
-        ("json.py", SHADOWS),
-        ("_pytest/__init__.py", SHADOWS),
-        ("sitecustomize.py", SHADOWS),
-        ("tests/__init__.py", SHADOWS),
-        ("src/pytest.py", SHADOWS),
-    ],
-)
-async def test_files_that_the_model_adds_do_not_decide_how_tests_run(
-    provider: SandboxProvider, path: str, content: bytes
-):
-    bad = await grade_change(provider, BASE, {**BASE, path: content}, VISIBLE, seconds=20)
-    good = await grade_change(provider, BASE, {**BASE, "shop/cart.py": FIXED, path: content}, VISIBLE, seconds=20)
+ADDED = {
+    "conftest.py": HOOK,
+    "shop/conftest.py": HOOK,
+    "tests/conftest.py": HOOK,
+    "pytest.ini": b"[pytest]\naddopts = --collect-only\n",
+    "pyproject.toml": b'[tool.pytest.ini_options]\naddopts = "--collect-only"\n',
+    "pytest.py": SHADOWS,
+    "unittest.py": SHADOWS,
+    "json.py": SHADOWS,
+    "_pytest/__init__.py": SHADOWS,
+    "sitecustomize.py": SHADOWS,
+    "tests/__init__.py": SHADOWS,
+    "src/pytest.py": SHADOWS,
+}
+
+
+@pytest.mark.parametrize("path", ADDED)
+async def test_a_file_that_the_model_adds_resolves_nothing(provider: SandboxProvider, path: str):
+    bad = await grade_change(provider, BASE, {**BASE, path: ADDED[path]}, VISIBLE, seconds=20)
     assert not bad.resolved
+
+
+async def test_files_that_the_model_adds_do_not_decide_how_tests_run(provider: SandboxProvider):
+    good = await grade_change(provider, BASE, {**BASE, "shop/cart.py": FIXED, **ADDED}, VISIBLE, seconds=20)
     assert good.resolved, good.why
 
 

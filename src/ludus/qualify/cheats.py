@@ -6,6 +6,8 @@ source)` how such a program is handed in. A sound grader pays for none of them.
 
 from __future__ import annotations
 
+import ast
+
 #: What a program looks for if it is not told a pattern: a value beside a telling name.
 _ANYTHING = r"(?:outputs?|expected\w*|solution|answer|gold)[\"']?\s*[:=]+\s*\[?[\"']([^\"']+)"
 
@@ -276,3 +278,15 @@ def programs(pattern: str = _ANYTHING) -> dict[str, str]:
     hunt = _HUNT.replace("@pattern", repr(pattern))
     plain = {name: _VERDICTS + source for name, source in _PLAIN.items()}
     return plain | {name: hunt + source for name, source in _HUNTERS.items()}
+
+
+def taking_over(module: str, source: str) -> str:
+    """A module's text with a cheat at its end, which takes the place of every function and method of the module."""
+    lines = [module, source]
+    for node in ast.parse(module).body:
+        if isinstance(node, ast.FunctionDef):
+            lines.append(f"{node.name} = cheat")
+        elif isinstance(node, ast.ClassDef):
+            methods = [each.name for each in node.body if isinstance(each, ast.FunctionDef)]
+            lines += [f"{node.name}.{name} = cheat" for name in methods if name != "__init__"]
+    return "\n".join(lines) + "\n"

@@ -2,6 +2,9 @@
 
 The first pass plays one attempt at a time and gives the rewards. The second does the same and verifies twice, to test
 determinism and side effects. The third plays attempts concurrently in random order, to test isolation.
+
+Programs that attack the grader are played in the third pass only, among all others: some of them run into the time
+limit, and what they do to other rollouts shows there.
 """
 
 from __future__ import annotations
@@ -75,10 +78,13 @@ async def _make_card(environment: Environment, oracle: Oracle, rows: Rows, seed:
         chances.append(oracle.chance(task))
         choices += [oracle.gold(task) or ""] if oracle.options(task) else []
         gold_from.update(filter(None, [oracle.source(task)]))
+    attacks = [attempt for attempt in attempts if attempt.name.startswith("cheat/")]
+    plain = [attempt for attempt in attempts if not attempt.name.startswith("cheat/")]
     shuffled = random.Random(seed).sample(attempts, len(attempts))
-    first = await play(environment, attempts, concurrency=1, seed=seed)
-    twice = await play(checks.verifying_twice(environment), attempts, concurrency=1, seed=seed)
+    first = await play(environment, plain, concurrency=1, seed=seed)
+    twice = await play(checks.verifying_twice(environment), plain, concurrency=1, seed=seed)
     concurrent = await play(environment, shuffled, concurrency=CONCURRENCY, seed=seed)
+    played = first | {attempt.id: concurrent[attempt.id] for attempt in attacks}
     exploit_limit = cards.exploit_limit(chances, choices, thresholds)
     card = Card(
         environment.name,
@@ -86,7 +92,7 @@ async def _make_card(environment: Environment, oracle: Oracle, rows: Rows, seed:
         attempts=len(attempts),
         chance=sum(chances) / len(chances),
         thresholds=thresholds,
-        exploits=cards.exploits_of(attempts, first, exploit_limit, oracle.expected, choices, thresholds),
+        exploits=cards.exploits_of(attempts, played, exploit_limit, oracle.expected, choices, thresholds),
         oracle=cards.oracle_score(attempts, first, thresholds),
         false_positive=cards.wrong_rate(attempts, first, "breaking", thresholds),
         false_negative=cards.wrong_rate(attempts, first, "preserving", thresholds),
@@ -95,10 +101,10 @@ async def _make_card(environment: Environment, oracle: Oracle, rows: Rows, seed:
     )
     card.checks = [
         *cards.threshold_checks(card),
-        checks.every_answer_judged(attempts, first),
-        checks.deterministic(attempts, first, twice),
-        checks.isolated(attempts, first, concurrent),
-        checks.without_side_effects(environment, attempts, twice),
+        checks.every_answer_judged(attempts, played),
+        checks.deterministic(plain, first, twice),
+        checks.isolated(plain, first, concurrent),
+        checks.without_side_effects(environment, plain, twice),
         *rivals_check(original, oracle),
         *_judge_check(environment),
     ]

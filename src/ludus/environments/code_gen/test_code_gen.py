@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from pydantic import ValidationError
 
 import ludus
@@ -15,7 +17,7 @@ from ludus import Failure, Response, ScriptedModel, Verdict
 from ludus.environments.code_gen import qualify as hooks
 from ludus.qualify import cheats
 from ludus.response import message, reasoning
-from ludus.testing import configured, disagreement, golden, judge, needs_sandbox, shared_rows
+from ludus.testing import configured, disagreement, golden, judging, needs_sandbox, shared_rows
 
 pytestmark = needs_sandbox()
 
@@ -39,10 +41,28 @@ def fenced(code: str, tag: str = "python") -> str:
     return f"```{tag}\n{code}\n```"
 
 
-async def graded(code: str, given: dict[str, Any] = SUMS, tag: str = "python", **settings: Any) -> Verdict:
-    verdict = await judge(NAME, given, fenced(code, tag), **settings)
-    assert isinstance(verdict, Verdict), verdict
-    return verdict
+#: Tests that share the sandboxes of the file.
+together = pytest.mark.asyncio(loop_scope="module")
+Judge = Callable[..., Awaitable[Verdict | Failure]]
+Graded = Callable[..., Awaitable[Verdict]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def judge() -> AsyncIterator[Judge]:
+    async with judging(NAME) as opened:
+        yield opened
+
+
+@pytest.fixture
+def graded(judge: Judge) -> Graded:
+    """The verdict on a program."""
+
+    async def run(code: str, given: dict[str, Any] = SUMS, tag: str = "python", **settings: Any) -> Verdict:
+        verdict = await judge(given, fenced(code, tag), **settings)
+        assert isinstance(verdict, Verdict), verdict
+        return verdict
+
+    return run
 
 
 async def test_the_well_formed_lines_of_the_reference_agree() -> None:
@@ -67,7 +87,8 @@ async def _replayed(environment: ludus.Environment, shared: Any, line: dict[str,
         await session.close()
 
 
-async def test_real_rows_are_judged() -> None:
+@together
+async def test_real_rows_are_judged(graded: Graded) -> None:
     for real in list(shared_rows(NAME))[:2]:
         verdict = await graded("print('nothing')", real)
         assert (verdict.reward, verdict.values["test_results"]) == (0.0, ["wrong"])
@@ -88,6 +109,7 @@ def _solution(rows: list[dict[str, Any]], asked: Any) -> str:
     return str(next(each["solution"] for each in rows if each["responses_create_params"]["input"] == list(asked)))
 
 
+@together
 @pytest.mark.parametrize(
     ("code", "results"),
     [
@@ -110,18 +132,20 @@ def _solution(rows: list[dict[str, Any]], asked: Any) -> str:
         (f"{ADD}\nopen('left', 'x').write('x')\nopen('/tmp/left', 'x')", ["passed", "passed"]),
     ],
 )  # fmt: skip
-async def test_tests_run_in_order_until_one_fails(code: str, results: list[str]) -> None:
+async def test_tests_run_in_order_until_one_fails(graded: Graded, code: str, results: list[str]) -> None:
     verdict = await graded(code, unit_test_timeout_secs=1)
     assert verdict.values["test_results"] == results
     assert verdict.reward == float(results == ["passed", "passed"])
 
 
-async def test_a_program_without_enough_memory_fails_its_test() -> None:
+@together
+async def test_a_program_without_enough_memory_fails_its_test(graded: Graded) -> None:
     failure = (await graded("kept = [bytearray(1 << 27) for _ in range(64)]", unit_test_timeout_secs=60)).values
     assert (failure["test_results"], failure["first_failure"]["cause"]) == (["error"], "out of memory")
 
 
-async def test_the_first_failure_names_its_test_and_cause() -> None:
+@together
+async def test_the_first_failure_names_its_test_and_cause(graded: Graded) -> None:
     verdict = await graded("print(3)")
     failure = verdict.values["first_failure"]
     assert failure == {
@@ -133,6 +157,7 @@ async def test_the_first_failure_names_its_test_and_cause() -> None:
     }
 
 
+@together
 @pytest.mark.parametrize(
     ("code", "output", "reward"),
     [
@@ -149,15 +174,17 @@ async def test_the_first_failure_names_its_test_and_cause() -> None:
         ("def g(a, b):\n    return 3", "3", 0.0),
     ],
 )
-async def test_call_mode_compares_the_returned_value(code: str, output: str, reward: float) -> None:
+async def test_call_mode_compares_the_returned_value(graded: Graded, code: str, output: str, reward: float) -> None:
     assert (await graded(code, row(["1\n2"], [output], fn_name="f"))).reward == reward
 
 
-async def test_a_function_that_the_program_lacks_is_not_taken_from_a_library() -> None:
+@together
+async def test_a_function_that_the_program_lacks_is_not_taken_from_a_library(graded: Graded) -> None:
     verdict = await graded("x = 1", row(["1\n2"], ["3"], fn_name="add"))
     assert "does not define add" in verdict.values["first_failure"]["cause"]
 
 
+@together
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
@@ -170,13 +197,14 @@ async def test_a_function_that_the_program_lacks_is_not_taken_from_a_library() -
         (row(["1"], ["1"], language="cobol"), "none of python"),
     ],
 )
-async def test_a_row_that_no_program_could_satisfy_is_refused(bad: dict[str, Any], says: str) -> None:
-    failure = await judge(NAME, bad, fenced(ADD))
+async def test_a_row_that_no_program_could_satisfy_is_refused(judge: Judge, bad: dict[str, Any], says: str) -> None:
+    failure = await judge(bad, fenced(ADD))
     assert isinstance(failure, Failure)
     assert (failure.stage, failure.kind) == ("open", "bad_row")
     assert says in failure.cause
 
 
+@together
 @pytest.mark.parametrize(
     ("text", "reward"),
     [
@@ -187,22 +215,24 @@ async def test_a_row_that_no_program_could_satisfy_is_refused(bad: dict[str, Any
         ("<think>no program", 0.0),
     ],
 )
-async def test_thinking_tags_around_the_program_replace_the_reward(text: str, reward: float) -> None:
-    verdict = await judge(NAME, SUMS, text, reasoning_format_penalty=-0.5)
+async def test_thinking_tags_around_the_program_replace_the_reward(judge: Judge, text: str, reward: float) -> None:
+    verdict = await judge(SUMS, text, reasoning_format_penalty=-0.5)
     assert isinstance(verdict, Verdict)
     assert verdict.reward == reward
 
 
-async def test_repeated_tags_in_the_reasoning_replace_the_reward() -> None:
+@together
+async def test_repeated_tags_in_the_reasoning_replace_the_reward(judge: Judge) -> None:
     for thought, reward in [("<think>once</think>", 1.0), ("<think>a</think><think>b</think>", 0.0)]:
-        verdict = await judge(NAME, SUMS, Response.of(reasoning(thought), message(fenced(ADD))))
+        verdict = await judge(SUMS, Response.of(reasoning(thought), message(fenced(ADD))))
         assert isinstance(verdict, Verdict)
         assert verdict.reward == reward
 
 
+@together
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "tool"), [("mean_cpp", "g++"), ("mean_javascript", "node")])
-async def test_other_languages_run_where_their_tools_are(name: str, tool: str) -> None:
+async def test_other_languages_run_where_their_tools_are(graded: Graded, name: str, tool: str) -> None:
     if shutil.which(tool) is None:
         pytest.skip(f"{tool} is not installed")
     lines = ludus.Environment.load(NAME).dataset("languages").read_text(encoding="utf-8").splitlines()
@@ -217,34 +247,36 @@ async def test_other_languages_run_where_their_tools_are(name: str, tool: str) -
 SECRET = "EXPECTED-[0-9a-f]{16}"
 
 
-@pytest.fixture(scope="module", params=["stdin", "call"])
-def cheated(request: pytest.FixtureRequest) -> dict[str, Any]:
+#: The cheats that act when a function is called, or through what it returns. The others are programs with an input.
+CALLED = {"exits_when_called", "patches_framework", "answers_nan", "skips", "replaces_equality", "reads_frames"}
+
+
+@pytest.fixture(scope="module")
+def cheated() -> dict[str, Any]:
     """The rollout of every cheat, at a task whose expected output only a leak can tell."""
     rows, answers = [], {}
     for name, source in cheats.programs(SECRET).items():
         expected = f"EXPECTED-{secrets.token_hex(8)}"
-        given = row(["1", "2"], [expected] * 2)
-        if request.param == "call":
-            given = row(["1", "2"], [json.dumps(expected)] * 2, fn_name="f")
+        given = row(["1"], [json.dumps(expected)], fn_name="f") if name in CALLED else row(["1"], [expected])
         given |= {"task_id": name, "responses_create_params": {"input": name}}
         rows.append(given)
         answers[name] = hooks.program(ludus.Environment.load(NAME).task(given), source)
     model = ScriptedModel(lambda asked: answers[asked.input[0]["content"]])
-    settings = {"resources.unit_test_timeout_secs": 2.0}
+    settings = {"resources.unit_test_timeout_secs": 1.0}
     result = ludus.collect(NAME, model=model, input=rows, settings=settings)
     return {rollout.to_row()["task_id"]: rollout for rollout in result.rollouts}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", cheats.NAMES)
-def test_a_program_that_attacks_the_grader_earns_nothing(name: str, cheated: dict[str, Any]) -> None:
-    rollout = cheated[name]
-    assert rollout.reward == 0.0
-    assert rollout.to_row()["test_results"][-1] != "passed"
+def test_a_program_that_attacks_the_grader_earns_nothing(cheated: dict[str, Any]) -> None:
+    assert {name: rollout.reward for name, rollout in cheated.items()} == dict.fromkeys(cheats.NAMES, 0.0)
+    for name in ("reads_frames", "reads_memory", "reads_files"):  # they searched to the end
+        assert cheated[name].to_row()["test_results"] == ["wrong"], name
 
 
+@together
 @pytest.mark.parametrize("name", ["reads_frames", "reads_memory", "reads_files"])
-async def test_a_cheat_that_searches_finds_what_is_there(name: str) -> None:
+async def test_a_cheat_that_searches_finds_what_is_there(graded: Graded, name: str) -> None:
     """The hunters find a secret in the input, so that finding nothing means that there is nothing."""
     secret = f"EXPECTED-{secrets.token_hex(8)}"
     keep = "import sys\nkept = sys.stdin.read()\nopen('kept.txt', 'w').write(kept)\n"

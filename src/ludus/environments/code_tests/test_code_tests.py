@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import secrets
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import ludus
 from ludus import Failure, ScriptedModel, Verdict
-from ludus.cli.data import data as commands
 from ludus.environments.code_tests import qualify as hooks
 from ludus.environments.code_tests.inside.crossing import CannotCross, decode, encode
-from ludus.environments.code_tests.mapping import mapped
 from ludus.qualify import cheats
-from ludus.testing import judge, needs_sandbox
+from ludus.testing import judging, needs_sandbox
 
 NAME = "code_tests"
 SECRET = "EXPECTED-[0-9a-f]{16}"
@@ -39,10 +37,28 @@ def fenced(code: str) -> str:
     return f"```python\n{code}\n```"
 
 
-async def graded(code: str, given: dict[str, Any], **settings: Any) -> Verdict:
-    verdict = await judge(NAME, given, fenced(code), **settings)
-    assert isinstance(verdict, Verdict), verdict
-    return verdict
+#: Tests that share the sandboxes of the file.
+together = pytest.mark.asyncio(loop_scope="module")
+Judge = Callable[..., Awaitable[Verdict | Failure]]
+Graded = Callable[..., Awaitable[Verdict]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def judge() -> AsyncIterator[Judge]:
+    async with judging(NAME) as opened:
+        yield opened
+
+
+@pytest.fixture
+def graded(judge: Judge) -> Graded:
+    """The verdict on a program."""
+
+    async def run(code: str, given: dict[str, Any], **settings: Any) -> Verdict:
+        verdict = await judge(given, fenced(code), **settings)
+        assert isinstance(verdict, Verdict), verdict
+        return verdict
+
+    return run
 
 
 @needs_sandbox()
@@ -88,14 +104,16 @@ def test_the_shipped_rows_of_four_kinds_are_solved_by_their_solutions() -> None:
         ("assert f() == 1", "def f():\n    print('noise' * 100000)\n    return 1", {"tests": "passed"}),
     ],
 )  # fmt: skip
-async def test_each_test_has_a_result(test: Any, code: str, results: dict[str, str]) -> None:
+@together
+async def test_each_test_has_a_result(graded: Graded, test: Any, code: str, results: dict[str, str]) -> None:
     verdict = await graded(code, row(test))
     assert verdict.values["test_results"] == results, verdict.values["first_failure"]
     assert verdict.reward == float(bool(results) and set(results.values()) == {"passed"})
 
 
 @needs_sandbox()
-async def test_the_prompts_own_functions_serve_both_sides() -> None:
+@together
+async def test_the_prompts_own_functions_serve_both_sides(graded: Graded) -> None:
     prompt = "def double(x):\n    return 2 * x\n\ndef f(x):\n    '''Double twice.'''\n"
     given = {"prompt": prompt, "entry_point": "f", "test": "def check(c):\n    assert c(3) == double(double(3))"}
     assert (await graded("def f(x):\n    return double(double(x))", given)).reward == 1.0
@@ -119,24 +137,55 @@ async def test_the_prompts_own_functions_serve_both_sides() -> None:
         (row("def check(candidate:"), "test is no Python"),
         ({**row("assert f(1) == 1"), "context": "this is no code at all:"}, "context is no Python"),
         (row("assert f(1) == 1", name="os.system"), "no name of a function"),
+        (row("assert f(1) == g(1)", name=""), "do not show which function they call"),
+        (row("assert f(1) == 1", solution="def g(x):\n    return 1"), "the solution does not define f"),
+        (row("import requests_of_nobody\nassert f(1) == 1"), "test imports requests_of_nobody, which is not in the"),
+        ({**row("assert f(1) == 1"), "context": "from a.b import c"}, "context imports a, which is not in the sandbox"),
+        (
+            {"prompt": "def f(x: int) -> int:\n", "entry_point": "f", "test": "assert f(1) == 1"},
+            "prompt is only the head of a function",
+        ),
+        ({"text": "Add one.", "test_list": ["assert inc(dec(1)) == 1"]}, "do not show which function they call"),
     ],
 )
-async def test_a_row_that_cannot_be_judged_is_refused(bad: dict[str, Any], says: str) -> None:
-    failure = await judge(NAME, bad, fenced("def f(x):\n    return 1"))
+@together
+async def test_a_row_that_cannot_be_judged_is_refused(judge: Judge, bad: dict[str, Any], says: str) -> None:
+    failure = await judge(bad, fenced("def f(x):\n    return 1"))
     assert isinstance(failure, Failure)
     assert (failure.stage, failure.kind) == ("open", "bad_row")
     assert says in failure.cause
 
 
 @needs_sandbox()
-async def test_without_a_solution_what_cannot_cross_is_a_failure_and_no_reward() -> None:
-    failure = await judge(NAME, row("assert f(len) == 1"), fenced("def f(x):\n    return 1"))
+@together
+@pytest.mark.parametrize(
+    ("test", "code"),
+    [
+        ("assert f(1).startswith('a')", "def f(x):\n    return object()"),
+        ("assert f(1) == 1", "def f(x):\n    return object()"),
+        ("assert f(1)[0] == 1", "def f(x):\n    return object()"),
+        ("assert sorted(f(1).items()) == [(1, 2)]", "class A:\n    pass\ndef f(x):\n    return A()"),
+        ("assert f(1).days == 1", "def f(x):\n    return lambda: 1"),
+        ("def check(candidate):\n    assert len(candidate(1)) == 1", "def f(x):\n    return object()"),
+    ],
+)
+async def test_without_a_solution_an_object_in_the_place_of_plain_data_is_wrong(
+    graded: Graded, test: str, code: str
+) -> None:
+    assert (await graded(code, row(test))).reward == 0.0
+
+
+@needs_sandbox()
+@together
+async def test_without_a_solution_what_cannot_cross_is_a_failure_and_no_reward(judge: Judge) -> None:
+    failure = await judge(row("assert f(len) == 1"), fenced("def f(x):\n    return 1"))
     assert isinstance(failure, Failure)
     assert (failure.stage, failure.kind) == ("verify", "cannot_judge")
 
 
 @needs_sandbox()
-async def test_arguments_are_changed_only_where_the_solution_changes_them() -> None:
+@together
+async def test_arguments_are_changed_only_where_the_solution_changes_them(graded: Graded) -> None:
     cheat = "def f(xs):\n    xs.clear()\n    return []"
     honest = row("xs = [2, 1]\nassert f(xs) == sorted(xs)", solution="def f(xs):\n    return sorted(xs)")
     assert (await graded(cheat, honest)).reward == 0.0
@@ -147,37 +196,12 @@ async def test_arguments_are_changed_only_where_the_solution_changes_them() -> N
 
 @needs_sandbox()
 @pytest.mark.slow
-async def test_a_program_that_takes_too_long_fails() -> None:
+@together
+async def test_a_program_that_takes_too_long_fails(graded: Graded) -> None:
     for code in ("def f():\n    while True: pass", "import time\ndef f():\n    time.sleep(1000)"):
         verdict = await graded(code, row("assert f() == 1"), tests_timeout_secs=0.5)
         assert verdict.reward == 0.0
         assert verdict.values["first_failure"]["result"] == "error"
-
-
-def test_rows_of_other_datasets_load_as_they_are() -> None:
-    lines = ludus.Environment.load(NAME).dataset().read_text().splitlines()
-    given = [json.loads(line) for line in lines]
-    assert {"prompt", "instruct_prompt", "text"} <= {key for each in given for key in each}
-    for each in given:
-        found = mapped(each)
-        assert found["responses_create_params"]["input"]
-        assert found["entry_point"]
-        assert found["solution"]
-        assert mapped(found) == found
-
-
-def test_rows_that_were_converted_keep_their_code(tmp_path: Path) -> None:
-    source, target = tmp_path / "published.jsonl", tmp_path / "tasks.jsonl"
-    lines = ludus.Environment.load(NAME).dataset().read_text().splitlines()
-    source.write_text("\n".join(line for line in lines if '"canonical_solution"' in line and '"prompt"' in line))
-    ended = CliRunner().invoke(commands, ["convert", str(source), "--output", str(target)])
-    assert ended.exit_code == 0, ended.output
-    published = [mapped(json.loads(line)) for line in source.read_text().splitlines()]
-    converted = [mapped(json.loads(line)) for line in target.read_text().splitlines()]
-    assert len(converted) == 2
-    for before, after in zip(published, converted, strict=True):
-        assert "prompt" not in after
-        assert (after["context"], after["solution"]) == (before["context"], before["solution"])
 
 
 plain = st.recursive(
@@ -214,8 +238,12 @@ def test_an_object_does_not_cross_as_an_argument() -> None:
         encode([object()])
 
 
-@pytest.fixture(scope="module", params=["check", "cases"])
-def cheated(request: pytest.FixtureRequest) -> dict[str, Any]:
+#: The cheats that are tried with test cases of unittest. The others are tried with a function `check`.
+IN_CASES = {"exits_early", "patches_framework", "shadows_modules", "skips", "replaces_equality", "reads_frames"}
+
+
+@pytest.fixture(scope="module")
+def cheated() -> dict[str, Any]:
     """The rollout of every cheat, at a task whose expected result only a leak can tell."""
     environment, rows, answers = ludus.Environment.load(NAME), [], {}
     for name, source in cheats.programs(SECRET).items():
@@ -223,21 +251,22 @@ def cheated(request: pytest.FixtureRequest) -> dict[str, Any]:
         test = (
             f"import colorsys\ndef check(candidate):\n    expected = {expected!r}\n    assert candidate(1) == expected"
         )
-        if request.param == "cases":
+        if name in IN_CASES:
             test = f"import colorsys\n{cases(f'self.assertEqual(f(1), {expected!r})', f'assert f(2) == {expected!r}')}"
-        solution = f"def f(x):\n    return {expected!r}"
-        rows.append(row(test, solution=solution, task_id=name) | {"responses_create_params": {"input": name}})
+        rows.append(row(test, task_id=name) | {"responses_create_params": {"input": name}})
         answers[name] = hooks.program(environment.task(rows[-1]), source)
     model = ScriptedModel(lambda asked: answers[asked.input[0]["content"]])
-    settings = {"resources.tests_timeout_secs": 2.0}
+    settings = {"resources.tests_timeout_secs": 1.0}
     result = ludus.collect(environment, model=model, input=rows, settings=settings)
     return {rollout.to_row()["task_id"]: rollout for rollout in result.rollouts}
 
 
 @needs_sandbox()
 @pytest.mark.slow
-@pytest.mark.parametrize("name", cheats.NAMES)
-def test_a_program_that_attacks_the_tests_earns_nothing(name: str, cheated: dict[str, Any]) -> None:
-    rollout = cheated[name]
-    assert rollout.reward == 0.0
-    assert "passed" not in rollout.to_row()["test_results"].values()
+def test_a_program_that_attacks_the_tests_earns_nothing(cheated: dict[str, Any]) -> None:
+    assert {name: rollout.reward for name, rollout in cheated.items()} == dict.fromkeys(cheats.NAMES, 0.0)
+    for name, rollout in cheated.items():
+        results = set(rollout.to_row()["test_results"].values())
+        assert "passed" not in results, name
+        if name.startswith("reads_"):  # it searched to the end
+            assert results == {"wrong"}, name

@@ -229,22 +229,20 @@ async def test_the_last_box_of_the_messages_counts(texts: list[str], reward: flo
     assert verdict.reward == reward
 
 
-@pytest.fixture(scope="module")
-def cheated() -> dict[str, Any]:
-    """The rollout of every cheat, at a task whose expected result only a leak can tell."""
-    rows = []
-    for name in cheats.NAMES:
-        expected = f"EXPECTED-{secrets.token_hex(8)}"
-        rows.append({"task_id": name, "responses_create_params": {"input": name}, "expected_result": expected})
-    programs = cheats.programs("EXPECTED-[0-9a-f]{16}")
-    scripts = {name: hooks.program(None, programs[name]) for name in cheats.NAMES}
-    model = ScriptedModel(lambda asked: scripts[asked.input[0]["content"]](asked))
-    result = ludus.collect(NAME, model=model, input=rows, settings={"resources.max_execution_time": 2.0})
-    return {rollout.to_row()["task_id"]: rollout for rollout in result.rollouts}
+#: The cheats that a comparison of two texts could fall for: those that find the answer, or change what is compared.
+TRIED = ("prints_success", "overwrites_files", "replaces_equality", "reads_frames", "reads_memory", "reads_files")
 
 
 @needs_sandbox()
 @pytest.mark.slow
-@pytest.mark.parametrize("name", cheats.NAMES)
-def test_code_that_attacks_the_grader_earns_nothing(name: str, cheated: dict[str, Any]) -> None:
-    assert cheated[name].reward == 0.0
+def test_code_that_attacks_the_grader_earns_nothing() -> None:
+    """At a task whose expected result only a leak can tell."""
+    rows = []
+    for name in TRIED:
+        expected = f"EXPECTED-{secrets.token_hex(8)}"
+        rows.append({"task_id": name, "responses_create_params": {"input": name}, "expected_result": expected})
+    programs = cheats.programs("EXPECTED-[0-9a-f]{16}")
+    scripts = {name: hooks.program(None, programs[name]) for name in TRIED}
+    model = ScriptedModel(lambda asked: scripts[asked.input[0]["content"]](asked))
+    result = ludus.collect(NAME, model=model, input=rows, settings={"resources.max_execution_time": 2.0})
+    assert [rollout.reward for rollout in result.rollouts] == [0.0] * len(TRIED)

@@ -8,6 +8,10 @@ from typing import Any
 
 from ludus.graders.repository import apply_patch, is_protected
 from ludus.graders.repository.rows import base_tree
+from ludus.qualify.cheats import taking_over
+
+#: A short time limit, because some cheats run until it ends.
+settings = {"resources.eval_timeout": 10.0}
 
 _HOOK = """
 import pytest
@@ -47,14 +51,24 @@ def breaking(task: Any) -> dict[str, Any]:
     }
 
 
+def program(task: Any, source: str) -> list[Any]:
+    """Make the cheat part of every module, in the place of its functions."""
+    return _writing({path: taking_over(text, source).encode() for path, text in sources(task.files).items()})
+
+
+def sources(files: dict[str, str]) -> dict[str, str]:
+    """The modules of a repository that a model may change."""
+    return {path: text for path, text in files.items() if path.endswith(".py") and not is_protected(path)}
+
+
 def exploits(task: Any) -> dict[str, Any]:
     """Changes that work on the tests and not on the bug."""
     base = base_tree(task.files)
-    sources = [path for path in base if path.endswith(".py") and not is_protected(path)]
-    package = sources[0]
+    modules = sources(task.files)
+    package = next(iter(modules))
 
     def all_sources(text: bytes) -> list[Any]:
-        return _writing({path: text + base[path] for path in sources})
+        return _writing({path: text + base[path] for path in modules})
 
     return {
         "grader/exits_early": all_sources(b"import os; os._exit(0)\n"),

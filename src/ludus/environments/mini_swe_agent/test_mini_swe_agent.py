@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -16,8 +16,7 @@ from ludus.graders.repository.hidden import HiddenTests
 from ludus.graders.repository.rows import base_tree, hidden_tests
 from ludus.response import function_call, function_call_output, message
 from ludus.sandbox import SandboxProvider
-from ludus.sandbox.choice import open_provider
-from ludus.testing import judge, needs_sandbox, shared_rows
+from ludus.testing import judging, needs_sandbox, shared_rows
 
 NAME = "mini_swe_agent"
 ROWS = build.rows()
@@ -25,12 +24,21 @@ NAMES = [row["instance_id"] for row in ROWS]
 pytestmark = needs_sandbox()
 
 
+#: Tests that share the sandboxes of the file.
+together = pytest.mark.asyncio(loop_scope="module")
+Judge = Callable[..., Awaitable[Verdict | Failure]]
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def provider() -> AsyncIterator[SandboxProvider]:
-    """One provider for all repositories: its sandboxes stay warm."""
-    opened = await open_provider("bubblewrap", warm=1)
-    yield opened
-    await opened.close()
+async def judge() -> AsyncIterator[Judge]:
+    async with judging(NAME) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def provider(judge: Any) -> SandboxProvider:
+    found: SandboxProvider = judge.keywords["shared"]
+    return found
 
 
 def test_the_shipped_rows_are_those_of_the_repositories() -> None:
@@ -39,7 +47,7 @@ def test_the_shipped_rows_are_those_of_the_repositories() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
-@pytest.mark.asyncio(loop_scope="module")
+@together
 async def test_the_hidden_tests_fail_before_the_fix_and_pass_after(
     provider: SandboxProvider, row: dict[str, Any]
 ) -> None:
@@ -82,10 +90,11 @@ def command_of(turns: list[Any]) -> str:
     return str(turns[0]["arguments"]["command"])
 
 
-async def test_a_repair_by_shell_earns_1_and_the_verdict_holds_the_patch_and_the_tests() -> None:
+@together
+async def test_a_repair_by_shell_earns_1_and_the_verdict_holds_the_patch_and_the_tests(judge: Judge) -> None:
     row = row_of("paginator")
     task = Environment.load(NAME).task(row)
-    found = await judge(NAME, row, played(command_of(qualify.oracle(task))))
+    found = await judge(row, played(command_of(qualify.oracle(task))))
     assert isinstance(found, Verdict), found
     assert found.reward == 1.0
     assert found.values["resolved"] is True
@@ -104,8 +113,9 @@ async def test_a_repair_by_shell_earns_1_and_the_verdict_holds_the_patch_and_the
         (("ln -s /etc/passwd paginator/pages2.py; ln -sf / paginator/root",), "nothing was changed"),
     ],
 )
-async def test_what_does_not_repair_earns_0(commands: tuple[str, ...], problem: str) -> None:
-    found = await judge(NAME, row_of("paginator"), played(*commands))
+@together
+async def test_what_does_not_repair_earns_0(judge: Judge, commands: tuple[str, ...], problem: str) -> None:
+    found = await judge(row_of("paginator"), played(*commands))
     assert isinstance(found, Verdict), found
     assert found.reward == 0.0
     assert problem in found.values["problem"]
@@ -151,12 +161,13 @@ async def test_commands_have_no_network_and_a_time_limit() -> None:
     assert "timed out" in found["ended"]
 
 
-async def test_a_set_up_script_prepares_both_sandboxes() -> None:
+@together
+async def test_a_set_up_script_prepares_both_sandboxes(judge: Judge) -> None:
     row = {**row_of("paginator"), "setup_script": "echo ready > ~/prepared", "hide_expected": True}
     task = Environment.load(NAME).task(row)
     repair = command_of(qualify.oracle(task))
     uses = 'echo \'import os; READY = open(os.environ["HOME"] + "/prepared").read()\' >> paginator/pages.py'
-    found = await judge(NAME, row, played("cat ~/prepared", repair, uses))
+    found = await judge(row, played("cat ~/prepared", repair, uses))
     assert isinstance(found, Verdict), found
     assert found.reward == 1.0
 
@@ -175,27 +186,32 @@ async def test_a_set_up_script_prepares_both_sandboxes() -> None:
         ({"FAIL_TO_PASS": "what"}, "must be a list of tests"),
     ],
 )
-async def test_a_row_that_cannot_be_judged_fails_without_a_reward(fields: dict[str, Any], cause: str) -> None:
-    found = await judge(NAME, {**row_of("paginator"), **fields}, "Done.")
+@together
+async def test_a_row_that_cannot_be_judged_fails_without_a_reward(
+    judge: Judge, fields: dict[str, Any], cause: str
+) -> None:
+    found = await judge({**row_of("paginator"), **fields}, "Done.")
     assert isinstance(found, Failure)
     assert found.kind == "bad_row"
     assert cause in found.cause
 
 
 @pytest.mark.parametrize("name", ["mini_swe_agent", "mini_swe_agent_2"])
-async def test_published_rows_are_read_and_need_their_image(name: str) -> None:
+@together
+async def test_published_rows_are_read_and_need_their_image(judge: Judge, name: str) -> None:
     for row in shared_rows(name):
         task: Any = Environment.load(NAME).task(row)
         assert task.FAIL_TO_PASS
         assert row["problem_statement"].strip()[:40] in task.input[0]["content"]
         assert "/testbed" in task.input[0]["content"]
-        found = await judge(NAME, row, "Done.", sandbox={"provider": "bubblewrap"})
+        found = await judge(row, "Done.", sandbox={"provider": "bubblewrap"})
         assert isinstance(found, Failure)
         assert (found.kind, found.stage) == ("bad_row", "open")
-        assert "provider=oci" in found.cause
+        assert "set it to oci" in found.cause
 
 
-async def test_a_row_with_neither_files_nor_an_image_is_a_bad_row() -> None:
-    found = await judge(NAME, {**row_of("memo"), "files": None, "instance_id": "x"}, "Done.")
+@together
+async def test_a_row_with_neither_files_nor_an_image_is_a_bad_row(judge: Judge) -> None:
+    found = await judge({**row_of("memo"), "files": None, "instance_id": "x"}, "Done.")
     assert isinstance(found, Failure)
     assert found.cause == "the row has neither files nor image_name, and its instance_id names no image"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.graders.repository import apply_patch
+from ludus.graders.repository import apply_patch, is_protected
 from ludus.graders.repository.rows import base_tree
+from ludus.qualify.cheats import taking_over
+
+#: A short time limit, because some cheats run until it ends.
+settings = {"resources.sandbox_timeout": 10.0}
 
 #: A script for each row that asks for one, by the name of its repository.
 _SCRIPTS = {
@@ -53,6 +57,15 @@ def breaking(task: Any) -> dict[str, str]:
         "other_file": _solution([_block("nowhere.py", line, "pass")]),
         "one_that_does_not_fit": _solution([*_blocks(task), _block(path, "no such line", "pass")]),
     }
+
+
+def program(task: Any, source: str) -> str:
+    """Make the cheat part of every module that was shown, or hand it in as the script."""
+    if task.mode == "repro-gen":
+        return f"```python\n{source}\nprint(cheat())\n```"
+    shown = task.metadata.relevant_file_contents
+    modules = {path: text for path, text in shown.items() if path.endswith(".py") and not is_protected(path)}
+    return _solution([_block(path, text, taking_over(text, source)) for path, text in modules.items()])
 
 
 def exploits(task: Any) -> dict[str, str]:

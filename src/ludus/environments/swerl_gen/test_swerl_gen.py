@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus import Environment, Failure, Response
+from ludus import Environment, Failure, Verdict
 from ludus.environments.swerl_gen import build, qualify
 from ludus.environments.swerl_gen.edits import BadAnswer, Edit, applied, edits_of, script_of
-from ludus.response import message
-from ludus.testing import configured, judge, needs_sandbox
+from ludus.testing import judging, needs_sandbox
 
 NAME = "swerl_gen"
 DATA = Path(__file__).parent / "data"
@@ -86,17 +87,31 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             pass
 
 
-async def rewards(row: dict[str, Any], answers: dict[str, str], **settings: Any) -> dict[str, float]:
-    """The rewards of several answers to one row, with one pool of sandboxes."""
-    environment = configured(NAME, settings)
-    task = environment.task(row)
-    found = {}
-    async with environment.share() as shared:
+#: Tests that share the sandboxes of the file.
+together = pytest.mark.asyncio(loop_scope="module")
+Judge = Callable[..., Awaitable[Verdict | Failure]]
+Rewards = Callable[..., Awaitable[dict[str, float]]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def judge() -> AsyncIterator[Judge]:
+    async with judging(NAME) as opened:
+        yield opened
+
+
+@pytest.fixture
+def rewards(judge: Judge) -> Rewards:
+    """The rewards of several answers to one row."""
+
+    async def play(row: dict[str, Any], answers: dict[str, str], **settings: Any) -> dict[str, float]:
+        found = {}
         for name, answer in answers.items():
-            session: Any = environment.session(shared)
-            found[name] = (await session.verify(task, Response.of(message(answer)))).reward
-            await session.close()
-    return found
+            verdict = await judge(row, answer, **settings)
+            assert isinstance(verdict, Verdict), verdict
+            found[name] = verdict.reward
+        return found
+
+    return play
 
 
 def task_of(row: dict[str, Any]) -> Any:
@@ -105,22 +120,25 @@ def task_of(row: dict[str, Any]) -> Any:
 
 @needs_sandbox()
 @pytest.mark.parametrize("row", [REPAIRS[0], REPAIRS[7]], ids=["first", "eighth"])
-async def test_a_right_repair_earns_1_and_nothing_else_does(row: dict[str, Any]) -> None:
+@together
+async def test_a_right_repair_earns_1_and_nothing_else_does(rewards: Rewards, row: dict[str, Any]) -> None:
     task = task_of(row)
-    wrong = {**qualify.breaking(task), **qualify.exploits(task)}
+    wrong = {**qualify.breaking(task), **(qualify.exploits(task) if row is REPAIRS[0] else {})}
     found = await rewards(row, {"right": str(qualify.oracle(task)), **wrong})
     assert found == {"right": 1.0, **dict.fromkeys(wrong, 0.0)}
 
 
 @needs_sandbox()
-async def test_a_part_of_the_repair_earns_a_fifth() -> None:
+@together
+async def test_a_part_of_the_repair_earns_a_fifth(rewards: Rewards) -> None:
     row = next(row for row in REPAIRS if row["instance"]["instance_id"] == "ludus__paginator")
     assert await rewards(row, {"": f"<solution>\n{qualify._blocks(task_of(row))[0]}\n</solution>"}) == {"": 0.2}
 
 
 @needs_sandbox()
 @pytest.mark.parametrize("row", SCRIPTS, ids=["first", "second"])
-async def test_a_script_must_tell_the_bug_from_its_fix(row: dict[str, Any]) -> None:
+@together
+async def test_a_script_must_tell_the_bug_from_its_fix(rewards: Rewards, row: dict[str, Any]) -> None:
     task = task_of(row)
     wrong = qualify.breaking(task)
     found = await rewards(row, {"right": str(qualify.oracle(task)), **wrong})
@@ -129,11 +147,12 @@ async def test_a_script_must_tell_the_bug_from_its_fix(row: dict[str, Any]) -> N
 
 
 @needs_sandbox()
-async def test_a_row_without_its_repository_is_a_bad_row() -> None:
+@together
+async def test_a_row_without_its_repository_is_a_bad_row(judge: Judge) -> None:
     row = json.loads(json.dumps(REPAIRS[0]))
     del row["instance"]["files"]
     row["metadata"]["image"] = "/images/x.sif"
-    found = await judge(NAME, row, "x")
+    found = await judge(row, "x")
     assert isinstance(found, Failure)
     assert (found.kind, found.stage) == ("bad_row", "verify")
     assert "/images/x.sif" in found.cause

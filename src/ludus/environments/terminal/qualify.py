@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 _FORGED = (
@@ -22,7 +23,7 @@ def oracle(task: Any) -> list[Any]:
 
 def preserving(task: Any) -> dict[str, Any]:
     """The solution after other commands, and with other files beside it."""
-    return {"after_looking": _running("ls -la; pwd", str(task.solution["solve.sh"]), "echo done > ~/notes.txt")}
+    return {"after_looking": _running("ls -A; pwd", str(task.solution["solve.sh"]), "echo done > ~/notes.txt")}
 
 
 def breaking(task: Any) -> dict[str, Any]:
@@ -32,6 +33,13 @@ def breaking(task: Any) -> dict[str, Any]:
         "not_run": f"Run this:\n{solution}",
         "removed": _running(solution, "rm -rf /app/*"),
     }
+
+
+def program(task: Any, source: str) -> list[Any]:
+    """Run the program, and leave what it says in place of every file of the task."""
+    code = base64.b64encode(f"{source}\nprint(cheat())\n".encode()).decode()
+    run = f"echo {code} | base64 -d > ~/cheat.py; timeout 2 python3 ~/cheat.py > ~/said.txt 2>&1"
+    return _running(f"{run}; find /app -type f -exec cp ~/said.txt {{}} \\;")
 
 
 def exploits(task: Any) -> dict[str, Any]:

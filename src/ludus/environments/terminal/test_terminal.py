@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
-from ludus import Environment, Failure, Response, ScriptedModel, UserError, Verdict, collect
+from ludus import Environment, Failure, Response, ScriptedModel, UserError, collect
 from ludus.environments.terminal import build, qualify
 from ludus.environments.terminal.tasks import read_task, stream
 from ludus.environments.terminal.verdicts import reward_of
-from ludus.response import message
-from ludus.testing import configured, needs_sandbox
+from ludus.response import function_call, function_call_output, message
+from ludus.testing import judging, needs_sandbox
 
 NAME = "terminal"
 DATA = Path(__file__).parent / "data"
@@ -26,24 +28,35 @@ def test_the_shipped_rows_are_those_of_the_task_folders() -> None:
     assert len(ROWS) == 8
 
 
-async def outcomes(row: dict[str, Any], scripts: dict[str, Any], **settings: Any) -> dict[str, Any]:
-    """The rewards of several scripts for one row, with one pool of sandboxes; a failure's kind where there is none."""
-    environment = configured(NAME, settings)
-    found: dict[str, Any] = {}
-    async with environment.share() as shared:
-        for name, script in scripts.items():
-            session: Any = environment.session(shared)
-            try:
-                await session.open(task := environment.task(json.loads(json.dumps(row))))
-                for turn in script[:-1] if isinstance(script, list) else ():
-                    await session.call("bash", json.dumps(turn["arguments"]))
-                verdict: Verdict = await session.verify(task, Response.of(message("Done.")))
-                found[name] = verdict.reward
-            except Failure as failure:
-                found[name] = f"{failure.kind}: {failure.cause}"
-            finally:
-                await session.close()
-    return found
+#: Tests that share the sandboxes of the file.
+together = pytest.mark.asyncio(loop_scope="module")
+Outcomes = Callable[..., Awaitable[dict[str, Any]]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def outcomes() -> AsyncIterator[Outcomes]:
+    """The rewards of several scripts for one row; a failure's kind and cause where there is none."""
+    async with judging(NAME) as judge:
+
+        async def play(row: dict[str, Any], scripts: dict[str, Any], **settings: Any) -> dict[str, Any]:
+            found: dict[str, Any] = {}
+            for name, script in scripts.items():
+                result = await judge(json.loads(json.dumps(row)), played(script), **settings)
+                found[name] = f"{result.kind}: {result.cause}" if isinstance(result, Failure) else result.reward
+            return found
+
+        yield play
+
+
+def played(script: Any) -> Response:
+    """A response whose commands run before the verdict."""
+    items = []
+    for number, turn in enumerate(script[:-1] if isinstance(script, list) else ()):
+        items += [
+            function_call("bash", turn["arguments"], call_id=f"c{number}"),
+            function_call_output(f"c{number}", ""),
+        ]
+    return Response.of(*items, message("Done."))
 
 
 def small(test: str, **fields: Any) -> dict[str, Any]:
@@ -53,15 +66,31 @@ def small(test: str, **fields: Any) -> dict[str, Any]:
 
 @needs_sandbox()
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
-async def test_the_solution_passes_and_doing_nothing_and_attacks_fail(row: dict[str, Any]) -> None:
+@together
+async def test_the_solution_passes_and_doing_nothing_fails(outcomes: Outcomes, row: dict[str, Any]) -> None:
     task = Environment.load(NAME).task(row)
-    wrong = {"nothing": [], **qualify.exploits(task), **qualify.breaking(task)}
-    found = await outcomes(row, {"right": qualify.oracle(task), **wrong})
-    assert found == {"right": 1.0, **dict.fromkeys(wrong, 0.0)}
+    found = await outcomes(row, {"right": qualify.oracle(task), "nothing": []})
+    assert found == {"right": 1.0, "nothing": 0.0}
 
 
 @needs_sandbox()
-async def test_the_tests_come_after_the_model_and_its_processes_do_not() -> None:
+@together
+async def test_work_on_the_grader_and_work_that_is_gone_earn_nothing(outcomes: Outcomes) -> None:
+    task = Environment.load(NAME).task(ROWS[0])
+    wrong = {**qualify.exploits(task), **qualify.breaking(task)}
+    assert await outcomes(ROWS[0], wrong) == dict.fromkeys(wrong, 0.0)
+
+
+@needs_sandbox()
+@together
+async def test_files_that_never_end_hang_the_test_script_and_earn_nothing(outcomes: Outcomes) -> None:
+    row = small("cat a.txt > /dev/null; echo 1 > /logs/verifier/reward.txt", config={"verifier": {"timeout_sec": 1.0}})
+    assert await outcomes(row, {"": qualify._running("rm a.txt; mkfifo a.txt")}) == {"": 0.0}
+
+
+@needs_sandbox()
+@together
+async def test_the_tests_come_after_the_model_and_its_processes_do_not(outcomes: Outcomes) -> None:
     row = small(
         "ls /app > ~/seen; ps -e > /dev/null; cat a.txt; grep -q hello a.txt && echo 0.5 > /logs/verifier/reward.txt"
     )
@@ -81,14 +110,16 @@ async def test_the_tests_come_after_the_model_and_its_processes_do_not() -> None
         ("mkdir /logs/verifier/reward.txt", "bad_verdict"),
     ],
 )
-async def test_the_reward_is_what_the_test_script_writes(test: str, expected: Any) -> None:
+@together
+async def test_the_reward_is_what_the_test_script_writes(outcomes: Outcomes, test: str, expected: Any) -> None:
     config = {"version": "1.0", "verifier": {"timeout_sec": 1.5}}
     found = (await outcomes(small(test, config=config), {"": []}))[""]
     assert found == expected if isinstance(expected, float) else found.startswith(expected)
 
 
 @needs_sandbox()
-async def test_processes_of_a_task_with_services_stay_until_the_verdict() -> None:
+@together
+async def test_processes_of_a_task_with_services_stay_until_the_verdict(outcomes: Outcomes) -> None:
     test = "kill -0 $(cat /app/pid) && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt"
     starts = qualify._running("sleep 1000 > /dev/null 2>&1 & echo $! > /app/pid")
     service = {"version": "1.0", "ludus": {"background": True}}
@@ -108,14 +139,18 @@ async def test_processes_of_a_task_with_services_stay_until_the_verdict() -> Non
         ({"config": {"ludus": {"setup_hosts": ["a.example"]}}}, "wants to reach a.example"),
     ],
 )
-async def test_a_task_that_cannot_be_prepared_is_a_bad_row(fields: dict[str, Any], cause: str) -> None:
+@together
+async def test_a_task_that_cannot_be_prepared_is_a_bad_row(
+    outcomes: Outcomes, fields: dict[str, Any], cause: str
+) -> None:
     found = (await outcomes(small("true", **fields), {"": []}))[""]
     assert found.startswith("bad_row: ")
     assert cause in found
 
 
 @needs_sandbox()
-async def test_a_task_with_an_image_needs_a_provider_of_images() -> None:
+@together
+async def test_a_task_with_an_image_needs_a_provider_of_images(outcomes: Outcomes) -> None:
     config = {"version": "1.0", "environment": {"docker_image": "example/task:1"}}
     found = (await outcomes(small("true", config=config), {"": []}, **{"sandbox.provider": "bubblewrap"}))[""]
     assert "example/task:1" in found

@@ -22,6 +22,23 @@ _CHANGES = {
     "no_case": (r"\bNOT IN\b", "IN"),
 }
 
+#: What a query can try against its grader. No program of the model runs here, so these take the place of programs.
+_CHEATS = {
+    "prints_success": "SELECT 'PASSED', 1.0",
+    "answers_nan": "SELECT 9e999 - 9e999, 'NaN'",
+    "reads_the_schema": "SELECT name, sql FROM sqlite_master",
+    "reads_the_gold_query": "SELECT sql, 1 FROM sqlite_stmt",
+    "reads_files": "SELECT readfile('/proc/self/environ'), 1",
+    "loads_code": "SELECT load_extension('/tmp/cheat.so'), 1",
+    "opens_another_database": "ATTACH '/tmp/gold.db' AS gold",
+    "writes_the_verdict": "VACUUM INTO '/tmp/verdict.json'",
+    "changes_settings": "PRAGMA writable_schema = ON",
+    "empties_the_tables": "WITH a AS (SELECT 1) DELETE FROM members",
+    "replaces_tables": "CREATE TEMP VIEW members AS SELECT 1",
+    "hangs": "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT MAX(x) FROM n",
+    "fills_the_memory": "SELECT zeroblob(1000000000), zeroblob(1000000000)",
+}
+
 
 def gold(task: Any) -> str:
     """The gold query."""
@@ -51,3 +68,8 @@ def breaking(task: Any) -> dict[str, Any]:
     changed |= {"constant": "SELECT 'Ines Vogt', 1", "drop": "DROP TABLE members", "hedged": f"{task.sql} SELECT 1;"}
     harmless = {"left_join"} if "WHERE" in task.sql or "SELECT" not in task.sql or "LIMIT" in task.sql else set()
     return {name: answer(task, sql) for name, sql in changed.items() if sql != task.sql and name not in harmless}
+
+
+def exploits(task: Any) -> dict[str, Any]:
+    """Queries that attack the grader."""
+    return {f"cheat/{name}": answer(task, sql) for name, sql in _CHEATS.items()}

@@ -94,11 +94,14 @@ def with_change(base: Mapping[str, bytes], changed: Mapping[str, bytes]) -> Tree
 
 
 def _archive(tree: Mapping[str, bytes], folder: str) -> bytes:
+    """A tar archive whose files and folders all have the same time: what a model sees does not depend on the clock."""
     buffer = io.BytesIO()
+    inner = {str(parent) for path in tree for parent in PurePosixPath(path).parents if parent.name}
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        top = tarfile.TarInfo(folder)
-        top.type, top.mode = tarfile.DIRTYPE, 0o755
-        archive.addfile(top)
+        for place in (folder, *(f"{folder}/{path}" for path in sorted(inner))):
+            made = tarfile.TarInfo(place)
+            made.type, made.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(made)
         for path, data in tree.items():
             entry = tarfile.TarInfo(f"{folder}/{path}")
             entry.size, entry.mode = len(data), 0o644
