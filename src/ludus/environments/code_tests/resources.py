@@ -7,7 +7,6 @@ refused before the model is asked.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -15,11 +14,13 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from pydantic import PositiveFloat, model_validator
+from pydantic_core import PydanticCustomError
 
 import ludus
 from ludus import Failure, Response, Verdict
+from ludus.environments.code_tests.checking import row_problem
 from ludus.environments.code_tests.judging import HiddenTests, Outcome, run_tests
-from ludus.environments.code_tests.mapping import mapped
+from ludus.environments.code_tests.mapping import is_signature, mapped
 from ludus.graders.code_blocks import last_block
 from ludus.sandbox import Sandbox, SandboxProvider, SandboxSpec
 from ludus.sandbox.resources import SandboxConfig, SandboxResources
@@ -45,9 +46,15 @@ _MOST_CHECKED = 100_000
 
 
 @cache
+def _packages() -> tuple[str, ...]:
+    return tuple(name for name in PACKAGES if find_spec(name) is not None)
+
+
+@cache
 def _spec() -> SandboxSpec:
-    found = tuple(name for name in PACKAGES if find_spec(name) is not None)
-    return SandboxSpec(packages=found, preload=_PRELOAD, env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+    return SandboxSpec(
+        packages=_packages(), preload=_PRELOAD, env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    )
 
 
 class CheckedRow(NamedTuple):
@@ -87,7 +94,21 @@ class CodeTests(SandboxResources):
         @model_validator(mode="before")
         @classmethod
         def _map(cls, row: Any) -> Any:
-            return mapped(row) if isinstance(row, dict) else row
+            if not isinstance(row, dict):
+                return row
+            found = mapped(row)
+            if "responses_create_params" not in found and is_signature(found.get("prompt")):
+                cause = "prompt is only the head of a function and does not say what the function should do"
+                raise PydanticCustomError("prompt", f"{cause}: add a docstring, or responses_create_params")
+            return found
+
+        @model_validator(mode="after")
+        def _can_be_judged(self) -> Any:
+            asserts = tuple(self.test_list)
+            problem = row_problem(self.entry_point, self.test, asserts, self.context, self.solution, _packages())
+            if problem is not None:
+                raise PydanticCustomError("row", "{problem}", {"problem": problem})
+            return self
 
         def hidden(self, changes: bool) -> HiddenTests:
             """The tests."""
@@ -110,12 +131,6 @@ class CodeTests(SandboxResources):
             yield CheckedRows(provider)
 
     async def open(self, task: Task) -> None:
-        if not task.entry_point.isidentifier():
-            raise Failure("bad_row", f"entry_point {task.entry_point!r:.40} is no name of a function")
-        if not (task.test.strip() or task.test_list):
-            raise Failure("bad_row", "there is no test: set test or test_list")
-        if (problem := _unfit(task)) is not None:
-            raise Failure("bad_row", problem)
         if (problem := (await self._checked(task)).problem) is not None:
             raise Failure("bad_row", f"the row's own solution does not pass its tests here: {problem}")
 
@@ -158,18 +173,3 @@ class CodeTests(SandboxResources):
 def _cause(outcome: Outcome) -> str:
     failure = outcome.first_failure or {}
     return f"{failure.get('test') or 'tests'}: {failure.get('cause')}"
-
-
-def _unfit(task: CodeTests.Task) -> str | None:
-    """Why no program could be judged by these tests: code that does not parse, or tests that never use the program."""
-    tests = "\n".join([task.test, *task.test_list])
-    for name, source in (("test", tests), ("context", task.context)):
-        try:
-            ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            return f"{name} is no Python: {error!s:.100}"
-    tree = ast.parse(tests)
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    checks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
-    wanted = {each.args.args[0].arg for each in checks if each.args.args} | {task.entry_point}
-    return None if wanted & used else f"the tests never use {task.entry_point}"

@@ -26,7 +26,7 @@ from ludus.graders.repository import (
     with_change,
 )
 from ludus.graders.repository.rows import TestNames, base_tree, hidden_tests, preparation_of
-from ludus.sandbox import SandboxLimits, SandboxProvider, SandboxSpec
+from ludus.sandbox import SandboxLimits, SandboxSpec
 from ludus.sandbox.resources import LazySandbox, SandboxConfig, SandboxResources
 
 #: The record keeps this much of a patch.
@@ -81,7 +81,7 @@ class RepositoryRepair(SandboxResources):
         """Read the row. The sandbox opens with the first command."""
         self.preparation: SetUp = preparation_of(task.setup_script, task.setup_hosts, self.config.allowed_hosts)
         self.used = False
-        self.image = image_of(task, self.shared) if task.files is None else None
+        self.image = image_of(task, self.config) if task.files is None else None
         names = task.FAIL_TO_PASS, task.PASS_TO_PASS
         if self.image is None:
             self.base: Tree = base_tree(task.files or {})
@@ -90,6 +90,7 @@ class RepositoryRepair(SandboxResources):
         else:
             self.tests = RepositoryTests(tuple(names[0]), tuple(names[1]), hide_expected=False)
             self.sandbox = LazySandbox(self.shared, image_spec(self.config, self.image))
+            await images.open_image(self.sandbox, self.sandbox.spec.image or self.image)
         await self.preparation.run(self.sandbox)
 
     @tool
@@ -141,15 +142,12 @@ class RepositoryRepair(SandboxResources):
         return verdict(grade, patch)
 
 
-def image_of(task: RepositoryRepair.Task, provider: SandboxProvider) -> str:
+def image_of(task: RepositoryRepair.Task, config: RepositoryRepair.Config) -> str:
     """The image of a row without files. Raises `bad_row` if there is none, or if the provider takes no images."""
     image = images.image_name({**(task.model_extra or {}), "instance_id": task.instance_id})
     if image is None:
         raise Failure("bad_row", "the row has neither files nor image_name, and its instance_id names no image")
-    if provider.name == "bubblewrap":
-        hint = "use --set resources.sandbox.provider=oci, or add files (path to text) to the row"
-        raise Failure("bad_row", f"the repository is in the image {image:.120}, and {provider.name} takes none: {hint}")
-    return image
+    return images.checked_name(image, config.sandbox.provider)
 
 
 def image_spec(config: RepositoryRepair.Config, image: str) -> SandboxSpec:

@@ -16,6 +16,7 @@ from ludus import Failure, Response, Verdict, tool
 from ludus.environments.terminal.verdicts import read_reward
 from ludus.graders.commands import run_command
 from ludus.graders.repository import CheckoutProvider, SetUp, write_tree
+from ludus.graders.repository.images import checked_name
 from ludus.graders.repository.rows import preparation_of
 from ludus.graders.repository.trees import is_plain
 from ludus.sandbox import Sandbox, SandboxProvider, SandboxSpec
@@ -58,7 +59,7 @@ class Terminal(SandboxResources):
 
     async def open(self, task: Task) -> None:
         """Read the task. Without a set-up script the sandbox opens with the first command."""
-        self.needs = Needs(task, self.config.allowed_hosts)
+        self.needs = Needs(task, self.config)
         self.tests = contents(task.tests)
         files = {path: data for path, data in contents(task.environment).items() if path not in _MACHINE}
         spec = replace(self.sandbox.spec, background=self.needs.background)
@@ -121,15 +122,15 @@ class Terminal(SandboxResources):
 class Needs:
     """What a task asks for: an image, time, hosts. Raises `bad_row` if it cannot be had."""
 
-    def __init__(self, task: Terminal.Task, allowed: list[str]) -> None:
+    def __init__(self, task: Terminal.Task, config: Terminal.Config) -> None:
         own = _table(task.config, "ludus")
-        self.image: str | None = _table(task.config, "environment").get("docker_image") or None
+        self.image: str | None = _image(task.config, config.sandbox.provider)
         self.background = bool(own.get("background", False))
         self.in_place = self.image is not None or self.background
         self.by_exit_code = task.config.get("version") == "terminal-bench-1"
         self.verify_seconds = _seconds(_table(task.config, "verifier").get("timeout_sec", 600))
         hosts = {phase: [str(host) for host in own.get(f"{phase}_hosts", [])] for phase in ("setup", "agent", "verify")}
-        self.hosts = {phase: preparation_of("", each, allowed).hosts for phase, each in hosts.items()}
+        self.hosts = {phase: preparation_of("", each, config.allowed_hosts).hosts for phase, each in hosts.items()}
         script = task.environment.get("setup.sh", "")
         if self.image is None and not script and "Dockerfile" in task.environment:
             cause = "the task has a Dockerfile, and neither environment/setup.sh nor environment.docker_image"
@@ -166,6 +167,11 @@ def contents(files: Files) -> dict[str, bytes]:
 def _table(config: dict[str, Any], name: str) -> dict[str, Any]:
     found = config.get(name, {})
     return found if isinstance(found, dict) else {}
+
+
+def _image(config: dict[str, Any], provider: str) -> str | None:
+    image = _table(config, "environment").get("docker_image")
+    return checked_name(str(image), provider) if image else None
 
 
 def _seconds(value: Any) -> float:

@@ -10,13 +10,14 @@ import re
 import secrets
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ludus.errors import Failure
 from ludus.graders.repository.grading import Grade, RepositoryTests
 from ludus.graders.repository.patches import PatchError, paths_of
 from ludus.graders.repository.trees import is_protected
-from ludus.sandbox.protocol import ExecResult, Sandbox, SandboxProvider, SandboxSpec
+from ludus.sandbox.protocol import ExecResult, Sandbox, SandboxError, SandboxProvider, SandboxSpec
 
 FOLDER = "/testbed"
 
@@ -28,6 +29,7 @@ _FILE = re.compile(r"^diff --git a/(.+?) b/(.+)$", re.MULTILINE)
 _DJANGO = re.compile(r"\w+ \([\w.]+\)")
 _LOG = re.compile(r"(.+?)(?: \.\.\.)? (ok|OK|FAIL|ERROR|F|E|s|skipped\b.*)")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}|HEAD")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,254}")
 
 #: A plugin of pytest that also old versions take. Its file is gone when the first test is imported.
 _PLUGIN = """
@@ -56,6 +58,29 @@ def image_name(row: Mapping[str, Any]) -> str | None:
     if subset in ("verified", "lite", "full"):
         return f"swebench/sweb.eval.x86_64.{instance.replace('__', '_1776_')}:latest".lower()
     return f"xingyaoww/sweb.eval.x86_64.{instance.replace('__', '_s_')}:latest".lower()
+
+
+def checked_name(image: str, provider: str) -> str:
+    """The image that a row names. Raises `bad_row` where the provider takes none, and for a path: that could be any
+    folder of this machine."""
+    if provider in ("bubblewrap", "process"):
+        hint = "leave resources.sandbox.provider out, or set it to oci"
+        raise Failure("bad_row", f"the task is in the image {image:.120}, and {provider} takes none: {hint}")
+    if not _NAME.fullmatch(image) or ".." in image or "//" in image or Path(image).exists():
+        hint = "name it with --set resources.sandbox.image=PATH"
+        raise Failure("bad_row", f"a row may name an image, but no file or folder of yours: {image!r:.120}; {hint}")
+    return image
+
+
+async def open_image(sandbox: Sandbox, image: str) -> None:
+    """Open a sandbox of an image before the model is asked, and look for the repository in it."""
+    try:
+        ended = await sandbox.exec(["test", "-e", f"{FOLDER}/.git"])
+    except SandboxError as error:
+        hint = f"get it with: docker pull {image}"
+        raise SandboxError(f"the task's image {image} cannot be used: {error.cause}; {hint}") from error
+    if not ended.ok:
+        raise Failure("bad_row", f"the image {image} has no git repository in {FOLDER}")
 
 
 def shell(command: str) -> list[str]:

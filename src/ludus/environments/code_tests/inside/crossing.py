@@ -140,6 +140,16 @@ VALUES: dict[str, tuple[Any, Callable[[Any], list[Any]], Callable[..., Any]]] = 
 }
 
 
+def plain_attributes() -> set[str]:
+    """The attributes of all plain data. Those of numpy's arrays are left out where pandas may be meant."""
+    kinds = [str, bytes, bytearray, int, float, complex, *SEQUENCES.values(), *MAPPINGS.values()]
+    kinds += [kind for kind, _, _ in VALUES.values()]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and "pandas" not in sys.modules:
+        kinds += [numpy.ndarray, numpy.generic]
+    return {name for kind in kinds for name in dir(kind)}
+
+
 class Channel:
     """Messages through two pipes."""
 

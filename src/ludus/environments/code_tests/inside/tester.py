@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from ludus.environments.code_tests.inside.candidate import BOOT
-from ludus.environments.code_tests.inside.crossing import CannotCross, Channel, decode, encode
+from ludus.environments.code_tests.inside.crossing import CannotCross, Channel, decode, encode, plain_attributes
 
 PR_SET_DUMPABLE = 4
 
@@ -126,7 +126,10 @@ class Foreign:
         return True
 
     def __getattr__(self, name: str) -> Any:
-        raise CannotCross(f"the tests use {name} of an object of type {vars(self)['_kind']}")
+        kind = vars(self)["_kind"]
+        if name in plain_attributes():  # plain data has it: the program should have returned that
+            raise AttributeError(f"an object of type {kind} of the program has no attribute {name}")
+        raise CannotCross(f"the tests use {name} of an object of type {kind}")
 
 
 def exception_of(reply: dict[str, Any]) -> BaseException:
