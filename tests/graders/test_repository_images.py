@@ -58,6 +58,10 @@ async def provider() -> AsyncIterator[SandboxProvider]:
             "swebench/sweb.eval.x86_64.d_1776_d-1:latest",
         ),
         ({"instance_id": "getmoto__moto-7", "subset": "gym"}, "xingyaoww/sweb.eval.x86_64.getmoto_s_moto-7:latest"),
+        (
+            {"instance_id": "django__django-11099", "environment_setup_commit": "d26b242"},
+            "swebench/sweb.eval.x86_64.django_1776_django-11099:latest",
+        ),
         ({"instance_id": "plain"}, None),
         ({}, None),
     ],

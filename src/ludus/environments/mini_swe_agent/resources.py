@@ -54,10 +54,10 @@ class RepositoryRepair(SandboxResources):
         @model_validator(mode="before")
         @classmethod
         def _with_prompt(cls, row: Any) -> Any:
-            """Ask for a repair where a row has an empty input."""
+            """Ask for a repair where a row has no input, as rows are published, or an empty one."""
             if isinstance(row, dict) and isinstance(row.get("problem_statement"), str):
-                params = row.get("responses_create_params")
-                if isinstance(params, dict) and params.get("input") == []:
+                params = row.get("responses_create_params", {})
+                if isinstance(params, dict) and params.get("input", []) == []:
                     folder = f"~/{FOLDER}" if row.get("files") is not None else images.FOLDER
                     asked = {**params, "input": prompt(row["problem_statement"], folder)}
                     return {**row, "responses_create_params": asked}

@@ -55,7 +55,7 @@ def image_name(row: Mapping[str, Any]) -> str | None:
     instance, subset = str(row.get("instance_id") or ""), str(row.get("subset") or "")
     if "__" not in instance:
         return None
-    if subset in ("verified", "lite", "full"):
+    if subset in ("verified", "lite", "full") or "environment_setup_commit" in row:  # SWE-Gym has no such field
         return f"swebench/sweb.eval.x86_64.{instance.replace('__', '_1776_')}:latest".lower()
     return f"xingyaoww/sweb.eval.x86_64.{instance.replace('__', '_s_')}:latest".lower()
 
