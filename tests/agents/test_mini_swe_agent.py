@@ -13,7 +13,9 @@ import ludus
 from ludus import Environment, Resources, Response, ScriptedModel, tool
 from ludus.agents.mini_swe import MiniSweAgent
 from ludus.agents.mini_swe_program import task_of
+from ludus.environments.mini_swe_agent import build, qualify
 from ludus.errors import MissingExtra
+from ludus.testing import needs_sandbox
 
 installed = importlib.util.find_spec("minisweagent") is not None
 WHY = "mini-swe-agent is not installed: pip install 'ludus-gym[swe]'"
@@ -95,3 +97,22 @@ def test_without_the_package_the_error_says_what_to_install():
 )
 def test_the_task_is_the_problem_in_the_prompt(given: Any, task: str):
     assert task_of({"input": given}) == task
+
+
+@pytest.mark.skipif(installed, reason="mini-swe-agent is installed")
+def test_chosen_by_a_setting_without_the_package_it_names_the_extra():
+    asked = ScriptedModel(lambda request: pytest.fail("the model was asked"))
+    with pytest.raises(MissingExtra, match=r"\[swe\]"):
+        ludus.collect("mini_swe_agent", model=asked, limit=1, settings={"agent.type": "mini_swe"})
+
+
+@needs_package
+@needs_sandbox()
+@pytest.mark.slow
+def test_chosen_by_a_setting_it_repairs_a_repository():
+    task = Environment.load("mini_swe_agent").task(next(iter(build.rows())))
+    commands = [turn["arguments"]["command"] for turn in qualify.oracle(task)[:-1]] + [SUBMIT]
+    model = ScriptedModel([{"call": "bash", "arguments": {"command": command}} for command in commands])
+    (rollout,) = ludus.collect("mini_swe_agent", model=model, limit=1, settings={"agent.type": "mini_swe"}).rollouts
+    assert rollout.error is None, rollout.error
+    assert rollout.reward == 1.0

@@ -9,7 +9,7 @@ import pytest_asyncio
 from sandboxes import needs
 
 from ludus.graders.repository import Grade, RepositoryTests, grade_change
-from ludus.sandbox import SandboxProvider
+from ludus.sandbox import SandboxError, SandboxProvider, SandboxSpec
 from ludus.sandbox.choice import open_provider
 
 pytestmark = [needs("bubblewrap"), pytest.mark.asyncio(loop_scope="module")]
@@ -63,6 +63,20 @@ async def test_the_fix_resolves_the_task_and_the_bug_does_not(provider: SandboxP
         assert not before.resolved
         assert all(before.pass_to_pass.values()), before.why
         assert [*before.why] == ["tests/test_cart.py::test_total"]
+
+
+@needs("process")
+async def test_the_fix_resolves_the_task_on_the_process_provider_too():
+    opened = await open_provider("process", warm=0)
+    try:
+        assert (await grade(opened, cart=FIXED)).resolved
+    finally:
+        await opened.close()
+
+
+async def test_tests_that_cannot_be_started_are_a_failure_and_no_verdict(provider: SandboxProvider):
+    with pytest.raises(SandboxError, match="the tests could not be started: .*No module named 'pytest'"):
+        await grade_change(provider, BASE, {**BASE, "shop/cart.py": FIXED}, TESTS, spec=SandboxSpec(), seconds=20)
 
 
 async def test_a_change_that_breaks_another_test_does_not_resolve_the_task(provider: SandboxProvider):

@@ -108,6 +108,22 @@ async def test_the_model_s_diff_is_judged_on_a_clean_checkout(provider: SandboxP
 @needs("bubblewrap")
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 @pytest.mark.asyncio(loop_scope="module")
+async def test_an_image_that_cannot_run_pytest_is_a_failure_and_no_reward(provider: SandboxProvider):
+    class Bare(Images):
+        async def open(self, spec: SandboxSpec) -> Sandbox:
+            sandbox = await super().open(spec)
+            await sandbox.write("testbed/pytest.py", b"raise ImportError('No module named pytest')")
+            return sandbox
+
+    bare = Bare(provider._provider)  # type: ignore[attr-defined]
+    fixed = make_patch(BASE, {**BASE, "shop.py": BUGGY.replace(b"[1:]", b"")})
+    with pytest.raises(Failure, match="the image example/repository:1 cannot run pytest: .*No module named"):
+        await grade_patch(bare, SPEC, fixed, TEST_PATCH, TESTS, 60)
+
+
+@needs("bubblewrap")
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+@pytest.mark.asyncio(loop_scope="module")
 async def test_tests_of_django_and_sympy_are_run_by_their_own_programs(provider: SandboxProvider):
     class Django(Images):
         async def open(self, spec: SandboxSpec) -> Sandbox:

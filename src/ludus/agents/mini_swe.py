@@ -17,6 +17,7 @@ from pydantic import PositiveInt
 
 from ludus.agent import Agent, AgentConfig
 from ludus.agents.command import CommandAgent
+from ludus.episode import Episode
 from ludus.errors import missing_extra
 
 _PROGRAM = Path(__file__).with_name("mini_swe_program.py")
@@ -46,3 +47,7 @@ class MiniSweAgent(Agent):
         )
         async with CommandAgent(config).share() as playing:
             yield playing
+
+    async def act(self, episode: Episode) -> str:
+        """Not called: the agent that `share` gives plays."""
+        raise RuntimeError("mini_swe needs its proxy: use `async with agent.share() as agent`")

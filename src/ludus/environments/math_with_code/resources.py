@@ -6,12 +6,14 @@ answer, so there is nothing to gain from deceiving it.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from pydantic import PositiveFloat
 
 import ludus
-from ludus import Response, Verdict, tool
+from ludus import Response, UserError, Verdict, tool
 from ludus.environments.math_with_code.answers import same_answer
 from ludus.environments.math_with_code.session import PythonSession, installed, session_spec
 from ludus.graders.answers import last_boxed
@@ -33,6 +35,15 @@ class MathWithCode(SandboxResources):
 
     config: Config
     sandbox_spec = session_spec()
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: Any) -> AsyncIterator[Any]:
+        if config.sandbox.provider == "process":
+            cause = "a Python session needs sockets, and the sandbox provider process gives programs none"
+            raise UserError(cause, "Leave resources.sandbox.provider out, so that math_with_code uses bubblewrap")
+        async with super().share(config) as provider:
+            yield provider
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)

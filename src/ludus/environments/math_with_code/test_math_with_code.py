@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ludus
-from ludus import ScriptedModel, Verdict
+from ludus import ScriptedModel, UserError, Verdict
 from ludus.environments.math_with_code import qualify as hooks
 from ludus.environments.math_with_code import session
 from ludus.environments.math_with_code.answers import same_answer, undressed, value_of
@@ -246,3 +246,9 @@ def test_code_that_attacks_the_grader_earns_nothing() -> None:
     model = ScriptedModel(lambda asked: scripts[asked.input[0]["content"]](asked))
     result = ludus.collect(NAME, model=model, input=rows, settings={"resources.max_execution_time": 2.0})
     assert [rollout.reward for rollout in result.rollouts] == [0.0] * len(TRIED)
+
+
+def test_the_process_provider_is_refused_before_the_model_is_asked() -> None:
+    model = ScriptedModel(lambda request: pytest.fail("the model was asked"))
+    with pytest.raises(UserError, match="sandbox provider process"):
+        ludus.collect(NAME, model=model, limit=1, settings={"resources.sandbox.provider": "process"})

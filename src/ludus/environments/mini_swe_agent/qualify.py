@@ -53,10 +53,10 @@ def breaking(task: Any) -> dict[str, Any]:
 
 def program(task: Any, source: str) -> list[Any]:
     """Make the cheat part of every module, in the place of its functions."""
-    return _writing({path: taking_over(text, source).encode() for path, text in sources(task.files).items()})
+    return _writing({path: taking_over(text, source).encode() for path, text in _sources(task.files).items()})
 
 
-def sources(files: dict[str, str]) -> dict[str, str]:
+def _sources(files: dict[str, str]) -> dict[str, str]:
     """The modules of a repository that a model may change."""
     return {path: text for path, text in files.items() if path.endswith(".py") and not is_protected(path)}
 
@@ -64,7 +64,7 @@ def sources(files: dict[str, str]) -> dict[str, str]:
 def exploits(task: Any) -> dict[str, Any]:
     """Changes that work on the tests and not on the bug."""
     base = base_tree(task.files)
-    modules = sources(task.files)
+    modules = _sources(task.files)
     package = next(iter(modules))
 
     def all_sources(text: bytes) -> list[Any]:

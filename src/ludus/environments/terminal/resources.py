@@ -12,14 +12,14 @@ from typing import Any
 from pydantic import PositiveFloat
 
 import ludus
-from ludus import Failure, Response, Verdict, tool
+from ludus import Failure, Response, UserError, Verdict, tool
 from ludus.environments.terminal.verdicts import read_reward
 from ludus.graders.commands import run_command
 from ludus.graders.repository import CheckoutProvider, SetUp, write_tree
 from ludus.graders.repository.images import checked_name
 from ludus.graders.repository.rows import preparation_of
 from ludus.graders.repository.trees import is_plain
-from ludus.sandbox import Sandbox, SandboxProvider, SandboxSpec
+from ludus.sandbox import ExecResult, Sandbox, SandboxProvider, SandboxSpec
 from ludus.sandbox.resources import LazySandbox, SandboxConfig, SandboxResources
 
 #: The folders of Harbor's layout that a sandbox without an image has at its root; they lie in HOME.
@@ -56,6 +56,16 @@ class Terminal(SandboxResources):
     config: Config
     sandbox_spec = SandboxSpec(folders=FOLDERS)
     images_from_rows = True
+
+    @classmethod
+    @asynccontextmanager
+    async def share(cls, config: Any) -> AsyncIterator[Any]:
+        """Open the provider. Only one that makes the file system has a place for a task's folders."""
+        if config.sandbox.provider == "process":
+            cause = "a task needs folders such as /app at the root, and the sandbox provider process has none"
+            raise UserError(cause, "Leave resources.sandbox.provider out, so that terminal uses bubblewrap")
+        async with super().share(config) as provider:
+            yield provider
 
     async def open(self, task: Task) -> None:
         """Read the task. Without a set-up script the sandbox opens with the first command."""
@@ -116,7 +126,7 @@ class Terminal(SandboxResources):
             if not self.needs.by_exit_code:
                 raise Failure("bad_verdict", f"the test script wrote no reward and ended with {ended.why}")
             reward = float(ended.ok)
-        return Verdict(reward, problem=None)
+        return Verdict(reward, problem=None if reward >= 1 else _said(ended))
 
 
 class Needs:
@@ -162,6 +172,13 @@ def contents(files: Files) -> dict[str, bytes]:
         except (AttributeError, KeyError, TypeError, binascii.Error, UnicodeEncodeError) as error:
             raise Failure("bad_row", f"the task's file {path:.80} is neither a text nor base64") from error
     return found
+
+
+def _said(ended: ExecResult) -> str:
+    """The last line that a test script printed: usually what it missed."""
+    lines = (ended.stdout + b"\n" + ended.stderr).decode(errors="replace").split("\n")
+    last = next((" ".join(line.split()) for line in reversed(lines) if line.strip()), f"nothing, and {ended.why}")
+    return f"the test script said: {last:.300}"
 
 
 def _table(config: dict[str, Any], name: str) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from ludus import Environment, Failure, Response, ScriptedModel, UserError, collect
+from ludus import Environment, Failure, Response, ScriptedModel, UserError, Verdict, collect
 from ludus.environments.terminal import build, qualify
 from ludus.environments.terminal.tasks import read_task, stream
 from ludus.environments.terminal.verdicts import reward_of
 from ludus.response import function_call, function_call_output, message
-from ludus.testing import judging, needs_sandbox
+from ludus.testing import judge, judging, needs_sandbox
 
 NAME = "terminal"
 DATA = Path(__file__).parent / "data"
@@ -36,12 +36,12 @@ Outcomes = Callable[..., Awaitable[dict[str, Any]]]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def outcomes() -> AsyncIterator[Outcomes]:
     """The rewards of several scripts for one row; a failure's kind and cause where there is none."""
-    async with judging(NAME) as judge:
+    async with judging(NAME) as judged:
 
         async def play(row: dict[str, Any], scripts: dict[str, Any], **settings: Any) -> dict[str, Any]:
             found: dict[str, Any] = {}
             for name, script in scripts.items():
-                result = await judge(json.loads(json.dumps(row)), played(script), **settings)
+                result = await judged(json.loads(json.dumps(row)), played(script), **settings)
                 found[name] = f"{result.kind}: {result.cause}" if isinstance(result, Failure) else result.reward
             return found
 
@@ -79,6 +79,14 @@ async def test_work_on_the_grader_and_work_that_is_gone_earn_nothing(outcomes: O
     task = Environment.load(NAME).task(ROWS[0])
     wrong = {**qualify.exploits(task), **qualify.breaking(task)}
     assert await outcomes(ROWS[0], wrong) == dict.fromkeys(wrong, 0.0)
+
+
+@needs_sandbox()
+async def test_the_verdict_says_what_the_test_script_missed() -> None:
+    test = "echo 0 > /logs/verifier/reward.txt; echo looking; echo 'AssertionError: no report' >&2"
+    verdict = await judge(NAME, small(test), "Done.")
+    assert isinstance(verdict, Verdict)
+    assert verdict.values["problem"] == "the test script said: AssertionError: no report"
 
 
 @needs_sandbox()
@@ -234,3 +242,9 @@ def test_a_folder_is_collected_by_its_path(tmp_path: Path) -> None:
     solve = ScriptedModel(qualify.oracle(Environment.load(NAME).task(ROWS[NAMES.index("repair_config")])))
     results = collect(NAME, model=solve, dataset="folder", limit=100, settings=settings)
     assert [rollout.reward for rollout in results.rollouts] == [1.0]
+
+
+def test_the_process_provider_is_refused_before_the_model_is_asked() -> None:
+    model = ScriptedModel(lambda request: pytest.fail("the model was asked"))
+    with pytest.raises(UserError, match="sandbox provider process"):
+        collect(NAME, model=model, limit=1, settings={"resources.sandbox.provider": "process"})

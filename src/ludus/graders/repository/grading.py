@@ -19,7 +19,7 @@ from typing import Any
 from ludus.graders.repository.checkout import FOLDER, CheckoutProvider, SetUp
 from ludus.graders.repository.hidden import HiddenTests
 from ludus.graders.repository.trees import Tree, with_change, write_tree
-from ludus.sandbox.protocol import HOME, ExecResult, SandboxProvider, SandboxSpec
+from ludus.sandbox.protocol import ExecResult, SandboxError, SandboxProvider, SandboxSpec
 
 #: What a sandbox in which tests run is made of. pytest is imported before anything of the repository.
 TEST_SPEC = SandboxSpec(packages=("pytest",), preload=("pytest", "unittest.mock", "doctest"))
@@ -82,7 +82,7 @@ async def grade_change(
     request = {
         "secret": secret,
         "module": names[0],
-        "folder": f"{HOME}/{FOLDER}",
+        "folder": FOLDER,
         "tests": list(dict.fromkeys(name.partition("::")[0] for name in listed)),
     }
     prepared = preparation is not None and bool(preparation.script)
@@ -93,7 +93,11 @@ async def grade_change(
             await sandbox.exec(["rm", "-rf", "--", *(path for path in base if path not in checkout)], cwd=FOLDER)
             await write_tree(sandbox, checkout, FOLDER)
         ended = await sandbox.python(_program(), stdin=json.dumps(request).encode(), timeout=seconds)
-    return Grade.of(tests, _not_passed(listed, _reports(ended, secret), hidden, ended))
+    reports = _reports(ended, secret)
+    if not any("started" in report for report in reports):  # nothing of the model's has run yet
+        last = " ".join(ended.stderr.decode(errors="replace").split())[-200:]
+        raise SandboxError(f"the tests could not be started: {ended.why}: {last}")
+    return Grade.of(tests, _not_passed(listed, reports, hidden, ended))
 
 
 def _random_name() -> str:

@@ -137,10 +137,21 @@ async def grade_patch(
             script = f"PYTHONPATH=/tmp/{name}:$PYTHONPATH python -m pytest -q -p no:cacheprovider -p {name} {files}"
             ended = await sandbox.exec(shell(script), cwd=FOLDER, timeout=seconds)
             passed, ran = _reported(ended, secret)
+    if own is None and not ran:
+        await _require_pytest(provider, spec)
     why = {
         test: "it failed" if test in ran else f"it did not run: {ended.why}" for test in listed if test not in passed
     }
     return Grade.of(tests, why)
+
+
+async def _require_pytest(provider: SandboxProvider, spec: SandboxSpec) -> None:
+    """Raise a failure if the clean image cannot run pytest at all: then it is not the change that kept tests from
+    running."""
+    async with await provider.open(spec) as clean:
+        ended = await clean.exec(shell("python -m pytest --version"), cwd=FOLDER, timeout=120)
+    if not ended.ok:
+        raise Failure("bad_row", f"the image {spec.image} cannot run pytest: {_last(ended) or ended.why}")
 
 
 def _own_runner(listed: list[str], test_patch: str) -> str | None:

@@ -150,7 +150,7 @@ def main() -> None:
 
     request = json.loads(sys.stdin.buffer.read())
     channel = ReportChannel(request["secret"])
-    folder = request["folder"]
+    folder = os.path.join(os.environ["HOME"], request["folder"])
     os.chdir(folder)
     sys.dont_write_bytecode = True
     sys.path[:] = [path for path in sys.path if path not in ("", os.environ["HOME"], folder)]
@@ -162,6 +162,7 @@ def main() -> None:
     sys.modules[request["module"]] = helpers
     off = ("cacheprovider", "legacypath", "unraisableexception", "threadexception", "junitxml", "pastebin")
     options = ["-q", *(f"-pno:{name}" for name in off), "--import-mode=importlib", f"--rootdir={folder}", "--tb=line"]
+    channel.send(started=True)  # no file of the repository has been imported yet
     pytest.main([*options, "--", *request["tests"]], plugins=[reporter])
 
 
