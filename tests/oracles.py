@@ -14,6 +14,7 @@ from ludus.folder import FILE
 from ludus.qualify.attempts import Attempt, play
 from ludus.qualify.oracle import Oracle
 from ludus.runtime.imports import BUILT_IN
+from ludus.sandbox.resources import SandboxResources
 
 #: Environments that need an external server or library.
 ELSEWHERE = ("openenv", "verifiers")
@@ -32,7 +33,10 @@ def ready(name: str) -> tuple[Environment, Oracle]:
 
 
 async def records(environment: Environment, oracle: Oracle) -> list[tuple[Attempt, Record]]:
-    """Records of the first rows, played with the oracle's script and, for scripts of several turns, its variants."""
+    """Records of the first rows, played with the oracle's script and, for scripts of several turns, its variants.
+
+    Environments that run programs play one row and one variant.
+    """
     attempts = list(_attempts(environment, oracle))
     played = await play(environment, attempts, concurrency=1, seed=0)
     found = []
@@ -44,15 +48,16 @@ async def records(environment: Environment, oracle: Oracle) -> list[tuple[Attemp
 
 
 def _attempts(environment: Environment, oracle: Oracle) -> Iterator[Attempt]:
+    programs = issubclass(environment.resources, SandboxResources)  # a rollout takes seconds there
     with environment.dataset().open(encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in itertools.islice(lines, ROWS)]
+        rows = [json.loads(line) for line in itertools.islice(lines, 1 if programs else ROWS)]
     for number, row in enumerate(rows):
         task = environment.task(row)
         script = oracle.script(task)
         if script is not None:
             yield Attempt(f"row{number}", row, "oracle", "oracle", script)
             if isinstance(script, list) and len(script) > 1:
-                for name, other in oracle.preserving(task).items():
+                for name, other in itertools.islice(oracle.preserving(task).items(), 1 if programs else None):
                     yield Attempt(f"row{number}", row, "preserving", name, other)
 
 

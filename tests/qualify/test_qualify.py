@@ -26,9 +26,9 @@ from ludus.qualify.dummies import dummy
 from ludus.qualify.judge import respond
 from ludus.qualify.policies import NAMES
 from ludus.qualify.run import qualify
-from ludus.testing import needs_sandbox
 
-#: Environments with slow verifiers: tested with one row, and not in the quick test.
+#: Environments with slow verifiers, which run programs or prove formulas. All of qualification takes up to minutes for
+#: one row there; `test_no_heavy_environment_fails_a_check` and test_cheats.py play a part of it.
 HEAVY = {"code_gen", "code_tests", "gymnasium", "math_with_code", "math_with_judge", "mini_swe_agent", "reasoning_gym"}
 HEAVY |= {"swerl_gen", "terminal", "text_to_sql"}
 #: An example whose every rollout earns 1: it has no wrong answers.
@@ -473,15 +473,8 @@ def test_no_heavy_environment_fails_a_check(name, package):
     pytest.importorskip(package)
     card = qualify(name, limit=1)
     assert card.verdict == ("not shown" if name == "math_with_judge" else "trusted")  # here no judge is set
-
-
-@needs_sandbox()
-@pytest.mark.slow
-def test_no_cheat_earns_anything_where_programs_run():
-    card = qualify("code_tests", limit=1)
-    assert card.verdict == "trusted"
-    (cheat,) = [each for each in card.exploits if each.family == "cheat"]
-    assert (cheat.reward, cheat.limit) == (0.0, 0.0)
+    cheated = [(each.reward, each.limit) for each in card.exploits if each.family == "cheat"]
+    assert cheated == ([(0.0, 0.0)] if name == "text_to_sql" else [])
 
 
 class BelievesPrograms(Sums):

@@ -38,7 +38,7 @@ def breaking(task: Any) -> dict[str, Any]:
 def program(task: Any, source: str) -> list[Any]:
     """Run the program, and leave what it says in place of every file of the task."""
     code = base64.b64encode(f"{source}\nprint(cheat())\n".encode()).decode()
-    run = f"echo {code} | base64 -d > ~/cheat.py; timeout 2 python3 ~/cheat.py > ~/said.txt 2>&1"
+    run = f"echo {code} | base64 -d > ~/cheat.py; timeout -s KILL 2 python3 ~/cheat.py > ~/said.txt 2>&1"
     return _running(f"{run}; find /app -type f -exec cp ~/said.txt {{}} \\;")
 
 
