@@ -24,7 +24,7 @@ from ludus.data.export.exporting import export
 ROWS = 100_000
 MANY = 1_000_000
 REPEATS = 8
-FORMATS = ("sft", "dpo", "grpo")
+FORMATS = ("sft", "dpo", "grpo", "openai", "atif")
 
 
 def make(path: Path, rows: int) -> None:
@@ -77,7 +77,7 @@ def compare(rows: int, many: int, rounds: int) -> dict[str, object]:
                 runs.append(run(name, source, target))
         best = {name: min(each["cpu_s"] for each in runs) for name, runs in found.items()}
         make(source, many)
-        memory = {name: run(name, source, target) for name in ("sft", "dpo")} if many else {}
+        memory = {name: run(name, source, target) for name in ("sft", "dpo", "grpo")} if many else {}
     return {
         "rows": rows,
         "seconds": best,

@@ -317,3 +317,18 @@ def test_integers_of_any_size_in_arguments_are_exact(tmp_path):
     (row,), _ = exported(tmp_path, "sft", [rollout(items=items, tools=[COUNTER])])
     call = row["messages"][1]["tool_calls"][0]
     assert call["function"]["arguments"] == {"number": 123456789012345678901234567890}
+
+
+def test_arguments_with_a_number_beyond_all_floats_are_left_out(tmp_path):
+    items = [function_call("count_to", '{"number": 1e400}', call_id="c"), message("Done.")]
+    rows, summary = exported(tmp_path, "sft", [rollout(items=items, tools=[COUNTER])])
+    assert rows == []
+    assert summary.left_out == {"arguments of a call are not a JSON object": 1}
+
+
+def test_equal_tools_are_told_from_tools_that_python_calls_equal(tmp_path):
+    tools = [{"type": "function", "name": "f", "parameters": {"maximum": most}} for most in (1, 1.0, True, 1)]
+    offered = [rollout(f"t{number}", tools=[tool]) for number, tool in enumerate(tools)]
+    rows, _ = exported(tmp_path, "sft", offered)
+    found = [row["tools"][0]["function"]["parameters"]["maximum"] for row in rows]
+    assert [(value, type(value)) for value in found] == [(1, int), (1.0, float), (True, bool), (1, int)]

@@ -38,7 +38,7 @@ def test_groups_come_in_the_order_of_the_file_and_each_rollout_once(lines: list[
 
 
 def entry(number: int, reward: float, length: int) -> IndexedRollout:
-    return IndexedRollout(0, 0, number, True, number, reward, length, True, False, False)
+    return IndexedRollout(number, number, True, 0, 0, True, reward, length, False, False)
 
 
 @given(

@@ -10,15 +10,13 @@ from typing import Any
 
 from ludus.dialects.chat_parts import content_from_chat, content_to_chat
 from ludus.dialects.chat_style import OPEN, ChatStyle
-from ludus.dialects.chat_turn import RANKS, AssistantTurn, ChatMessage, turn_from_chat
+from ludus.dialects.chat_turn import RANKS, AssistantTurn, ChatMessage, plain_call, turn_from_chat
 from ludus.dialects.conversion import Conversion
 from ludus.response import Item
 
 _MESSAGE = frozenset({"type", "role", "content", "id", "status", "name"})
 _OUTPUT = frozenset({"type", "call_id", "output", "id", "status", "name"})
-#: The fields of a message that says nothing but a text.
-_PLAIN = frozenset({"type", "role", "content", "id", "status"})
-_PLAIN_PART = frozenset({"type", "text", "annotations", "logprobs"})
+_DONE = (None, "completed")
 _PLAIN_ROLES = ("user", "system", "assistant")
 _CHAT_MESSAGE = frozenset({"role", "content", "name"})
 _CHAT_OUTPUT = frozenset({"role", "content", "tool_call_id", "name"})
@@ -31,10 +29,16 @@ def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | No
     turn: AssistantTurn | None = None
     last = len(items) - 1
     for index, item in enumerate(items):
-        if turn is None and (plain := _plain_message(item)) is not None:  # the usual case, at a fifth of the price
-            following = items[index + 1] if index < last else None
-            ends = following is None or not is_assistant(kind_of(following), following)
-            if plain["role"] != "assistant" or (ends and style.reasoning != "think"):
+        plain = plain_message(item)  # the usual case, at a fifth of the price
+        if plain is not None:
+            if plain["role"] != "assistant":
+                if turn is not None:
+                    messages += turn.finished()
+                    turn = None
+                messages.append(plain)
+                continue
+            alone = turn is None and (index == last or _ends_turn(items[index + 1]))
+            if alone and (style.reasoning != "think" or plain["content"] is None):
                 messages.append(plain)
                 continue
         path = f"input[{index}]"
@@ -89,22 +93,45 @@ def is_assistant(kind: str, item: Item) -> bool:
     return kind in RANKS and (kind != "message" or item.get("role", "assistant") == "assistant")
 
 
-def _plain_message(item: Item) -> ChatMessage | None:
-    """The chat message of an item that holds one text and nothing that could be lost; None for any other item."""
+def _ends_turn(following: Item) -> bool:
+    kind = following.get("type")
+    return kind == "function_call_output" or not is_assistant(kind_of(following), following)
+
+
+def plain_message(item: Item) -> ChatMessage | None:
+    """The chat message of an item that holds one text, one call or one output, and nothing that could be lost.
+
+    None for any other item.
+    """
     get = item.get
+    kind = get("type")
+    if get("status", "completed") not in _DONE:
+        return None
+    if kind == "function_call":
+        call = plain_call(item)
+        return None if call is None else {"role": "assistant", "content": None, "tool_calls": [call]}
+    optional = ("id" in item) + ("status" in item)  # names are counted, because sets of names take most of the time
+    if kind == "function_call_output":
+        call_id, content = get("call_id"), get("output")
+        if len(item) == 3 + optional and call_id.__class__ is str and content.__class__ is str:
+            return {"role": "tool", "tool_call_id": call_id, "content": content}
+        return None
     role, content = get("role"), get("content")
-    if get("type") != "message" and "type" in item:
+    typed = "type" in item
+    if (typed and kind != "message") or role not in _PLAIN_ROLES or len(item) != 2 + typed + optional:
         return None
     if content.__class__ is list and len(content) == 1 and role == "assistant":
-        (part,) = content
-        if part.__class__ is not dict or part.get("type") != "output_text" or not part.keys() <= _PLAIN_PART:
-            return None
-        if part.get("annotations") or part.get("logprobs"):
-            return None
-        content = part.get("text")
-    if content.__class__ is not str or role not in _PLAIN_ROLES or not item.keys() <= _PLAIN:
+        content = _plain_text(content[0])
+    return {"role": role, "content": content} if content.__class__ is str else None
+
+
+def _plain_text(part: Any) -> Any:
+    """The text of a part that holds nothing else; None for any other part."""
+    if part.__class__ is not dict or part.get("type") != "output_text" or part.get("annotations"):
         return None
-    return {"role": role, "content": content} if get("status") in (None, "completed") else None
+    if len(part) != 2 + ("annotations" in part) + ("logprobs" in part) or part.get("logprobs"):
+        return None
+    return part.get("text")
 
 
 def _message_to_chat(item: Item, path: str, style: ChatStyle, conversion: Conversion) -> ChatMessage:

@@ -161,7 +161,19 @@ class AssistantTurn:
         return made
 
 
+def plain_call(item: Item) -> dict[str, Any] | None:
+    """An item of type function_call as a call, if it holds nothing that could be lost, and no tokens; else None."""
+    get = item.get
+    name, arguments, call_id = get("name"), get("arguments"), get("call_id")
+    known = 4 + ("id" in item) + ("status" in item)  # counted, because sets of names take most of the time
+    if len(item) == known and name.__class__ is str and arguments.__class__ is str and call_id.__class__ is str:
+        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return None
+
+
 def _call_to_chat(item: Item, path: str, conversion: Conversion) -> dict[str, Any]:
+    if (plain := plain_call(item)) is not None:
+        return plain
     name = conversion.text(item.get("name"), f"{path}.name")
     arguments = conversion.text(item.get("arguments"), f"{path}.arguments")
     call_id = conversion.text(item.get("call_id"), f"{path}.call_id")

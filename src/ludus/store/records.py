@@ -22,6 +22,7 @@ from ludus.record import Row
 from ludus.store.loading import RolloutsFile
 
 _ENDED = ("completed", "masked")
+_PROMPT_IDS, _IDS, _LOGPROBS = TOKEN_FIELDS  # three lookups are several times as fast as a comparison of sets
 
 
 class Place(NamedTuple):
@@ -114,6 +115,6 @@ def _is_plain(row: Any) -> bool:
     ):
         return False
     for item in response["output"]:
-        if item.__class__ is not dict or not TOKEN_FIELDS.isdisjoint(item):
+        if item.__class__ is not dict or _PROMPT_IDS in item or _IDS in item or _LOGPROBS in item:
             return False
-    return all(call.__class__ is dict for call in row["model_calls"])
+    return all([call.__class__ is dict for call in row["model_calls"]])

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import ludus
-from ludus.data.export.conversation import LeftOut, argument_object, plain_text
-from ludus.data.export.format import ExportRow, Format, Unit
+from ludus.data.export.conversation import LeftOut, Losses, OfferedTools, argument_object, plain_text
+from ludus.data.export.format import Choices, ExportRow, Format, Unit
 from ludus.data.recorded import Sample
-from ludus.dialects.chat_items import is_assistant, kind_of, to_messages
-from ludus.dialects.chat_tools import tools_to_chat
-from ludus.dialects.conversion import Conversion
+from ludus.dialects.chat_items import is_assistant, kind_of, plain_message, to_messages
+from ludus.dialects.chat_turn import ChatMessage
 from ludus.errors import Failure
 from ludus.response import Item
 
 VERSION = "ATIF-v1.7"
+_NO_CALL: dict[str, Any] = {}
 _SOURCES = {"user": "user", "system": "system", "developer": "system"}
 
 
@@ -31,18 +31,26 @@ class Atif(Format):
     never = ("timings", "seed", "when each step happened", "the task's verifier fields")
     offers = frozenset()
 
+    def __init__(self, choices: Choices, losses: Losses) -> None:
+        super().__init__(choices, losses)
+        self._tools = OfferedTools("ATIF")
+
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """The trajectory of a rollout."""
         (sample,) = unit.samples
         lost: list[str] = []
         try:
             steps = _Steps(sample, lost).all()
-            tools = tools_to_chat(sample.tools, Conversion("bad_request", "ATIF", lost)) if sample.tools else []
+            tools = self._tools.of(sample.tools, lost) if sample.tools else []
         except (Failure, AttributeError, TypeError, KeyError) as error:
             raise LeftOut("has no form as a trajectory") from error
-        if not any(step["source"] == "agent" for step in steps):
+        for step in steps:
+            if step["source"] == "agent":
+                break
+        else:
             raise LeftOut("the model wrote nothing")
-        self.losses.add(lost, "items")
+        if lost:
+            self.losses.add(lost, "items")
         agent: dict[str, Any] = {"name": "ludus", "version": ludus.__version__}
         if isinstance(model := sample.response.get("model"), str) and model:
             agent["model_name"] = model
@@ -53,7 +61,7 @@ class Atif(Format):
             "session_id": sample.rollout_id,
             "trajectory_id": sample.rollout_id,
             "agent": agent,
-            "steps": [{"step_id": number, **step} for number, step in enumerate(steps, start=1)],
+            "steps": steps,
             "final_metrics": _final_metrics(sample, len(steps)),
             "extra": sample.origin(),
         }
@@ -71,67 +79,79 @@ class _Steps:
     def all(self) -> list[dict[str, Any]]:
         """All steps: the prompt's, then those of the rollout."""
         if instructions := self._sample.instructions:
-            self._steps.append({"source": "system", "message": str(instructions)})
+            self._add_step("system", str(instructions))
         self._add_items(self._sample.prompt, [], copied=True)
-        self._add_items(self._sample.output, list(self._sample.calls), copied=False)
+        calls = self._sample.calls
+        wrote = [call for call in calls[:-1] if call.get("items")]  # a call may have written nothing
+        self._add_items(self._sample.output, wrote + calls[-1:], copied=False)
         return self._steps
 
     def _add_items(self, items: list[Item], calls: list[dict[str, Any]], *, copied: bool) -> None:
-        position = 0
+        position, waiting = 0, iter(calls)
         while position < len(items):
             item = items[position]
-            if not is_assistant(kind_of(item), item):
-                self._add_answer(item)
+            message = plain_message(item)  # the usual case: an item that is a message
+            if message["role"] != "assistant" if message else not is_assistant(kind_of(item), item):
+                for answer in (message,) if message else to_messages([item], lost=self._lost):
+                    self._add_answer(answer)
                 position += 1
                 continue
-            call = calls.pop(0) if calls else {}
-            while calls and not call.get("items"):  # a call that wrote nothing
-                call = calls.pop(0)
-            end = self._end_of_turn(items, position, call.get("items"))
-            self._add_turn(items[position:end], call, copied=copied)
+            call = next(waiting, _NO_CALL)
+            written = call.get("items")
+            end = position + 1 if written == 1 else self._end_of_turn(items, position, written)
+            if message is None or end > position + 1:
+                message = next(iter(to_messages(items[position:end], lost=self._lost)), {})
+            self._add_turn(message, call, copied=copied)
             position = end
 
     def _end_of_turn(self, items: list[Item], start: int, written: Any) -> int:
-        most = start + written if isinstance(written, int) and written > 0 else len(items)
-        end = start
-        while end < min(most, len(items)) and is_assistant(kind_of(items[end]), items[end]):
+        """The end of the items that one model call wrote, the first of which is the assistant's."""
+        end, most = start + 1, len(items)
+        if isinstance(written, int) and written > 0:
+            most = min(start + written, most)
+        while end < most and is_assistant(kind_of(items[end]), items[end]):
             end += 1
         return end
 
-    def _add_turn(self, items: list[Item], call: dict[str, Any], *, copied: bool) -> None:
-        found = to_messages(items, lost=self._lost)
-        message: dict[str, Any] = found[0] if found else {}
-        step: dict[str, Any] = {"source": "agent", "message": self._text(message.get("content"))}
-        if thought := message.get("reasoning_content"):
-            step["reasoning_content"] = thought
-        if refusal := message.get("refusal"):
-            step["extra"] = {"refusal": refusal}
-        if made := message.get("tool_calls"):
-            step["tool_calls"] = [_tool_call(each) for each in made]
-            self._calls.update({each["id"]: step for each in made})
-        if metrics := self._metrics(call):
-            step["metrics"] = metrics
+    def _add_step(self, source: str, message: str) -> dict[str, Any]:
+        step: dict[str, Any] = {"step_id": len(self._steps) + 1, "source": source, "message": message}
+        self._steps.append(step)
+        return step
+
+    def _add_turn(self, message: ChatMessage, call: dict[str, Any], *, copied: bool) -> None:
+        step = self._add_step("agent", self._text(message.get("content")))
+        if len(message) > 2:  # more than a role and a text
+            if thought := message.get("reasoning_content"):
+                step["reasoning_content"] = thought
+            if refusal := message.get("refusal"):
+                step["extra"] = {"refusal": refusal}
+            if made := message.get("tool_calls"):
+                step["tool_calls"] = [_tool_call(each) for each in made]
+                for each in made:
+                    self._calls[each["id"]] = step
+        if "prefix" in call:
+            step["metrics"] = self._metrics(call)
         if copied:
             step["is_copied_context"] = True
-        self._steps.append(step)
 
-    def _add_answer(self, item: Item) -> None:
-        (message,) = to_messages([item], lost=self._lost) or (None,)
-        if message is None:
-            return
+    def _add_answer(self, message: ChatMessage) -> None:
         text = self._text(message.get("content"))
         if message["role"] != "tool":
-            self._steps.append({"source": _SOURCES.get(message["role"], "user"), "message": text})
+            self._add_step(_SOURCES.get(message["role"], "user"), text)
             return
         call_id = message["tool_call_id"]
         if (step := self._calls.get(call_id)) is None:
-            self._steps.append({"source": "system", "message": "", "observation": {"results": [{"content": text}]}})
+            self._add_step("system", "")["observation"] = {"results": [{"content": text}]}
             return
-        step.setdefault("observation", {"results": []})["results"].append({"source_call_id": call_id, "content": text})
+        result = {"source_call_id": call_id, "content": text}
+        if "observation" in step:
+            step["observation"]["results"].append(result)
+        else:
+            step["observation"] = {"results": [result]}
 
     def _text(self, content: Any) -> str:
         """Content as a text. ATIF refers to images by path, and a rollout has them inline or as a URL."""
-        text = plain_text(content)
+        text = content if content.__class__ is str else plain_text(content)
         if text is not None:
             return text
         self._lost.append("input[].content: only its text is carried")
@@ -139,8 +159,6 @@ class _Steps:
 
     def _metrics(self, call: dict[str, Any]) -> dict[str, Any]:
         """The token ids and logprobs of a model call; the whole prompt, as ATIF wants it."""
-        if "prefix" not in call:
-            return {}
         prompt = self._history[: call["prefix"]] + call["prompt_ids"]
         self._history = prompt + call["generated_ids"]
         return {
@@ -155,17 +173,19 @@ class _Steps:
 
 def _tool_call(call: dict[str, Any]) -> dict[str, Any]:
     function = call["function"]
-    made: dict[str, Any] = {"tool_call_id": call["id"], "function_name": function["name"]}
+    name, text = function["name"], function["arguments"]
     try:
-        return {**made, "arguments": argument_object(function["arguments"])}
+        return {"tool_call_id": call["id"], "function_name": name, "arguments": argument_object(text)}
     except LeftOut:  # ATIF wants an object: the text that the model wrote is kept beside it
-        return {**made, "arguments": {}, "extra": {"arguments_text": function["arguments"]}}
+        kept = {"arguments_text": text}
+        return {"tool_call_id": call["id"], "function_name": name, "arguments": {}, "extra": kept}
 
 
 def _final_metrics(sample: Sample, steps: int) -> dict[str, Any]:
     found: dict[str, Any] = {"total_steps": steps, "extra": {"reward": sample.reward}}
     usage = sample.row.get("usage")
-    for name, key in (("total_prompt_tokens", "input_tokens"), ("total_completion_tokens", "output_tokens")):
-        if isinstance(usage, dict) and isinstance(count := usage.get(key), int):
-            found[name] = count
+    if usage and isinstance(usage, dict):
+        for name, key in (("total_prompt_tokens", "input_tokens"), ("total_completion_tokens", "output_tokens")):
+            if isinstance(count := usage.get(key), int):
+                found[name] = count
     return found

@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from math import isinf
 from typing import Any, Literal, NamedTuple
+
+import orjson
 
 from ludus.data.recorded import Sample
 from ludus.dialects.chat_items import to_messages
@@ -18,6 +21,7 @@ from ludus.dialects.chat_tools import tools_to_chat
 from ludus.dialects.conversion import TOKEN_FIELDS, Conversion, has_content
 from ludus.errors import Failure
 from ludus.response import Item
+from ludus.runtime.encoding import encode, may_have_long_integer
 
 ReasoningChoice = Literal["keep", "tags", "drop"]
 ChatMessages = list[dict[str, Any]]
@@ -32,6 +36,7 @@ _INDEX = re.compile(r"\[\d+\]")
 _MOST_LOSSES = 100
 _NO_REASONING = "this chat server takes no reasoning"
 _TOKEN_FIELDS = frozenset(TOKEN_FIELDS)
+_LONG_INTEGER = 19  #: the digits of the shortest integer that orjson may round
 
 
 class LeftOut(Exception):
@@ -73,6 +78,25 @@ class Conversation(NamedTuple):
         return self.prompt + self.completion
 
 
+class OfferedTools:
+    """The tools of rollouts in the nested form. Most rollouts share theirs, so those of the last one are kept."""
+
+    def __init__(self, target: str) -> None:
+        self._target, self._offered = target, b""
+        self._tools: list[dict[str, Any]] = []
+        self._lost: list[str] = []
+
+    def of(self, offered: Any, lost: list[str]) -> list[dict[str, Any]]:
+        """The tools of one rollout. They are shared with other rollouts: do not change them."""
+        written = encode(offered)  # compared as bytes: in Python, 1 equals true
+        if written != self._offered:
+            found: list[str] = []
+            self._tools = tools_to_chat(offered, Conversion("bad_request", self._target, found))
+            self._offered, self._lost = written, found
+        lost += self._lost
+        return self._tools
+
+
 class Conversations:
     """Turns rollouts into chat messages.
 
@@ -84,6 +108,7 @@ class Conversations:
         self._losses = losses
         self._style = style
         self._as_objects = as_objects
+        self._tools = OfferedTools("chat")
 
     def of(self, sample: Sample) -> Conversation:
         """The conversation of a rollout."""
@@ -92,15 +117,13 @@ class Conversations:
         lost_request: list[str] = []
         response, instructions = sample.response, sample.instructions
         offered = response.get("tools")
-        tools: list[dict[str, Any]] = []
         try:
             prompt = self._messages(sample.prompt, lost_prompt)
             completion = self._messages(response.get("output") or [], lost_output)
-            if offered or has_content(instructions):
+            tools = self._tools.of(offered, lost_request) if offered else []
+            if has_content(instructions):
                 conversion = Conversion("bad_request", "chat", lost_request)
-                tools = tools_to_chat(offered, conversion) if offered else []
-                if has_content(instructions):
-                    prompt.insert(0, {"role": "system", "content": conversion.text(instructions, "instructions")})
+                prompt.insert(0, {"role": "system", "content": conversion.text(instructions, "instructions")})
         except (Failure, AttributeError, TypeError, KeyError) as error:
             raise LeftOut("has no form as chat messages") from error
         for message in completion:
@@ -120,22 +143,33 @@ class Conversations:
     def _messages(self, items: list[Item], lost: list[str]) -> ChatMessages:
         messages = to_messages(items, self._style, lost)
         for message in messages:
+            if len(message) == 2 or message["role"] != "assistant":  # a text and nothing else
+                continue
             if not _TOKEN_FIELDS.isdisjoint(message):
                 for field in TOKEN_FIELDS:
                     message.pop(field, None)
             if self._as_objects and "tool_calls" in message:
                 for call in message["tool_calls"]:
-                    call["function"]["arguments"] = argument_object(call["function"]["arguments"])
+                    function = call["function"]
+                    function["arguments"] = argument_object(function["arguments"])
         return messages
 
 
 def argument_object(arguments: str) -> dict[str, Any]:
     """The arguments of a call as an object. Text that is no JSON object, as a model may write, has no such form."""
-    try:
-        found = json.loads(arguments or "{}", parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise LeftOut("arguments of a call are not a JSON object") from error
-    if not isinstance(found, dict):
+    if arguments == "{}":
+        return {}
+    try:  # orjson is several times as fast, but rounds long integers and refuses lone surrogates
+        found = orjson.loads(arguments or "{}")
+        exact = len(arguments) < _LONG_INTEGER or not may_have_long_integer(arguments.encode())
+    except ValueError:
+        exact = False
+    if not exact:
+        try:
+            found = _EXACT.decode(arguments)
+        except (ValueError, RecursionError) as error:
+            raise LeftOut("arguments of a call are not a JSON object") from error
+    if found.__class__ is not dict:
         raise LeftOut("arguments of a call are not a JSON object")
     return found
 
@@ -157,3 +191,12 @@ def plain_text(content: Any) -> str | None:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    if isinf(number := float(digits)):
+        raise ValueError(f"{digits:.40} is greater than any number")
+    return number
+
+
+_EXACT = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)

@@ -39,7 +39,7 @@ from ludus.errors import UserError, did_you_mean
 from ludus.runtime.encoding import encode
 from ludus.runtime.running import fewer_garbage_collections
 from ludus.store.loading import rollouts_file
-from ludus.store.records import Place, Records
+from ludus.store.records import Records
 from ludus.store.run import Files, recorded_scales
 from ludus.store.scratch import Scratch, explains_full_disk, full_disk
 from ludus.train.advantages import ESTIMATORS
@@ -217,8 +217,9 @@ class _Export:
                 if sample.reward is None:
                     continue
                 lines = self._encoded(sample) if reason is None else None
-                spot = Place(end, len(lines or b""), place.number, True)
-                end += spot.length
+                size = len(lines or b"")
+                spot = end, size, place.number, True
+                end += size
                 index.add(sample, spot, length=0, kept=lines is not None, passed=self._passes(sample))
                 if lines:
                     try:
@@ -230,14 +231,14 @@ class _Export:
             handle = made.fileno()
             for members in self._wanted_groups(index):
                 counts = [not member.masked for member in members]
-                size = b'{"group_size":%d,"advantage":' % sum(counts)
+                start = b'{"group_size":%d,"advantage":' % sum(counts)
                 advantages = self._advantages(members, counts)
                 for member, advantage in zip(members, advantages, strict=True):
                     if member.kept:
-                        head = size + encode(advantage) + b","
+                        head = start + encode(advantage) + b","
                         lines = os.pread(handle, member.size, member.offset)
-                        for line in lines.splitlines(keepends=True):
-                            writer.write_encoded(head + line[1:])
+                        for line in lines.split(b"\n") if b"\n" in lines else (lines,):
+                            writer.write_encoded(b"%b%b\n" % (head, memoryview(line)[1:]))
                             self.rows += 1
                         self.used += 1
 
@@ -251,9 +252,9 @@ class _Export:
         return found
 
     def _encoded(self, sample: Sample) -> bytes | None:
-        """The rows of a rollout as lines; None, and counted, if the format cannot hold it."""
+        """The rows of a rollout, a line each; None, and counted, if the format cannot hold it."""
         try:
-            return b"".join([encode(row) + b"\n" for row in self._format.rows(Unit((sample,)))])
+            return b"\n".join([encode(row) for row in self._format.rows(Unit((sample,)))])
         except LeftOut as reason:
             self.left_out[str(reason)] += 1
             return None

@@ -1,11 +1,10 @@
 """The rollouts of each task, found in memory that does not grow with the file.
 
-Repeats of a task may lie far apart. The first pass over the file writes an entry of about 80 bytes for each rollout
-into temporary files: each entry into the file that the hash of its task selects. One file at a time is then read and
-grouped, and its groups are written to a second row of files by where they begin, so that groups come out in the order
-of the run. In memory is the content of one of up to 128 files at a time, and all entries of the largest task. An entry
-takes about 500 bytes there. In a run that was collected repeat by repeat all tasks begin early, so the groups share a
-few of the files: measured, 22 MB for 400,000 rollouts with eight repeats.
+Repeats of a task may lie far apart. The first pass over the file writes an entry of about 75 bytes for each rollout to
+a temporary file, sorted into parts by the hash of its task. One part at a time is then read and grouped, and each group
+is written to a second temporary file, sorted into parts by where the group begins, so that groups come out in the order
+of the run. A sample of the groups says where these parts must begin to be of equal size. In memory are the entries of
+one part, a block of each part, and all entries of the largest task, which take 500 bytes each.
 
 Tasks are told apart by Python's 64-bit hash, which nobody outside the process can predict. The chance that any two of a
 million tasks share one is 3 in 100 million.
@@ -14,25 +13,31 @@ million tasks share one is 3 in 100 million.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import groupby
 from operator import itemgetter
-from typing import IO, NamedTuple, Self
+from typing import NamedTuple, Self
 
+from ludus.data.export.partitions import Partitions
 from ludus.data.recorded import Sample
 from ludus.store.records import Place
-from ludus.store.scratch import Scratch, explains_full_disk, full_disk
+from ludus.store.scratch import Scratch
 
-#: The bytes of rollouts per temporary file. Beyond 128 files, the files grow.
-_BYTES_PER_FILE = 1 << 23
-_MAX_FILES = 128
+#: The bytes of rollouts per part. Beyond 1,024 parts, the parts grow.
+_BYTES_PER_PART = 1 << 21
+_MAX_PARTS = 1024
+#: The groups whose beginnings say where the parts of the second file begin.
+_SAMPLE = 256
 
-#: The hashes of the task and of the rollout, then the fields of a `IndexedRollout`.
-_ENTRY = struct.Struct("<qqQQQ?qdQ???")
-#: The number of the line with which the group begins, then the fields of a `IndexedRollout`.
-_PLACED = struct.Struct("<QQQQ?qdQ???")
-_START = struct.Struct("<Q")
-_HASHES = 16
+#: The hashes of the task and of the rollout, then the fields of an `IndexedRollout`.
+_MEMBER_FIELDS = "qQ?QQ?dQ??"
+_ENTRY = struct.Struct("<qq" + _MEMBER_FIELDS)
+_MEMBER = struct.Struct("<" + _MEMBER_FIELDS)
+_HASHES = _ENTRY.size - _MEMBER.size
+#: The fields of an entry that grouping needs: the hashes, `repeat`, `number` and `kept`.
+_KEYS = struct.Struct(f"<qqqQ?{_ENTRY.size - struct.calcsize('<qqqQ?')}x")
+#: What stands before the members of a group: the number of the line with which it begins, and its bytes.
+_GROUP = struct.Struct("<QQ")
 
 
 class IndexedRollout(NamedTuple):
@@ -41,14 +46,14 @@ class IndexedRollout(NamedTuple):
     `length` is 0 unless somebody asked for lengths.
     """
 
+    repeat: int
+    number: int
+    kept: bool
     offset: int
     size: int
-    number: int
     plain: bool
-    repeat: int
     reward: float
     length: int
-    kept: bool
     masked: bool
     passed: bool
 
@@ -66,12 +71,9 @@ class GroupIndex:
 
     def __init__(self, file_bytes: int) -> None:
         self.duplicates = 0
-        self._lines = 0  # the number of the last line
         self._scratch = Scratch("ludus-export-")
-        count = min(1 + file_bytes // _BYTES_PER_FILE, _MAX_FILES)
-        with explains_full_disk():
-            self._by_task: list[IO[bytes]] = [self._scratch.file() for _ in range(count)]
-            self._by_start: list[IO[bytes]] = [self._scratch.file() for _ in range(count)]
+        self._parts = min(1 + file_bytes // _BYTES_PER_PART, _MAX_PARTS)
+        self._by_task = Partitions(self._scratch, self._parts)
 
     def __enter__(self) -> Self:
         return self
@@ -79,45 +81,74 @@ class GroupIndex:
     def __exit__(self, *exc: object) -> None:
         self._scratch.__exit__(None, None, None)
 
-    def add(self, sample: Sample, place: Place, *, length: int, kept: bool, passed: bool) -> None:
-        """Add the next rollout."""
+    def add(self, sample: Sample, place: tuple[int, int, int, bool], *, length: int, kept: bool, passed: bool) -> None:
+        """Add the next rollout. `place` has the values of a `Place`."""
         task, masked = hash((sample.environment, sample.task_id)), sample.outcome == "masked"
         offset, size, number, plain = place
-        reward, repeat, self._lines = sample.scored, sample.repeat, number
-        entry = _ENTRY.pack(
-            *(task, hash(sample.rollout_id), offset, size, number, plain, repeat, reward, length, kept, masked, passed)
-        )
-        try:
-            self._by_task[task % len(self._by_task)].write(entry)
-        except OSError as error:
-            raise full_disk(error) from error
+        ids = task, hash(sample.rollout_id), sample.repeat, number
+        entry = _ENTRY.pack(*ids, kept, offset, size, plain, sample.scored, length, masked, passed)
+        self._by_task.add(task % self._parts, entry)
 
     def groups(self) -> Iterator[list[IndexedRollout]]:
         """The members of each task, ordered by repeat; the tasks in the order in which they begin in the file."""
-        for file in self._by_task:
-            with explains_full_disk():
-                file.seek(0)
-                self._place(file.read())
-                file.close()
-        for file in self._by_start:
-            with explains_full_disk():
-                file.seek(0)
-                entries = sorted(_PLACED.iter_unpack(file.read()), key=itemgetter(0, 5, 3))
-                file.close()
-            for _, found in groupby(entries, key=itemgetter(0)):
-                yield [IndexedRollout._make(entry[1:]) for entry in found]
+        bounds = self._bounds()
+        by_start = Partitions(self._scratch, len(bounds) + 1)
+        for part in range(self._parts):
+            for start, group in self._grouped(self._by_task.take(part)):
+                by_start.add(bisect_right(bounds, start), group)
+        for part in range(len(bounds) + 1):
+            for members in _in_order(by_start.take(part)):
+                yield [IndexedRollout._make(member) for member in _MEMBER.iter_unpack(members)]
 
-    def _place(self, entries: bytes) -> None:
-        """Write each entry to the file for the place where its group begins."""
+    def _bounds(self) -> list[int]:
+        """The lines at which the parts of the second file begin: each part has about as many rollouts.
+
+        Hashes are random, so the groups of a few parts are a random sample of all groups.
+        """
+        sizes: dict[int, int] = {}
+        for part in range(self._parts if self._parts > 1 else 0):
+            if len(sizes) >= _SAMPLE:
+                break
+            starts: dict[int, int] = {}
+            for task, _, _, number, _ in _KEYS.iter_unpack(self._by_task.read(part)):
+                start = starts.setdefault(task, number)
+                sizes[start] = sizes.get(start, 0) + 1
+        bounds, before = [], 0
+        share = sum(sizes.values()) / self._parts
+        for start in sorted(sizes):
+            if before >= share * (len(bounds) + 1):
+                bounds.append(start)
+            before += sizes[start]
+        return bounds
+
+    def _grouped(self, entries: bytes) -> Iterator[tuple[int, bytes]]:
+        """The groups of a part, each with the line at which it begins, as a record of the second file."""
+        groups: dict[int, list[tuple[int, int]]] = {}
         starts: dict[int, int] = {}
         seen: set[tuple[int, int]] = set()
-        files, lines = self._by_start, self._lines + 1
-        for position, entry in zip(range(0, len(entries), _ENTRY.size), _ENTRY.iter_unpack(entries), strict=True):
-            task, rollout, number, kept = entry[0], entry[1], entry[4], entry[9]
+        size = _ENTRY.size
+        for position, (task, rollout, repeat, number, kept) in enumerate(_KEYS.iter_unpack(entries)):
             if (task, rollout) in seen:
                 self.duplicates += kept  # a line that a filter refused is counted already
                 continue
             seen.add((task, rollout))
-            start = starts.setdefault(task, number)
-            member = entries[position + _HASHES : position + _ENTRY.size]
-            files[start * len(files) // lines].write(_START.pack(start) + member)
+            if task not in groups:
+                groups[task], starts[task] = [], number
+            groups[task].append((repeat, position * size))
+        for task, members in groups.items():
+            members.sort()
+            start = starts[task]
+            found = [entries[at + _HASHES : at + size] for _, at in members]
+            yield start, b"".join([_GROUP.pack(start, len(found) * _MEMBER.size), *found])
+
+
+def _in_order(groups: bytes) -> Iterator[memoryview]:
+    """The members of each group of a part, in the order in which the groups begin."""
+    found, position, view = [], 0, memoryview(groups)
+    while position < len(groups):
+        start, length = _GROUP.unpack_from(groups, position)
+        position += _GROUP.size
+        found.append((start, view[position : position + length]))
+        position += length
+    found.sort(key=itemgetter(0))
+    return (members for _, members in found)

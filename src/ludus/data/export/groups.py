@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ludus.data.export.format import ExportRow, Format, Unit
 from ludus.data.export.token_rows import token_rows
@@ -20,23 +19,29 @@ class Grpo(Format):
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """The rows of one rollout; its advantage is added when its group is known."""
         (sample,) = unit.samples
-        shared: dict[str, Any] = {
-            "group": f"{sample.environment}/{sample.task_id}",
-            "reward": sample.reward,
-            "turn_rewards": sample.turn_rewards,
-            "ludus": sample.origin(),
-        }
-        if self.choices.tokens:
-            found = token_rows(sample)
-            for index, sequence in enumerate(found):
-                yield {
-                    "input_ids": sequence.ids,
-                    "completion_mask": sequence.mask,
-                    "logprobs": sequence.logprobs,
-                    "sequence": index,
-                    "sequences": len(found),
-                    **shared,
-                }
+        group = f"{sample.environment}/{sample.task_id}"
+        if not self.choices.tokens:
+            prompt, completion, tools = self.conversations.of(sample)
+            yield {
+                "prompt": prompt,
+                "completion": completion,
+                "tools": tools,
+                "group": group,
+                "reward": sample.reward,
+                "turn_rewards": sample.turn_rewards,
+                "ludus": sample.origin(),
+            }
             return
-        prompt, completion, tools = self.conversations.of(sample)
-        yield {"prompt": prompt, "completion": completion, "tools": tools, **shared}
+        found = token_rows(sample)
+        for index, sequence in enumerate(found):
+            yield {
+                "input_ids": sequence.ids,
+                "completion_mask": sequence.mask,
+                "logprobs": sequence.logprobs,
+                "sequence": index,
+                "sequences": len(found),
+                "group": group,
+                "reward": sample.reward,
+                "turn_rewards": sample.turn_rewards,
+                "ludus": sample.origin(),
+            }

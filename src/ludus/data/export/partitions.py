@@ -1,0 +1,54 @@
+"""Bytes that are sorted into many parts, in one temporary file.
+
+Each part has a small buffer in memory. A buffer that is full becomes a block of the file, so a thousand parts need one
+open file and a few megabytes.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+
+from ludus.store.scratch import Scratch, explains_full_disk, full_disk
+
+_BLOCK = 1 << 12
+_FILE_BUFFER = 1 << 18
+
+
+class Partitions:
+    """`add` records to parts, then `take` each part once."""
+
+    def __init__(self, scratch: Scratch, count: int) -> None:
+        with explains_full_disk():
+            self._file = scratch.file(_FILE_BUFFER)
+        self._buffers = [bytearray() for _ in range(count)]
+        self._blocks = [array("Q") for _ in range(count)]  # offset and length of each block of a part, in turn
+        self._end = 0
+
+    def add(self, part: int, record: bytes) -> None:
+        """Add a record to the end of a part."""
+        buffer = self._buffers[part]
+        buffer += record
+        if len(buffer) >= _BLOCK:
+            self._blocks[part].extend((self._end, len(buffer)))
+            self._end += len(buffer)
+            try:
+                self._file.write(buffer)
+            except OSError as error:
+                raise full_disk(error) from error
+            buffer.clear()
+
+    def read(self, part: int) -> bytes:
+        """All records of a part, in the order in which they were added."""
+        blocks = self._blocks[part]
+        with explains_full_disk():
+            self._file.flush()
+            handle = self._file.fileno()
+            found = [os.pread(handle, blocks[at + 1], blocks[at]) for at in range(0, len(blocks), 2)]
+        return b"".join((*found, self._buffers[part]))
+
+    def take(self, part: int) -> bytes:
+        """All records of a part, which is empty afterwards."""
+        found = self.read(part)
+        self._buffers[part], self._blocks[part] = bytearray(), array("Q")
+        return found
