@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import orjson
 import pytest
@@ -11,6 +12,13 @@ from hypothesis import strategies as st
 
 from ludus import Task, UserError
 from ludus.collection.rows import Rows
+from ludus.data.dedupe import dedupe
+from ludus.data.inputs import Inputs
+from ludus.data.mapping import RowMapping
+from ludus.data.overlap import overlap
+from ludus.data.sample import sample
+from ludus.data.split import split
+from ludus.data.stats import stats
 from ludus.data.strict import refuse_duplicate_keys
 
 
@@ -48,3 +56,39 @@ def test_two_equal_keys_never_pass(key, first, second, rest):
     line = f'{{"row": {{{inside}}}, "rest": {json.dumps(rest)}}}'.encode()
     with pytest.raises(UserError, match="stands twice"):
         refuse_duplicate_keys("here", line, orjson.loads(line))
+
+
+@pytest.mark.parametrize("command", ["split", "dedupe", "overlap", "overlap-train", "sample", "stats", "show"])
+def test_every_command_refuses_a_key_that_stands_twice(tmp_path, command):
+    good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
+    good.write_bytes(b'{"question": "Hi?"}\n')
+    bad.write_bytes(b'{"question": "Hi?"}\n{"question": "Who?", "answer": {"a": 1, "a": 2}}\n')
+    commands: dict[str, Callable[[], object]] = {
+        "split": lambda: split([bad], tmp_path / "parts", {"train": 1.0}),
+        "dedupe": lambda: dedupe([bad], tmp_path / "unique.jsonl"),
+        "overlap": lambda: overlap([good], [bad]),
+        "overlap-train": lambda: overlap([bad], [good]),
+        "sample": lambda: sample([bad], 2),
+        "stats": lambda: stats([bad]),
+        "show": lambda: list(Inputs([bad]).rows()),
+    }
+    with pytest.raises(UserError) as refused:
+        commands[command]()
+    assert str(refused.value) == f"{bad}:2: the key 'a' stands twice in an object. Rename or remove one of them"
+    assert sorted(path.name for path in tmp_path.rglob("*.jsonl")) == ["bad.jsonl", "good.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"seed": 123456789012345678901}', "the integer 123456789012345678901 has more than 64 bits"),
+        ('{"seed": 1, "seed": 2}', "the key 'seed' stands twice in an object"),
+    ],
+)
+def test_a_text_that_is_parsed_must_lose_nothing_either(text, reason):
+    mapping = RowMapping(map={"question": "prompt"}, parse=["info"])
+    with pytest.raises(UserError, match=f"info: {reason}"):
+        mapping.task_row({"question": "Hi?", "info": text})
+    whole = RowMapping(task="extra_info.task")
+    with pytest.raises(UserError, match=f"extra_info.task: {reason}"):
+        whole.task_row({"extra_info": {"task": text}})

@@ -24,7 +24,7 @@ from ludus.data.hub import HubReference, is_hub
 from ludus.data.layouts import Layout, detect_layout, fitting_layout
 from ludus.data.mapping import RowMapping
 from ludus.data.sources import read_lines, resolve
-from ludus.data.strict import refuse_duplicate_keys, refuse_long_integers
+from ludus.data.strict import refuse_losses
 from ludus.errors import UserError
 from ludus.record import Row
 from ludus.runtime.encoding import json_error
@@ -182,11 +182,7 @@ def _tasks(lines: Iterator[tuple[str, bytes]], mapping: RowMapping, all_made: _M
     kinds = _Kinds(mapping)
     for where, line in lines:
         row = _parsed(where, line)
-        try:
-            refuse_duplicate_keys(where, line.strip(), row)
-            refuse_long_integers(where, line)
-        except TypeError as error:
-            raise UserError(f"{where}: nested too deep: {error}", "Fix the row or leave it out") from error
+        refuse_losses(where, line.strip(), row)
         try:
             lost: list[str] = []
             made = mapping.task_row(row, lost)

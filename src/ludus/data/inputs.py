@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ludus.data.row_checks import parse_row
+from ludus.data.row_checks import unambiguous_row
 from ludus.data.sources import read_lines
 from ludus.errors import UserError
 from ludus.record import Row
@@ -66,9 +66,9 @@ class Inputs:
             raise UserError(f"{', '.join(map(str, self.paths if path is None else [path]))} holds no rows")
 
     def rows(self, path: Path | None = None) -> Iterator[tuple[str, Row]]:
-        """The rows of one file or of all files. A line that is no JSON object is a `BadRow`."""
+        """The rows of one file or of all files. A line that is no JSON object, or has a key twice, is a `BadRow`."""
         for where, line in self.lines(path):
-            yield where, parse_row(where, line)
+            yield where, unambiguous_row(where, line)
 
     def _progress(self) -> ReadingProgress:
         share = min(self._bytes / self._total, 1.0) if self._total else None

@@ -16,6 +16,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from ludus.data.conversations import answer_text, flat_tools, is_conversation, split_conversation
+from ludus.data.strict import refuse_losses
 from ludus.errors import UserError, did_you_mean
 from ludus.prompt import PromptTemplate
 from ludus.record import Row
@@ -281,6 +282,8 @@ def _parsed(field: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return orjson.loads(value)
+        found = orjson.loads(value)
     except orjson.JSONDecodeError as error:
         raise UserError(f"{field} is not JSON: {error.msg}", "Fix the row, or leave --parse out") from error
+    refuse_losses(field, value.encode(), found)
+    return found

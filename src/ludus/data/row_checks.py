@@ -73,16 +73,23 @@ def parse_row(where: str, line: bytes) -> dict[str, Any]:
     return row
 
 
-def writable_row(where: str, line: bytes) -> dict[str, Any]:
-    """The JSON object of a line of which writing it again loses nothing, or a `BadRow`."""
+def unambiguous_row(where: str, line: bytes) -> dict[str, Any]:
+    """The JSON object of a line in which no key stands twice, or a `BadRow`: readers differ in which one they keep."""
     row = parse_row(where, line)
     if line.count(b"[") + line.count(b"{") > _SAFE_BRACKETS:
         row_digest(where, row)
     try:
         refuse_duplicate_keys(where, line.strip(), row)
-        refuse_long_integers(where, line)
     except DuplicateKey as error:
         raise _bad(where, error.key, error.reason, error.hint) from error
+    return row
+
+
+def writable_row(where: str, line: bytes) -> dict[str, Any]:
+    """The JSON object of a line of which writing it again loses nothing, or a `BadRow`."""
+    row = unambiguous_row(where, line)
+    try:
+        refuse_long_integers(where, line)
     except LongInteger as error:
         raise _bad(where, "row", error.reason, error.hint) from error
     return row

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ludus.data.inputs import Inputs, Tick
+from ludus.data.row_checks import unambiguous_row
 
 
 def sample(
@@ -26,4 +27,6 @@ def sample(
         elif (place := draw.randrange(rows)) < count:
             held[place] = number, where, line
     held.sort()
+    for _, where, line in held:
+        unambiguous_row(where, line)
     return [(where, line) for _, where, line in held], rows

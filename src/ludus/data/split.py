@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus.data.inputs import Inputs, Tick, ends_with_newline
-from ludus.data.row_checks import parse_row
+from ludus.data.row_checks import unambiguous_row
 from ludus.data.row_text import PROMPT, RowPart
 from ludus.errors import UserError
 from ludus.store.drafts import check_new, draft
@@ -84,7 +84,7 @@ def split(
     with ExitStack() as stack:
         opened = {name: stack.enter_context(draft(target, _ELSEWHERE)) for name, target in targets.items()}
         for where, line in inputs.lines():
-            name = splitter.part_of(where, parse_row(where, line))
+            name = splitter.part_of(where, unambiguous_row(where, line))
             opened[name].write(ends_with_newline(line))
             counts[name] += 1
     return SplitReport(str(folder), sum(counts.values()), counts)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ludus.data.field_stats import LengthSummary, NumberSummary, RowFields
 from ludus.data.inputs import Inputs, Tick
-from ludus.data.row_checks import parse_row
+from ludus.data.row_checks import unambiguous_row
 from ludus.data.row_text import prompt_text
 from ludus.errors import UserError, missing_extra
 from ludus.record import Row
@@ -114,7 +114,7 @@ def stats(files: Sequence[str | Path], tokenizer: str | None = None, tick: Tick 
     inputs = Inputs(files, tick)
     found = DataStats(_token_counter(tokenizer) if tokenizer is not None else None)
     for where, line in inputs.lines():
-        found.add(parse_row(where, line), len(line))
+        found.add(unambiguous_row(where, line), len(line))
     return found.as_json()
 
 

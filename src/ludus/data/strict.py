@@ -34,6 +34,15 @@ class LongInteger(UserError):
         super().__init__(f"{where}: {self.reason}", self.hint)
 
 
+def refuse_losses(where: str, line: bytes, value: Any) -> None:
+    """Refuse JSON of which a parser lost something. `value` is what the parser made of the line."""
+    try:
+        refuse_duplicate_keys(where, line, value)
+    except TypeError as error:
+        raise UserError(f"{where}: nested too deep: {error}", "Fix the row or leave it out") from error
+    refuse_long_integers(where, line)
+
+
 def refuse_long_integers(where: str, line: bytes) -> None:
     """Refuse a row with an integer that the parser rounds."""
     if not may_have_long_integer(line):
@@ -53,7 +62,7 @@ def refuse_long_integers(where: str, line: bytes) -> None:
         raise LongInteger(where, found[0])
 
 
-def refuse_duplicate_keys(where: str, line: bytes, row: dict[str, Any]) -> None:
+def refuse_duplicate_keys(where: str, line: bytes, row: Any) -> None:
     """Refuse a row in which an object has a key twice. `row` is what the parser made of the line."""
     # The parser keeps the last of two equal keys, so the quotes of the other are gone when the row is written again.
     # Only a quote that is escaped as \u0022 is written with one more than it was read.
