@@ -30,6 +30,7 @@ from ludus.cli.serve import serve
 from ludus.cli.show import show
 from ludus.cli.status import status
 from ludus.cli.verify import verify
+from ludus.cli.view import view
 
 #: click's UsageError. Some versions of typer depend on click, others vendor it; this finds the class in both.
 _UsageError: Any = typer.BadParameter.__base__
@@ -67,6 +68,7 @@ for command in (
     chat,
     new,
     show,
+    view,
     verify,
     recall,
     compare,

@@ -1,0 +1,82 @@
+"""`ludus view`: look at runs in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ludus.view.serving import Viewer
+
+
+def view(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[PATH...]", help="Runs, or folders that hold runs; default: runs, or this folder."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on this machine; 0 takes a free one.")] = 0,
+    open_: Annotated[bool, typer.Option("--open", help="Open the link in your browser.")] = False,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A price list, to show costs; as in ludus profile.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(metavar="DIR", help="A tokenizer of transformers, to show token ids as text.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print the link as one line of JSON.")] = False,
+) -> None:
+    """Look at runs in a browser, also while they are collected.
+
+    The page is served on this machine only, and its link works once: press Enter for another one. Ctrl-C ends it.
+
+    Example: ludus view runs
+    """
+    from ludus.profile.prices import read_prices
+    from ludus.serve.worker import run
+    from ludus.view.serving import Viewer
+
+    found = paths or [Path("runs") if Path("runs").is_dir() else Path()]
+    costs = read_prices(prices) if prices is not None else None
+    viewer = Viewer(found, port=port, prices=costs, tokenizer=tokenizer)
+    run(_until_stopped(viewer, as_json=json_, opens=open_))
+
+
+async def _until_stopped(viewer: Viewer, *, as_json: bool, opens: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await viewer.start()
+    try:
+        _show(viewer, as_json)
+        if opens:
+            import webbrowser
+
+            await asyncio.to_thread(webbrowser.open, viewer.link())
+        if sys.stdin is not None and sys.stdin.isatty():
+            loop.add_reader(sys.stdin.fileno(), _on_enter, viewer)
+        await stop.wait()
+    finally:
+        await viewer.stop()
+
+
+def _show(viewer: Viewer, as_json: bool) -> None:
+    from ludus.cli.screen import safe_json
+
+    runs = len(viewer.runs.runs)
+    if as_json:
+        print(safe_json({"link": viewer.link(), "url": viewer.url, "runs": runs}, indent=None), flush=True)
+        return
+    print(f"{runs:,} run{'' if runs == 1 else 's'}. Open this link (it works once):\n\n  {viewer.link()}\n", flush=True)
+    print("Enter prints another link, Ctrl-C ends the viewer.", flush=True)
+
+
+def _on_enter(viewer: Viewer) -> None:
+    if sys.stdin.readline():
+        print(f"  {viewer.link()}", flush=True)
+    else:  # the end of the input
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())

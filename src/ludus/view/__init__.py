@@ -1,0 +1,1 @@
+"""The viewer: a local web page over runs, live while they are written."""

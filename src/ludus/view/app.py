@@ -1,0 +1,163 @@
+"""The viewer's server: the built page, and its questions about runs as JSON.
+
+Handlers read SQLite and journals in threads, so the event loop never waits for a disk. Nothing but notes is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from ludus.http.app import App, Handler
+from ludus.http.messages import TEXT, Incoming, Receive, Refusal, Reply, Scope, Send
+from ludus.view.comparing import comparison_payload
+from ludus.view.export_matches import matching_lines
+from ludus.view.guard import HTML, SECURITY_HEADERS, ViewGuard
+from ludus.view.listing import rollouts_page
+from ludus.view.live import LiveRun, LiveRuns
+from ludus.view.one import items_page, rollout_payload
+from ludus.view.trainer import Tokenizer, trainer_payload
+
+STATIC = Path(__file__).parent / "static"
+_ASSETS = {
+    "app.js": b"text/javascript; charset=utf-8",
+    "app.css": b"text/css; charset=utf-8",
+    "icon.svg": b"image/svg+xml",
+}
+
+Parameters = dict[str, str]
+Answer = Callable[[LiveRun, Parameters], Any]
+
+
+class ViewApp(App):
+    """The application. `guard.new_token()` makes a link."""
+
+    def __init__(self, runs: LiveRuns, tokenizer: Tokenizer | None = None) -> None:
+        self.view_guard = ViewGuard()
+        super().__init__(self.view_guard)
+        self.runs = runs
+        del self.routes["GET", "/metrics"]
+        self.routes["GET", "/"] = self._page
+        for name, kind in _ASSETS.items():
+            self.routes["GET", f"/{name}"] = _asset(name, kind)
+        self.routes["GET", "/api/runs"] = self._list
+        self.routes["GET", "/api/changes"] = self._changes
+        self._route("run", lambda run, _: run.overview(runs.prices))
+        self._route("rollouts", _rollouts)
+        self._route("rollout", lambda run, given: rollout_payload(run.index, _id(given), *_list_of(given)))
+        self._route("items", lambda run, given: items_page(run.index, _id(given), _number(given, "skip", 0)))
+        self._route("tokens", lambda run, given: trainer_payload(run.index, _id(given), tokenizer))
+        self._route("compare", lambda run, given: comparison_payload(run, self._run({"run": given.get("with")})))
+        self.routes["GET", "/api/raw"] = self._raw
+        self.routes["GET", "/api/matches.jsonl"] = self._matches
+        self.routes["POST", "/api/note"] = self._note
+        self.routes["POST", "/api/tag"] = self._tag
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, with the security headers on every reply."""
+
+        async def guarded(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
+            await send(message)
+
+        await super().__call__(scope, receive, guarded)
+
+    async def _page(self, incoming: Incoming) -> Reply:
+        return self.view_guard.enter(incoming) or Reply((STATIC / "index.html").read_bytes(), kind=HTML)
+
+    async def _list(self, incoming: Incoming) -> Reply:
+        def compute() -> dict[str, Any]:
+            listed = [run.headline(self.runs.prices) for run in list(self.runs.runs.values())]
+            return {"runs": listed, "paths": [str(path) for path in self.runs.paths]}
+
+        return Reply.of(await asyncio.to_thread(compute))
+
+    async def _changes(self, incoming: Incoming) -> Reply:
+        return Reply.of({"runs": self.runs.versions(), "version": self.runs.version})
+
+    async def _raw(self, incoming: Incoming) -> Reply:
+        given = parameters(incoming)
+        run, number = self._run(given), _id(given)
+        found = await asyncio.to_thread(run.index.line, number)
+        if found is None:
+            raise Refusal(404, f"the run has no rollout {number}")
+        return Reply(found[1], kind=TEXT)
+
+    async def _matches(self, incoming: Incoming) -> Reply:
+        given = parameters(incoming)
+        pieces = matching_lines(self._run(given).index, given.get("q", ""))
+        name = [(b"content-disposition", b'attachment; filename="matches.jsonl"')]
+        return Reply(kind=b"application/x-ndjson", headers=name, pieces=pieces)
+
+    async def _note(self, incoming: Incoming) -> Reply:
+        given = incoming.json()
+        run, rollout = self._run(given), given.get("id")
+        note, tags = given.get("note"), given.get("tags")
+        if not isinstance(rollout, int) or not isinstance(note, str) or not isinstance(tags, list):
+            raise Refusal(422, "a note has an `id` (a number), a `note` (a text) and `tags` (a list)")
+        found = await asyncio.to_thread(run.index.line, rollout)
+        if found is None:
+            raise Refusal(404, f"the run has no rollout {rollout}")
+        await asyncio.to_thread(run.index.annotate, found[0]["key"], found[0]["rollout_id"], note, tags)
+        return Reply.of({"saved": str(run.index.notes.path)})
+
+    async def _tag(self, incoming: Incoming) -> Reply:
+        given = incoming.json()
+        run, query, tag = self._run(given), given.get("q"), given.get("tag")
+        if not isinstance(query, str) or not isinstance(tag, str) or not tag.strip():
+            raise Refusal(422, "tagging needs a query `q` and a `tag`")
+        return Reply.of({"tagged": await asyncio.to_thread(run.index.tag_matches, query, tag)})
+
+    def _route(self, name: str, answer: Answer) -> None:
+        async def handler(incoming: Incoming) -> Reply:
+            given = parameters(incoming)
+            return Reply.of(await asyncio.to_thread(answer, self._run(given), given))
+
+        self.routes["GET", f"/api/{name}"] = handler
+
+    def _run(self, given: dict[str, Any]) -> LiveRun:
+        run = self.runs.runs.get(str(given.get("run")))
+        if run is None:
+            raise Refusal(404, "there is no such run: it was moved or deleted")
+        return run
+
+
+def parameters(incoming: Incoming) -> Parameters:
+    """The parameters of a request's address."""
+    found = parse_qs(str(incoming.scope.get("query_string", b""), "latin-1"), keep_blank_values=True, max_num_fields=50)
+    return {name: values[-1] for name, values in found.items()}
+
+
+def _asset(name: str, kind: bytes) -> Handler:
+    async def handler(incoming: Incoming) -> Reply:
+        return Reply((STATIC / name).read_bytes(), kind=kind)
+
+    return handler
+
+
+def _rollouts(run: LiveRun, given: Parameters) -> Any:
+    query, sort = _list_of(given)
+    with run.index.reading() as database:
+        found = rollouts_page(database, query, sort, _number(given, "skip", 0), _number(given, "limit", 100))
+        return {**found, "index": run.index.progress(database)}
+
+
+def _list_of(given: Parameters) -> tuple[str, str]:
+    return given.get("q", ""), given.get("sort", "order")
+
+
+def _id(given: Parameters) -> int:
+    return _number(given, "id", -1)
+
+
+def _number(given: Parameters, name: str, default: int) -> int:
+    text = given.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal() or len(text) > 15:
+        raise Refusal(422, f"`{name}` must be a whole number")
+    return int(text)

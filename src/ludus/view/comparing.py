@@ -1,0 +1,86 @@
+"""Two runs beside each other: the paired statistics of `ludus compare`, from the indexes of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ludus.compare.comparison import compare
+from ludus.compare.scores import LARGEST, Scores, TaskScore, differences
+from ludus.view.live import LiveRun
+
+#: The most tasks that are listed, those with the largest difference first.
+MAX_TASKS = 500
+
+
+def comparison_payload(a: LiveRun, b: LiveRun) -> dict[str, Any]:
+    """B compared with A, task by task."""
+    scores = _scores(a), _scores(b)
+    found = compare(*scores)
+    sides = [
+        {"key": run.run.key, "name": run.run.name, "scored": each.scored, "failed": each.failed, "masked": each.masked}
+        for run, each in zip((a, b), scores, strict=True)
+    ]
+    result: dict[str, Any] = {
+        "a": sides[0],
+        "b": sides[1],
+        "warnings": differences(*scores),
+        "tasks": [],
+        "result": None,
+    }
+    if found is None:
+        return result
+    result["result"] = {
+        "tasks": found.tasks,
+        "mean_a": found.mean_a,
+        "mean_b": found.mean_b,
+        "pass_rate_a": found.pass_rate_a,
+        "pass_rate_b": found.pass_rate_b,
+        "difference": found.difference,
+        "ci95": list(found.interval) if found.interval is not None else None,
+        "mcnemar": found.mcnemar,
+        "detectable": found.detectable,
+        "sentence": found.sentence(),
+    }
+    both = [
+        {
+            "task_id": name,
+            "a": of_a.mean,
+            "b": scores[1].tasks[name].mean,
+            "n_a": of_a.count,
+            "n_b": scores[1].tasks[name].count,
+        }
+        for name, of_a in scores[0].tasks.items()
+        if of_a.count and name in scores[1].tasks and scores[1].tasks[name].count
+    ]
+    both.sort(key=lambda task: -abs(task["b"] - task["a"]))
+    result["tasks"] = both[:MAX_TASKS]
+    return result
+
+
+def _scores(run: LiveRun) -> Scores:
+    scores = Scores()
+    with run.index.reading() as database:
+        for task_id, completed, total, passed, binary in database.execute(
+            "SELECT t.task_id, sum(r.outcome = 'completed'), sum(CASE WHEN r.outcome = 'completed' THEN r.reward END), "
+            "sum(r.outcome = 'completed' AND r.passed), min(r.outcome != 'completed' OR r.reward IN (0, 1)) "
+            "FROM rollouts r JOIN tasks t ON t.id = r.task WHERE r.final = 1 AND (r.reward IS NULL OR abs(r.reward) <= ?) "
+            "GROUP BY r.task",
+            (LARGEST,),
+        ):
+            task = scores.tasks.setdefault(task_id, TaskScore())
+            task.count += completed
+            task.total += total or 0.0
+            task.passed += passed
+            task.binary = task.binary and bool(binary)
+        counts = dict(
+            database.execute("SELECT outcome, count(*) FROM rollouts WHERE final = 1 GROUP BY outcome").fetchall()
+        )
+    scores.scored, scores.failed, scores.masked = (counts.get(name, 0) for name in ("completed", "failed", "masked"))
+    described = run.run.described()
+    identity = described.get("identity")
+    scores.identity = identity if isinstance(identity, dict) else None
+    options = described.get("options")
+    named = options.get("pass_reward") if isinstance(options, dict) else None
+    thresholds = named.values() if isinstance(named, dict) else ()
+    scores.pass_rewards = {float(each) for each in thresholds if isinstance(each, (int, float))} or {1.0}
+    return scores

@@ -1,0 +1,200 @@
+"""What the index keeps of one rollout: the figures that pages sum up, and the text that a search reads.
+
+A row may come from any program, so every value is checked and a wrong one counts as missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ludus.collection.statistics import finite_number
+from ludus.profile.prices import cached_tokens, token_count
+from ludus.record import Row, read_tool_errors
+from ludus.task import digest
+
+#: The stages whose seconds have a column, in the order in which a rollout goes through them.
+STAGES = ("open", "connect", "model", "tool", "user", "verify", "group", "close", "total")
+
+#: How many characters of a rollout are searched, and of its prompt are listed.
+MAX_TEXT = 1_000_000
+ABOUT = 160
+
+#: How many tools, components and values of one rollout are kept.
+MAX_NAMES = 64
+
+OUTCOMES = ("completed", "masked", "failed")
+
+
+class Facts:
+    """The figures of one row, as the columns of the index."""
+
+    __slots__ = ("columns", "environment", "key", "task_id", "tools", "values")
+
+    def __init__(self, row: Row, number: int, passes: dict[str, float]) -> None:
+        response, usage = _object(row.get("response")), _object(row.get("usage"))
+        usage = usage or _object(response.get("usage"))
+        self.environment = _text(_object(row.get("agent_ref")).get("name"), 200)
+        self.task_id = task_id_of(row)
+        repeat = _integer(row.get("repeat", row.get("_ng_rollout_index", number)))
+        rollout_id = _text(row.get("rollout_id"), 500) or f"{self.task_id}-{repeat}"
+        outcome = row.get("outcome", "completed")
+        outcome = outcome if outcome in OUTCOMES else "failed"
+        reward = finite_number(row.get("reward")) if outcome != "failed" else None
+        failed = outcome == "failed"
+        calls = row.get("model_calls")
+        output = items_of(response.get("output"))
+        self.key = key_of(self.environment, self.task_id, rollout_id)
+        self.tools = _tools(output, row)
+        self.values = list(_values(row))
+        self.columns: dict[str, Any] = {
+            "rollout_id": rollout_id,
+            "repeat": repeat,
+            "attempt": _integer(row.get("attempt", 1)),
+            "outcome": outcome,
+            "reward": reward,
+            "passed": int(reward is not None and reward >= passes.get(self.environment, 1.0)),
+            "stop_reason": _text(row.get("stop_reason"), 100) or None,
+            "mask": _text(row.get("mask"), 300) or None,
+            "stage": (_text(row.get("stage"), 100) or "unknown") if failed else None,
+            "kind": (_text(row.get("kind"), 100) or "unknown") if failed else None,
+            "cause": _text(row.get("cause"), 500) if failed else None,
+            "turns": len(calls) if isinstance(calls, list) else 0,
+            "items": len(output),
+            "input_tokens": _clamped(token_count(usage, "input_tokens")),
+            "cached_tokens": _clamped(cached_tokens(usage)),
+            "output_tokens": _clamped(token_count(usage, "output_tokens")),
+            "tool_calls": sum(calls for calls, _ in self.tools.values()),
+            "tool_errors": sum(errors for _, errors in self.tools.values()),
+            "started": finite_number(response.get("created_at")),
+            "model": _text(response.get("model"), 200) or None,
+            "policy": _policy(calls),
+            "has_tokens": int(isinstance(calls, list) and any("prefix" in each for each in items_of(calls))),
+            "parent": _text(row.get("parent"), 500) or None,
+            "branch_turn": _integer(row.get("branch_turn")),
+            "about": _text(asked(row), ABOUT),
+        }
+        timings = _object(row.get("timings"))
+        for stage in STAGES:
+            self.columns[f"t_{stage}"] = finite_number(timings.get(stage))
+
+
+def key_of(environment: str, task_id: str, rollout_id: str) -> int:
+    """What tells a rollout from all others of a run, in 63 bits."""
+    named = "\0".join((environment, task_id, rollout_id)).encode("utf-8", "replace")
+    return int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "big") >> 1
+
+
+def task_id_of(row: Row) -> str:
+    """The id of a row's task; a digest of its prompt where the row names none."""
+    named = row.get("task_id", row.get("_ng_task_index"))
+    if isinstance(named, (str, int)):
+        return _text(str(named), 500)
+    return digest({"asked": row.get("responses_create_params")})
+
+
+def searched_text(row: Row) -> str:
+    """Everything in a rollout that a person may look for: prompt, answers, reasoning, calls, outputs, why it failed."""
+    pieces: list[str] = []
+    room = MAX_TEXT
+    for text in _texts(row):
+        pieces.append(text[:room])
+        room -= len(pieces[-1]) + 1
+        if room <= 0:
+            break
+    return "\n".join(pieces).encode("utf-8", "replace").decode()
+
+
+def _texts(row: Row) -> Iterator[str]:
+    for name in ("rollout_id", "task_id", "cause", "mask", "stop_reason"):
+        if isinstance(row.get(name), str):
+            yield row[name]
+    asked = _object(row.get("responses_create_params"))
+    if isinstance(asked.get("instructions"), str):
+        yield asked["instructions"]
+    given = asked.get("input")
+    if isinstance(given, str):
+        yield given
+    for item in (*items_of(given), *items_of(_object(row.get("response")).get("output"))):
+        yield from _item_texts(item)
+    for name in row.get("verdict_fields") or () if isinstance(row.get("verdict_fields"), list) else ():
+        if isinstance(name, str) and isinstance(row.get(name), str):
+            yield row[name]
+
+
+def _item_texts(item: Row) -> Iterator[str]:
+    for key in ("name", "arguments", "output", "content", "summary"):
+        value = item.get(key)
+        if isinstance(value, str):
+            yield value
+        for part in items_of(value):
+            if isinstance(part.get("text"), str):
+                yield part["text"]
+
+
+def asked(row: Row) -> str:
+    """The last user message of the prompt; without any, the first message."""
+    given = _object(row.get("responses_create_params")).get("input")
+    if isinstance(given, str):
+        return given
+    messages = items_of(given)
+    users = [item for item in messages if item.get("role") == "user"]
+    for item in users[-1:] or messages[:1]:
+        content = item.get("content")
+        if isinstance(content, str):
+            return content
+        return " ".join(part["text"] for part in items_of(content) if isinstance(part.get("text"), str))
+    return ""
+
+
+def items_of(value: Any) -> list[Row]:
+    """The JSON objects of a list; empty for anything else."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _tools(output: Iterable[Row], row: Row) -> dict[str, tuple[int, int]]:
+    """The calls and the errors of each tool."""
+    calls = Counter(_text(item.get("name"), 200) for item in output if item.get("type") == "function_call")
+    errors: Counter[str] = Counter()
+    for each in read_tool_errors(row):
+        errors[_text(each["tool"], 200)] += each["count"]
+    names = [*dict.fromkeys((*calls, *errors))][:MAX_NAMES]
+    return {name: (calls[name], _clamped(errors[name])) for name in names}
+
+
+def _values(row: Row) -> Iterator[tuple[str, str, float]]:
+    """The reward's components and the numbers of the verdict, each with its kind."""
+    components = _object(row.get("reward_components"))
+    for name, value in list(components.items())[:MAX_NAMES]:
+        if (number := finite_number(value)) is not None:
+            yield "component", _text(name, 100), number
+    named = row.get("verdict_fields")
+    for name in named[:MAX_NAMES] if isinstance(named, list) else ():
+        value = row.get(name) if isinstance(name, str) else None
+        if isinstance(value, (bool, int, float)) and (number := finite_number(float(value))) is not None:
+            yield "value", _text(name, 100), number
+
+
+def _policy(calls: Any) -> str | None:
+    versions = dict.fromkeys(
+        _text(str(call["policy_version"]), 60) for call in items_of(calls) if call.get("policy_version") is not None
+    )
+    return " ".join(list(versions)[:8]) or None
+
+
+def _object(value: Any) -> Row:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any, most: int) -> str:
+    return value[:most].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def _integer(value: Any) -> int:
+    return _clamped(value) if isinstance(value, int) else 0
+
+
+def _clamped(value: int) -> int:
+    return max(-(2**62), min(value, 2**62))

@@ -1,0 +1,91 @@
+"""Who may use the viewer: the person who has the link, from a browser on this machine, and no other web page.
+
+The link carries a token that works once. It becomes a cookie that no script can read and that no other site can send.
+Host and Origin are checked by the guard of our servers. The viewer shows what models and tools wrote, so every reply
+forbids scripts, styles, frames and connections that are not the viewer's own.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from urllib.parse import parse_qs
+
+from ludus.http.guard import Guard
+from ludus.http.messages import Headers, Incoming, Refusal, Reply
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS: Headers = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
+    (b"cache-control", b"no-store"),
+]
+
+#: How many links may wait to be opened.
+MAX_LINKS = 20
+
+#: The page that stores the cookie goes on by itself. A redirect would lose the cookie if another site had opened it.
+_ENTER = (
+    b'<!doctype html><html lang="en"><meta charset="utf-8"><title>ludus view</title>'
+    b'<meta http-equiv="refresh" content="0;url=/"><a href="/">Open the viewer</a></html>'
+)
+_CLOSED = (
+    b'<!doctype html><html lang="en"><meta charset="utf-8"><title>ludus view</title><h1>This link does not open the '
+    b"viewer</h1><p>A link works once, and only while the viewer runs. Press Enter in the terminal of "
+    b"<code>ludus view</code> for a new one.</p></html>"
+)
+HTML = b"text/html; charset=utf-8"
+
+
+class ViewGuard(Guard):
+    """The guard of the viewer. `new_token` makes the token of a new link."""
+
+    def __init__(self) -> None:
+        super().__init__(token=None, body_bytes=1 << 20)
+        self._links: dict[str, None] = {}
+        self._session = secrets.token_urlsafe(32)
+
+    def new_token(self) -> str:
+        """A token that opens the viewer once."""
+        token = secrets.token_urlsafe(24)
+        self._links[token] = None
+        while len(self._links) > MAX_LINKS:
+            del self._links[next(iter(self._links))]
+        return token
+
+    def admit(self, incoming: Incoming) -> None:
+        """Refuse other hosts, other origins, and everybody without the cookie. The page `/` says how to get in."""
+        super().admit(incoming)
+        if incoming.path != "/" and not self.knows(incoming):
+            raise Refusal(403, "open the link that ludus view printed")
+
+    def knows(self, incoming: Incoming) -> bool:
+        """Whether a request carries the cookie."""
+        given = incoming.cookie(_cookie_name(incoming)) or ""
+        return hmac.compare_digest(given.encode("latin-1", "replace"), self._session.encode())
+
+    def enter(self, incoming: Incoming) -> Reply | None:
+        """The reply to somebody at the door: the cookie for a token, or how to get in. None for one who is inside."""
+        given = parse_qs(str(incoming.scope.get("query_string", b""), "latin-1")).get("token", [""])[0]
+        for token in list(self._links):
+            if hmac.compare_digest(given.encode("latin-1", "replace"), token.encode()):
+                del self._links[token]
+                cookie = f"{_cookie_name(incoming)}={self._session}; Path=/; HttpOnly; SameSite=Strict"
+                return Reply(_ENTER, kind=HTML, headers=[(b"set-cookie", cookie.encode())])
+        if not self.knows(incoming):
+            return Reply(_CLOSED, status=403, kind=HTML)
+        return Reply(_ENTER, kind=HTML) if given else None
+
+
+def _cookie_name(incoming: Incoming) -> str:
+    """A cookie belongs to a host and not to a port, so its name holds the port: two viewers can be open at once."""
+    _, _, port = (incoming.header(b"host") or "").rpartition(":")
+    return f"ludus_view_{port if port.isdigit() else 'none'}"

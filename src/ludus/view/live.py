@@ -1,0 +1,210 @@
+"""Runs that are looked at while they are written: their indexes grow in a background thread, and their state is known.
+
+One thread of low priority serves all runs. It looks at the journals every second and indexes what was added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections import deque
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ludus.errors import UserError
+from ludus.profile.prices import Price
+from ludus.view.index import RunIndex
+from ludus.view.places import ViewedRun, find_runs
+from ludus.view.summary import headline, overview
+
+log = logging.getLogger("ludus.view")
+
+#: Seconds between two looks at the journals, and between two searches for new runs.
+LOOK_EVERY = 1.0
+SEARCH_EVERY = 5.0
+
+#: The seconds over which the speed of a running collection is measured.
+WINDOW = 120.0
+
+_NICE = 10
+
+
+class LiveRun:
+    """A run with its index, its speed and the last computed figures."""
+
+    def __init__(self, run: ViewedRun) -> None:
+        self.run = run
+        self.index = RunIndex(run)
+        self.problem: str | None = None
+        self._seen: deque[tuple[float, int]] = deque(maxlen=200)
+        self._kept: dict[str, tuple[int, Any]] = {}
+        self._computing = threading.Lock()
+
+    def headline(self, prices: dict[str, Price]) -> dict[str, Any]:
+        """The run's line in the list of runs."""
+        described = self.run.described()
+        identity = _object(described.get("identity"))
+        model = str(_object(identity.get("model")).get("name") or "")
+
+        def compute() -> dict[str, Any]:
+            with self.index.reading() as database:
+                return {**headline(database, prices, model), "index": self.index.progress(database)}
+
+        found = dict(self._once("headline", compute))
+        environments = list(_object(identity.get("environments"))) or [each for each in found["environments"] if each]
+        return {
+            **found,
+            "key": self.run.key,
+            "name": self.run.name,
+            "environments": environments,
+            "model": model or ", ".join(found["models"]),
+            "started": described.get("started"),
+            "state": self.state(described, found["counts"]["dispatched"]),
+            "problem": self.problem,
+        }
+
+    def overview(self, prices: dict[str, Price]) -> dict[str, Any]:
+        """Everything on the run's own page."""
+
+        def compute() -> dict[str, Any]:
+            with self.index.reading() as database:
+                return overview(database)
+
+        metrics, described = self.run.metrics(), self.run.described()
+        return {
+            **self.headline(prices),
+            **self._once("overview", compute),
+            "described": described,
+            "loop": metrics.get("loop"),
+            "warnings": metrics.get("warnings") or [],
+            "card": self.run.card(),
+        }
+
+    def state(self, described: dict[str, Any], done: int) -> dict[str, Any]:
+        """Whether the run is being written, how fast, and how long it will take."""
+        pid = writer_of(self.run.files.rollouts)
+        options, dataset = _object(described.get("options")), _object(_object(described.get("identity")).get("dataset"))
+        rows = [count for count in (dataset.get("rows"), options.get("limit")) if isinstance(count, int)]
+        repeats = options.get("repeats")
+        total = min(rows) * repeats if rows and isinstance(repeats, int) else None
+        speed = self._speed(described, done, running=pid is not None)
+        left = (total - done) / speed if total is not None and speed and pid is not None and total > done else None
+        return {"running": pid is not None, "total": total, "per_second": speed, "seconds_left": left}
+
+    def _speed(self, described: dict[str, Any], done: int, *, running: bool) -> float | None:
+        now = time.monotonic()
+        wall = _object(self.run.metrics().get("seconds")).get("wall")
+        if not running:
+            return done / wall if isinstance(wall, (int, float)) and wall > 0 else None
+        self._seen.append((now, done))
+        while self._seen and now - self._seen[0][0] > WINDOW:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        if now - since > 5 and done > before:
+            return (done - before) / (now - since)
+        with contextlib.suppress(TypeError, ValueError):
+            elapsed = time.time() - datetime.fromisoformat(str(described.get("started"))).timestamp()
+            return done / elapsed if elapsed > 0 else None
+        return None
+
+    def _once(self, name: str, compute: Any) -> Any:
+        """The figures, computed again only if the index has grown."""
+        with self._computing:
+            version = self.index.version
+            kept = self._kept.get(name)
+            if kept is None or kept[0] != version:
+                kept = self._kept[name] = (version, compute())
+            return kept[1]
+
+
+class LiveRuns:
+    """All runs below the given paths. New runs appear while the viewer is open."""
+
+    def __init__(self, paths: list[Path], prices: dict[str, Price]) -> None:
+        self.paths, self.prices = paths, prices
+        self.runs: dict[str, LiveRun] = {}
+        self.version = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="ludus-view-index", daemon=True)
+        self.search()
+
+    def search(self) -> None:
+        """Look for runs that are not known yet."""
+        for run in find_runs(self.paths):
+            if run.key not in self.runs:
+                self.runs[run.key] = LiveRun(run)
+                self.version += 1
+
+    def start(self) -> None:
+        """Begin to index in the background."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the background thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(30)
+
+    def index_all(self) -> None:
+        """Index everything now, in this thread."""
+        for run in list(self.runs.values()):
+            while self._grow(run):
+                pass
+
+    def versions(self) -> dict[str, int]:
+        """A number for each run that changes when its pages would."""
+        return {key: run.index.version for key, run in list(self.runs.items())}
+
+    def _work(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        searched = time.monotonic()
+        while not self._stop.is_set():
+            # The runs take turns, so that a small run need not wait for a large one.
+            busy = [run for run in list(self.runs.values()) if not self._stop.is_set() and self._grow(run)]
+            if not busy:
+                self._stop.wait(LOOK_EVERY)
+            if time.monotonic() - searched > SEARCH_EVERY:
+                searched = time.monotonic()
+                with contextlib.suppress(UserError):
+                    self.search()
+
+    def _grow(self, run: LiveRun) -> bool:
+        try:
+            grown = run.index.grow()
+        except UserError as error:
+            if run.problem is None:
+                log.warning("%s", error)
+            run.problem = str(error)
+            return False
+        run.problem = None
+        return grown
+
+
+def writer_of(path: Path) -> int | None:
+    """The process that writes a journal, by its lock; None if there is none. The lock itself is never touched.
+
+    Without /proc/locks (not Linux), a journal that changed within a minute counts as being written, by process 0.
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    try:
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return 0 if time.time() - found.st_mtime < 60 else None
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    for line in lines:
+        words = line.split()
+        if len(words) > 5 and words[1] == "FLOCK" and words[3] == "WRITE" and words[5] == place:
+            return int(words[4])
+    return None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

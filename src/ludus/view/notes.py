@@ -1,0 +1,69 @@
+"""What a person notes about rollouts: a text and tags, as lines of `notes.jsonl` beside the run.
+
+The journals of a run are never written. The last line about a rollout counts. Where the run's folder is read-only, the
+notes lie beside the index.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+
+from ludus.errors import UserError
+
+#: The longest note, the longest tag, and the most tags of a rollout.
+MAX_NOTE = 20_000
+MAX_TAG = 60
+MAX_TAGS = 50
+
+
+class Notes:
+    """The notes of one run."""
+
+    def __init__(self, beside: Path, index: Path) -> None:
+        self.path = beside if os.access(beside.parent, os.W_OK) else index.with_suffix(".notes.jsonl")
+
+    def load(self, database: sqlite3.Connection) -> None:
+        """Read the notes into the index."""
+        database.execute("DELETE FROM notes")
+        try:
+            lines = self.path.read_bytes().splitlines()
+        except OSError:
+            return
+        for line in lines:
+            try:
+                found = orjson.loads(line)
+                key, note, tags = int(found["key"]), str(found["note"]), clean_tags(found["tags"])
+            except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+                continue  # edited by hand: the other lines still count
+            _keep(database, key, note, tags)
+
+    def write(self, database: sqlite3.Connection, key: int, rollout_id: str, note: str, tags: list[str]) -> None:
+        """Append a note to the file, then show it."""
+        kept = {"rollout_id": rollout_id, "note": note[:MAX_NOTE], "tags": clean_tags(tags), "key": key}
+        line = orjson.dumps({**kept, "at": datetime.now(UTC).isoformat(timespec="seconds")}) + b"\n"
+        try:
+            with self.path.open("ab") as file:
+                file.write(line)
+        except OSError as error:
+            raise UserError(f"cannot write {self.path}: {error.strerror}") from error
+        _keep(database, key, note[:MAX_NOTE], clean_tags(tags))
+
+
+def clean_tags(given: object) -> list[str]:
+    """Tags as single words, each once, in order."""
+    listed = given if isinstance(given, list) else []
+    words = ("-".join(str(tag).split())[:MAX_TAG] for tag in listed)
+    return list(dict.fromkeys(word for word in words if word))[:MAX_TAGS]
+
+
+def _keep(database: sqlite3.Connection, key: int, note: str, tags: list[str]) -> None:
+    if note or tags:
+        values = (key, note, f" {' '.join(tags)} " if tags else "")
+        database.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", values)
+    else:
+        database.execute("DELETE FROM notes WHERE key = ?", (key,))

@@ -1,0 +1,235 @@
+"""What a run adds up to, computed from its index: the figures of the pages Runs and One run.
+
+Rewards are of completed rollouts. A failed or masked rollout is counted and has no reward in any figure.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from typing import Any
+
+from ludus.collection.metrics import USUAL_RANGE
+from ludus.collection.statistics import ClusteredMean, pass_at_each_k
+from ludus.profile.lengths import LengthBins
+from ludus.profile.prices import Costs, Price
+from ludus.view.facts import STAGES
+
+#: The most tasks of a heat map and points of a plot; more are summed up or sampled.
+MAX_CELLS = 2000
+MAX_POINTS = 2000
+BINS = 20
+SPARK = 40
+
+_DONE = "final = 1 AND outcome = 'completed'"
+
+
+def headline(database: sqlite3.Connection, prices: dict[str, Price], model: str) -> dict[str, Any]:
+    """The figures of a run in the list of runs."""
+    counts = outcome_counts(database)
+    reward, at_k = _rewards(database)
+    tokens = database.execute("SELECT sum(input_tokens), sum(output_tokens) FROM rollouts").fetchone()
+    return {
+        "counts": counts,
+        "reward": reward,
+        "pass@k": at_k,
+        "tokens": {"input": tokens[0] or 0, "output": tokens[1] or 0},
+        "cost": _cost(database, prices, model, counts["completed"]),
+        "spark": _spark(database),
+        "environments": [row[0] for row in database.execute("SELECT DISTINCT environment FROM tasks LIMIT 20")],
+        "models": [
+            row[0] for row in database.execute("SELECT DISTINCT model FROM rollouts WHERE model NOTNULL LIMIT 5")
+        ],
+    }
+
+
+def overview(database: sqlite3.Connection) -> dict[str, Any]:
+    """The figures of the page of one run."""
+    return {
+        "histogram": _histogram(database),
+        "tasks": _tasks(database),
+        "stages": _stages(database),
+        "failures": _failures(database),
+        "masks": _grouped(database, "mask", "outcome = 'masked' AND final"),
+        "tools": _tools(database),
+        "stop_reasons": _grouped(database, "stop_reason", "outcome != 'failed' AND final"),
+        "components": _named(database, "component"),
+        "values": _named(database, "value"),
+        "lengths": _lengths(database),
+        "policies": _grouped(database, "policy", "final AND policy NOTNULL"),
+        "turns": _turns(database),
+        "bad_lines": _bad_lines(database),
+        "tags": _tags(database),
+    }
+
+
+def outcome_counts(database: sqlite3.Connection) -> dict[str, int]:
+    """How many rollouts ended how. `retried` attempts failed and were tried again."""
+    found = dict(database.execute("SELECT outcome, count(*) FROM rollouts WHERE final = 1 GROUP BY outcome").fetchall())
+    retried = database.execute("SELECT count(*) FROM rollouts WHERE final = 0 AND outcome = 'failed'").fetchone()[0]
+    counts = {name: int(found.get(name, 0)) for name in ("completed", "masked", "failed")}
+    return {"dispatched": sum(counts.values()), **counts, "retried": retried}
+
+
+def _rewards(database: sqlite3.Connection) -> tuple[dict[str, Any], dict[str, float]]:
+    """The mean reward with its interval, and pass@k, as `metrics.json` has them: repeats of a task are one cluster."""
+    mean, passes = ClusteredMean(), Counter[tuple[int, int]]()
+    low, high = USUAL_RANGE
+    for count, total, passed, least, most in database.execute(
+        f"SELECT count(*), sum(reward), sum(passed), min(reward), max(reward) FROM rollouts WHERE {_DONE} "
+        "AND reward NOTNULL GROUP BY task"
+    ):
+        mean.add(count, total)
+        passes[count, passed] += 1
+        low, high = min(low, least), max(high, most)
+    interval = mean.interval(USUAL_RANGE if (low, high) == USUAL_RANGE else None)
+    totals, counts = dict[int, float](), Counter[int]()
+    for (n, passed), tasks in passes.items():
+        for k, value in enumerate(pass_at_each_k(n, passed), start=1):
+            totals[k] = totals.get(k, 0.0) + tasks * value
+            counts[k] += tasks
+    shown = [k for k in sorted(totals) if k & (k - 1) == 0 or k == max(totals)]
+    at_k = {str(k): totals[k] / counts[k] for k in shown}
+    return {"mean": mean.mean, "ci95": list(interval) if interval else None, "tasks": mean.clusters}, at_k
+
+
+def _cost(database: sqlite3.Connection, prices: dict[str, Price], model: str, completed: int) -> Any:
+    costs = Costs(prices)
+    for name, given, cached, written in database.execute(
+        "SELECT model, sum(input_tokens), sum(cached_tokens), sum(output_tokens) FROM rollouts GROUP BY model"
+    ):
+        usage = {"input_tokens": given, "output_tokens": written, "input_tokens_details": {"cached_tokens": cached}}
+        costs.add(tuple(each for each in (name, model) if each), usage)
+    return costs.summary(completed)
+
+
+def _spark(database: sqlite3.Connection) -> list[float | None]:
+    """The mean reward over time: of equal parts of the run, in the order in which rollouts ended."""
+    last = database.execute("SELECT max(id) FROM rollouts").fetchone()[0] or 0
+    parts: list[float | None] = [None] * min(SPARK, last)
+    for part, mean in database.execute(
+        f"SELECT (id - 1) * ? / ? AS part, avg(reward) FROM rollouts WHERE {_DONE} GROUP BY part",
+        (len(parts), last or 1),
+    ):
+        parts[part] = mean
+    return parts
+
+
+def _histogram(database: sqlite3.Connection) -> dict[str, Any]:
+    low, high = database.execute(f"SELECT min(reward), max(reward) FROM rollouts WHERE {_DONE}").fetchone()
+    if low is None:
+        return {"low": 0, "high": 1, "counts": []}
+    low, high = min(low, 0.0), max(high, 1.0)
+    counts = [0] * BINS
+    for part, count in database.execute(
+        f"SELECT min(CAST((reward - ?) / (? - ?) * ? AS INTEGER), ?) AS part, count(*) FROM rollouts WHERE {_DONE} "
+        "GROUP BY part",
+        (low, high, low, BINS, BINS - 1),
+    ):
+        counts[part] += count
+    return {"low": low, "high": high, "counts": counts}
+
+
+def _tasks(database: sqlite3.Connection) -> dict[str, Any]:
+    """The tasks with their pass rates, in the order of the run; with too many, every n-th."""
+    total = database.execute("SELECT count(*) FROM tasks").fetchone()[0]
+    every = max(1, -(-total // MAX_CELLS))
+    rows = database.execute(
+        "SELECT t.id, t.task_id, t.environment, t.about, sum(outcome = 'completed') AS completed, sum(passed AND outcome = "
+        "'completed') AS passed, sum(outcome = 'failed') AS failed, sum(outcome = 'masked') AS masked, avg(CASE WHEN "
+        "outcome = 'completed' THEN reward END) AS mean FROM tasks t JOIN rollouts r ON r.task = t.id AND r.final = 1 "
+        "WHERE t.id % ? = 0 GROUP BY t.id ORDER BY t.id",
+        (every,),
+    )
+    return {"total": total, "every": every, "cells": [dict(row) for row in rows]}
+
+
+def _stages(database: sqlite3.Connection) -> list[dict[str, Any]]:
+    """The seconds of each stage over all rollouts. The time to connect is a part of the model's time, taken out."""
+    sums = database.execute(
+        f"SELECT {', '.join(f'sum(t_{stage}) AS {stage}_sum, count(t_{stage}) AS {stage}_count' for stage in STAGES)} "
+        "FROM rollouts"
+    ).fetchone()
+    total, known, found = sums["total_sum"] or 0.0, 0.0, []
+    for stage in STAGES[:-1]:
+        seconds = sums[f"{stage}_sum"] or 0.0
+        if stage == "model":
+            seconds = max(0.0, seconds - (sums["connect_sum"] or 0.0))
+        known += seconds
+        if sums[f"{stage}_count"]:
+            found.append({"stage": stage, "seconds": seconds, "rollouts": sums[f"{stage}_count"]})
+    if total > known and sums["total_count"]:
+        found.append({"stage": "other", "seconds": total - known, "rollouts": sums["total_count"]})
+    return found
+
+
+def _failures(database: sqlite3.Connection) -> list[dict[str, Any]]:
+    rows = database.execute(
+        "SELECT stage, kind, count(*) AS count, sum(final) AS final, min(cause) AS cause, max(id) AS example, "
+        "count(DISTINCT cause) AS causes FROM rollouts WHERE outcome = 'failed' GROUP BY stage, kind "
+        "ORDER BY count DESC LIMIT 50"
+    )
+    return [dict(row) for row in rows]
+
+
+def _tools(database: sqlite3.Connection) -> list[dict[str, Any]]:
+    rows = database.execute(
+        "SELECT name, sum(calls) AS calls, sum(errors) AS errors, count(*) AS rollouts FROM tools GROUP BY name "
+        "ORDER BY calls DESC, name LIMIT 100"
+    )
+    return [dict(row) for row in rows]
+
+
+def _grouped(database: sqlite3.Connection, column: str, where: str) -> list[dict[str, Any]]:
+    rows = database.execute(
+        f"SELECT {column} AS name, count(*) AS count FROM rollouts WHERE {where} GROUP BY {column} "
+        "ORDER BY count DESC LIMIT 50"
+    )
+    return [dict(row) for row in rows]
+
+
+def _named(database: sqlite3.Connection, kind: str) -> list[dict[str, Any]]:
+    rows = database.execute(
+        "SELECT name, avg(value) AS mean, min(value) AS low, max(value) AS high, count(*) AS count FROM named_values "
+        "WHERE kind = ? GROUP BY name ORDER BY name LIMIT 100",
+        (kind,),
+    )
+    return [dict(row) for row in rows]
+
+
+def _lengths(database: sqlite3.Connection) -> dict[str, Any]:
+    """Length against reward: bins over all completed rollouts, and a sample of points."""
+    bins = LengthBins()
+    total = 0
+    for tokens, reward, passed in database.execute(
+        f"SELECT output_tokens, reward, passed FROM rollouts WHERE {_DONE} AND output_tokens > 0 AND reward NOTNULL"
+    ):
+        bins.add(tokens, reward, bool(passed))
+        total += 1
+    every = max(1, -(-total // MAX_POINTS))
+    points = database.execute(
+        f"SELECT id, output_tokens, reward FROM rollouts WHERE {_DONE} AND output_tokens > 0 AND reward NOTNULL "
+        "AND id % ? = 0 LIMIT ?",
+        (every, MAX_POINTS),
+    )
+    return {"bins": bins.rows(), "points": [list(row) for row in points], "every": every}
+
+
+def _turns(database: sqlite3.Connection) -> list[dict[str, Any]]:
+    rows = database.execute(
+        "SELECT turns, count(*) AS count FROM rollouts WHERE final = 1 GROUP BY turns ORDER BY turns LIMIT 100"
+    )
+    return [dict(row) for row in rows]
+
+
+def _bad_lines(database: sqlite3.Connection) -> dict[str, Any]:
+    total = database.execute("SELECT count(*) FROM bad_lines").fetchone()[0]
+    first = database.execute("SELECT file, number, why FROM bad_lines LIMIT 20").fetchall()
+    return {"total": total, "first": [dict(row) for row in first]}
+
+
+def _tags(database: sqlite3.Connection) -> dict[str, int]:
+    counted: Counter[str] = Counter()
+    for (tags,) in database.execute("SELECT tags FROM notes"):
+        counted.update(tags.split())
+    return dict(counted.most_common(50))

@@ -1,0 +1,159 @@
+"""What a trainer sees of a rollout: its token sequences with loss masks, logprobs, policy versions and advantage.
+
+The sequences are those of `rollout.sequences()`. Token ids become text only with a tokenizer, because the record holds
+none; without one the page shows the ids.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ludus.collection.statistics import finite_number
+from ludus.errors import UserError, missing_extra
+from ludus.record import Row
+from ludus.tokens import Sequence, sequences
+from ludus.train.advantages import group_mean, z_score
+from ludus.view.facts import items_of
+from ludus.view.index import RunIndex
+from ludus.view.one import read_row
+
+#: The most tokens of one rollout that a page shows, and the most members of a group that are read.
+MAX_TOKENS = 30_000
+MAX_GROUP = 4096
+
+#: How many ids stand before and after a break.
+_AROUND = 12
+
+
+class Tokenizer:
+    """Turns ids into text, with a tokenizer of the package transformers that lies on this machine."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._loaded: Any = None
+        self._loading = threading.Lock()
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        """The text of each token."""
+        tokenizer = self._load()
+        return [str(tokenizer.decode([token])) for token in ids]
+
+    def _load(self) -> Any:
+        with self._loading:
+            if self._loaded is None:
+                try:
+                    from transformers import AutoTokenizer
+                except ImportError as error:
+                    raise missing_extra("transformers", "train") from error
+                path = Path(self.name)
+                gguf = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
+                try:
+                    self._loaded = AutoTokenizer.from_pretrained(str(path.parent if gguf else path), **gguf)
+                except (OSError, ValueError) as error:
+                    why = str(error).splitlines()[0][:200]
+                    raise UserError(
+                        f"cannot load the tokenizer {self.name}: {why}", "Name a folder: --tokenizer DIR"
+                    ) from error
+            return self._loaded
+
+
+def trainer_payload(index: RunIndex, rollout: int, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """The sequences of a rollout, where they broke, and its advantage in its group."""
+    facts, row = read_row(index, rollout)
+    calls = [call for call in items_of(row.get("model_calls")) if _has_tokens(call)]
+    with index.reading() as database:
+        group = database.execute(
+            "SELECT id, reward, outcome FROM rollouts WHERE task = ? AND final = 1 AND reward NOTNULL ORDER BY repeat LIMIT ?",
+            (facts["task"], MAX_GROUP),
+        ).fetchall()
+    try:
+        found = list(sequences(calls))
+    except (KeyError, TypeError, IndexError) as error:
+        raise UserError(f"the token ids of this rollout are damaged: {error!r:.100}") from error
+    room, shown = MAX_TOKENS, []
+    for sequence in found:
+        shown.append(_sequence(sequence, room, tokenizer))
+        room = max(0, room - len(sequence.ids))
+    return {
+        "sequences": shown,
+        "spans": _spans(calls),
+        "breaks": _breaks(calls, tokenizer),
+        "advantage": _advantage(rollout, group),
+        "tokenizer": tokenizer.name if tokenizer is not None else None,
+        "missing": _missing(row),
+        "mask": row.get("mask") if isinstance(row.get("mask"), str) else None,
+    }
+
+
+def _sequence(sequence: Sequence, room: int, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    ids = sequence.ids[:room]
+    return {
+        "length": len(sequence.ids),
+        "trained": sum(sequence.mask),
+        "ids": ids,
+        "mask": sequence.mask[:room],
+        "logprobs": [finite_number(value) for value in sequence.logprobs[:room]],
+        "policy_versions": [None if each is None else str(each)[:100] for each in sequence.policy_versions],
+        "samplings": sequence.samplings[:20],
+        "pieces": tokenizer.pieces(ids) if tokenizer is not None else None,
+    }
+
+
+def _spans(calls: list[Row]) -> list[dict[str, Any]]:
+    """Which ids of which sequence each call wrote."""
+    spans, length, number = [], 0, 0
+    for position, call in enumerate(calls, start=1):
+        if call["prefix"] != length:
+            number += 1
+        start = call["prefix"] + len(call["prompt_ids"])
+        length = start + len(call["generated_ids"])
+        version = call.get("policy_version")
+        span = {"call": position, "sequence": number, "from": start, "to": length}
+        spans.append({**span, "policy": None if version is None else str(version)[:100]})
+    return spans
+
+
+def _breaks(calls: list[Row], tokenizer: Tokenizer | None) -> list[dict[str, Any]]:
+    """Where a call's prompt does not continue the call before, and what stood there before and after."""
+    found, ids = [], list[int]()
+    for number, call in enumerate(calls, start=1):
+        prefix = call["prefix"]
+        if number > 1 and prefix != len(ids):
+            before, after = ids[prefix : prefix + _AROUND], call["prompt_ids"][:_AROUND]
+            entry: dict[str, Any] = {"call": number, "at": prefix, "length": len(ids), "before": before, "after": after}
+            if tokenizer is not None:
+                entry["before_text"], entry["after_text"] = (
+                    "".join(tokenizer.pieces(each)) for each in (before, after)
+                )
+            found.append(entry)
+        ids = ids[:prefix] + call["prompt_ids"] + call["generated_ids"]
+    return found
+
+
+def _advantage(rollout: int, group: list[Any]) -> dict[str, Any] | None:
+    """How much better this rollout is than the others of its task, as the estimators of `ludus.train` say."""
+    position = next((at for at, row in enumerate(group) if row["id"] == rollout), None)
+    if position is None:
+        return None
+    rewards, counts = [row["reward"] for row in group], [row["outcome"] == "completed" for row in group]
+    return {
+        "group": len(group),
+        "rewards": rewards[:200],
+        "minus_mean": group_mean(rewards, counts)[position],
+        "z_score": z_score(rewards, counts)[position],
+        "signal": any(a != b for a, b in pairwise(rewards)),
+    }
+
+
+def _missing(row: Row) -> list[int]:
+    """The numbers of the calls without token ids."""
+    calls = items_of(row.get("model_calls"))
+    return [number for number, call in enumerate(calls, start=1) if not _has_tokens(call) and call.get("items")][:100]
+
+
+def _has_tokens(call: Row) -> bool:
+    lists = all(isinstance(call.get(name), list) for name in ("prompt_ids", "generated_ids", "logprobs"))
+    return lists and isinstance(call.get("prefix"), int)

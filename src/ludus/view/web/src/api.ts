@@ -1,0 +1,109 @@
+// Questions to the server. An exported page answers them from data that it carries, a published one from files.
+
+export interface Counts { dispatched: number; completed: number; masked: number; failed: number; retried: number }
+export interface Progress { bytes: number; facts: number; texts: number }
+export interface Cost { total: number | null; per_completed: number | null; unpriced_tokens: Record<string, number> }
+export interface RunLine {
+  key: string; name: string; environments: string[]; model: string; started: string | null; problem: string | null;
+  counts: Counts; reward: { mean: number | null; ci95: [number, number] | null; tasks: number };
+  "pass@k": Record<string, number>; tokens: { input: number; output: number }; cost: Cost | null;
+  spark: (number | null)[]; index: Progress;
+  state: { running: boolean; total: number | null; per_second: number | null; seconds_left: number | null };
+}
+export interface Named { name: string | null; count: number }
+export interface TaskCell {
+  id: number; task_id: string; environment: string; about: string;
+  completed: number; passed: number; failed: number; masked: number; mean: number | null;
+}
+export interface FailureGroup {
+  stage: string; kind: string; count: number; final: number; cause: string; causes: number; example: number;
+}
+export interface Overview extends RunLine {
+  histogram: { low: number; high: number; counts: number[] };
+  tasks: { total: number; every: number; cells: TaskCell[] };
+  stages: { stage: string; seconds: number; rollouts: number }[];
+  failures: FailureGroup[]; masks: Named[];
+  tools: { name: string; calls: number; errors: number; rollouts: number }[];
+  stop_reasons: Named[]; policies: Named[];
+  components: { name: string; mean: number; low: number; high: number; count: number }[];
+  values: { name: string; mean: number; low: number; high: number; count: number }[];
+  lengths: {
+    bins: { from: number; to: number; rollouts: number; mean_reward: number; pass_rate: number }[];
+    points: [number, number, number][]; every: number;
+  };
+  turns: { turns: number; count: number }[];
+  bad_lines: { total: number; first: { file: number; number: number; why: string }[] };
+  tags: Record<string, number>; described: Json; loop: Json; warnings: string[]; card?: Json;
+}
+export interface Listed {
+  id: number; rollout_id: string; repeat: number; attempt: number; final: number; outcome: string;
+  reward: number | null; stop_reason: string | null; mask: string | null; stage: string | null; kind: string | null;
+  cause: string | null; turns: number; input_tokens: number; output_tokens: number; tool_calls: number;
+  tool_errors: number; seconds: number | null; about: string; task_id: string; environment: string;
+  note: string | null; tags: string[];
+}
+export interface Page { total: number; skip: number; rollouts: Listed[]; index: Progress }
+export type Json = any;
+export type Item = Record<string, Json>;
+export interface Related {
+  id: number; rollout_id: string; repeat: number; attempt: number; final: number; outcome: string;
+  reward: number | null; parent: string | null; branch_turn: number;
+}
+export interface OneRollout {
+  id: number; facts: Json; place: { file: string; line: number; bytes: number }; note: string; tags: string[];
+  around: { previous: number | null; next: number | null; place: number | null; total: number };
+  related: { repeats: Related[]; branches: Related[]; root: string | null };
+  prompt: Item[]; tools: Item[]; items: Item[]; items_total: number; calls: Item[]; verdict: Json; failure: Json;
+  task: Json; timings: Record<string, number>; usage: Json; tool_errors: Item[]; response: Json;
+}
+
+export type Given = Record<string, string | number>;
+
+const carried: Record<string, Json> | null = (() => {
+  const found = document.getElementById("ludus-data");
+  return found ? JSON.parse(found.textContent || "{}") : null;
+})();
+const folder = document.querySelector<HTMLMetaElement>('meta[name="ludus-data"]')?.content ?? null;
+
+/** Whether there is a server. An exported or published page can only show what it holds. */
+export const served = carried === null && folder === null;
+
+export function address(path: string, given: Given = {}): string {
+  const kept = Object.entries(given).filter(([, value]) => value !== "" && value !== undefined);
+  kept.sort(([a], [b]) => (a < b ? -1 : 1));
+  const listed = kept.map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&");
+  return `/api/${path}${listed ? `?${listed}` : ""}`;
+}
+
+export async function ask<T>(path: string, given: Given = {}, signal?: AbortSignal): Promise<T> {
+  const wanted = address(path, given);
+  if (carried !== null) {
+    if (!(wanted in carried)) throw new Error("This file does not hold that page. Open the run with: ludus view");
+    return carried[wanted] as T;
+  }
+  const from = folder === null ? wanted : folder + wanted.slice(5).replace(/[^\w-]/g, "_") + ".json";
+  let reply: Response;
+  try {
+    reply = await fetch(from, { signal });
+  } catch (error) {
+    if ((error as Error).name === "AbortError") throw error;
+    throw new Error("The viewer does not answer. Is ludus view still running?");
+  }
+  if (folder !== null && reply.status === 404) throw new Error("This site does not hold that page.");
+  return read<T>(reply);
+}
+
+export async function send<T>(path: string, body: Json): Promise<T> {
+  const reply = await fetch(`/api/${path}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  return read<T>(reply);
+}
+
+async function read<T>(reply: Response): Promise<T> {
+  const found = await reply.json().catch(() => ({ detail: `The viewer answered ${reply.status}.` }));
+  if (!reply.ok) throw new Error(typeof found.detail === "string" ? found.detail : `The viewer answered ${reply.status}.`);
+  return found as T;
+}

@@ -1,0 +1,60 @@
+// Asks the server what has changed, while somebody looks, and loads again what a page shows.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ask, served, type Given } from "./api";
+
+type Versions = Record<string, number>;
+let versions: Versions = {};
+let all = 0;
+const listeners = new Set<() => void>();
+
+async function look(): Promise<void> {
+  if (!document.hidden && listeners.size) {
+    try {
+      const found = await ask<{ runs: Versions; version: number }>("changes");
+      const sum = found.version + Object.values(found.runs).reduce((a, b) => a + b, 0);
+      versions = found.runs;
+      if (sum !== all) {
+        all = sum;
+        listeners.forEach((tell) => tell());
+      }
+    } catch { /* the next look may succeed */ }
+  }
+  setTimeout(look, 1500);
+}
+if (served) void look();
+
+function useVersion(run: string | null): number {
+  const [version, setVersion] = useState(run ? versions[run] ?? 0 : all);
+  useEffect(() => {
+    const changed = () => setVersion(run ? versions[run] ?? 0 : all);
+    changed();
+    listeners.add(changed);
+    return () => { listeners.delete(changed); };
+  }, [run]);
+  return version;
+}
+
+export interface Answer<T> { data: T | null; problem: string | null; loading: boolean; reload: () => void }
+
+/** The answer to a question, asked again when the run has grown. The last answer stays while the next one comes. */
+export function useAnswer<T>(path: string, given: Given, run: string | null = null, live = true): Answer<T> {
+  const version = useVersion(run);
+  const [again, setAgain] = useState(0);
+  const [state, setState] = useState<{ asked: string; data: T | null; problem: string | null }>(
+    { asked: "", data: null, problem: null });
+  const key = JSON.stringify([path, given]);
+  const busy = useRef<AbortController | null>(null);
+  useEffect(() => {
+    busy.current?.abort();
+    const control = new AbortController();
+    busy.current = control;
+    ask<T>(path, given, control.signal).then(
+      (data) => setState({ asked: key, data, problem: null }),
+      (error: Error) => {
+        if (error.name !== "AbortError") setState((old) => ({ ...old, asked: key, problem: error.message }));
+      },
+    );
+    return () => control.abort();
+  }, [key, live ? version : 0, again]);
+  return { data: state.data, problem: state.problem, loading: state.asked !== key, reload: () => setAgain((n) => n + 1) };
+}

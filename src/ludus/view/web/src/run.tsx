@@ -1,0 +1,194 @@
+// The page of one run: what it adds up to, and the way to its rollouts.
+import type { ComponentChildren } from "preact";
+import type { Overview, TaskCell } from "./api";
+import { Histogram, Plot } from "./charts";
+import { bytes, percent, plural, reward, seconds, short, when, whole } from "./format";
+import { useKeys } from "./keys";
+import { useAnswer } from "./live";
+import { RolloutList } from "./list";
+import { go, link } from "./router";
+import { JsonView } from "./text";
+import { Bars, Card, CountBar, Empty, Loading, Pairs, Problem, Stat, Tabs } from "./ui";
+
+const STAGES: Record<string, string> = {
+  open: "opening the session", connect: "waiting for a connection", model: "the model", tool: "tools",
+  user: "the simulated user", verify: "verifying", group: "waiting for the group", close: "closing",
+  other: "the agent, and waiting for a slot",
+};
+
+export function Run({ run, given }: { run: string; given: Record<string, string> }) {
+  const { data, problem } = useAnswer<Overview>("run", { run }, run);
+  const tab = given.tab ?? (given.q !== undefined ? "rollouts" : "overview");
+  const pick = (name: string) => go(link(["run", run], { tab: name, q: name === "rollouts" ? given.q : undefined }));
+  useKeys({ Escape: () => go("#/"), 1: () => pick("overview"), 2: () => pick("rollouts"), 3: () => pick("about") }, [tab, run]);
+  if (problem && !data) return <Problem text={problem} />;
+  if (!data) return <Loading />;
+  return (
+    <main id="main">
+      <header class="page-head">
+        <div>
+          <h1>{data.name} {data.state.running && <span class="pill live">running</span>}</h1>
+          <p class="quiet">{[data.environments.join(", "), data.model, when(data.started)].filter(Boolean).join(" · ")}</p>
+        </div>
+      </header>
+      <Tabs label="Parts of the run" now={tab} onPick={pick}
+        tabs={[["overview", "Overview"], ["rollouts", <>Rollouts <span class="count">{short(data.counts.dispatched)}</span></>], ["about", "About"]]} />
+      <div id="panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
+        {tab === "rollouts" ? <RolloutList run={run} given={given} tags={data.tags} />
+          : tab === "about" ? <About data={data} /> : <Figures run={run} data={data} />}
+      </div>
+    </main>
+  );
+}
+
+function Figures({ run, data }: { run: string; data: Overview }) {
+  const list = (q: string, sort?: string) => link(["run", run], { tab: "rollouts", q, sort });
+  const { counts, state } = data;
+  const passes = Object.entries(data["pass@k"]);
+  const time = data.stages.reduce((sum, each) => sum + each.seconds, 0);
+  return (
+    <>
+      <dl class="stats">
+        <Stat name="Rollouts" note={<CountBar counts={counts} total={state.total} />}>
+          {whole(counts.dispatched)}{state.total !== null && <span class="quiet"> / {whole(state.total)}</span>}
+        </Stat>
+        <Stat name="Mean reward" note={data.reward.ci95 && `95 %: ${reward(data.reward.ci95[0])} to ${reward(data.reward.ci95[1])}`}>
+          {reward(data.reward.mean)}
+        </Stat>
+        {passes.length > 0 && (
+          <Stat name={`pass@${passes[passes.length - 1][0]}`} note={passes.length > 1 && `pass@1: ${percent(passes[0][1])}`}>
+            {percent(passes[passes.length - 1][1])}
+          </Stat>)}
+        <Stat name="Failed" note={counts.retried ? `${plural(counts.retried, "attempt")} retried` : "no attempt retried"}>
+          {counts.failed ? <a class="failed-text" href={list("outcome:failed")}>{whole(counts.failed)}</a> : "0"}
+        </Stat>
+        <Stat name="Masked" note="not fit to train on">
+          {counts.masked ? <a class="masked-text" href={list("outcome:masked")}>{whole(counts.masked)}</a> : "0"}
+        </Stat>
+        <Stat name="Tokens" note={`${short(data.tokens.input)} in`}>{short(data.tokens.output)}</Stat>
+        {data.cost && <Stat name="Cost" note={data.cost.per_completed !== null ? `$${data.cost.per_completed.toFixed(4)} a rollout` : "prices missing"}>
+          {data.cost.total === null ? "–" : `$${data.cost.total.toFixed(2)}`}</Stat>}
+        <Stat name="Speed" note={state.seconds_left !== null ? `${seconds(state.seconds_left)} left` : state.running ? "running" : "ended"}>
+          {state.per_second === null ? "–" : `${short(state.per_second)}/s`}
+        </Stat>
+      </dl>
+      {data.warnings.map((warning) => <p class="warning" key={warning}>{warning}</p>)}
+      {data.bad_lines.total > 0 && (
+        <p class="warning">{plural(data.bad_lines.total, "line")} could not be read:{" "}
+          {data.bad_lines.first.slice(0, 3).map((line) => `${line.file ? "failures.jsonl" : "rollouts.jsonl"}:${line.number} ${line.why}`).join("; ")}</p>)}
+      {!counts.dispatched && (
+        <Empty title={data.index.facts < data.index.bytes ? "The run is being indexed" : "No rollout has ended yet"}>
+          <p class="quiet">{data.index.bytes ? `${percent(data.index.facts / data.index.bytes)} of ${bytes(data.index.bytes)}` : "They appear here as they end."}</p>
+        </Empty>)}
+      {counts.dispatched > 0 && <div class="grid">
+        <Card title="Rewards" note={`${whole(counts.completed)} completed`}>
+          {counts.completed
+            ? <Histogram {...data.histogram} href={(low, high, last) =>
+                list(`outcome:completed reward:>=${+low.toFixed(6)} reward:${last ? "<=" : "<"}${+high.toFixed(6)}`)} />
+            : <p class="quiet">No rollout has completed.</p>}
+        </Card>
+        <Card title="Reward over time" note="in the order in which rollouts ended">
+          {data.spark.filter((value) => value !== null).length > 1
+            ? <Plot kind="line" x="share of the run, %" y="mean reward" label="Mean reward over the run"
+                data={[data.spark.map((_, index) => ((index + 1) / data.spark.length) * 100), data.spark]} />
+            : <p class="quiet">Too few rewards for a line.</p>}
+        </Card>
+        <Card title="Pass rate per task" wide note={data.tasks.every > 1
+          ? `every ${data.tasks.every}th of ${whole(data.tasks.total)} tasks` : plural(data.tasks.total, "task")}>
+          <HeatMap cells={data.tasks.cells} href={(cell) => list(`task:"${cell.task_id}"`)} />
+        </Card>
+        <Card title="Where the time went" note={time ? `${seconds(time)} over all rollouts` : undefined}>
+          <Bars empty="The rollouts record no times." rows={data.stages.map((each) => ({
+            name: STAGES[each.stage] ?? each.stage, value: each.seconds,
+            shown: `${seconds(each.seconds / Math.max(counts.dispatched, 1))} each · ${percent(time ? each.seconds / time : 0)}` }))} />
+        </Card>
+        <Card title="Failures" note="by stage and kind; a click shows them">
+          <Bars empty="No attempt failed." rows={data.failures.map((each) => ({
+            name: <><b>{each.stage}</b> {each.kind}</>, value: each.count, kind: "failed", title: each.cause,
+            href: list(`outcome:failed stage:${each.stage} kind:${each.kind} all:yes`),
+            shown: `${whole(each.count)}${each.final < each.count ? ` · ${whole(each.final)} final` : ""}` }))} />
+          {data.failures.length > 0 && <p class="quiet small cause">{data.failures[0].cause}</p>}
+        </Card>
+        <Card title="Tool calls" note="errors in red">
+          <Bars empty="No tool was called." rows={data.tools.map((each) => ({
+            name: <code>{each.name}</code>, value: each.calls, href: list(`tool:${quoted(each.name)}`),
+            shown: `${whole(each.calls)}${each.errors ? ` · ${whole(each.errors)} errors` : ""}`,
+            kind: each.errors ? "with-errors" : "" }))} />
+        </Card>
+        <Card title="Stop reasons">
+          <Bars empty="None is recorded." rows={data.stop_reasons.map((each) => ({
+            name: each.name ?? "none", value: each.count, href: each.name ? list(`stop:${quoted(each.name)}`) : undefined }))} />
+        </Card>
+        {data.masks.length > 0 && <Card title="Why rollouts are masked">
+          <Bars empty="" rows={data.masks.map((each) => ({
+            name: each.name ?? "none", value: each.count, kind: "masked", href: list(`mask:${quoted(each.name ?? "")}`) }))} /></Card>}
+        {data.components.length > 0 && <Card title="Reward components" note="means">
+          <Bars empty="" rows={data.components.map((each) => ({
+            name: each.name, value: Math.max(each.mean, 0), shown: reward(each.mean), title: `from ${reward(each.low)} to ${reward(each.high)}` }))} /></Card>}
+        {data.values.length > 0 && <Card title="Values of the verdict" note="means">
+          <Pairs rows={data.values.map((each) => [each.name, `${reward(each.mean)} (${reward(each.low)} to ${reward(each.high)})`])} /></Card>}
+        <Card title="Length against reward" note={data.lengths.every > 1 ? `every ${data.lengths.every}th rollout` : "a click opens the rollout"}>
+          {data.lengths.points.length
+            ? <Scatter run={run} points={data.lengths.points} />
+            : <p class="quiet">The rollouts record no tokens.</p>}
+        </Card>
+        <Card title="Model calls in a rollout">
+          <Bars empty="None is recorded." rows={data.turns.map((each) => ({
+            name: plural(each.turns, "call"), value: each.count, href: list(`turns:${each.turns}`) }))} />
+        </Card>
+        {data.policies.length > 1 && <Card title="Policy versions">
+          <Bars empty="" rows={data.policies.map((each) => ({ name: each.name ?? "none", value: each.count, href: list(`policy:${quoted((each.name ?? "").split(" ")[0])}`) }))} /></Card>}
+        {data.loop?.lag && <Card title="Event loop" note="a high lag slows every rollout">
+          <Pairs rows={[["lag, median", seconds(data.loop.lag.p50)], ["lag, 95 %", seconds(data.loop.lag.p95)],
+            ["longest", seconds(data.loop.lag.max)], ["blocked by", (data.loop.blocked ?? []).length ? <JsonView value={data.loop.blocked} /> : "nothing"]]} /></Card>}
+      </div>}
+    </>
+  );
+}
+
+const quoted = (text: string) => (/[\s"]/.test(text) ? `"${text.replace(/"/g, "")}"` : text);
+
+function Scatter({ run, points }: { run: string; points: [number, number, number][] }) {
+  const sorted = [...points].sort((a, b) => a[1] - b[1]);
+  return <Plot kind="points" x="tokens that the model wrote" y="reward" label="Reward of rollouts by their length in tokens"
+    data={[sorted.map((point) => point[1]), sorted.map((point) => point[2])]}
+    onPick={(index) => go(link(["run", run, "rollout", sorted[index][0]]))} />;
+}
+
+function HeatMap({ cells, href }: { cells: TaskCell[]; href: (cell: TaskCell) => string }) {
+  return (
+    <>
+      <ul class={cells.length > 400 ? "heat dense" : "heat"}>
+        {cells.map((cell) => {
+          const rate = cell.completed ? cell.passed / cell.completed : null;
+          const step = rate === null ? "none" : `h${Math.round(rate * 10)}`;
+          const said = `${cell.task_id}: ${rate === null ? "no reward" : `${cell.passed} of ${cell.completed} passed`}` +
+            `${cell.failed ? `, ${cell.failed} failed` : ""}${cell.masked ? `, ${cell.masked} masked` : ""}`;
+          return <li key={cell.id}><a class={`${step}${cell.failed ? " has-failed" : ""}`} href={href(cell)}
+            title={`${said}\n${cell.about}`} aria-label={said} /></li>;
+        })}
+      </ul>
+      <div class="legend" aria-hidden="true"><span>0 %</span>{[0, 2, 4, 6, 8, 10].map((step) => <i key={step} class={`h${step}`} />)}<span>100 % passed</span>
+        <i class="none" /><span>no reward</span><i class="h0 has-failed" /><span>with failures</span></div>
+    </>
+  );
+}
+
+function About({ data }: { data: Overview }) {
+  const parts: [string, ComponentChildren][] = [
+    ["rollouts", bytes(data.index.bytes)], ["started", when(data.started) || "unknown"],
+    ["searchable", percent(data.index.bytes ? data.index.texts / data.index.bytes : 1)]];
+  return (
+    <div class="grid">
+      <Card title="Files"><Pairs rows={parts} /></Card>
+      <Card title="Qualification card">
+        {data.card ? <JsonView value={data.card} />
+          : <><p class="quiet">There is none beside the run. Make one, which says whether the environment can be trusted:</p>
+            <pre>ludus qualify {data.environments[0] || "ENV"} --json &gt; {data.name}/card.json</pre></>}
+      </Card>
+      <Card title="run.json" wide>
+        {Object.keys(data.described).length ? <JsonView value={data.described} /> : <p class="quiet">The run has no run.json.</p>}
+      </Card>
+    </div>
+  );
+}

@@ -1,0 +1,197 @@
+"""Runs to look at: every part that a page shows, and text that would harm a careless page."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import rollout_files
+
+from ludus.errors import Failure
+from ludus.response import Item, function_call, function_call_output, message, reasoning
+from ludus.rollout import Rollout
+from ludus.tokens import TokenLog, Tokens
+
+SEARCH = {
+    "type": "function",
+    "name": "search_orders",
+    "description": "Find the orders of a customer.",
+    "parameters": {"type": "object", "properties": {"customer": {"type": "string"}}},
+}
+REFUND = {"type": "function", "name": "refund", "description": "Refund an order.", "parameters": {"type": "object"}}
+
+#: What a model may write, and what must never happen because of it.
+HOSTILE = (
+    "<script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'>"
+    "<svg onload='window.harmed = 3'><a href='javascript:window.harmed = 4'>x</a></svg>"
+    "</script><iframe srcdoc='<script>parent.harmed = 5</script>'></iframe> \u202eevil\u202c \x00\x1b[31m \u2028 {{7*7}} "
+    "' OR 1=1; DROP TABLE rollouts; -- \" $& \\u003cscript\\u003e"
+)
+
+
+def picture(width: int = 48, height: int = 32) -> str:
+    """A small PNG as a data URL."""
+    lines = b"".join(
+        b"\0" + bytes(value for x in range(width) for value in (x * 5 % 256, y * 7 % 256, 140)) for y in range(height)
+    )
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+
+
+def refund_rollout(task: int, repeat: int, rng: random.Random) -> Rollout:
+    """A conversation with reasoning, two tools and an answer. The task's number decides how hard it is."""
+    good = rng.random() < (1 - (task % 8) / 8)
+    order = f"A-{1000 + task}"
+    items: list[Item] = [
+        reasoning(
+            f"The customer wants a refund for order {order}. I should find the order first, check whether it was "
+            "delivered within the last 30 days, and only then call refund."
+        ),
+        function_call("search_orders", {"customer": f"customer {task}"}, call_id="c1"),
+        function_call_output(
+            "c1",
+            json.dumps({"orders": [{"id": order, "total": 19.5 + task, "delivered": "2026-10-0%d" % (1 + task % 9)}]}),
+        ),
+    ]
+    if good:
+        items += [
+            function_call("refund", {"order": order, "reason": "damaged"}, call_id="c2"),
+            function_call_output("c2", '{"status":"refunded"}'),
+            message(f"I have refunded order {order}. You will see {19.5 + task:.2f} € on your card within five days."),
+        ]
+    else:
+        items += [
+            function_call("refund", {"order": "unknown"}, call_id="c2"),
+            function_call_output("c2", '{"error":"there is no order unknown"}'),
+            message("I am sorry, I could not find your order. Could you tell me its number?"),
+        ]
+    prompt = [
+        {"role": "system", "content": "You are the support agent of a shop. Follow the refund policy."},
+        {"role": "user", "content": f"My order {order} arrived broken. I want my money back, please!"},
+    ]
+    reward = 1.0 if good else (0.25 if rng.random() < 0.3 else 0.0)
+    made = rollout_files.rollout(
+        f"refund-{task:03}",
+        repeat,
+        reward,
+        items=items,
+        tools=[SEARCH, REFUND],
+        environment="shop_support",
+        prompt=prompt,
+        stop_reason="completed" if good else rng.choice(["completed", "max_steps"]),
+        calls=_calls(task, repeat, rng),
+        components={"found the order": float(good), "polite": 1.0, "policy": reward},
+        steps=len(items),
+        extracted_order=order,
+    )
+    made.usage = {
+        "input_tokens": 800 + 37 * task,
+        "output_tokens": rng.randint(60, 220) + (0 if good else 160),
+        "input_tokens_details": {"cached_tokens": 512},
+    }
+    model = rng.uniform(0.8, 4.5)
+    made.timings = {"open": 0.01, "connect": 0.05, "model": model, "tool": rng.uniform(0.05, 0.9), "verify": 0.12}
+    made.timings["total"] = sum(made.timings.values()) + 0.08
+    if not good:
+        made.tool_errors = [{"tool": "refund", "exception": "KeyError", "where": "resources.py:41", "count": 1}]
+    return made
+
+
+def _calls(task: int, repeat: int, rng: random.Random) -> list[dict[str, Any]]:
+    log, calls, prompt = TokenLog(), list[dict[str, Any]](), list(range(100, 160))
+    for turn, items in enumerate((2, 1, 1)):
+        generated = [rng.randint(1000, 30000) for _ in range(rng.randint(12, 40))]
+        logprobs = [-rng.expovariate(1.4) for _ in generated]
+        tokens = Tokens(list(prompt), generated, logprobs, policy_version=f"step-{10 * (repeat + 1)}")
+        calls.append({"items": items, **log.add(tokens)})
+        prompt = prompt + generated + [rng.randint(1, 900) for _ in range(18)]
+        if turn == 1 and task % 3 == 0:
+            prompt = prompt[:70] + prompt[90:]  # a template that drops earlier reasoning
+    return calls
+
+
+def failed_rollout(
+    task: int, repeat: int, kind: str = "timeout", cause: str = "tool `refund` timed out after 30 s"
+) -> Rollout:
+    made = refund_rollout(task, repeat, random.Random(task))
+    made.fail(Failure(kind, cause, stage="tool" if kind == "timeout" else "model"))
+    return made
+
+
+def write_run(folder: Path, tasks: int = 24, repeats: int = 4, seed: int = 1) -> Path:
+    """A run with completed, masked and failed rollouts, and a retried attempt."""
+    rng = random.Random(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines, failures = list[bytes](), list[bytes]()
+    for task in range(tasks):
+        for repeat in range(repeats):
+            made = refund_rollout(task, repeat, rng)
+            if task % 7 == 3 and repeat == 0:
+                failures.append(failed_rollout(task, repeat).encode())  # tried again, and then it completed
+            if task % 9 == 5 and repeat == 1:
+                http = failed_rollout(task, repeat, "http_429", "the endpoint answered 429: too many requests")
+                failures.append(http.encode())
+                continue
+            if task % 11 == 6 and repeat == 2 and made.verdict is not None:
+                made.judge(made.verdict, mask="the answer was cut at the token limit")
+            lines.append(made.encode())
+    (folder / "rollouts.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    (folder / "failures.jsonl").write_bytes(b"".join(line + b"\n" for line in failures))
+    described = {
+        "identity": {
+            "environments": {"shop_support": {"resources": "Shop", "agent": "SimpleAgent"}},
+            "dataset": {"name": "refunds.jsonl", "rows": tasks, "digest": "0" * 32},
+            "model": {"name": "tiny-7b", "settings": {"temperature": 0.7}},
+            "seed": seed,
+        },
+        "options": {"repeats": repeats, "pass_reward": {"shop_support": 1.0}, "reward_range": {}, "limit": None},
+        "started": "2026-11-02T08:15:00+00:00",
+    }
+    (folder / "run.json").write_text(json.dumps(described))
+    return folder
+
+
+def write_hostile_run(folder: Path, turns: int = 10_000) -> Path:
+    """A run whose every text is an attack, and whose lines include what is no rollout at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    attack: list[Item] = [
+        reasoning(HOSTILE),
+        function_call(HOSTILE[:60], HOSTILE, call_id="c1"),
+        function_call_output("c1", json.dumps({HOSTILE: HOSTILE, "error": HOSTILE})),
+        {"type": HOSTILE, "text": HOSTILE},
+        {"type": "message", "role": "<b>assistant", "content": [{"type": "output_text", "text": HOSTILE}]},
+    ]
+    images = [
+        {"type": "input_image", "image_url": picture()},
+        {"type": "input_image", "image_url": "https://attacker.example/pixel.png"},
+        {"type": "input_image", "image_url": "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9YWxlcnQoMSk+"},
+        {"type": "input_image", "image_url": "data:image/png;base64,PHNjcmlwdD4="},
+        {"type": "input_text", "text": HOSTILE},
+    ]
+    prompt = [{"role": "user", "content": images}]
+    first = rollout_files.rollout(
+        HOSTILE, 0, 1.0, items=attack, prompt=prompt, environment=HOSTILE, stop_reason=HOSTILE, note_of_judge=HOSTILE
+    )
+    huge = rollout_files.rollout("huge", 0, 0.0, items=[message("word " * 600_000)])
+    steps = [
+        item
+        for turn in range(turns)
+        for item in (function_call("step", {"n": turn}, call_id=f"c{turn}"), function_call_output(f"c{turn}", "ok"))
+    ]
+    long = rollout_files.rollout("long", 0, 0.5, items=steps, calls=[{"items": 1}] * turns)
+    failed = failed_rollout(1, 0, "crash", HOSTILE)
+    surrogate = b'{"rollout_id":"lone","task_id":"lone","repeat":0,"outcome":"completed","reward":1.0,"response":{"output":[{"type":"message","role":"assistant","content":"a \\ud800 b"}]}}'
+    broken = [b"\xff\xfe broken", b"[1, 2]", b'"text"', b'{"no": "rollout"}', b"{" * 5000, b"null"]
+    lines = [first.encode(), *broken, huge.encode(), long.encode(), surrogate, failed.encode()]
+    (folder / "rollouts.jsonl").write_bytes(b"".join(line + b"\n" for line in lines) + b'{"torn": ')
+    return folder
