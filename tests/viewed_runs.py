@@ -29,7 +29,8 @@ REFUND = {"type": "function", "name": "refund", "description": "Refund an order.
 HOSTILE = (
     "<script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'>"
     "<svg onload='window.harmed = 3'><a href='javascript:window.harmed = 4'>x</a></svg>"
-    "</script><iframe srcdoc='<script>parent.harmed = 5</script>'></iframe> \u202eevil\u202c \x00\x1b[31m \u2028 {{7*7}} "
+    "</script><iframe srcdoc='<script>parent.harmed = 5</script>'></iframe> "
+    "\u202eevil\u202c \x00\x1b[31m \u2028 {{7*7}} "
     "' OR 1=1; DROP TABLE rollouts; -- \" $& \\u003cscript\\u003e"
 )
 
@@ -60,7 +61,7 @@ def refund_rollout(task: int, repeat: int, rng: random.Random) -> Rollout:
         function_call("search_orders", {"customer": f"customer {task}"}, call_id="c1"),
         function_call_output(
             "c1",
-            json.dumps({"orders": [{"id": order, "total": 19.5 + task, "delivered": "2026-10-0%d" % (1 + task % 9)}]}),
+            json.dumps({"orders": [{"id": order, "total": 19.5 + task, "delivered": f"2026-10-0{1 + task % 9}"}]}),
         ),
     ]
     if good:
@@ -190,7 +191,9 @@ def write_hostile_run(folder: Path, turns: int = 10_000) -> Path:
     ]
     long = rollout_files.rollout("long", 0, 0.5, items=steps, calls=[{"items": 1}] * turns)
     failed = failed_rollout(1, 0, "crash", HOSTILE)
-    surrogate = b'{"rollout_id":"lone","task_id":"lone","repeat":0,"outcome":"completed","reward":1.0,"response":{"output":[{"type":"message","role":"assistant","content":"a \\ud800 b"}]}}'
+    lone = {"rollout_id": "lone", "task_id": "lone", "repeat": 0, "outcome": "completed", "reward": 1.0}
+    answer = {"output": [{"type": "message", "role": "assistant", "content": "a \ud800 b"}]}
+    surrogate = json.dumps({**lone, "response": answer}).encode()
     broken = [b"\xff\xfe broken", b"[1, 2]", b'"text"', b'{"no": "rollout"}', b"{" * 5000, b"null"]
     lines = [first.encode(), *broken, huge.encode(), long.encode(), surrogate, failed.encode()]
     (folder / "rollouts.jsonl").write_bytes(b"".join(line + b"\n" for line in lines) + b'{"torn": ')

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from ludus.profile.prices import Price
     from ludus.view.serving import Viewer
 
 
@@ -27,13 +28,22 @@ def view(
     tokenizer: Annotated[
         str | None, typer.Option(metavar="DIR", help="A tokenizer of transformers, to show token ids as text.")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the link as one line of JSON.")] = False,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one self-contained page instead, to send to somebody.")
+    ] = None,
+    publish: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write a static site instead, for any web server.")
+    ] = None,
+    query: Annotated[str, typer.Option("--query", "-q", help="With --export or --publish: which rollouts.")] = "",
+    json_: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Look at runs in a browser, also while they are collected.
 
     The page is served on this machine only, and its link works once: press Enter for another one. Ctrl-C ends it.
 
     Example: ludus view runs
+
+    Example: ludus view runs/first --export report.html --query "outcome:failed"
     """
     from ludus.profile.prices import read_prices
     from ludus.serve.worker import run
@@ -41,8 +51,39 @@ def view(
 
     found = paths or [Path("runs") if Path("runs").is_dir() else Path()]
     costs = read_prices(prices) if prices is not None else None
+    if export is not None or publish is not None:
+        _write(found, costs, tokenizer, export, publish, query, as_json=json_)
+        return
     viewer = Viewer(found, port=port, prices=costs, tokenizer=tokenizer)
     run(_until_stopped(viewer, as_json=json_, opens=open_))
+
+
+def _write(
+    paths: list[Path],
+    prices: dict[str, Price] | None,
+    tokenizer: str | None,
+    page: Path | None,
+    site: Path | None,
+    query: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Write a page, a site or both."""
+    from ludus.cli.screen import clean, safe_json
+    from ludus.view.exporting import export_page, publish
+    from ludus.view.live import LiveRuns
+    from ludus.view.query import parse_query
+    from ludus.view.trainer import Tokenizer
+
+    parse_query(query)  # a mistake is reported before anything is indexed
+    runs = LiveRuns(paths, prices or {})
+    runs.index_all()
+    decoder = Tokenizer(tokenizer) if tokenizer is not None else None
+    for write, to in ((export_page, page), (publish, site)):
+        if to is not None:
+            found = write(runs, to, query, decoder)
+            said = f"{found['rollouts']:,} rollouts, {found['bytes'] / 1e6:.1f} MB: {to}"
+            print(safe_json(found, indent=None) if as_json else clean(said))
 
 
 async def _until_stopped(viewer: Viewer, *, as_json: bool, opens: bool) -> None:

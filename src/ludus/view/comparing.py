@@ -63,7 +63,8 @@ def _scores(run: LiveRun) -> Scores:
         for task_id, completed, total, passed, binary in database.execute(
             "SELECT t.task_id, sum(r.outcome = 'completed'), sum(CASE WHEN r.outcome = 'completed' THEN r.reward END), "
             "sum(r.outcome = 'completed' AND r.passed), min(r.outcome != 'completed' OR r.reward IN (0, 1)) "
-            "FROM rollouts r JOIN tasks t ON t.id = r.task WHERE r.final = 1 AND (r.reward IS NULL OR abs(r.reward) <= ?) "
+            "FROM rollouts r JOIN tasks t ON t.id = r.task WHERE r.final = 1 "
+            "AND (r.reward IS NULL OR abs(r.reward) <= ?) "
             "GROUP BY r.task",
             (LARGEST,),
         ):

@@ -25,7 +25,8 @@ def _next_lines(index: RunIndex, query: str, after: int) -> tuple[list[bytes], i
     found = parse_query(query)
     with index.reading() as database:
         rows = database.execute(
-            f"SELECT r.id, r.file, r.offset, r.length FROM {FROM} WHERE {found.where} AND r.id > ? ORDER BY r.id LIMIT ?",
+            f"SELECT r.id, r.file, r.offset, r.length FROM {FROM} WHERE {found.where} AND r.id > ? "
+            "ORDER BY r.id LIMIT ?",
             (*found.parameters, after, _AT_ONCE),
         ).fetchall()
     lines = []

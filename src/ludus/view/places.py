@@ -84,9 +84,12 @@ def _below(path: Path, depth: int) -> Iterator[Path]:
     for entry in entries:
         if entry.is_file() and entry.name.endswith(".run.json"):  # of a collection with --output X.jsonl
             yield path / f"{entry.name.removesuffix('.run.json')}.jsonl"
-        elif depth and entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-            if entry.name not in _SKIPPED:
-                yield from _below(path / entry.name, depth - 1)
+        elif depth and entry.is_dir(follow_symlinks=False) and not _is_skipped(entry.name):
+            yield from _below(path / entry.name, depth - 1)
+
+
+def _is_skipped(name: str) -> bool:
+    return name.startswith(".") or name in _SKIPPED
 
 
 def _json_object(path: Path) -> dict[str, Any]:

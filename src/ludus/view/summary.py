@@ -135,10 +135,10 @@ def _tasks(database: sqlite3.Connection) -> dict[str, Any]:
     total = database.execute("SELECT count(*) FROM tasks").fetchone()[0]
     every = max(1, -(-total // MAX_CELLS))
     rows = database.execute(
-        "SELECT t.id, t.task_id, t.environment, t.about, sum(outcome = 'completed') AS completed, sum(passed AND outcome = "
-        "'completed') AS passed, sum(outcome = 'failed') AS failed, sum(outcome = 'masked') AS masked, avg(CASE WHEN "
-        "outcome = 'completed' THEN reward END) AS mean FROM tasks t JOIN rollouts r ON r.task = t.id AND r.final = 1 "
-        "WHERE t.id % ? = 0 GROUP BY t.id ORDER BY t.id",
+        "SELECT t.id, t.task_id, t.environment, t.about, sum(outcome = 'completed') AS completed, "
+        "sum(passed AND outcome = 'completed') AS passed, sum(outcome = 'failed') AS failed, "
+        "sum(outcome = 'masked') AS masked, avg(CASE WHEN outcome = 'completed' THEN reward END) AS mean "
+        "FROM tasks t JOIN rollouts r ON r.task = t.id AND r.final = 1 WHERE t.id % ? = 0 GROUP BY t.id ORDER BY t.id",
         (every,),
     )
     return {"total": total, "every": every, "cells": [dict(row) for row in rows]}

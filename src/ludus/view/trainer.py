@@ -66,7 +66,8 @@ def trainer_payload(index: RunIndex, rollout: int, tokenizer: Tokenizer | None) 
     calls = [call for call in items_of(row.get("model_calls")) if _has_tokens(call)]
     with index.reading() as database:
         group = database.execute(
-            "SELECT id, reward, outcome FROM rollouts WHERE task = ? AND final = 1 AND reward NOTNULL ORDER BY repeat LIMIT ?",
+            "SELECT id, reward, outcome FROM rollouts WHERE task = ? AND final = 1 AND reward NOTNULL "
+            "ORDER BY repeat LIMIT ?",
             (facts["task"], MAX_GROUP),
         ).fetchall()
     try:

@@ -58,9 +58,9 @@ export function Plot({ data, kind, x, y, label, onPick }: {
     let plot: uPlot | null = null;
     const draw = () => {
       plot?.destroy();
-      const axis = (text: string): uPlot.Axis => ({
+      const axis = (text: string, size: number): uPlot.Axis => ({
         stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false },
-        label: text, labelSize: 18, labelFont: "12px system-ui", font: "11px system-ui", size: 44,
+        label: text, labelSize: 18, labelFont: "12px system-ui", font: "11px system-ui", size,
       });
       const values = data[1].filter((value): value is number => value !== null);
       plot = new uPlot({
@@ -68,7 +68,7 @@ export function Plot({ data, kind, x, y, label, onPick }: {
         cursor: { show: onPick !== undefined, drag: { x: false, y: false } },
         scales: { x: { time: false, distr: kind === "points" ? 3 : 1, log: 10 },
           y: { range: [Math.min(0, ...values) - 0.04, Math.max(1, ...values) + 0.04] } },
-        axes: [axis(x), axis(y)],
+        axes: [axis(x, 26), axis(y, 40)],
         series: [{}, kind === "points"
           ? { paths: () => null, points: { show: true, size: 5, fill: colour("--accent-soft"), stroke: colour("--accent"), width: 1 } }
           : { stroke: colour("--accent"), width: 2, points: { show: false }, spanGaps: true }],

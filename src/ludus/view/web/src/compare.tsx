@@ -123,11 +123,11 @@ function common(a: string[], b: string[]): [number, number][] {
 }
 
 function marked(a: string, b: string): [ComponentChildren, ComponentChildren] {
-  const words = [a, b].map((text) => text.split(/(\s+)/).slice(0, 1200));
+  const words = [a, b].map((text) => text.split(/([^\p{L}\p{N}]+)/u).slice(0, 1200));
   const keep = common(words[0], words[1]);
   const sides = words.map((list, side) => {
     const kept = new Set(keep.map((pair) => pair[side]));
-    return list.map((word, index) => (kept.has(index) || !word.trim() ? visible(word) : <mark key={index}>{visible(word)}</mark>));
+    return list.map((word, index) => (kept.has(index) || index % 2 ? visible(word) : <mark key={index}>{visible(word)}</mark>));
   });
   return [sides[0], sides[1]];
 }

@@ -66,7 +66,7 @@ export function RolloutList({ run, given, tags }: { run: string; given: Record<s
         <>
           <div class="list-head">
             <p aria-live="polite">{loading ? "Searching…" : plural(data.total, "rollout")}
-              {data.index.texts < data.index.bytes && query &&
+              {data.index.bytes - data.index.texts > 2e6 && query &&
                 <span class="quiet"> · the text search covers {percent(data.index.texts / data.index.bytes)} so far</span>}
               {said && <span class="quiet"> · {said}</span>}</p>
             {served && data.total > 0 && <div class="tools">

@@ -80,6 +80,10 @@ function Figures({ run, data }: { run: string; data: Overview }) {
         <Empty title={data.index.facts < data.index.bytes ? "The run is being indexed" : "No rollout has ended yet"}>
           <p class="quiet">{data.index.bytes ? `${percent(data.index.facts / data.index.bytes)} of ${bytes(data.index.bytes)}` : "They appear here as they end."}</p>
         </Empty>)}
+      {counts.dispatched > 0 && <Card title="Pass rate per task" wide note={data.tasks.every > 1
+          ? `every ${data.tasks.every}th of ${whole(data.tasks.total)} tasks` : plural(data.tasks.total, "task")}>
+          <HeatMap cells={data.tasks.cells} href={(cell) => list(`task:"${cell.task_id}"`)} />
+        </Card>}
       {counts.dispatched > 0 && <div class="grid">
         <Card title="Rewards" note={`${whole(counts.completed)} completed`}>
           {counts.completed
@@ -87,15 +91,11 @@ function Figures({ run, data }: { run: string; data: Overview }) {
                 list(`outcome:completed reward:>=${+low.toFixed(6)} reward:${last ? "<=" : "<"}${+high.toFixed(6)}`)} />
             : <p class="quiet">No rollout has completed.</p>}
         </Card>
-        <Card title="Reward over time" note="in the order in which rollouts ended">
+        <Card title="Reward over time" note="as rollouts ended">
           {data.spark.filter((value) => value !== null).length > 1
             ? <Plot kind="line" x="share of the run, %" y="mean reward" label="Mean reward over the run"
                 data={[data.spark.map((_, index) => ((index + 1) / data.spark.length) * 100), data.spark]} />
             : <p class="quiet">Too few rewards for a line.</p>}
-        </Card>
-        <Card title="Pass rate per task" wide note={data.tasks.every > 1
-          ? `every ${data.tasks.every}th of ${whole(data.tasks.total)} tasks` : plural(data.tasks.total, "task")}>
-          <HeatMap cells={data.tasks.cells} href={(cell) => list(`task:"${cell.task_id}"`)} />
         </Card>
         <Card title="Where the time went" note={time ? `${seconds(time)} over all rollouts` : undefined}>
           <Bars empty="The rollouts record no times." rows={data.stages.map((each) => ({
@@ -113,7 +113,7 @@ function Figures({ run, data }: { run: string; data: Overview }) {
           <Bars empty="No tool was called." rows={data.tools.map((each) => ({
             name: <code>{each.name}</code>, value: each.calls, href: list(`tool:${quoted(each.name)}`),
             shown: `${whole(each.calls)}${each.errors ? ` · ${whole(each.errors)} errors` : ""}`,
-            kind: each.errors ? "with-errors" : "" }))} />
+            red: each.errors / Math.max(each.calls, 1) }))} />
         </Card>
         <Card title="Stop reasons">
           <Bars empty="None is recorded." rows={data.stop_reasons.map((each) => ({
@@ -186,7 +186,7 @@ function About({ data }: { data: Overview }) {
           : <><p class="quiet">There is none beside the run. Make one, which says whether the environment can be trusted:</p>
             <pre>ludus qualify {data.environments[0] || "ENV"} --json &gt; {data.name}/card.json</pre></>}
       </Card>
-      <Card title="run.json" wide>
+      <Card title="run.json">
         {Object.keys(data.described).length ? <JsonView value={data.described} /> : <p class="quiet">The run has no run.json.</p>}
       </Card>
     </div>

@@ -91,10 +91,10 @@ export function Runs() {
                 <td class="name">
                   <a href={link(["run", run.key])}>{run.name}</a>
                   {run.state.running && <span class="pill live">running</span>}
-                  <div class="quiet">{run.environments.join(", ") || "environment unknown"}{run.model && ` · ${run.model}`}</div>
+                  <div class="quiet lines-2">{run.environments.join(", ") || "environment unknown"}{run.model && ` · ${run.model}`}</div>
                   <div class="quiet">{when(run.started)}</div>
                   {run.problem && <div class="problem">{run.problem}</div>}
-                  {run.index.facts < run.index.bytes && (
+                  {run.index.bytes - run.index.facts > 2e6 && (
                     <div class="quiet">indexed {percent(run.index.facts / run.index.bytes)}</div>)}
                 </td>
                 <td class="number" data-label="Rollouts">

@@ -31,7 +31,7 @@ export function Loading() {
 export function Outcome({ outcome, reward, small }: { outcome: string; reward: number | null; small?: boolean }) {
   if (outcome === "failed") return <span class="pill failed">{small ? "failed" : "failed, no reward"}</span>;
   const kind = outcome === "masked" ? "masked" : rewardClass(reward);
-  return <span class={`pill ${kind}`}>{outcome === "masked" && "masked "}{rewardText(reward)}</span>;
+  return <span class={`pill ${kind}`}>{outcome === "masked" ? "masked " : small ? "" : "reward "}{rewardText(reward)}</span>;
 }
 
 export function rewardClass(reward: number | null): string {
@@ -53,7 +53,7 @@ export function CountBar({ counts, total }: { counts: Counts; total: number | nu
   );
 }
 
-export interface Bar { name: ComponentChildren; value: number; shown?: string; kind?: string; href?: string; title?: string }
+export interface Bar { name: ComponentChildren; value: number; shown?: string; kind?: string; href?: string; title?: string; red?: number }
 
 /** Bars beside their names, with the numbers as text. */
 export function Bars({ rows, total, empty }: { rows: Bar[]; total?: number; empty: string }) {
@@ -67,7 +67,8 @@ export function Bars({ rows, total, empty }: { rows: Bar[]; total?: number; empt
         {(all ? rows : rows.slice(0, 8)).map((row, index) => (
           <li key={index} title={row.title}>
             <span class="bar-name">{row.href ? <a href={row.href}>{row.name}</a> : row.name}</span>
-            <span class="bar-track"><i class={row.kind ?? ""} style={{ width: `${Math.max((row.value / most) * 100, 0.5)}%` }} /></span>
+            <span class="bar-track"><i class={row.kind ?? ""} style={{ width: `${Math.max((row.value / most) * 100, 0.5)}%` }}>
+              {row.red ? <i class="failed" style={{ width: `${Math.max(row.red * 100, 1)}%` }} /> : null}</i></span>
             <span class="bar-value">{row.shown ?? `${whole(row.value)}${sum ? ` · ${percent(row.value / sum)}` : ""}`}</span>
           </li>
         ))}

@@ -1,0 +1,302 @@
+"""The viewer in a real browser, page by page. Screenshots lie in the folder that LUDUS_SCREENSHOTS names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import viewed_runs
+import waiting
+from viewing import viewing
+
+import ludus
+from ludus.view.exporting import export_page
+from ludus.view.serving import Viewer
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+if CHROMIUM is None:
+    pytest.skip("needs a browser: apt-get install chromium", allow_module_level=True)
+playwright_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+
+AXE = Path(ludus.__file__).parent / "view" / "web" / "node_modules" / "axe-core" / "axe.min.js"
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("runs")
+    viewed_runs.write_run(found / "first", tasks=12)
+    viewed_runs.write_run(found / "second", tasks=12, seed=2)
+    viewed_runs.write_hostile_run(found / "hostile")
+    return found
+
+
+@pytest.fixture(scope="module")
+def viewer(folder: Path) -> Iterator[Viewer]:
+    with viewing(folder) as found:
+        waiting.until(lambda: not any(run.index.grow() for run in found.runs.runs.values()))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield found
+        found.close()
+
+
+class Tab:
+    """A page of the browser inside the viewer. It collects what the browser complains about."""
+
+    def __init__(self, browser: Any, viewer: Viewer) -> None:
+        self.context = browser.new_context(viewport={"width": 1280, "height": 860}, accept_downloads=True)
+        self.context.set_default_timeout(waiting.CEILING * 1000)
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on(
+            "console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None
+        )
+        self.outside: list[str] = []
+        self.page.on("request", lambda request: self.outside.append(request.url))
+        self.viewer = viewer
+        self.page.goto(viewer.link())
+        self.page.wait_for_selector("table.runs")
+        self.keys = {Path(run.run.name).name: key for key, run in viewer.runs.runs.items()}
+
+    def open(self, place: str) -> None:
+        """Go to a place behind the #."""
+        self.page.goto(f"{self.viewer.url}/#{place}")
+
+    def keep(self, name: str) -> None:
+        """Keep a screenshot, if somebody wants them."""
+        if kept := os.environ.get("LUDUS_SCREENSHOTS"):
+            self.page.wait_for_timeout(300)
+            self.page.screenshot(path=str(Path(kept) / f"{name}.png"))
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Any, viewer: Viewer) -> Iterator[Tab]:
+    found = Tab(browser, viewer)
+    yield found
+    found.context.close()
+
+
+def text_of(tab: Tab, selector: str) -> str:
+    return str(tab.page.wait_for_selector(selector).inner_text())
+
+
+def test_runs_are_listed_filtered_and_compared(tab: Tab):
+    tab.open("/")
+    page = tab.page
+    page.wait_for_selector("table.runs tbody tr:nth-child(3)")
+    tab.keep("runs")
+    page.fill("#search", "second")
+    page.wait_for_selector("table.runs tbody tr:nth-child(2)", state="detached")
+    assert "second" in text_of(tab, "table.runs tbody")
+    page.fill("#search", "")
+    for name in ("first", "second"):
+        page.check(f"tr:has(a[href='#/run/{tab.keys[name]}']) input")
+    page.click("text=Compare the two")
+    assert "B minus A" in text_of(tab, ".verdict-line")
+    tab.keep("compare")
+
+
+def test_a_run_shows_its_figures_and_leads_to_the_rollouts(tab: Tab):
+    tab.open(f"/run/{tab.keys['first']}")
+    page = tab.page
+    page.wait_for_selector(".plot canvas")
+    for title in ("Rewards", "Pass rate per task", "Where the time went", "Failures", "Tool calls", "Stop reasons"):
+        assert page.locator("h2", has_text=title).first.is_visible()
+    assert page.locator(".heat li").count() == 12
+    tab.keep("run")
+    page.click(".bars a:has-text('http_429')")
+    assert "the endpoint answered 429" in text_of(tab, "table.rollouts")
+    page.go_back()
+    page.click(".heat li:nth-child(2) a")
+    page.wait_for_selector("table.rollouts tbody tr:nth-child(4)")
+    assert page.locator("table.rollouts tbody tr").count() == 4
+
+
+def test_a_search_marks_words_and_the_keyboard_walks_through_the_matches(tab: Tab):
+    tab.open(f"/run/{tab.keys['first']}?tab=rollouts")
+    page = tab.page
+    page.wait_for_selector("table.rollouts")
+    page.keyboard.press("/")
+    page.keyboard.type("refunded reward:1")
+    page.wait_for_url("**q=refunded*")
+    page.wait_for_selector("table.rollouts")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.wait_for_selector("tr.current")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".conversation mark")
+    tab.keep("rollout")
+    first = text_of(tab, "h1.id")
+    page.keyboard.press("3")  # the tab stays for the next rollout
+    page.wait_for_selector("#tab-task[aria-selected=true]")
+    page.keyboard.press("j")
+    page.wait_for_function("(old) => document.querySelector('h1.id')?.innerText !== old", arg=first)
+    assert page.locator("#tab-task[aria-selected=true]").count() == 1
+    page.keyboard.press("k")
+    page.wait_for_function("(old) => document.querySelector('h1.id')?.innerText === old", arg=first)
+    page.keyboard.press("Escape")
+    page.wait_for_selector("table.rollouts")
+    assert page.input_value("#search") == "refunded reward:1"
+
+
+def test_a_rollout_is_replayed_step_by_step(tab: Tab):
+    tab.open(f"/run/{tab.keys['first']}/rollout/1")
+    page = tab.page
+    page.wait_for_selector(".item.assistant")
+    page.keyboard.press("r")
+    page.wait_for_selector(".item.assistant", state="detached")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_selector(".item.assistant")
+    page.keyboard.press("r")
+
+
+def test_the_trainers_eye_colours_tokens(tab: Tab):
+    tab.open(f"/run/{tab.keys['first']}/rollout/1?tab=tokens")
+    page = tab.page
+    trained = page.wait_for_selector(".token.trained") and page.locator(".ids .token.trained").count()
+    page.click(".chips button:has-text('logprob')")
+    page.wait_for_selector(".ids .lp0, .ids .lp1, .ids .lp2")
+    assert page.locator(".ids [class*=' lp']").count() == trained
+    assert "A new sequence starts at call 3" in text_of(tab, ".trainer .warning")
+    tab.keep("tokens")
+
+
+def test_a_note_is_saved_and_a_tag_becomes_a_filter(tab: Tab):
+    tab.open(f"/run/{tab.keys['second']}/rollout/2")
+    page = tab.page
+    page.fill("#note", "Look at the policy")
+    page.fill("#tags", "policy")
+    page.click("aside button:has-text('Save')")
+    page.wait_for_selector("text=Saved beside the run")
+    tab.open(f"/run/{tab.keys['second']}?tab=rollouts")
+    page.click(".chips button:has-text('tag:policy')")
+    page.wait_for_selector("table.rollouts .tag")
+    page.wait_for_selector("table.rollouts tbody tr:nth-child(2)", state="detached")
+
+
+def test_two_rollouts_stand_side_by_side(tab: Tab):
+    tab.open(f"/diff/{tab.keys['first']}/1/5")
+    page = tab.page
+    page.wait_for_selector(".diff-cell.differs mark")
+    assert "different tasks" in text_of(tab, ".warning")
+
+
+def test_hostile_text_does_nothing_and_is_shown(tab: Tab):
+    page = tab.page
+    for place in ("/", f"/run/{tab.keys['hostile']}", f"/run/{tab.keys['hostile']}?tab=rollouts"):
+        tab.open(place)
+        page.wait_for_function("document.body.innerText.includes('<script>window.harmed')")
+    for part in ("conversation", "task", "raw"):
+        tab.open(f"/run/{tab.keys['hostile']}/rollout/1?tab={part}")
+        page.wait_for_function("document.querySelector('#panel')?.innerText.includes('onerror=')")
+    tab.open(f"/run/{tab.keys['hostile']}/rollout/1")
+    page.wait_for_selector("img.picture")
+    assert page.locator("img.picture").count() == 1  # the others are no images, or somewhere else
+    assert page.locator(".hidden-mark", has_text="U+202E").first.is_visible()
+    assert page.evaluate("window.harmed") is None
+    assert page.locator("iframe, svg[onload], main script").count() == 0
+    tab.keep("hostile")
+
+
+def test_a_rollout_of_ten_thousand_turns_opens_and_grows_while_scrolling(tab: Tab):
+    tab.open(f"/run/{tab.keys['hostile']}/rollout/3")
+    page = tab.page
+    page.wait_for_selector(".block")
+    assert page.locator(".block").count() < 400
+    page.wait_for_function(
+        "() => { window.scrollTo(0, document.body.scrollHeight); return document.querySelectorAll('.block').length > 500; }",
+        polling=200,
+    )
+    tab.open(f"/run/{tab.keys['hostile']}/rollout/2")
+    assert "Show all 200,000 characters" in text_of(tab, ".item .more")
+
+
+def test_a_run_that_grows_is_shown_without_a_reload(tab: Tab, folder: Path, viewer: Viewer):
+    tab.open(f"/run/{tab.keys['second']}?tab=rollouts&q=task%3Arefund-900")
+    page = tab.page
+    page.wait_for_selector("text=No rollout matches")
+    import random
+
+    with (folder / "second" / "rollouts.jsonl").open("ab") as file:
+        file.write(viewed_runs.refund_rollout(900, 0, random.Random(1)).encode() + b"\n")
+    page.wait_for_selector("table.rollouts tbody tr")
+    assert "A-1900" in text_of(tab, "table.rollouts")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_page_is_wider_than_the_window(tab: Tab, width: int):
+    page = tab.page
+    page.set_viewport_size({"width": width, "height": 740})
+    first, hostile = tab.keys["first"], tab.keys["hostile"]
+    places = [
+        "/",
+        f"/run/{first}",
+        f"/run/{first}?tab=rollouts",
+        f"/run/{first}/rollout/1",
+        f"/run/{hostile}/rollout/1",
+    ]
+    places += [f"/run/{first}/rollout/1?tab=tokens", f"/compare/{first}/{tab.keys['second']}", f"/diff/{first}/1/2"]
+    for place in places:
+        tab.open(place)
+        page.wait_for_selector("#main")
+        page.wait_for_timeout(50)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, place
+    tab.keep(f"width-{width}")
+    page.set_viewport_size({"width": 1280, "height": 860})
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: npm ci in src/ludus/view/web")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_page_has_a_barrier(tab: Tab, theme: str):
+    page, first = tab.page, tab.keys["first"]
+    places = {"/": "table.runs", f"/run/{first}": ".plot canvas", f"/run/{first}?tab=rollouts": "table.rollouts"}
+    places |= {
+        f"/run/{first}?tab=about": ".json",
+        f"/run/{first}/rollout/1": ".item",
+        f"/compare/{first}/{tab.keys['second']}": ".tasks",
+    }
+    places |= {f"/run/{first}/rollout/1?tab=tokens": ".ids", f"/run/{first}/rollout/1?tab=task": ".stack"}
+    places |= {f"/diff/{first}/1/2": ".diff"}
+    for place, shown in places.items():
+        tab.open(place)
+        page.wait_for_selector(shown)
+        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        page.evaluate(AXE.read_text())
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations)")
+        assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found] == [], place
+
+
+def test_an_exported_page_works_from_a_file(browser: Any, viewer: Viewer, tmp_path: Path):
+    export_page(viewer.runs, tmp_path / "report.html", "", None)
+    context = browser.new_context()
+    page, complaints = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    page.goto((tmp_path / "report.html").as_uri())
+    page.click("table.runs a:has-text('first')")
+    page.wait_for_selector(".plot canvas")
+    page.click("#tab-rollouts")
+    page.click("table.rollouts tbody tr:first-child a")
+    page.wait_for_selector(".item.assistant")
+    page.keyboard.press("j")
+    page.wait_for_selector("text=2 of")
+    assert complaints == []
+    assert page.evaluate("window.harmed") is None
+    context.close()
+
+
+def test_the_browser_never_complained_and_asked_nobody_else(tab: Tab, viewer: Viewer):
+    assert tab.complaints == []
+    assert {url for url in tab.outside if not url.startswith((f"{viewer.url}/", "data:"))} == set()

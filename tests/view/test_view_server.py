@@ -1,0 +1,163 @@
+"""The viewer's server: who gets in, what every reply forbids, and what the page is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import viewed_runs
+import waiting
+from viewing import Visitor, viewing
+
+from ludus.view.serving import Viewer
+
+
+@pytest.fixture(scope="module")
+def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
+    folder = tmp_path_factory.mktemp("runs")
+    viewed_runs.write_run(folder / "first")
+    viewed_runs.write_run(folder / "second", seed=2)
+    viewed_runs.write_hostile_run(folder / "hostile")
+    with viewing(folder) as found:
+        waiting.until(lambda: not any(run.index.grow() for run in found.runs.runs.values()))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def visitor(viewer: Viewer) -> Visitor:
+    return Visitor(viewer)
+
+
+@pytest.fixture(scope="module")
+def keys(visitor: Visitor) -> dict[str, str]:
+    return {Path(run["name"]).name: run["key"] for run in visitor.ask("runs")["runs"]}
+
+
+def test_a_link_works_once_and_becomes_a_cookie_that_no_script_reads(viewer: Viewer, visitor: Visitor):
+    link = viewer.link().removeprefix(viewer.url)
+    status, headers, _ = visitor.send("GET", link, Cookie="")
+    assert status == 200
+    assert "HttpOnly" in headers["set-cookie"]
+    assert "SameSite=Strict" in headers["set-cookie"]
+    status, headers, body = visitor.send("GET", link, Cookie="")
+    assert status == 403
+    assert "set-cookie" not in headers
+    assert b"A link works once" in body
+
+
+@pytest.mark.parametrize("path", ["/api/runs", "/app.js", "/api/raw?run=x&id=1", "/health"])
+def test_without_the_cookie_nothing_is_served(visitor: Visitor, path: str):
+    assert visitor.send("GET", path, Cookie="")[0] == 403
+    assert visitor.send("GET", path, Cookie="ludus_view_80=guess")[0] == 403
+
+
+def test_other_hosts_and_other_origins_are_refused(visitor: Visitor):
+    assert visitor.send("GET", "/api/runs", Host="attacker.example")[0] == 421
+    assert visitor.send("GET", "/api/runs", Origin="http://attacker.example")[0] == 403
+    assert visitor.send("POST", "/api/note", {}, Content_Type="text/plain")[0] == 415
+
+
+@pytest.mark.parametrize("path", ["/", "/app.js", "/api/runs", "/api/nothing", "/api/rollout?run=x"])
+def test_every_reply_forbids_what_is_not_the_viewers_own(visitor: Visitor, path: str):
+    _, headers, _ = visitor.send("GET", path)
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+
+
+def test_hostile_text_arrives_as_json_and_as_it_was_written(visitor: Visitor, keys: dict[str, str]):
+    found = visitor.ask("rollout", run=keys["hostile"], id=1)
+    assert found["items"][4]["content"][0]["text"] == viewed_runs.HOSTILE
+    _, headers, body = visitor.send("GET", f"/api/raw?run={keys['hostile']}&id=1")
+    assert headers["content-type"] == "text/plain; charset=utf-8"
+    assert json.loads(body)["note_of_judge"] == viewed_runs.HOSTILE
+
+
+def test_a_huge_text_and_a_long_trajectory_arrive_in_pieces(visitor: Visitor, keys: dict[str, str]):
+    huge = visitor.ask("rollout", run=keys["hostile"], id=2)["items"][0]["content"][0]["text"]
+    assert huge["length"] == 3_000_000
+    assert len(huge["cut"]) == 200_000
+    long = visitor.ask("rollout", run=keys["hostile"], id=3)
+    assert (len(long["items"]), long["items_total"]) == (200, 20_000)
+    more = visitor.ask("items", run=keys["hostile"], id=3, skip=19_900)
+    assert len(more["items"]) == 100
+    assert more["items"][-2]["arguments"] == '{"n":9999}'
+
+
+def test_a_lone_surrogate_is_shown_and_not_an_error(visitor: Visitor, keys: dict[str, str]):
+    found = visitor.ask("rollout", run=keys["hostile"], id=4)
+    assert found["items"][0]["content"] in ("a ? b", "a � b")
+
+
+def test_a_rollout_has_its_repeats_its_place_and_its_time(visitor: Visitor, keys: dict[str, str]):
+    found = visitor.ask("rollout", run=keys["first"], id=3, q="task:refund-000")
+    assert [each["repeat"] for each in found["related"]["repeats"]] == [0, 1, 2, 3]
+    assert found["around"] == {"previous": 2, "next": 4, "place": 3, "total": 4}
+    assert found["timings"]["model"] > 0
+    assert found["verdict"]["reward_components"]["polite"] == 1
+    assert "prompt_ids" not in found["calls"][0]
+
+
+def test_the_trainers_page_has_the_sequences_and_says_where_one_broke(visitor: Visitor, keys: dict[str, str]):
+    found = visitor.ask("tokens", run=keys["first"], id=1)
+    assert len(found["sequences"]) == 2
+    for sequence in found["sequences"]:
+        assert len(sequence["ids"]) == len(sequence["mask"]) == len(sequence["logprobs"]) == sequence["length"]
+        assert sequence["trained"] == sum(sequence["mask"])
+    assert [each["call"] for each in found["breaks"]] == [3]
+    assert found["breaks"][0]["at"] == 70
+    assert found["advantage"]["group"] == 4
+    assert sum(span["to"] - span["from"] for span in found["spans"]) == sum(s["trained"] for s in found["sequences"])
+
+
+def test_two_runs_are_compared_as_ludus_compare_does(viewer: Viewer, visitor: Visitor, keys: dict[str, str]):
+    from ludus.compare.comparison import compare
+    from ludus.compare.scores import Scores
+
+    paths = [viewer.runs.runs[keys[name]].run.path for name in ("first", "second")]
+    expected = compare(*map(Scores.read, paths))
+    found = visitor.ask("compare", run=keys["first"], **{"with": keys["second"]})
+    assert expected is not None
+    assert found["result"]["sentence"] == expected.sentence()
+    assert found["result"]["ci95"] == pytest.approx(list(expected.interval or ()))
+    assert len(found["tasks"]) == 24
+
+
+def test_matches_are_downloaded_as_the_lines_of_the_journal(visitor: Visitor, keys: dict[str, str]):
+    status, headers, body = visitor.send("GET", f"/api/matches.jsonl?run={keys['first']}&q=task%3Arefund-002")
+    assert status == 200
+    assert "attachment" in headers["content-disposition"]
+    assert [json.loads(line)["task_id"] for line in body.splitlines()] == ["refund-002"] * 4
+
+
+def test_a_note_is_kept_and_found(visitor: Visitor, keys: dict[str, str]):
+    note = {"run": keys["second"], "id": 5, "note": "<b>reward hacking?</b>", "tags": ["hack", "ask Ann"]}
+    assert visitor.send("POST", "/api/note", note)[0] == 200
+    found = visitor.ask("rollout", run=keys["second"], id=5)
+    assert (found["note"], found["tags"]) == ("<b>reward hacking?</b>", ["hack", "ask-Ann"])
+    assert [row["id"] for row in visitor.ask("rollouts", run=keys["second"], q="note:hacking")["rollouts"]] == [5]
+    assert visitor.send("POST", "/api/tag", {"run": keys["second"], "q": "reward:0", "tag": "zero"})[0] == 200
+    zeros = visitor.ask("rollouts", run=keys["second"], q="tag:zero")
+    assert zeros["total"] == visitor.ask("rollouts", run=keys["second"], q="reward:0")["total"] > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/run?run=nothing", 404),
+        ("/api/rollout?run={first}&id=99999", 404),
+        ("/api/rollout?run={first}&id=-1", 422),
+        ("/api/rollouts?run={first}&q=nofilter:1", 400),
+        ("/api/rollouts?run={first}&sort=id;drop", 400),
+        ("/api/../app.py", 404),
+        ("/static/app.js", 404),
+    ],
+)
+def test_a_wrong_question_gets_a_sentence(visitor: Visitor, keys: dict[str, str], path: str, status: int):
+    found, _, body = visitor.send("GET", path.replace("{first}", keys["first"]))
+    assert found == status
+    assert json.loads(body)["detail"]
