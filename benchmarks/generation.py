@@ -91,7 +91,7 @@ async def ours(model: Any, tokenizer: Any, work: list[tuple[str, int]], batch: i
     """Seconds of the in-process model with all prompts waiting at once."""
     config = TransformersModel.Config(max_batch=batch)
     async with TransformersModel(model, tokenizer, config=config) as policy:
-        policy._ends = frozenset()  # an answer ends at its limit and nowhere else, as with generate
+        policy._answers.ends = set()  # an answer ends at its limit and nowhere else, as with generate
         await asyncio.gather(*(policy.respond(Request("warm up", max_output_tokens=2, seed=n)) for n in range(batch)))
         await asyncio.gather(*(policy.respond(Request(t, max_output_tokens=n, seed=1)) for t, n in work[:batch]))
         began = time.perf_counter()

@@ -16,9 +16,7 @@ Requests are decoded together on a thread; later requests join as soon as there 
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -32,19 +30,18 @@ from ludus.errors import Failure, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
 from ludus.models.sampling import sampling_of
+from ludus.models.token_answers import TokenAnswers
 from ludus.models.transformers_batch import BatchedRequest, Batches, Take
 from ludus.models.transformers_load import end_ids, library, load
-from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
-from ludus.response import Item, Response, prompt_too_long
+from ludus.response import Response
 from ludus.runtime.threads import in_thread
-from ludus.tokens import Tokens, id_array, sampling_record
+from ludus.tokens import Tokens, sampling_record
 
 if TYPE_CHECKING:
     from ludus.models.transformers_decode import Decoder, Row
 
 T = TypeVar("T")
 
-_REMEMBERED_SESSIONS = 8192
 _UNBOUNDED = 2**31
 
 
@@ -95,7 +92,7 @@ class TransformersModel(Model):
         self.policy_version = self.name if policy_version is None else policy_version
         self.concurrency = self.config.max_batch
         self._batches = Batches(self._generate, self.config.max_batch, self.config.batch_wait_ms / 1000)
-        self._written: OrderedDict[str, Written] = OrderedDict()
+        self._answers: TokenAnswers | None = None
         self._counts = {"batches": 0, "requests": 0, "output_tokens": 0, "seconds": 0.0}
 
     async def start(self) -> None:
@@ -103,11 +100,12 @@ class TransformersModel(Model):
         self._model, tokenizer = self._given or await in_thread(
             load, self.config.path, self.config.gguf_file, self.config.dtype, self.config.device
         )
-        self._prompts = Prompts(tokenizer, self.config.chat_template_kwargs)
-        self._ends = self._prompts.end_ids() | end_ids(self._model)
         model_context = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         self._context: int = self.config.context or model_context or _UNBOUNDED
         self._decoder: Decoder | None = None
+        template = self.config.chat_template_kwargs
+        self._answers = TokenAnswers(tokenizer, template, name=self.name, context=self._context)
+        self._answers.ends |= end_ids(self._model)
         self._batches.start()
 
     async def stop(self) -> None:
@@ -136,7 +134,8 @@ class TransformersModel(Model):
 
     def forget(self, session: str) -> None:
         """Forget the texts of a finished rollout."""
-        self._written.pop(session, None)
+        if self._answers is not None:
+            self._answers.forget(session)
 
     def stats(self) -> dict[str, Any]:
         """Counts of batches, requests and generated tokens, and the seconds spent."""
@@ -189,10 +188,8 @@ class TransformersModel(Model):
 
         request = queued.request
         sampling = sampling_of(request, self.config)
-        text = self._prompts.text(request, self._written.get(request.session or "", {}))
-        prompt = self._prompts.ids(text, request.tokens)
-        if not prompt:
-            raise Failure("bad_request", "the chat template makes an empty prompt of this conversation")
+        assert self._answers is not None
+        text, prompt = self._answers.prompt(request)
         row = Row(
             prompt,
             min(self._context - len(prompt), sampling.max_tokens),
@@ -205,7 +202,8 @@ class TransformersModel(Model):
         return _Prepared(queued, row, text, sampling.stops, str(self.policy_version))
 
     def _end_check(self, stops: list[str]) -> Callable[[list[int]], bool]:
-        ends, decode = self._ends, self._prompts.decode
+        assert self._answers is not None
+        ends, decode = self._answers.ends, self._answers.prompts.decode
         if not stops:
             return lambda ids: ids[-1] in ends
         window = max(len(stop.encode()) for stop in stops) + 8  # a token may hold only part of a character
@@ -217,50 +215,13 @@ class TransformersModel(Model):
         return is_complete
 
     def _answer(self, prepared: _Prepared) -> Response:
-        request, row = prepared.queued.request, prepared.row
-        ids = row.generated
+        row = prepared.row
         drawn = sampling_record(row.temperature, row.top_p, "sampled" if row.temperature > 0 else "model")
-        tokens = Tokens(row.prompt, ids, row.logprobs, prepared.version, drawn)
-        if not ids:
-            return self._response(tokens, [], cut=True)
-        raw = self._prompts.decode(ids[:-1] if ids[-1] in self._ends else ids)
-        end, stop = min(((raw.index(stop), stop) for stop in prepared.stops if stop in raw), default=(len(raw), ""))
-        text = raw[:end] + (stop if stop == chatml.CALL_END else "")
-        items = items_of(text, prepared.text, key=f"{request.session}:{len(request.input)}")
-        if not row.complete:
-            items[-1]["status"] = "incomplete"
-        if request.session:
-            remember(self._written.setdefault(request.session, {}), len(request.input), items, raw)
-            if len(self._written) > _REMEMBERED_SESSIONS:
-                self._written.popitem(last=False)
-        return self._response(tokens, items, cut=not row.complete)
-
-    def _response(self, tokens: Tokens, items: list[Item], *, cut: bool) -> Response:
-        ids = id_array([*tokens.prompt_ids, *tokens.generated_ids])
-        usage = {
-            "input_tokens": len(tokens.prompt_ids),
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens": len(tokens.generated_ids),
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": len(ids),
-        }
-        return Response.of(
-            *items,
-            model=self.name,
-            tokens=tokens,
-            id=f"resp_{hashlib.sha256(ids.tobytes()).hexdigest()[:24]}",
-            created_at=int(time.time()),
-            status="incomplete" if cut else "completed",
-            incomplete_details=self._why_cut(tokens) if cut else None,
-            temperature=(tokens.sampling or {}).get("temperature"),
-            top_p=(tokens.sampling or {}).get("top_p"),
-            usage=usage,
+        tokens = Tokens(row.prompt, row.generated, row.logprobs, prepared.version, drawn)
+        assert self._answers is not None
+        return self._answers.response(
+            prepared.queued.request, prepared.text, prepared.stops, tokens, complete=row.complete
         )
-
-    def _why_cut(self, tokens: Tokens) -> dict[str, str]:
-        if len(tokens.prompt_ids) < self._context:
-            return {"reason": "max_output_tokens"}
-        return prompt_too_long(f"the prompt has {len(tokens.prompt_ids):,} tokens, the context {self._context:,}")
 
 
 @dataclass(slots=True)

@@ -33,7 +33,8 @@ from ludus.train.contract import GroupFeed
 from ludus.train.group import TrainingGroup, TrainingMember
 from ludus.train.loop_thread import LoopThread
 from ludus.train.policy import GroupPolicy
-from ludus.train.trl_model import check_sampling, policy_of, with_sampling
+from ludus.train.rows import messages_of, with_sampling
+from ludus.train.trl_model import check_sampling, policy_of
 
 #: The key of a prompt's messages that names its task, and the fields that reach the reward function.
 TASK, REWARD = "task_id", "ludus_reward"
@@ -132,7 +133,7 @@ class TrlRollouts:
         feed = self._feed or self._start(trainer)
         assert self._thread is not None
         version = int(trainer.state.global_step)
-        rows = [(name, with_sampling(self._row(name), trainer.args), size) for name, size in sizes]
+        rows = [(name, _sampled(self._row(name), trainer.args), size) for name, size in sizes]
         groups = self._thread.run(_play(feed, rows, version))
         tokenizer = trainer.processing_class
         padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
@@ -221,12 +222,12 @@ def _task_id(prompt: Any) -> str:
 
 
 def _messages(task_id: str, row: dict[str, Any]) -> list[dict[str, str]]:
-    from ludus.response import texts_of
+    return [{**message, TASK: task_id} for message in messages_of(row)]
 
-    given = row["responses_create_params"]["input"]
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    said = [{"role": str(item["role"]), "content": texts_of(item), TASK: task_id} for item in items if "role" in item]
-    return said or [{"role": "user", "content": "", TASK: task_id}]
+
+def _sampled(row: dict[str, Any], args: Any) -> dict[str, Any]:
+    limit = args.max_completion_length
+    return with_sampling(row, temperature=args.temperature, top_p=args.top_p, max_tokens=limit)
 
 
 def _check_trainable(found: list[Completion], counts: Counter[str]) -> None:

@@ -31,6 +31,7 @@ from ludus.outcome import Outcome
 from ludus.rollout import Job, Rollout
 from ludus.task import derive_seed, private
 from ludus.train.loop_thread import LoopThread
+from ludus.train.rows import messages_of
 
 _TYPES = {"integer": int, "number": float, "string": str, "boolean": bool, "array": list, "object": dict}
 
@@ -99,7 +100,7 @@ class TrlEnvironments:
 
     def dataset(self) -> Any:
         """The tasks for the trainer: prompts as messages, and the id of the task."""
-        rows = [{"prompt": _prompt(row), "task_id": name} for name, row in self._rows.items()]
+        rows = [{"prompt": messages_of(row), "task_id": name} for name, row in self._rows.items()]
         return library("datasets").Dataset.from_list(rows)
 
     def factory(self) -> type[Any]:
@@ -152,14 +153,6 @@ class TrlEnvironments:
 
 async def _finish(playing: list[_Playing], completions: list[Any]) -> list[Rollout]:
     return await asyncio.gather(*(one.finish(said) for one, said in zip(playing, completions, strict=True)))
-
-
-def _prompt(row: dict[str, Any]) -> list[dict[str, str]]:
-    from ludus.response import texts_of
-
-    given = row["responses_create_params"]["input"]
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    return [{"role": str(item["role"]), "content": texts_of(item)} for item in items if "role" in item]
 
 
 def _method(schema: dict[str, Any], thread: LoopThread) -> Callable[..., Any]:

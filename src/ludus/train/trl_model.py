@@ -53,13 +53,3 @@ def check_sampling(args: Any) -> None:
             )
     if getattr(args, "generation_kwargs", None):
         raise UserError("generation_kwargs are not supported with rollouts of Ludus", "Leave generation_kwargs out")
-
-
-def with_sampling(row: dict[str, Any], args: Any) -> dict[str, Any]:
-    """A row with the trainer's temperature and top_p, and at most its number of tokens in each model call."""
-    params = dict(row["responses_create_params"])
-    params["temperature"], params["top_p"] = args.temperature, args.top_p
-    limits = [limit for limit in (params.get("max_output_tokens"), args.max_completion_length) if limit]
-    if limits:
-        params["max_output_tokens"] = min(limits)
-    return {**row, "responses_create_params": params}

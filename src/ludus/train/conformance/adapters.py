@@ -11,7 +11,8 @@ from ludus.errors import UserError, did_you_mean
 from ludus.models.transformers_load import library
 from ludus.runtime.imports import import_named
 from ludus.train.conformance.checking import Delivered, TrainerAdapter
-from ludus.train.conformance.script import SIZE, VOCABULARY, ConformanceScript
+from ludus.train.conformance.script import SIZE, ConformanceScript
+from ludus.train.conformance.tiny import tiny_model, tiny_tokenizer
 from ludus.train.contract import GroupFeed
 
 
@@ -52,7 +53,7 @@ class TrlAdapter:
         from ludus.train.trl import TrlRollouts
 
         rollouts = TrlRollouts(script.environment(), model=script.model(), input=script.rows, policy=script.policy)
-        weights, tokenizer = _tiny_model()
+        weights, tokenizer = tiny_model(), tiny_tokenizer()
         with tempfile.TemporaryDirectory() as folder:
             size = SIZE * len(script.tasks)
             arguments = trl.GRPOConfig(
@@ -128,37 +129,17 @@ class TrlAsyncAdapter:
         return found
 
 
-def _tiny_model() -> tuple[Any, Any]:
-    """A model with random weights and a tokenizer for all ids of the script. Neither reads or writes any text."""
-    transformers, tokenizers = library("transformers"), library("tokenizers")
-    words = {f"t{number}": number for number in range(VOCABULARY)}
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="t0")),
-        eos_token="t0",
-        pad_token="t0",
-    )
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    config = transformers.LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        bos_token_id=None,
-        eos_token_id=0,
-        pad_token_id=0,
-    )
-    return transformers.LlamaForCausalLM(config), tokenizer
-
-
-ADAPTERS: dict[str, type[TrainerAdapter]] = {"feed": FeedAdapter, "trl": TrlAdapter, "trl-async": TrlAsyncAdapter}
+ADAPTERS: dict[str, str] = {
+    "feed": f"{__name__}:FeedAdapter",
+    "trl": f"{__name__}:TrlAdapter",
+    "trl-async": f"{__name__}:TrlAsyncAdapter",
+    "verl": "ludus.train.conformance.trainers:VerlAdapter",
+}
 
 
 def find_adapter(name: str) -> TrainerAdapter:
     """The adapter with a name, or your own class as `module:Class`."""
-    if name in ADAPTERS:
-        return ADAPTERS[name]()
-    module, _, attribute = name.partition(":")
+    module, _, attribute = ADAPTERS.get(name, name).partition(":")
     if not attribute:
         raise UserError(f"unknown trainer {name}", f"{did_you_mean(name, ADAPTERS)} Your own: module:Class")
     try:

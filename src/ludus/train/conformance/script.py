@@ -120,8 +120,13 @@ class ConformanceScript:
         return Scripted
 
     def find(self, task: str, session: str) -> ScriptedRollout:
-        """The rollout of a session, whose id ends with the number of the repeat."""
-        return self.tasks[task][int(session.rpartition("-")[2])]
+        """The rollout of a session, whose id ends with the number of the repeat.
+
+        A trainer that asks for single rollouts plays the task once for each: `task.v3-0` is its third rollout.
+        """
+        name, _, repeat = session.rpartition("-")
+        visit = name.rpartition(".v")[2]
+        return self.tasks[task][int(repeat) + (int(visit) - 1 if visit.isdigit() else 0)]
 
 
 def script() -> ConformanceScript:

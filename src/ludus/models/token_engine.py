@@ -1,0 +1,126 @@
+"""A trainer's engine as a model: prompt ids in, generated ids and logprobs out.
+
+Trainers generate with engines that know tokens only. `TokenEngine` renders the chat template, parses thinking and tool
+calls, and repeats the ids of earlier turns exactly, as `TransformersModel` does. The engine is one function:
+
+    async def generate(call: EngineCall) -> Generated:
+        made = await engine.generate(call.ids, call.sampling.max_tokens)
+        return Generated(made.ids, made.logprobs, version=made.step)
+
+    model = TokenEngine(generate, tokenizer)
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ludus.errors import Failure
+from ludus.model import Model, ModelConfig, Request
+from ludus.models import chatml
+from ludus.models.sampling import Sampling, sampling_of
+from ludus.models.token_answers import RenderedPrompt, TokenAnswers
+from ludus.response import Response
+from ludus.runtime.threads import in_thread
+from ludus.tokens import Tokens, sampling_record
+
+#: The field of a row's `responses_create_params` whose value reaches the engine as `EngineCall.extra`.
+ENGINE_EXTRA = "engine_extra"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCall:
+    """One call of an engine. `extra` is what the trainer's adapter put into the row for its engine."""
+
+    ids: list[int]
+    sampling: Sampling
+    session: str
+    extra: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Generated:
+    """What an engine generated: all sampled ids, the end token among them. `cut` says that a limit ended them."""
+
+    ids: list[int]
+    logprobs: list[float] | None
+    version: str | int | None = None
+    cut: bool = False
+
+
+Generate = Callable[[EngineCall], Awaitable[Generated]]
+
+
+class TokenEngine(Model):
+    """A model on an engine of tokens. The logprobs must be those of the distribution that was sampled from."""
+
+    class Config(ModelConfig):
+        """`context` limits a prompt and its answer together. The last three are defaults for requests without them.
+
+        `logprobs` says what the engine's logprobs are, for the record.
+        """
+
+        context: int = Field(default=2**31, ge=1)
+        chat_template_kwargs: dict[str, Any] = {}
+        logprobs: Literal["sampled", "model"] = "sampled"
+        temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+        top_p: float = Field(default=1.0, gt=0, le=1)
+        max_output_tokens: int = Field(default=1024, ge=1)
+
+    config: Config
+
+    def __init__(
+        self, generate: Generate, tokenizer: Any, *, name: str = "policy", config: Config | None = None
+    ) -> None:
+        self.config = config or self.Config()
+        self.name = name
+        self.policy_version = 0
+        self._engine = generate
+        settings = self.config.chat_template_kwargs
+        self._answers = TokenAnswers(tokenizer, settings, name=name, context=self.config.context)
+        self._tokenizing = Lock()
+
+    async def respond(self, request: Request) -> Response:
+        """Answer one request with one call of the engine."""
+        if forced := chatml.forced_tools(request.params):
+            raise Failure("unsupported", f"tool_choice cannot force a call to {forced[0]['name']} on this model")
+        began = time.perf_counter()
+        sampling = sampling_of(request, self.config)
+        prompt = await in_thread(self._prompt, request)
+        room = self.config.context - len(prompt.ids)
+        made = Generated([], [], cut=True)
+        if room > 0:
+            sampling = sampling._replace(max_tokens=min(room, sampling.max_tokens))
+            extra = request.params.get(ENGINE_EXTRA) or {}
+            made = await self._engine(EngineCall(prompt.ids, sampling, request.session or "", extra))
+        response = await in_thread(self._response, request, prompt, sampling, made)
+        if self.observer is not None:
+            self.observer.answered(time.perf_counter() - began)
+        return response
+
+    def forget(self, session: str) -> None:
+        """Forget the texts of a finished rollout."""
+        self._answers.forget(session)
+
+    def _prompt(self, request: Request) -> RenderedPrompt:
+        with self._tokenizing:
+            return self._answers.prompt(request)
+
+    def _response(self, request: Request, prompt: RenderedPrompt, sampling: Sampling, made: Generated) -> Response:
+        logprobs = made.logprobs
+        if logprobs is None or len(logprobs) != len(made.ids) or not all(map(math.isfinite, logprobs)):
+            count = "no" if logprobs is None else f"{len(logprobs)}"
+            cause = f"the engine returned {count} logprobs for {len(made.ids)} ids; each id needs a finite one"
+            raise Failure("bad_response", cause)
+        version = self.policy_version if made.version is None else made.version
+        drawn = sampling_record(sampling.temperature, sampling.top_p, self.config.logprobs)
+        tokens = Tokens(prompt.ids, list(made.ids), list(logprobs), str(version), drawn)
+        complete = not made.cut or (bool(made.ids) and made.ids[-1] in self._answers.ends)
+        with self._tokenizing:
+            return self._answers.response(request, prompt.text, sampling.stops, tokens, complete=complete)
