@@ -86,6 +86,11 @@ class TokenEngine(Model):
         self._answers = TokenAnswers(tokenizer, settings, name=name, context=self.config.context)
         self._tokenizing = Lock()
 
+    @property
+    def end_ids(self) -> set[int]:
+        """The ids that end an answer."""
+        return self._answers.ends
+
     async def respond(self, request: Request) -> Response:
         """Answer one request with one call of the engine."""
         if forced := chatml.forced_tools(request.params):

@@ -33,6 +33,7 @@ def verl_rows(environment: Environments = None, **options: Unpack[CollectArgumen
             "reward_model": {"style": "rule", "ground_truth": task_id},
             "extra_info": {"index": number, ROW: json.dumps(row)},
             "agent_name": "ludus",
+            "env_class": "ludus",  # SkyRL's column
         }
         for number, (task_id, row) in enumerate(rows_in(environment, **options))
     ]

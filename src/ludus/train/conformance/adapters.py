@@ -134,6 +134,13 @@ ADAPTERS: dict[str, str] = {
     "trl": f"{__name__}:TrlAdapter",
     "trl-async": f"{__name__}:TrlAsyncAdapter",
     "verl": "ludus.train.conformance.trainers:VerlAdapter",
+    "skyrl": "ludus.train.conformance.trainers:SkyRlAdapter",
+    "skyrl-step-wise": "ludus.train.conformance.trainers:SkyRlStepWiseAdapter",
+    "openrlhf": "ludus.train.conformance.trainers:OpenRlhfAdapter",
+    "areal": "ludus.train.conformance.trainers:ArealAdapter",
+    "slime": "ludus.train.conformance.trainers:SlimeAdapter",
+    "tinker": "ludus.train.conformance.groups:TinkerAdapter",
+    "art": "ludus.train.conformance.groups:ArtAdapter",
 }
 
 

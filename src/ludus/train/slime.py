@@ -1,0 +1,125 @@
+"""slime: a custom generate function that plays rollouts of an environment with slime's SGLang router.
+
+    # my_rollout.py, for --custom-generate-function-path my_rollout.custom_generate
+    from ludus.train.slime import SlimeRollouts
+
+    custom_generate = SlimeRollouts("mcqa")
+
+`slime_rows` makes the data: the row is in `metadata` (`--metadata-key metadata`). Each sequence of a rollout is a sample;
+siblings share `rollout_id`. A failed or masked rollout is a sample without loss and without reward: pass
+`--dynamic-sampling-filter-path ludus.train.slime.keep_group`, which drops its group.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, Unpack
+
+from ludus.collection.api import CollectArguments, Environments
+from ludus.errors import Failure
+from ludus.models.token_engine import EngineCall, Generated, TokenEngine
+from ludus.train.player import RolloutPlayer, rows_in
+from ludus.train.policy import GroupPolicy
+from ludus.train.rows import ROW, TrainingRow, carried_row, messages_of, rows_of, with_sampling
+
+
+class SlimeRollouts:
+    """A custom generate function. `options` are those of `ludus.collect`."""
+
+    def __init__(
+        self,
+        environment: Environments = None,
+        *,
+        policy: GroupPolicy | None = None,
+        **options: Unpack[CollectArguments],
+    ) -> None:
+        self._environment, self._policy, self._options = environment, policy, options
+        self.player: RolloutPlayer | None = None
+
+    async def __call__(self, args: Any, sample: Any, sampling_params: dict[str, Any]) -> Any:
+        """Play the row in the sample's metadata."""
+        if self.player is None:
+            self.player = RolloutPlayer(self._environment, policy=self._policy, **self._with_model(args))
+        row = with_sampling(
+            carried_row(sample.metadata, "the metadata of a sample"),
+            temperature=sampling_params.get("temperature"),
+            top_p=sampling_params.get("top_p"),
+            max_tokens=sampling_params.get("max_new_tokens"),
+            extra=sampling_params,
+        )
+        member = await self.player.member(row)
+        rows = rows_of(member) if member is not None else []
+        if not rows:
+            return _without_loss(sample)
+        made = [_sample(sample, each) for each in rows]
+        return made[0] if len(made) == 1 else made
+
+    def _with_model(self, args: Any) -> CollectArguments:
+        options: CollectArguments = {**self._options}
+        if "model" not in options:
+            from ludus.models.transformers_load import library
+
+            tokenizer = library("transformers").AutoTokenizer.from_pretrained(args.hf_checkpoint)
+            url = f"http://{args.sglang_router_ip}:{args.sglang_router_port}/generate"
+            options["model"] = TokenEngine(router_engine(url), tokenizer)
+        return options
+
+
+def keep_group(args: Any, samples: list[Any], **_: Any) -> bool:
+    """slime's filter: keep a group only if all of its members can be trained on, and their rewards differ."""
+    flat = [each for sample in samples for each in (sample if isinstance(sample, list) else [sample])]
+    rewards = [each.reward for each in flat]
+    return all(reward is not None for reward in rewards) and len(set(rewards)) > 1
+
+
+def router_engine(url: str, timeout: float = 3600.0) -> Any:
+    """The engine behind slime's router: SGLang's `/generate` with ids."""
+    import aiohttp
+
+    async def generate(call: EngineCall) -> Generated:
+        sampling = {**call.extra, "max_new_tokens": call.sampling.max_tokens}
+        sampling |= {"stop": call.sampling.stops} if call.sampling.stops else {}
+        body = {"input_ids": call.ids, "sampling_params": sampling, "return_logprob": True}
+        limit = aiohttp.ClientTimeout(total=timeout)
+        async with aiohttp.ClientSession(timeout=limit) as client, client.post(url, json=body) as reply:
+            if reply.status != 200:
+                raise Failure(f"http_{reply.status}", f"slime's router: {(await reply.text())[:200]}")
+            made = await reply.json()
+        facts = made["meta_info"]
+        drawn = facts.get("output_token_logprobs") or []
+        ends = (facts.get("finish_reason") or {}).get("type")
+        return Generated(
+            [int(each[1]) for each in drawn],
+            [float(each[0]) for each in drawn],
+            version=facts.get("weight_version"),
+            cut=ends in ("length", "abort"),
+        )
+
+    return generate
+
+
+def slime_rows(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[dict[str, Any]]:
+    """slime's rows of the tasks of an environment."""
+    found = rows_in(environment, **options)
+    return [{"prompt": messages_of(row), "label": task_id, "metadata": {ROW: row}} for task_id, row in found]
+
+
+def _sample(given: Any, row: TrainingRow) -> Any:
+    sample = copy(given)
+    sample.tokens = row.ids
+    sample.response_length = len(row.response_ids)
+    sample.loss_mask = row.mask
+    sample.rollout_log_probs = row.logprobs
+    sample.reward = row.reward
+    sample.status = type(given).Status.COMPLETED
+    sample.weight_versions = [str(version) for version in row.versions]
+    return sample
+
+
+def _without_loss(given: Any) -> Any:
+    sample = copy(given)
+    sample.tokens, sample.response_length = list(given.tokens or []) or [0, 0], 1
+    sample.loss_mask, sample.rollout_log_probs = [0], [0.0]
+    sample.reward, sample.remove_sample = None, True
+    sample.status = type(given).Status.ABORTED
+    return sample
