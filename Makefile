@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 INTEROP := .venv-interop
+TRAINERS := .venv-trainers
 
 .PHONY: demo test train train-demo interop lint bench docs clean
 
@@ -49,7 +50,16 @@ $(INTEROP)/installed:
 		$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check 'verifiers==0.4.0'
 	touch $@
 
-interop: $(INTEROP)/installed
+# The trainers' own classes for the tests of our adapters, without their dependencies: torch and transformers are those
+# of $(VENV).
+$(TRAINERS)/installed: $(INTEROP)/installed tests/train/trainers.txt
+	$(INTEROP)/bin/uv venv --quiet --allow-existing --python $(PYTHON) $(TRAINERS)
+	$(INTEROP)/bin/uv pip install --quiet --no-deps --python $(TRAINERS)/bin/python -r tests/train/trainers.txt
+	echo "import site, sys; site.addsitedir('$(abspath $(VENV))/lib/python%d.%d/site-packages' % sys.version_info[:2])" \
+		> $$($(TRAINERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/ludus.pth
+	touch $@
+
+interop: $(INTEROP)/installed $(TRAINERS)/installed
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -63,4 +73,4 @@ docs: $(VENV)/installed
 	$(BIN)/python -m pytest tests/docs
 
 clean:
-	rm -rf $(VENV) $(INTEROP) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(INTEROP) $(TRAINERS) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

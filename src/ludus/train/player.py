@@ -27,8 +27,8 @@ class RolloutPlayer:
     """Plays rows of an environment with a trainer's policy. `options` are those of `ludus.collect`.
 
     It starts with the first rollout, on the event loop of the trainer. `policy` says how often a failed rollout is
-    replaced (`replacements`), and when a straggler is cancelled (`deadline`). `counts` says what became of the rollouts:
-    trained, failed, masked, missing and several_sequences.
+    replaced (`replacements`), and when a straggler is cancelled (`deadline`). `counts` says what became of the
+    rollouts: trained, failed, masked, missing and several_sequences.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RolloutPlayer:
         self.counts["failed"] += len(group.failures)
         self.counts["missing"] += max(0, size - len(group.members))
         for member in group.members:
-            self.counts[_kind(member)] += 1
+            self.counts[self._kind(member)] += 1
         return group
 
     async def member(self, row: dict[str, Any]) -> TrainingMember | None:
@@ -80,6 +80,12 @@ class RolloutPlayer:
             feed, self._feed = self._feed, None
             await feed.__aexit__(None, None, None)
 
+    def _kind(self, member: TrainingMember) -> str:
+        if not member.trains:
+            return "masked"
+        several = self._options.get("tokens", True) and len(rows_of(member)) > 1
+        return "several_sequences" if several else "trained"
+
     async def _started(self, row: dict[str, Any]) -> GroupFeed:
         loop = asyncio.get_running_loop()
         if self._feed is None:
@@ -90,12 +96,6 @@ class RolloutPlayer:
         elif loop is not self._loop:
             raise UserError("a player belongs to one event loop", "Make one RolloutPlayer for each event loop")
         return self._feed
-
-
-def _kind(member: TrainingMember) -> str:
-    if not member.trains:
-        return "masked"
-    return "several_sequences" if len(rows_of(member)) > 1 else "trained"
 
 
 def rows_in(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[tuple[str, dict[str, Any]]]:

@@ -5,8 +5,8 @@
 
     custom_generate = SlimeRollouts("mcqa")
 
-`slime_rows` makes the data: the row is in `metadata` (`--metadata-key metadata`). Each sequence of a rollout is a sample;
-siblings share `rollout_id`. A failed or masked rollout is a sample without loss and without reward: pass
+`slime_rows` makes the data: the row is in `metadata` (`--metadata-key metadata`). Each sequence of a rollout is a
+sample; siblings share `rollout_id`. A failed or masked rollout is a sample without loss and without reward: pass
 `--dynamic-sampling-filter-path ludus.train.slime.keep_group`, which drops its group.
 """
 
