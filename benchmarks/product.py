@@ -4,7 +4,6 @@ python benchmarks/product.py --url http://127.0.0.1:8000 --rollouts 3000 --concu
 """
 
 import argparse
-import asyncio
 import json
 import tempfile
 from pathlib import Path
@@ -16,6 +15,7 @@ from measure import Meter
 import ludus
 from ludus import Resources, Response, tool
 from ludus.collection.api import Collection, Options
+from ludus.runtime import running
 
 
 class Counter(Resources):
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=1, help="tool calls per rollout; the server needs the same")
     parser.add_argument("--tool-bytes", type=int, default=16, help="length of every tool output")
     parser.add_argument("--tokens", action="store_true", help="require token ids")
-    print(json.dumps(asyncio.run(run(parser.parse_args()))))
+    print(json.dumps(running.run(run(parser.parse_args()))))
 
 
 if __name__ == "__main__":

@@ -281,7 +281,7 @@ class Episode:
     def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str = "") -> Awaitable[T]:
         """Await one step under its deadline, record its time, and raise its `Failure`. See `boundary.step`."""
         self.stage, self.since = stage, perf_counter()
-        return step(stage, seconds, work, name, self.deadline, self.timings)
+        return step(stage, seconds, work, name, self.deadline, self.timings, self.since)
 
 
 class Acting(Protocol):
@@ -334,5 +334,6 @@ async def _close(episode: Episode, rollout: Rollout) -> None:
 
 
 def _tool_names(calls: list[Item]) -> str:
-    names = ", ".join(f"`{call['name']}`" for call in calls)
-    return f"tool {names}" if len(calls) == 1 else f"tools {names}"
+    if len(calls) == 1:
+        return f"tool `{calls[0]['name']}`"
+    return "tools " + ", ".join(f"`{call['name']}`" for call in calls)

@@ -197,8 +197,11 @@ class Response:
     @property
     def open_calls(self) -> list[Item]:
         """The function calls without an output in this response. The server ran the others."""
+        calls = [item for item in self.output if item.get("type") == "function_call"]
+        if len(calls) == len(self.output):  # nothing but calls, or nothing: no output either
+            return calls
         done = {str(item.get("call_id")) for item in self.output if item.get("type") == "function_call_output"}
-        return [call for call in self.function_calls if str(call.get("call_id")) not in done]
+        return [call for call in calls if str(call.get("call_id")) not in done] if done else calls
 
     @property
     def reasoning(self) -> str:
@@ -231,10 +234,11 @@ class Response:
     @property
     def incomplete_reason(self) -> str | None:
         """Why the answer was cut short (`max_output_tokens`, `content_filter`, ...), or None."""
-        details = self.data.get("incomplete_details")
-        if isinstance(details, dict):
+        data = self.data
+        details = data.get("incomplete_details")
+        if details is not None and isinstance(details, dict):
             return str(details.get("reason") or "incomplete")
-        return "incomplete" if self.data.get("status") == "incomplete" else None
+        return "incomplete" if data.get("status") == "incomplete" else None
 
     @property
     def prompt_too_long(self) -> str | None:
@@ -247,6 +251,9 @@ class Response:
     def aborted(self) -> str | None:
         """Why this is no answer that can be judged, or None: it failed, is not finished, or was cut off by anything but
         a token limit or a content filter (`abort`)."""
+        data = self.data
+        if data.get("status") == "completed" and data.get("incomplete_details") is None:  # the usual answer
+            return None
         if self.status not in ANSWERED:
             return self.status
         reason = self.incomplete_reason
@@ -261,11 +268,13 @@ class Response:
         reason = self.incomplete_reason
         if reason == "content_filter":
             return "a content filter cut off the answer"
-        items = calls[-1].get("items", 1) if calls else 1
-        written = self.output[-items:] if items else []
-        if reason is None and calls and all(is_message(item) and item.get("content") in (None, []) for item in written):
-            return "the last answer has no content"
-        return None
+        if reason is not None or not calls:
+            return None
+        items = calls[-1].get("items", 1)
+        for item in self.output[-items:] if items else ():
+            if not is_message(item) or item.get("content") not in (None, []):
+                return None
+        return "the last answer has no content"
 
 
 def prompt_too_long(message: str) -> dict[str, str]:
@@ -320,17 +329,16 @@ def complete_usage(usage: dict[str, Any]) -> dict[str, Any]:
 def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:
     """Add one call's token counts, and those in its details, to a running total. Other values are ignored."""
     for key, value in more.items():
-        if type(value) is int:
-            before = total.get(key)
-            if before is None:
-                total[key] = value
-            elif type(before) is int:
+        kind = value.__class__
+        if kind is int:
+            before = total.get(key, 0)
+            if before.__class__ is int:
                 total[key] = before + value
-        elif type(value) is dict:
+        elif kind is dict:
             details = total.get(key)
             if details is None:
                 details = total[key] = {}
-            if type(details) is dict:
+            if details.__class__ is dict:
                 for name, count in value.items():
-                    if type(count) is int:
-                        details[name] = details[name] + count if name in details else count
+                    if count.__class__ is int:
+                        details[name] = details.get(name, 0) + count

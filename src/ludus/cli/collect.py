@@ -175,6 +175,7 @@ def _parse_concurrency(given: str | None) -> int | Literal["auto"] | None:
 def _run(collection: Collection, as_json: bool) -> int:
     from ludus.cli.progress import Display, summarise
     from ludus.cli.screen import prints_to_stderr, safe_json
+    from ludus.runtime.running import run
 
     display = Display(quiet=as_json)
     try:
@@ -186,7 +187,7 @@ def _run(collection: Collection, as_json: bool) -> int:
     _say_before_run(collection, collector, display)
     try:
         with prints_to_stderr(as_json):
-            asyncio.run(_until_stopped(collection, collector, display.watch))
+            run(_until_stopped(collection, collector, display.watch))
     except (KeyboardInterrupt, asyncio.CancelledError):
         display.close()
         total = collector.progress.total

@@ -123,12 +123,13 @@ class Metrics:
         if self._each:
             self._add_to_environment(rollout)
         task_id = cluster or rollout.job.task_id
-        sums = self._incomplete.get(task_id) or _TaskSums()
+        sums = (self._incomplete.get(task_id) if self._incomplete else None) or _TaskSums()
         sums.seen += 1
-        self._pending.append((len(rollout.calls), rollout.timings, rollout.usage))
-        if len(self._pending) == BATCH:
+        calls, pending = rollout.calls, self._pending
+        pending.append((len(calls), rollout.timings, rollout.usage))
+        if len(pending) == BATCH:
             self._count_pending()
-        if rollout.calls and (why := rollout.calls[-1].get("prompt_too_long")) is not None:
+        if calls and (why := calls[-1].get("prompt_too_long")) is not None:
             self._too_long += 1
             self._first_too_long = self._first_too_long or why
         for error in rollout.tool_errors:
@@ -142,7 +143,8 @@ class Metrics:
         if sums.seen < self.repeats:
             self._incomplete[task_id] = sums
         else:
-            self._incomplete.pop(task_id, None)
+            if self._incomplete:
+                self._incomplete.pop(task_id, None)
             self._count_task(task_id, sums)
 
     def end_task(self, task_id: str) -> None:

@@ -8,7 +8,9 @@ redirects, keeps no cookies, and does not retry: the server may have done the wo
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from time import monotonic
+from typing import Any
 from urllib.parse import quote
 
 from ludus.errors import Failure, UserError
@@ -73,9 +75,9 @@ class Connections:
         self._idle: list[HttpConnection] = []
         self._closed = False
 
-    async def request(
+    def request(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
-    ) -> HttpReply:
+    ) -> Coroutine[Any, Any, HttpReply]:
         """Send a request and read the reply, of any status."""
         head = self._heads.get((method, path))
         if head is None:
@@ -85,10 +87,7 @@ class Connections:
         if headers:
             head += _header_lines(headers)
         head = b"%bcontent-length: %d\r\n\r\n" % (head, len(body))
-        if self._places is None:
-            return await self._exchange(head, body)
-        async with self._places:
-            return await self._exchange(head, body)
+        return self._exchange(head, body) if self._places is None else self._exchange_in_turn(self._places, head, body)
 
     async def close(self) -> None:
         """Close the idle connections. A connection in use closes after its reply."""
@@ -96,6 +95,10 @@ class Connections:
         while self._idle:
             self._idle.pop().abort()
         await asyncio.sleep(0)  # the event loop closes an aborted socket in its next iteration
+
+    async def _exchange_in_turn(self, places: asyncio.Semaphore, head: bytes, body: bytes) -> HttpReply:
+        async with places:
+            return await self._exchange(head, body)
 
     async def _exchange(self, head: bytes, body: bytes) -> HttpReply:
         connection, seconds = self._idle_connection(), 0.0
@@ -109,8 +112,13 @@ class Connections:
         except Dropped as error:
             raise self._disconnected(error, reused) from error
         finally:
-            self._take_back(connection)
-        reply.connect_seconds = seconds
+            if connection.reusable and not self._closed:
+                connection.idle_since = monotonic()
+                self._idle.append(connection)
+            else:
+                connection.abort()
+        if seconds:
+            reply.connect_seconds = seconds
         return reply
 
     def _disconnected(self, error: Dropped, reused: bool) -> Failure:
@@ -128,13 +136,6 @@ class Connections:
                 return connection
             connection.abort()
         return None
-
-    def _take_back(self, connection: HttpConnection) -> None:
-        if connection.reusable and not self._closed:
-            connection.idle_since = monotonic()
-            self._idle.append(connection)
-        else:
-            connection.abort()
 
     async def _connect(self) -> HttpConnection:
         try:

@@ -78,24 +78,25 @@ class HttpConnection(asyncio.Protocol):
         self.idle_since = 0.0
         self._largest = largest
         self._reply: asyncio.Future[HttpReply] | None = None
-
-    async def exchange(self, head: bytes, body: bytes) -> HttpReply:
-        """Send a request and wait for its reply. Raises `Dropped` if the connection breaks."""
-        if self._transport.is_closing():  # `connection_lost` has been called already, so no one would fail the future
-            raise Dropped("the server closed it", begun=False)
-        self.reusable = self._ends_at_close = False
-        self._in_head, self._received, self._sent_as_body, self._body_bytes = True, 0, 0, 0
-        self._reply = asyncio.get_running_loop().create_future()
         self._parser = HttpResponseParser(self)
+
+    def exchange(self, head: bytes, body: bytes) -> asyncio.Future[HttpReply]:
+        """Send a request and return its reply, to be awaited. Raises `Dropped` if the connection breaks."""
+        transport = self._transport
+        if transport.is_closing():  # `connection_lost` has been called already, so no one would fail the future
+            raise Dropped("the server closed it", begun=False)
+        self.reusable = self._ends_at_close = self._whole = False
+        self._in_head, self._status, self._received, self._sent_as_body, self._body_bytes = True, 0, 0, 0, 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: bytes | bytearray = b""
         self._unpack: _Unpacking | None = None
+        self._reply = reply = self._loop.create_future()
         if len(body) < _LARGE_BODY:
-            self._transport.write(head + body)
+            transport.write(head + body)
         else:
-            self._transport.write(head)
-            self._transport.write(body)
-        return await self._reply
+            transport.write(head)
+            transport.write(body)
+        return reply
 
     def abort(self) -> None:
         """Close at once."""
@@ -104,6 +105,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._loop = asyncio.get_running_loop()
 
     def data_received(self, data: bytes) -> None:
         if self._reply is None or self._reply.done():  # bytes that belong to no request
@@ -114,8 +116,11 @@ class HttpConnection(asyncio.Protocol):
             self._parser.feed_data(data)
         except HttpParserUpgrade:
             self._fail(Dropped("the server changed the protocol", begun=True))
-        except HttpParserError as error:
+        except HttpParserError as error:  # also for bytes after a reply: then its length may be wrong
             self._fail(Dropped(f"the reply is not HTTP: {error}", begun=True))
+        if self._whole:
+            self._finish()
+            return
         overhead = self._received - self._sent_as_body
         if overhead > _HEAD_BYTES and (self._in_head or overhead > self._largest):  # headers, chunk sizes, trailers
             self._fail(Failure("too_large", f"the headers of the reply are larger than {_HEAD_BYTES:,} bytes"))
@@ -132,7 +137,7 @@ class HttpConnection(asyncio.Protocol):
     # What the parser calls, in the order of a reply. An error fails the reply: raised here, the parser would hide it.
 
     def on_message_begin(self) -> None:
-        if self._reply is not None and self._reply.done():  # a second reply to one request
+        if self._whole:  # a second reply to one request
             self.abort()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -140,20 +145,25 @@ class HttpConnection(asyncio.Protocol):
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        if self._whole:
+            return
         self._in_head = False
-        status = self._parser.get_status_code()
+        self._status = status = self._parser.get_status_code()
         if status < 100:
             self._fail(Dropped(f"the reply is not HTTP: it has the status {status}", begun=True))
         framed = status < 200
         for name, value in self._headers:
-            name = name.lower()
-            if name == b"content-encoding":
-                self._set_encoding(value.strip().lower())
-            elif name == b"transfer-encoding" or name == b"content-length":
-                framed = True
+            if 14 <= len(name) <= 17:  # as long as one of these names
+                name = name.lower()
+                if name == b"content-length" or name == b"transfer-encoding":
+                    framed = True
+                elif name == b"content-encoding":
+                    self._set_encoding(value.strip().lower())
         self._ends_at_close = not framed  # a reply without a length ends when the server closes the connection
 
     def on_body(self, piece: bytes) -> None:
+        if self._whole:
+            return
         self._sent_as_body += len(piece)
         if self._unpack is not None:
             try:
@@ -171,13 +181,14 @@ class HttpConnection(asyncio.Protocol):
             self._body += piece
 
     def on_message_complete(self) -> None:
-        if self._parser.get_status_code() < 200:  # an interim reply, such as 103 Early Hints
+        if self._status < 200:  # an interim reply, such as 103 Early Hints
             self._headers, self._body, self._in_head, self._unpack = [], b"", True, None
             return
+        if self._whole or self._transport.is_closing():  # a second reply, or one that failed already
+            return
+        self._whole = True
         sent = not self._transport.get_write_buffer_size()  # a server may reply before it has read the whole body
-        wanted = self._reply is not None and not self._reply.done()
-        self.reusable = sent and wanted and self._parser.should_keep_alive() and not self._transport.is_closing()
-        self._finish()
+        self.reusable = sent and self._parser.should_keep_alive()
 
     def _set_encoding(self, name: bytes) -> None:
         if name in (b"gzip", b"x-gzip", b"deflate"):
@@ -193,7 +204,7 @@ class HttpConnection(asyncio.Protocol):
         if self._unpack is not None and not self._unpack.complete:
             self._fail(Dropped("the compressed reply is incomplete", begun=True))
             return
-        self._reply.set_result(HttpReply(self._parser.get_status_code(), bytes(self._body), self._headers))
+        self._reply.set_result(HttpReply(self._status, bytes(self._body), self._headers))
 
     def _fail(self, error: Exception) -> None:
         """Fail the reply, and close the connection."""

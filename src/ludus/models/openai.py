@@ -195,9 +195,10 @@ class OpenAIModel(Model):
             raise Failure("bad_response", f"{self.name} did not send JSON: {self._message(reply.body)}") from error
         except Failure as error:  # its cause may quote a truncated key
             raise Failure(error.kind, self._clean(without_partial_key(error.cause, self._key))) from None
-        status = response.status
-        if status not in ANSWERED or (not response.output and response.data.get("error")):
-            fault = response.data.get("error")
+        data = response.data
+        status = data.get("status") or "completed"
+        if status not in ANSWERED or (not response.output and data.get("error")):
+            fault = data.get("error")
             cause = f": {self._clean(str(fault))[:300]}" if fault else ""
             raise Failure("bad_response", f"{self.name} sent no answer: its status is {status!s:.60}{cause}")
         if (tokens := response.tokens) is not None:
@@ -243,7 +244,7 @@ class OpenAIModel(Model):
     def _no_route(self, reply: HttpReply) -> bool:
         """Whether a reply says that the route is unknown (and not that the model is unknown)."""
         if reply.status == 200:
-            return _UNKNOWN_ROUTE in reply.body[:120]
+            return reply.body.find(_UNKNOWN_ROUTE, 0, 120) >= 0
         if reply.status not in (404, 405, 501):
             return False
         text = reply.body.decode("utf-8", "replace").lower()
@@ -254,7 +255,8 @@ class OpenAIModel(Model):
 
 def _from_responses(data: Any) -> Response:
     response = Response.checked(data)
-    if response.output and not TOKEN_FIELDS.isdisjoint(response.output[-1]):
+    output = response.output
+    if output and not TOKEN_FIELDS.isdisjoint(output[-1]):
         response.tokens = tokens_from_response(data)
     return response
 

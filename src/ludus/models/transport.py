@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -42,7 +43,9 @@ _HEADERS = {
 class HttpClient(Protocol):
     """An HTTP client for one server: `http.client.Connections`, or aiohttp behind the same two methods."""
 
-    async def request(self, method: str, path: str, body: bytes, headers: dict[str, str] | None = None) -> HttpReply:
+    def request(
+        self, method: str, path: str, body: bytes, headers: dict[str, str] | None = None
+    ) -> Coroutine[Any, Any, HttpReply]:
         """Send a request and read the reply, of any status."""
 
     async def close(self) -> None:

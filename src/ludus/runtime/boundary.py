@@ -40,14 +40,18 @@ async def step(
     name: str = "",
     deadline: Deadline | None = None,
     timings: dict[str, float] | None = None,
+    began: float | None = None,
 ) -> T:
     """Await one step under its deadline, add its time to `timings`, and raise a `Failure` for whatever it raises.
 
         verdict = await step("verify", 120.0, resources.verify(task, response))
 
     `name` is what a timeout calls the step. `deadline` is that of the running task; without one the step gets its own.
+    `began` is the time now, if the caller knows it.
     """
-    began, own = perf_counter(), deadline is None
+    own = deadline is None
+    if began is None:
+        began = perf_counter()
     if deadline is None:
         deadline = Deadline(_NEVER, _NEVER)
         deadline.start()

@@ -18,12 +18,22 @@ T = TypeVar("T")
 FILES_IN_RESERVE = 128
 
 
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine like `asyncio.run`, on uvloop if it is installed: reading and writing sockets costs half."""
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        return asyncio.run(work)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine from synchronous code, even if an event loop runs on this thread (as in a notebook)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
+        return run(work)
     return _run_on_thread(work)
 
 
@@ -39,7 +49,7 @@ def _run_on_thread(work: Coroutine[Any, Any, T]) -> T:
 
     def body() -> None:
         try:
-            result["value"] = asyncio.run(main())
+            result["value"] = run(main())
         except BaseException as error:
             result["error"] = error
 

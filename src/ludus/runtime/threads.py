@@ -63,10 +63,9 @@ async def _raising(error: Exception) -> Any:
 
 def start_call(function: Callable[..., Any], *args: Any) -> tuple[Awaitable[Any], asyncio.Future[Any] | None]:
     """Like `awaited`, and for a plain `def` also the future of its thread, which a cancel does not stop."""
-    work = awaited(function, *args)
     if is_async(function):
-        return work, None
-    running = asyncio.ensure_future(work)
+        return awaited(function, *args), None
+    running = asyncio.ensure_future(in_thread(function, *args))
     return asyncio.shield(running), running
 
 

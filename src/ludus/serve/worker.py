@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from ludus.errors import UserError
+from ludus.runtime import running
 from ludus.serve.plan import Plan
 from ludus.serve.site import Site
 
@@ -34,16 +35,11 @@ def main() -> None:
 
 
 def run(work: Any) -> Any:
-    """Run a coroutine on uvloop if it is installed, with as many open files as the system allows."""
+    """Run a coroutine with as many open files as the system allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(work)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work)
+    return running.run(work)
 
 
 def _report(pipe: int, **message: Any) -> None:

@@ -24,7 +24,7 @@ from ludus.environment import Environment
 from ludus.errors import Failure
 from ludus.model import Model
 from ludus.rollout import Job, Rollout
-from ludus.runtime.boundary import Deadline, is_cancelled
+from ludus.runtime.boundary import Deadline
 from ludus.runtime.processes import shared_pool
 from ludus.runtime.threads import late_calls
 
@@ -179,15 +179,17 @@ class Playing:
         gate, verifier, groups = self.gate, self.verifier, self.verifier.groups.by_task
         in_process, add = not self._settings.model.connects, self._results.add
         deadlines: dict[str, Deadline] = {}  # one per environment, reused for all of this task's rollouts
+        task = asyncio.current_task()
+        assert task is not None
         while True:
             if gate is not None:
                 await gate.enter()
             try:
-                if is_cancelled():  # the last rollout's code swallowed our cancel()
+                if task.cancelling():  # the last rollout's code swallowed our cancel()
                     raise asyncio.CancelledError
                 job = source.take()
                 if job is not None:
-                    played = await self._play_unless_withdrawn(job, deadlines)
+                    played = await self._play_unless_withdrawn(job, deadlines, task)
                     if played is None:
                         continue
                     rollout, mask = played
@@ -215,10 +217,9 @@ class Playing:
         return True
 
     async def _play_unless_withdrawn(
-        self, job: Job, deadlines: dict[str, Deadline]
-    ) -> tuple[Rollout, str | None] | None:
-        name, task = job.rollout_id, asyncio.current_task()
-        assert task is not None
+        self, job: Job, deadlines: dict[str, Deadline], task: asyncio.Task[Any]
+    ) -> Played | None:
+        name = job.rollout_id
         self._running[name] = task
         try:
             played = await self._play(job, deadlines)
@@ -233,7 +234,8 @@ class Playing:
             return played
         finally:
             del self._running[name]
-            self._withdrawn.discard(name)
+            if self._withdrawn:
+                self._withdrawn.discard(name)
 
     async def _play(self, job: Job, deadlines: dict[str, Deadline]) -> Played:
         environment, players = self._environments[job.environment], self._players

@@ -32,7 +32,7 @@ from ludus.collection.progress import Progress, StageReport
 from ludus.collection.watchdog import LoopWatchdog
 from ludus.data.row_checks import parse_row
 from ludus.errors import UserError
-from ludus.runtime.running import fewer_garbage_collections
+from ludus.runtime.running import fewer_garbage_collections, run
 
 #: Seconds between two reports on the rollouts in flight.
 REPORT_SECONDS = 0.25
@@ -46,7 +46,7 @@ def main() -> None:
     os.dup2(2, 1)
     connection = socket.socket(fileno=int(sys.argv[1]))
     with fewer_garbage_collections():
-        asyncio.run(_run(connection, reports))
+        run(_run(connection, reports))
 
 
 def _end_with_the_collection() -> None:
