@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from measure import run_json, stub_server
+from measure import certified, run_json, stub_server
 from rich.console import Console
 from rich.table import Table
 
@@ -41,12 +41,19 @@ Case = Callable[[int], Figures]
 
 
 def pair(
-    rounds: int, turns: int, rollouts: int, concurrency: int, delay: float = 0, tool_bytes: int = 16, tokens: int = 0
+    rounds: int,
+    turns: int,
+    rollouts: int,
+    concurrency: int,
+    delay: float = 0,
+    tool_bytes: int = 16,
+    tokens: int = 0,
+    **server: object,
 ) -> tuple[Any, Any]:
     """The best floor run and the best product run, alternating against one model server."""
     flags = ["--rollouts", rollouts, "--concurrency", concurrency, "--turns", turns, "--tool-bytes", tool_bytes]
     found: dict[str, list[dict[str, Any]]] = {"floor": [], "product": []}
-    with stub_server(turns=turns, delay=delay, tokens=tokens) as url:
+    with stub_server(turns=turns, delay=delay, tokens=tokens, **server) as url:
         for _ in range(rounds):
             for name, runs in found.items():
                 extra = ["--tokens"] if tokens and name == "product" else []
@@ -59,7 +66,12 @@ def pair(
 def overhead(rounds: int) -> Figures:
     rounds = 2 * rounds  # runs of one second: other load on the machine disturbs them most
     floor, product = pair(rounds, turns=1, rollouts=3000, concurrency=64)
-    return [Figure("3,000 rollouts, 64 at once: CPU against the floor", product["cpu_s"] / floor["cpu_s"], 1.2, "x")]
+    with certified() as certificate:
+        floor_tls, product_tls = pair(rounds, turns=1, rollouts=3000, concurrency=64, certificate=certificate)
+    return [
+        Figure("3,000 rollouts, 64 at once: CPU against the floor", product["cpu_s"] / floor["cpu_s"], 0.7, "x"),
+        Figure("the same over TLS", product_tls["cpu_s"] / floor_tls["cpu_s"], 0.8, "x"),
+    ]
 
 
 def in_flight(rounds: int) -> Figures:

@@ -11,6 +11,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -79,11 +80,31 @@ class Meter:
 
 
 @contextmanager
+def certified() -> Iterator[Path]:
+    """Yield a PEM file with a key and a certificate for 127.0.0.1. Processes that start meanwhile trust it."""
+    import trustme
+
+    authority, before = trustme.CA(), os.environ.get("SSL_CERT_FILE")
+    with tempfile.TemporaryDirectory() as folder:
+        trusted, certificate = Path(folder) / "ca.pem", Path(folder) / "server.pem"
+        authority.cert_pem.write_to_path(str(trusted))
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+        os.environ["SSL_CERT_FILE"] = str(trusted)
+        try:
+            yield certificate
+        finally:
+            del os.environ["SSL_CERT_FILE"]
+            if before is not None:
+                os.environ["SSL_CERT_FILE"] = before
+
+
+@contextmanager
 def stub_server(**options: object) -> Iterator[str]:
     """Run the stub model server in its own process and yield its base URL: `stub_server(turns=10, delay=1)`.
 
-    Options are the server's flags, spelled with underscores.
+    Options are the server's flags, spelled with underscores. With a `certificate` it speaks TLS.
     """
+    scheme = "https" if "certificate" in options else "http"
     flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     process = subprocess.Popen([sys.executable, str(STUB_SERVER), *flags], stdout=subprocess.PIPE)
     try:
@@ -91,7 +112,7 @@ def stub_server(**options: object) -> Iterator[str]:
         ready = process.stdout.readline()
         if not ready:
             raise RuntimeError(f"The stub server did not start; exit status {process.wait()}")
-        yield f"http://127.0.0.1:{json.loads(ready)['port']}"
+        yield f"{scheme}://127.0.0.1:{json.loads(ready)['port']}"
     finally:
         process.terminate()
         try:

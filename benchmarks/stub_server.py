@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import re
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
@@ -225,9 +226,19 @@ async def serve(options: argparse.Namespace) -> None:
         host="127.0.0.1",
         port=options.port,
         backlog=BACKLOG,
+        ssl=tls_context(options.certificate),
     )
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
     await server.serve_forever()
+
+
+def tls_context(certificate: str | None) -> ssl.SSLContext | None:
+    """TLS with the key and the certificates of a PEM file."""
+    if certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -248,6 +259,7 @@ def main() -> None:
     parser.add_argument("--text", default="done", help="the final answer")
     parser.add_argument("--tokens", type=int, default=0, help="token ids that each turn adds; sent with every answer")
     parser.add_argument("--keepalive-timeout", type=float, default=0.0, help="seconds; 0: idle connections stay open")
+    parser.add_argument("--certificate", help="speak TLS, with the key and the certificates of this PEM file")
     options = parser.parse_args()
     raise_file_limit()
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=loop_factory()) as runner:

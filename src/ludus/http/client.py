@@ -24,6 +24,9 @@ CONNECT_SECONDS = 30.0
 KEPT_SECONDS = 4.0
 
 
+#: The most bytes that one read of a connection takes.
+_READ_BYTES = 1 << 18
+
 #: The heads of requests that are kept: most servers have few paths, some have one for each session.
 _HEADS = 256
 
@@ -73,6 +76,7 @@ class Connections:
         self._places = asyncio.Semaphore(limit) if limit else None
         self._heads: dict[tuple[str, str], bytes] = {}
         self._idle: list[HttpConnection] = []
+        self._buffer = memoryview(bytearray(_READ_BYTES))
         self._closed = False
 
     def request(
@@ -140,7 +144,7 @@ class Connections:
     async def _connect(self) -> HttpConnection:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                return await self._route.connect(lambda: HttpConnection(self._reply_bytes))
+                return await self._route.connect(lambda: HttpConnection(self._buffer, self._reply_bytes))
         except TimeoutError as error:
             raise Failure("refused", f"cannot reach {self.name}: timed out after {CONNECT_SECONDS:g} s") from error
         except OSError as error:

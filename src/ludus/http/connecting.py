@@ -19,7 +19,7 @@ import aiohappyeyeballs
 from ludus.errors import UserError
 from ludus.runtime.urls import shown_url
 
-P = TypeVar("P", bound=asyncio.Protocol)
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 #: Seconds for which the addresses of a name are reused, so that a thousand connections ask for them once.
 _ADDRESS_SECONDS = 10.0
