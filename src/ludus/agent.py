@@ -22,6 +22,12 @@ class AgentConfig(BaseModel):
     tool_errors: Literal["show", "fail"] = "show"
 
 
+def can_continue(agent: Agent) -> bool:
+    """Whether an agent can continue a rollout: the class that defines `act` must also set `continues = True`."""
+    defines_act = next(each for each in type(agent).__mro__ if "act" in vars(each))
+    return bool(vars(defines_act).get("continues"))
+
+
 class Agent:
     """Base of all agents. One agent object plays many rollouts at once: keep no state of a rollout in `self`.
 
@@ -33,7 +39,7 @@ class Agent:
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
 
-    #: Whether `act` can continue a trajectory from any model call. Branching a recorded rollout needs that.
+    #: Whether `act` can continue a trajectory from any model call. Branching and checkpoints need that.
     continues: ClassVar[bool] = False
 
     #: The settings. For the type checker, a subclass may write `config: Config`.

@@ -58,6 +58,19 @@ class Limits(BaseModel):
         return Deadline(self.rollout, self.shortest)
 
 
+class SavesTurns(Protocol):
+    """Keeps the turns of one rollout, so that a killed collection can go on with it."""
+
+    def begin(self, episode: Episode, saved: int = 0) -> None:
+        """The session is open. What comes from now on is new; `saved` turns are kept already."""
+
+    def save(self, episode: Episode) -> None:
+        """A model call begins: keep what happened since the last one."""
+
+    def settle(self) -> Awaitable[None] | None:
+        """The model has answered. Returns what to await if what was saved is not safe yet."""
+
+
 class Episode:
     """One rollout in progress, as its agent uses it: the items so far, the model, and the tools of the task."""
 
@@ -70,6 +83,7 @@ class Episode:
         "_tools",
         "_tools_running",
         "_turn_of_last_tool",
+        "asides",
         "calls",
         "deadline",
         "fails_on_tool_errors",
@@ -86,6 +100,7 @@ class Episode:
         "task",
         "timings",
         "tool_errors",
+        "turns",
         "usage",
     )
 
@@ -111,6 +126,8 @@ class Episode:
         self.usage: dict[str, Any] = {}
         self.tool_errors: list[dict[str, Any]] = []
         self.fails_on_tool_errors = False
+        self.asides: list[Any] = []  #: what is not in the trajectory and a continuation needs, as JSON
+        self.turns: SavesTurns | None = None
         self.mask: str | None = None  #: the reason not to train on this rollout, if the agent knows one
         self._start = len(self.items)
         self._last: Response | None = None
@@ -138,12 +155,16 @@ class Episode:
                 if tools:
                     self.params["tools"] = tools
             self._offered = {str(entry["name"]) for entry in tools if "name" in entry}
+            if self.turns is not None:
+                self.turns.begin(self)
         except BaseException as error:
             reraise(error, "open")
 
     async def ask(self, **overrides: Any) -> Response:
         """Call the model with all items so far and append its answer. `overrides` replaces fields of the request."""
-        job, seconds = self.job, self.limits.model
+        job, seconds, turns = self.job, self.limits.model, self.turns
+        if turns is not None:
+            turns.save(self)
         tokens = self._tokens.last if self._tokens is not None else None
         params = {**self.params, **overrides} if overrides else self.params
         # Positional arguments cost half of what keywords cost.
@@ -152,6 +173,8 @@ class Episode:
         )
         version = self.model.policy_version  # as the call begins: the weights may change before it is answered
         response = await self.step("model", seconds, self.model.respond(request))
+        if turns is not None and (waits := turns.settle()) is not None:
+            await waits
         if version is not None and response.tokens is not None and response.tokens.policy_version is None:
             response.tokens.policy_version = str(version)
         self.take(response, params.get("tools"))
@@ -209,12 +232,28 @@ class Episode:
         self._last = Response({**last.data, "metadata": metadata}, last.tokens)
 
     def adopt(self, response: Response, calls: list[dict[str, Any]], usage: dict[str, Any]) -> None:
-        """Append a trajectory that was played on a server, with the records of its model calls."""
-        self._last = response
+        """Append a trajectory that was played elsewhere or before, with the records of its model calls."""
+        self._last, self._recorded = response, None
         self._tools = response.tools or None
         self.items.extend(response.output)
         self.calls += calls
         add_usage(self.usage, usage)
+
+    def go_on(self, response: Response, calls: list[dict[str, Any]], usage: dict[str, Any]) -> None:
+        """Append turns that this rollout played before it was interrupted. Its next call continues their tokens."""
+        if any("prefix" in call for call in calls):
+            self._tokens = self._tokens or TokenLog()
+            self._tokens.restore(calls)
+        self.adopt(response, calls, usage)
+
+    def start_over(self, task: Task, resources: Resources) -> None:
+        """Forget everything that happened. `open` then opens the new session."""
+        self.task = self.job.task = task
+        self.resources = resources
+        self.items = Items(task.input)
+        for kept in (self.calls, self.usage, self.timings, self.tool_errors, self.asides):
+            kept.clear()  # type: ignore[attr-defined]
+        self.mask = self._last = self._recorded = self._tokens = self._tools = self._turn_of_last_tool = None
 
     def conclude(self, response: Response) -> None:
         """Make a recorded trajectory the whole response of this episode."""
@@ -272,6 +311,11 @@ class Episode:
         if turn is not None and turn is self._turn_of_last_tool:
             turn["parallel"] = self._tools_running > 0 or turn.get("parallel", False)
         self._turn_of_last_tool = turn
+
+    @property
+    def first_tools(self) -> list[dict[str, Any]] | None:
+        """The tools of the first model call; None before it."""
+        return self._tools
 
     @property
     def last_tokens(self) -> Tokens | None:

@@ -145,9 +145,12 @@ class Game(Resources):
         return await self.follow_record(task, GameRecord(response, sizes))
 
     async def follow_record(self, task: Any, record: GameRecord) -> list[tuple[int, str, str]]:
-        """Replay the turns of `record`, and return the turns that differ, as `replay` does."""
+        """Replay the turns of `record`, and return the turns that differ, as `replay` does.
+
+        A game that has begun goes on: the record holds its next turns, from an answer on.
+        """
         differing: list[tuple[int, str, str]] = []
-        shown = observation_items(await self.begin(task))
+        shown = observation_items(await self.begin(task)) if not self._begun else []
         opening, was_drawn = _text_of(shown), self.used_seed
         while True:
             recorded = record.shown(expects_message=bool(shown) and not _is_output(shown[-1]))

@@ -107,6 +107,9 @@ class Resources:
     #: Set this if a model plays the tools: they do not run again when a stored rollout is judged.
     judged_by_response: ClassVar[bool] = False
 
+    #: Set this to False if running a rollout's tool calls again does not bring its session back: turns are not saved.
+    replays: ClassVar[bool] = True
+
     #: Whether a rollout has more than its text: something to open, to call, to play or to close.
     has_session = _ClassFact(_has_session)
 

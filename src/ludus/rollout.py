@@ -21,7 +21,8 @@ from ludus.tokens import Sequence, sequences
 class Job:
     """One attempt to make: which repeat of which task, and its seed.
 
-    `origin` holds the `ORIGIN` fields of the record, if this rollout branches from another.
+    `origin` holds the `ORIGIN` fields of the record, if this rollout branches from another. `turns` are the saved turns
+    of a rollout that was interrupted, as lines of JSON.
     """
 
     rollout_id: str
@@ -33,6 +34,7 @@ class Job:
     seed: int = 0
     environment: str = ""
     origin: dict[str, Any] | None = None
+    turns: bytes = b""
 
 
 def rollout_id(task_id: str, repeat: int) -> str:

@@ -84,6 +84,15 @@ class TokenLog:
             record["sampling"] = call.sampling
         return record
 
+    def restore(self, calls: Iterable[dict[str, Any]]) -> None:
+        """Go on after calls that were stored: what `add` returned for each, or less for a call without ids."""
+        for call in calls:
+            if "prefix" in call:
+                prompt = self._previous[: call["prefix"]] + id_array(call["prompt_ids"])
+                self._previous = prompt + id_array(call["generated_ids"])
+                version, sampling = call.get("policy_version"), call.get("sampling")
+                self.last = Tokens(prompt, call["generated_ids"], call["logprobs"], version, sampling)
+
 
 def sequences(stored: Iterable[dict[str, Any]]) -> Iterator[Sequence]:
     """Rebuild training sequences from stored deltas.

@@ -51,7 +51,7 @@ def recorded_agent(
     """
     if issubclass(kind, Game):
         return _GameAgent(response, sizes_of(model_calls), turns)
-    if turns is not None:
+    if turns is not None and turns < len(model_calls):
         response = until(response, call_start(response.output, model_calls, turns))
     return RecordedAgent(response, model_calls, run_tools=kind.has_session)
 
@@ -72,6 +72,14 @@ async def judge_again(
     if rollout.verdict is None:
         raise rollout.error or Failure("crash", "no verdict", stage="verify")
     return rollout.verdict, agent.drift
+
+
+async def catch_up(episode: Episode, response: Response, model_calls: list[dict[str, Any]]) -> None:
+    """Bring the open session of an episode to its state after a record of all its turns. Drift is a failure here."""
+    agent = recorded_agent(type(episode.resources), response, model_calls, len(model_calls))
+    await agent.act(episode)
+    if (drift := agent.drift) is not None:
+        raise _drifted(drift)
 
 
 async def reach(episode: Episode, response: Response, model_calls: Any, turn: int) -> tuple[Resources, Response]:

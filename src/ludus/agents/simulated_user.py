@@ -177,6 +177,7 @@ class SimulatedUser:
             output = str(await episode.step("user", episode.limits.tool, work, f"tool `{tool.name}` of the user"))
             after = len(episode.items) - len(episode.task.input)
             self.calls.append(UserCall(after=after, name=tool.name, arguments=call["arguments"], output=output))
+            episode.asides.append(self.calls[-1].model_dump())
         return function_call_output(call["call_id"], output)
 
     def _without_label(self, response: Response) -> str:

@@ -91,6 +91,10 @@ def collect(
         str | None,
         typer.Option(metavar="ENV=WEIGHT,...", help="Weights of several --env; --limit is then for all rows together."),
     ] = None,
+    checkpoint: Annotated[
+        bool | None,
+        typer.Option("--checkpoint/--no-checkpoint", help="Save each turn for --resume; default: where possible."),
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Request token ids; mask rollouts without them.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
 ) -> None:
@@ -133,6 +137,7 @@ def collect(
         seed=seed,
         max_attempts=max_attempts,
         tokens=tokens,
+        checkpoint=checkpoint,
         settings=parse_assignments(set_ or []) | ({"pass_reward": pass_} if pass_ is not None else {}),
         resources=resources,
         agent=agent,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from ludus.collection.branching import Branches, check_agents
+from ludus.collection.checkpoints import without_checkpoints
 from ludus.collection.collector import Collector, Engine, play_settings
 from ludus.collection.engines.playing import PlaySettings
 from ludus.collection.engines.setup import WorkerSetup
@@ -46,6 +47,7 @@ from ludus.store.run import (
     with_options,
     write_run,
 )
+from ludus.store.turns import TurnJournal
 
 #: The upper limit of `--concurrency auto`.
 MAX_AUTO_CONCURRENCY = 4096
@@ -74,6 +76,7 @@ class Options:
     seed: int = 0
     max_attempts: int = 3
     tokens: bool = False
+    checkpoint: bool | None = None  # save each turn, so that `resume` goes on after it; None: where that is possible
     settings: dict[str, Any] | None = None
     resources: str | None = None  # the URL of a resources server to use instead of resources in this process
     agent: str | None = None  # the URL of an agent server that plays the rollouts with its own model and resources
@@ -121,6 +124,7 @@ class CollectArguments(TypedDict, total=False):
     seed: int
     max_attempts: int
     tokens: bool
+    checkpoint: bool | None
     settings: dict[str, Any] | None
     resources: str | None
     agent: str | None
@@ -175,7 +179,9 @@ class Collection(Results):
         self.rows = self._input_rows()
         self.rows.shard = Shard.parse(options.shard) if options.shard is not None else None
         self._stack = contextlib.ExitStack()
+        self._say: Callable[[str], None] = self.warnings.append
         self._journals: list[Journal] = []
+        self._turns: TurnJournal | None = None
 
     def __iter__(self) -> Iterator[Rollout]:
         """The completed and masked rollouts."""
@@ -228,6 +234,7 @@ class Collection(Results):
             options.tokens,
             adaptive,
             any(environment.resources.by_group for environment in self._environments.all()),
+            self._saves_turns() and engine is None,
             self._environments.all(),
         )
         if self.model.connects:
@@ -245,8 +252,9 @@ class Collection(Results):
             chosen = self._engine(plan)
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._stack.close)
-            resumes = self.files is not None and self._open_files(self.files, run_identity)
-            collector = Collector(plan, *self._journals, sink=sink, engine=chosen)
+            resumes = self.files is not None and self._open_files(self.files, run_identity, plan.checkpoint)
+            collector = Collector(plan, *self._journals, sink=sink, engine=chosen, turns=self._turns)
+            self._say = collector.progress.notices.append
             if self.files is not None:
                 if options.resume:
                     collector.restore()
@@ -281,7 +289,12 @@ class Collection(Results):
         self.metrics["model"] = collector.engine.model_stats()
         self.metrics["workers"] = collector.engine.processes()
         self.metrics["loop"] = collector.watchdog.summary()
+        progress = collector.progress
+        resumed = {"resumed": progress.resumed, "turns_kept": progress.turns_kept}
+        self.metrics["checkpoints"] = {**resumed, "started_over": progress.started_over}
         self.warnings += [*collector.watchdog.warnings().values(), *_deaths(self.metrics["workers"]["died"])]
+        if progress.started_over:
+            self.warnings.append(_started_over(progress.started_over))
         self.metrics["warnings"] = self.warnings
         try:
             self._stack.close()
@@ -334,7 +347,18 @@ class Collection(Results):
             return environments.rows(options.dataset, options.limit, options.seed, options.mix)
         return Rows(options.input, environments.task, options.limit, options.seed, environments.with_prompt)
 
-    def _open_files(self, files: Files, run_identity: dict[str, Any]) -> bool:
+    def _saves_turns(self) -> bool:
+        """Whether turns are saved. If they were asked for, the warnings say where they are not."""
+        environments, asked = self._environments.all(), self.options.checkpoint
+        if asked is False or self.files is None:
+            if asked:
+                self.warnings.append("turns are not saved: there is no --output")
+            return False
+        left_out = without_checkpoints(environments)
+        self.warnings += left_out if asked else []
+        return len(left_out) < len(environments)
+
+    def _open_files(self, files: Files, run_identity: dict[str, Any], checkpoint: bool) -> bool:
         """Open the journals. Returns whether this run resumes them: they hold something, and it is not overwritten."""
         options = self.options
         # Opening a journal repairs it, so files of other programs must be refused before that.
@@ -358,13 +382,16 @@ class Collection(Results):
         if starts_anew:
             for journal in self._journals:
                 journal.clear()
+            files.turns.unlink(missing_ok=True)
+        if checkpoint:
+            self._turns = self._stack.enter_context(TurnJournal(files.turns, lambda why: self._say(why)))
         return resumes
 
     def _write_run(
         self, files: Files, run_identity: dict[str, Any], plan: CollectionPlan, tasks: int, *, resumes: bool
     ) -> None:
         options: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency}
-        options["workers"] = self.options.workers
+        options |= {"workers": self.options.workers, "checkpoint": plan.checkpoint}
         options["pass_reward"] = {each.name: each.pass_reward for each in plan.environments}
         options["reward_range"] = {each.name: each.reward_range for each in plan.environments}
         options |= {"limit": self.options.limit, "max_attempts": plan.max_attempts, "input": self.rows.name}
@@ -379,6 +406,12 @@ def _deaths(count: int) -> list[str]:
     """The warning that worker processes died."""
     played = "What they were playing was played again" if count > 1 else "What it was playing was played again"
     return [f"{count} worker process{'es' * (count > 1)} died. {played}"] if count else []
+
+
+def _started_over(count: int) -> str:
+    """The warning that interrupted rollouts could not be brought back."""
+    what = "an interrupted rollout" if count == 1 else f"{count} interrupted rollouts"
+    return f"{what} started over: a tool returned something else than before, or the saved turns could not be played"
 
 
 class _ServerModel(Model):

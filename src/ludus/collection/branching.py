@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+from ludus.agent import can_continue
 from ludus.agents.recorded import NO_MODEL, reach
 from ludus.agents.recorded_calls import call_start, sizes_of, without_tokens
 from ludus.collection.player import Player
@@ -255,14 +256,18 @@ class _Continuation(Episode):
         self.adopt(self._point.trajectory, [dict(call) for call in self._point.calls], {})
         self.offer_tools()
 
+    def start_over(self, task: Task, resources: Resources) -> None:
+        """Begin again at the branch point, with another session of it."""
+        super().start_over(task, resources)
+        self._branches.add(self.job.task_id, self._point, self._point.sessions_needed + 1)
+
 
 def check_agents(environments: list[Environment]) -> None:
-    """Refuse agents that cannot continue a rollout: the class that defines `act` must also set `continues = True`."""
+    """Refuse agents that cannot continue a rollout."""
     for environment in environments:
-        classes = type(environment.agent).__mro__
-        defines_act = next(each for each in classes if "act" in vars(each))
-        if not vars(defines_act).get("continues"):
-            cause = f"{environment.name}: its agent {classes[0].__name__} cannot continue a recorded rollout"
+        if not can_continue(environment.agent):
+            name = type(environment.agent).__name__
+            cause = f"{environment.name}: its agent {name} cannot continue a recorded rollout"
             raise UserError(cause, "Use simple, single_turn, gymnasium or conversation, or set its `continues`")
 
 

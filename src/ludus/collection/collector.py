@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from ludus.collection.branching import Branches, BranchPoint
+from ludus.collection.checkpoints import DirectWriter
 from ludus.collection.engines.playing import AllJobs, Playing, PlaySettings
 from ludus.collection.metrics import Metrics
 from ludus.collection.plan import CollectionPlan, TaskWork
@@ -23,6 +24,7 @@ from ludus.errors import REMEDIES, UserError
 from ludus.rollout import Rollout, rollout_id
 from ludus.store.journal import Journal
 from ludus.store.resume import read_rollouts
+from ludus.store.turns import TurnJournal
 from ludus.task import Task
 
 
@@ -60,11 +62,13 @@ class ThisProcess:
     async def run(self, work: Iterator[TaskWork], collector: Collector) -> None:
         """Play all of the work."""
         recorder, progress = collector.recorder, collector.progress
-        playing = Playing(self._settings, recorder, progress, collector.watchdog)
+        turns = DirectWriter(recorder.turns) if recorder.turns is not None else None
+        playing = Playing(self._settings, recorder, progress, collector.watchdog, turns)
         # `progress.skipped` is not subtracted: it may count rows that are not in the input now.
         count = max(1, min(self._settings.concurrency, progress.total))
         async with playing:
-            await playing.play(AllJobs(chain.from_iterable(map(playing.jobs, work))), count)
+            jobs = (playing.jobs(recorder.with_turns(each)) for each in work)
+            await playing.play(AllJobs(chain.from_iterable(jobs)), count)
             recorder.finish()
 
     def model_stats(self) -> dict[str, Any]:
@@ -78,7 +82,7 @@ class ThisProcess:
 
 class Collector:
     """Collects the rollouts of a plan on an engine, by default in this process. Each rollout goes to its journal,
-    `rollouts` or `failures`, and to `sink`."""
+    `rollouts` or `failures`, and to `sink`; with `turns`, each turn goes there while a rollout is played."""
 
     def __init__(
         self,
@@ -88,12 +92,13 @@ class Collector:
         *,
         sink: Sink | None = None,
         engine: Engine | None = None,
+        turns: TurnJournal | None = None,
     ) -> None:
         self.plan = plan
         self.metrics = Metrics(plan.repeats, plan.environments)
         self.progress = Progress()
         self.watchdog = LoopWatchdog()
-        self.recorder = Recorder(rollouts, failures, self.metrics, self.progress, sink, plan.seed)
+        self.recorder = Recorder(rollouts, failures, self.metrics, self.progress, sink, plan.seed, turns)
         self.engine = engine or ThisProcess(play_settings(plan))
         self._done: set[str] = set()  # rollout ids that are not played in this run
         self._attempts: Counter[str] = Counter()  # earlier attempts by rollout id
@@ -130,6 +135,12 @@ class Collector:
                 self.metrics.add(rollout)
                 self.progress.exhausted += 1
         self.progress.skipped = len(self._done)
+        if self.recorder.turns is not None:
+            self.recorder.turns.restore(self._is_next)
+
+    def _is_next(self, name: str, attempt: int) -> bool:
+        """Whether a rollout is not done, and this attempt at it is not recorded."""
+        return name not in self._done and attempt == self._attempts[name] + 1
 
     async def run(self) -> None:
         """Play all rollouts that are not done. A failed rollout is recorded; an error of a journal is raised."""

@@ -25,7 +25,8 @@ class CollectionPlan:
 
     With `adaptive`, `concurrency` is the upper limit. With `tokens`, a rollout without token ids is masked. `by_group`
     says that an environment has `verify_group`, so a resumed run needs the journal offsets of recorded rollouts. If the
-    rows are `Branches`, the rollouts continue recorded ones. `environments` are those of all rows.
+    rows are `Branches`, the rollouts continue recorded ones. With `checkpoint`, each turn is saved. `environments` are
+    those of all rows.
     """
 
     rows: Rows
@@ -38,6 +39,7 @@ class CollectionPlan:
     tokens: bool = False
     adaptive: bool = False
     by_group: bool = False
+    checkpoint: bool = False
     environments: list[Environment] = field(default_factory=list)
 
 
@@ -47,6 +49,7 @@ class TaskWork:
 
     `recorded` are the rollouts of earlier runs that `verify_group` must see. An engine in this process gets `task`,
     checked, for its first session, and `point` if the task is a branch point. An engine with processes gets `line`.
+    `turns` are the saved turns of repeats that were interrupted.
     """
 
     task_id: str
@@ -57,6 +60,7 @@ class TaskWork:
     recorded: list[Recorded] = field(default_factory=list)
     point: BranchPoint | None = None
     line: bytes = b""
+    turns: dict[int, bytes] = field(default_factory=dict)
 
     def jobs(self, seed: int) -> Iterator[Job]:
         """The jobs of the repeats. `seed` is the run's."""
@@ -68,4 +72,7 @@ class TaskWork:
         task_id, environment = self.task_id, self.environment
         task, self.task = self.task or environment.task(private(self.row)), None
         name, own_seed = rollout_id(task_id, repeat), derive_seed(seed, task_id, repeat)
-        return Job(name, task_id, repeat, task, self.row, self.repeats[repeat], own_seed, environment.name)
+        job = Job(name, task_id, repeat, task, self.row, self.repeats[repeat], own_seed, environment.name)
+        if self.turns:
+            job.turns = self.turns.get(repeat, b"")
+        return job

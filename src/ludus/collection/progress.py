@@ -46,6 +46,9 @@ class Progress:
     in_groups: Callable[[], int] = lambda: 0  # rollouts that wait for the group's other rollouts or its verdict
     workers: dict[int, StageReport] = field(default_factory=dict)  # by the number of the worker process
     notices: list[str] = field(default_factory=list)
+    resumed: int = 0  # interrupted rollouts that went on after their last turn
+    turns_kept: int = 0  # the turns that they did not play again
+    started_over: int = 0  # interrupted rollouts that could not be brought back
     output_tokens: int = 0
     finished: int = 0
 

@@ -17,8 +17,9 @@ from ludus.collection.metrics import Metrics
 from ludus.collection.plan import Recorded, TaskWork
 from ludus.collection.progress import Progress
 from ludus.errors import REMEDIES, Failure, UserError
-from ludus.rollout import Rollout
+from ludus.rollout import Rollout, rollout_id
 from ludus.store.journal import Journal
+from ludus.store.turns import TurnJournal
 
 #: If the first 8 rollouts fail in the same way, such as a refused key, the run stops.
 FIRST_FAILURES = 8
@@ -28,11 +29,12 @@ Sink = Callable[[Rollout], Awaitable[None]]
 
 @dataclass(slots=True)
 class EncodedRollout:
-    """A rollout that a worker played: its line, a summary for the metrics, and the work it belongs to."""
+    """A rollout that a worker played: its line, a summary for the metrics, the work it belongs to, and its id."""
 
     line: memoryview | bytes
     summary: Rollout
     work: TaskWork
+    name: str = ""
 
     def decode(self, seed: int) -> Rollout:
         """The whole rollout, with the task and the row that this process has read. `seed` is the run's."""
@@ -55,8 +57,9 @@ class Recorder:
         progress: Progress,
         sink: Sink | None = None,
         seed: int = 0,
+        turns: TurnJournal | None = None,
     ) -> None:
-        self.rollouts, self.failures = rollouts, failures
+        self.rollouts, self.failures, self.turns = rollouts, failures, turns
         self._metrics, self._progress, self._sink, self._seed = metrics, progress, sink, seed
         self._first_failures: list[Failure] = []
 
@@ -65,6 +68,8 @@ class Recorder:
         journal = self.rollouts if rollout.error is None else self.failures
         if journal is not None:
             journal.append(rollout.encode())
+        if self.turns is not None:
+            self.turns.end(rollout.rollout_id)
         self._count(rollout)
         if rollout.error is not None:
             self._stop_if_all_fail()
@@ -77,6 +82,8 @@ class Recorder:
             if lines and journal is not None:
                 journal.append(b"\n".join(lines))
         for rollout in rollouts:
+            if self.turns is not None:
+                self.turns.end(rollout.rollout_id)
             self._count(rollout)
         self._stop_if_all_fail()
         if self._sink is not None:
@@ -90,6 +97,8 @@ class Recorder:
             if lines and journal is not None:
                 journal.append(b"\n".join(lines))
         for each in rollouts:
+            if self.turns is not None:
+                self.turns.end(each.name)
             self._count(each.summary)
         self._stop_if_all_fail()
         if self._sink is not None:
@@ -105,6 +114,13 @@ class Recorder:
         """The line of a rollout that an earlier run recorded."""
         assert self.rollouts is not None, "only a collection with files is resumed"
         return self.rollouts.line_at(recorded) if isinstance(recorded, int) else recorded
+
+    def with_turns(self, work: TaskWork) -> TaskWork:
+        """The work with the saved turns of its repeats, which go with it to whoever plays it."""
+        if self.turns is not None and self.turns.unfinished:
+            found = {repeat: self.turns.lines(rollout_id(work.task_id, repeat)) for repeat in work.repeats}
+            work.turns = {repeat: lines for repeat, lines in found.items() if lines}
+        return work
 
     def finish(self) -> None:
         """The end of the run: if all rollouts of a short run failed in the same way, that is an error too."""

@@ -46,6 +46,11 @@ class Journal:
         """Whether the journal has no lines."""
         return self._size == 0
 
+    @property
+    def size(self) -> int:
+        """The length of the file in bytes."""
+        return self._size
+
     def append(self, line: bytes) -> None:
         """Write one line, or several with newlines between them. If the write fails, the journal keeps none."""
         data = line + b"\n"
@@ -62,17 +67,17 @@ class Journal:
         """All rows."""
         return (row for _, row in self.rows_with_offsets())
 
-    def rows_with_offsets(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """All rows, each with its byte offset in the file."""
+    def rows_with_offsets(
+        self, hint: str = "Remove the line, then use --resume"
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """All rows, each with its byte offset in the file. `hint` ends the error about a line that is not JSON."""
         offset = 0
         with self.path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 try:
                     yield offset, orjson.loads(line)
                 except orjson.JSONDecodeError as error:
-                    raise UserError(
-                        f"{self.path}:{number}: {json_error(error)}", "Remove the line, then use --resume"
-                    ) from error
+                    raise UserError(f"{self.path}:{number}: {json_error(error)}", hint) from error
                 offset += len(line)
 
     def read_at(self, offset: int) -> dict[str, Any]:
@@ -86,17 +91,25 @@ class Journal:
             file.seek(offset)
             return file.readline()
 
+    def bytes_at(self, offset: int, length: int) -> bytes:
+        """So many bytes from an offset on."""
+        try:
+            return os.pread(self._file, length, offset)
+        except OSError as error:
+            raise UserError(f"cannot read {self.path}: {error.strerror}") from error
+
     def clear(self) -> None:
         """Delete all lines."""
         os.ftruncate(self._file, 0)
         self._size = 0
 
-    def close(self) -> None:
-        """Flush the file to disk and close it."""
+    def close(self, *, sync: bool = True) -> None:
+        """Close the file; with `sync`, when it is on the disk."""
         if self._file >= 0:
             file, self._file = self._file, -1
             try:
-                os.fsync(file)
+                if sync:
+                    os.fsync(file)
             except OSError as error:
                 raise self._write_error(error) from error
             finally:

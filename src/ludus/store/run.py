@@ -26,29 +26,31 @@ from ludus.store.drafts import write_whole
 
 
 class Files:
-    """The paths of a collection's four files: in a folder, or beside an output file `X.jsonl`."""
+    """The paths of a collection's files: in a folder, or beside an output file `X.jsonl`. `turns` exists only while
+    rollouts are unfinished."""
 
     def __init__(self, output: str | Path) -> None:
         path = Path(output)
         if path.suffix == ".jsonl":
             self.rollouts = path
-            self.failures, self.run, self.metrics = (
-                path.with_name(f"{path.stem}.{name}") for name in ("failures.jsonl", "run.json", "metrics.json")
+            names = ("failures.jsonl", "run.json", "metrics.json", "turns.jsonl")
+            self.failures, self.run, self.metrics, self.turns = (
+                path.with_name(f"{path.stem}.{name}") for name in names
             )
         else:
             self.rollouts, self.failures = path / "rollouts.jsonl", path / "failures.jsonl"
-            self.run, self.metrics = path / "run.json", path / "metrics.json"
+            self.run, self.metrics, self.turns = path / "run.json", path / "metrics.json", path / "turns.jsonl"
 
     def check_input(self, path: Path) -> None:
         """Refuse an input that is one of the output files."""
-        for output in (self.rollouts, self.failures, self.run, self.metrics):
+        for output in (self.rollouts, self.failures, self.run, self.metrics, self.turns):
             with contextlib.suppress(OSError):  # the output file does not exist yet
                 if output.samefile(path):
                     raise UserError(f"{path} is the input and would be overwritten", "Choose another --output")
 
     def nonempty_journal(self) -> Path | None:
         """The first journal that is not empty. Does not open the journals, because opening repairs them."""
-        for path in (self.rollouts, self.failures):
+        for path in (self.rollouts, self.failures, self.turns):
             with contextlib.suppress(OSError):
                 if path.stat().st_size:
                     return path
@@ -61,6 +63,8 @@ class Files:
         """
         try:
             if self.rollouts.stat().st_size or not self.run.exists():
+                return False
+            if self.turns.exists() and self.turns.stat().st_size:
                 return False
             with self.failures.open("rb") as lines:
                 return all(orjson.loads(line).get("kind") in REMEDIES for line in lines)

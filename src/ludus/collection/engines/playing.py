@@ -15,12 +15,14 @@ from typing import Any, Protocol
 
 from ludus.collection.adaptive import Adaptive, Gate
 from ludus.collection.branching import BranchPoints
+from ludus.collection.checkpoints import ResumingAgent, SavedTurns, TurnWriter, why_not_saved
 from ludus.collection.group_verifier import GroupVerifier
 from ludus.collection.plan import TaskWork
 from ludus.collection.player import Players
 from ludus.collection.progress import Progress
 from ludus.collection.watchdog import LoopWatchdog
 from ludus.environment import Environment
+from ludus.episode import Acting
 from ludus.errors import Failure
 from ludus.model import Model
 from ludus.rollout import Job, Rollout
@@ -97,7 +99,7 @@ class PlaySettings:
 class Playing:
     """Plays work on the running event loop, from `async with` to its end.
 
-    `results` takes the finished rollouts. `progress` shows the ones in flight.
+    `results` takes the finished rollouts, `turns` each of their turns. `progress` shows the ones in flight.
 
     async with Playing(settings, results, progress, watchdog) as playing:
         await playing.play(AllJobs(playing.jobs(work)), total)
@@ -109,8 +111,11 @@ class Playing:
         results: FinishedRollouts,
         progress: Progress,
         watchdog: LoopWatchdog,
+        turns: TurnWriter | None = None,
     ) -> None:
         self._settings, self._results, self._progress, self._watchdog = settings, results, progress, watchdog
+        self._turns = turns
+        self._saves_turns: dict[str, bool] = {}  # by the name of an environment
         start = Adaptive(settings.adaptive_start, maximum=settings.concurrency)
         self.gate = Gate(start) if settings.adaptive else None
         self._environments: dict[str, Environment] = {}
@@ -146,6 +151,8 @@ class Playing:
         """The jobs of a task. From the first one on, its group and its branch point are expected here."""
         environment, missing = work.environment, len(work.repeats)
         self._environments[environment.name] = environment
+        if self._turns is not None and environment.name not in self._saves_turns:
+            self._saves_turns[environment.name] = why_not_saved(environment) is None
         if environment.resources.by_group:
             self.verifier.groups.expect(
                 work.task_id, environment, size=self._settings.repeats, missing=missing, recorded=work.recorded
@@ -251,9 +258,14 @@ class Playing:
             rollout = Rollout(job)
             rollout.fail(failure)
             return rollout, None
+        agent: Acting = player.agent
+        if self._turns is not None and self._saves_turns[environment.name]:
+            episode.turns = SavedTurns(self._turns)
+            if job.turns:
+                agent = ResumingAgent(agent, job.turns, player, self._progress)
         in_flight = self._progress.in_flight
         in_flight.add(episode)
         try:
-            return await player.play(episode), episode.mask
+            return await player.play(episode, agent), episode.mask
         finally:
             in_flight.discard(episode)
