@@ -131,7 +131,7 @@ def recorded(folder: Path, name: str = "rollouts.jsonl") -> dict[str, Any]:
 def metrics(folder: Path) -> dict[str, Any]:
     """The metrics without times and in a fixed order."""
     found: dict[str, Any] = orjson.loads((folder / "metrics.json").read_bytes())
-    for name in ("seconds", "loop", "workers", "warnings"):
+    for name in ("seconds", "loop", "workers", "warnings", "checkpoints"):
         del found[name]
     for each in found["environments"].values():
         del each["seconds"]

@@ -317,6 +317,7 @@ class Collection(Results):
             tokens=plan.tokens,
             adaptive=plan.adaptive,
             turn=options.turn,
+            checkpoint=plan.checkpoint,
         )
         return WorkerEngine(setup, options.workers, plan.concurrency)
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ludus.episode import Episode
 
@@ -57,6 +58,21 @@ class Progress:
         self.total = total
         self.skipped = min(self.skipped, total)
         self.exhausted = min(self.exhausted, self.skipped)
+
+    def drain(self) -> dict[str, Any]:
+        """What a worker tells the collection about interrupted rollouts, once."""
+        counts = [self.resumed, self.turns_kept, self.started_over]
+        self.resumed = self.turns_kept = self.started_over = 0
+        notices, self.notices = self.notices, []
+        return {"resumed": counts, "notices": notices} if any(counts) or notices else {}
+
+    def merge(self, drained: dict[str, Any]) -> None:
+        """Add what a worker told."""
+        resumed, turns_kept, started_over = drained["resumed"]
+        self.resumed += resumed
+        self.turns_kept += turns_kept
+        self.started_over += started_over
+        self.notices += drained["notices"]
 
     def reports(self) -> list[StageReport]:
         """The rollouts in flight, here and in each worker process."""

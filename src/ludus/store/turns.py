@@ -13,7 +13,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from ludus.errors import UserError
 from ludus.store.drafts import draft_path
@@ -26,11 +26,8 @@ COMPACT_PIECE = 1 << 20
 _HINT = "Delete the file to start the unfinished rollouts over, then use --resume"
 
 
-class Span(NamedTuple):
-    """Where a line is in the file."""
-
-    offset: int
-    length: int
+#: Where a line is in the file: its offset and its length.
+Span = tuple[int, int]
 
 
 class TurnJournal:
@@ -52,7 +49,7 @@ class TurnJournal:
         self._spans: dict[str, list[Span]] = {}  # of the rollouts that have not ended
         self._next = self._journal.size  # where the next line goes
         self._in_use = 0
-        self._unwritten: list[bytes] = []
+        self._unwritten: list[bytes | memoryview] = []
         self._compaction: _Compaction | None = None
 
     def __enter__(self) -> Self:
@@ -78,11 +75,14 @@ class TurnJournal:
         """Take a line. It is written by the next `flush`."""
         if self._journal is None:
             return
-        span = Span(self._next, len(line) + 1)
-        self._spans.setdefault(name, []).append(span)
-        self._unwritten.append(bytes(line))
-        self._next += span.length
-        self._in_use += span.length
+        length = len(line) + 1
+        spans = self._spans.get(name)
+        if spans is None:
+            spans = self._spans[name] = []
+        spans.append((self._next, length))
+        self._unwritten.append(line)
+        self._next += length
+        self._in_use += length
 
     def flush(self) -> None:
         """Write the lines that were added, with one write."""
@@ -99,7 +99,7 @@ class TurnJournal:
         """A rollout is recorded: its lines are not needed any more."""
         spans = self._spans.pop(name, None)
         if spans is not None:
-            self._in_use -= sum(span.length for span in spans)
+            self._in_use -= sum([length for _, length in spans])
             if not self._spans and self._journal is not None:
                 self._clear()
 
@@ -147,7 +147,7 @@ class TurnJournal:
         """Note a line of an earlier run, which goes up to `end`. A line without a name is not needed."""
         if line is not None and line[1]:
             offset, name = line
-            self._spans.setdefault(name, []).append(Span(offset, end - offset))
+            self._spans.setdefault(name, []).append((offset, end - offset))
             self._in_use += end - offset
 
     def _compact(self) -> None:
@@ -215,9 +215,9 @@ class _Compaction:
         if not more:
             return 0
         offset = self._new.size
-        for span in more:
-            done.append(Span(offset, span.length))
-            offset += span.length
+        for _, length in more:
+            done.append((offset, length))
+            offset += length
         data = b"".join(self._old.bytes_at(*span) for span in more)
         self._new.append(data[:-1])
         return len(data)

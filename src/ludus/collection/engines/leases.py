@@ -77,6 +77,11 @@ class Leases:
             self._alone.add(worker)
         return lease
 
+    def playing(self, number: int, repeat: int) -> WorkLease | None:
+        """The lease with this number, if it is in force and the repeat is not finished."""
+        lease = self._by_number.get(number)
+        return lease if lease is not None and repeat in lease.missing else None
+
     def start(self, number: int, repeat: int) -> None:
         """A worker began to play a repeat of a lease that is alone."""
         if (lease := self._by_number.get(number)) is not None:

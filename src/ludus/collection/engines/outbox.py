@@ -8,6 +8,7 @@ plays in the time that new work takes to arrive.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Any
@@ -16,7 +17,7 @@ import orjson
 
 from ludus.collection.engines.frames import frame
 from ludus.collection.engines.summaries import summary
-from ludus.rollout import Rollout
+from ludus.rollout import Job, Rollout
 
 #: A batch is sent after this many seconds, rollouts or bytes.
 BATCH_SECONDS = 0.005
@@ -32,8 +33,16 @@ AHEAD_SECONDS = 0.05
 MAX_AHEAD = 256
 
 
+class TurnOutbox:
+    """The turns' side of an outbox, as the rollouts of a worker use it."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.add, self.settle = outbox.add_turn, outbox.settle_turn
+
+
 class Outbox:
-    """Takes the finished rollouts of a worker. `plays_at_once` is how many rollouts the worker may play now."""
+    """Takes the finished rollouts of a worker, and the turns of those in flight. `plays_at_once` is how many rollouts
+    the worker may play now."""
 
     def __init__(self, writer: asyncio.StreamWriter, plays_at_once: Callable[[], int]) -> None:
         self.lease_of: dict[str, int] = {}  #: the numbers of the leases by rollout id
@@ -41,6 +50,10 @@ class Outbox:
         self._heads: list[Any] = []
         self._lines: list[bytes] = []
         self._bytes = 0
+        self._turns: list[Any] = []
+        self._turn_lines: list[bytes] = []
+        self._turns_added = self._turns_sent = self._turns_saved = 0
+        self._unsaved: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._room_told = 0
         self._pace = 0.0  # rollouts a second
@@ -65,6 +78,35 @@ class Outbox:
         if self._writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             await self._writer.drain()
 
+    def add_turn(self, job: Job, line: bytes) -> int:
+        """Take a turn of a rollout in flight. Returns its number."""
+        self._turns.append([self.lease_of[job.rollout_id], job.repeat, len(line)])
+        self._turn_lines.append(line)
+        self._turns_added += 1
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(BATCH_SECONDS, self.flush)
+        return self._turns_added
+
+    def settle_turn(self, number: int) -> Awaitable[None] | None:
+        """Returns what to await until the collection has written a turn; None if it has."""
+        if number <= self._turns_saved:
+            return None
+        if number > self._turns_sent:
+            self.flush()
+        saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unsaved.append((number, saved))
+        return saved
+
+    def turns_saved(self, count: int) -> None:
+        """The collection has written so many turns more."""
+        self._turns_saved += count
+        waiting, self._unsaved = self._unsaved, deque()
+        for number, saved in waiting:
+            if number > self._turns_saved:
+                self._unsaved.append((number, saved))
+            elif not saved.done():
+                saved.set_result(None)
+
     def read_recorded(self, recorded: bytes) -> dict[str, Any]:
         """The row of a rollout that an earlier run recorded: its line came with the lease."""
         row: dict[str, Any] = orjson.loads(recorded)
@@ -81,6 +123,9 @@ class Outbox:
             self._pace += 0.2 * (pace - self._pace)
             self._sent_at = now
         room = self.room()
+        if self._turns:
+            self._writer.write(frame({"turns": self._turns}, self._turn_lines))
+            self._turns, self._turn_lines, self._turns_sent = [], [], self._turns_added
         if self._heads or room != self._room_told:
             self._writer.write(frame({"room": room, "results": self._heads}, self._lines))
             self._heads, self._lines, self._bytes, self._room_told = [], [], 0, room

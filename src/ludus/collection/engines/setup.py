@@ -28,7 +28,8 @@ _HINT = "Move it to a module or an environment's folder, or leave workers out"
 @dataclass
 class WorkerSetup:
     """The settings of a worker. `model` is a spec with `model_settings`, or a `Model` that can be pickled. The URLs are
-    those of servers for all environments. `turn` is the option of a collection that continues recorded rollouts."""
+    those of servers for all environments. `turn` is the option of a collection that continues recorded rollouts. With
+    `checkpoint`, the turns of rollouts in flight are sent to the collection."""
 
     environments: list[Environment]
     model: Any
@@ -40,6 +41,7 @@ class WorkerSetup:
     tokens: bool = False
     adaptive: bool = False
     turn: int | None = None
+    checkpoint: bool = False
 
     def play_settings(self, concurrency: int, adaptive_start: int) -> PlaySettings:
         """Open the model. The numbers are this worker's part of the collection's."""

@@ -24,7 +24,7 @@ import orjson
 from ludus.collection.branching import BranchPoint
 from ludus.collection.engines.frames import READ_AHEAD, BodyParts, Frames, frame
 from ludus.collection.engines.leased_jobs import LeasedJobs
-from ludus.collection.engines.outbox import Outbox
+from ludus.collection.engines.outbox import Outbox, TurnOutbox
 from ludus.collection.engines.playing import Playing, PlaySettings
 from ludus.collection.engines.setup import WorkerSetup
 from ludus.collection.plan import TaskWork
@@ -92,7 +92,8 @@ class _Worker:
         self._watchdog.on_blocked = self._report_blocking
         self._outbox = Outbox(writer, self._plays_at_once)
         self._jobs = LeasedJobs(self._outbox.lease_of, self._started, self._outbox.flush)
-        self._playing = Playing(settings, self._outbox, self._progress, self._watchdog)
+        turns = TurnOutbox(self._outbox) if setup.checkpoint else None
+        self._playing = Playing(settings, self._outbox, self._progress, self._watchdog, turns)
 
     async def run(self, received: Frames) -> None:
         """Play the leases that come. Raises CancelledError if the collection stops the run."""
@@ -126,8 +127,10 @@ class _Worker:
                 continue
             if "end" in head:
                 self._jobs.end()
+            if "saved" in head:
+                self._outbox.turns_saved(head["saved"])
             parts = BodyParts(body)
-            for number, task_id, environment, repeats, length, recorded, alone in head.get("leases", ()):
+            for number, task_id, environment, repeats, length, recorded, turns, alone in head.get("leases", ()):
                 line = bytes(parts.next(length))
                 attempts = {repeat: attempt for repeat, attempt in repeats}
                 row, point = parse_row("a row", line), None
@@ -136,6 +139,7 @@ class _Worker:
                     row = point.row
                 work = TaskWork(task_id, self._environments[environment], row, attempts, point=point)
                 work.recorded = [bytes(parts.next(size)) for size in recorded]
+                work.turns = {repeat: bytes(parts.next(size)) for repeat, size in turns}
                 self._jobs.add(number, self._playing.jobs(work), len(attempts), alone=alone)
         os._exit(1)  # the connection ended: the collection is gone
 
@@ -160,7 +164,7 @@ class _Worker:
         now, report = perf_counter(), StageReport.of(self._progress.in_flight, self._progress.in_groups())
         closing = now - report.closing_since if report.closing_since is not None else None
         stages = [report.stages, now - report.changed, closing]
-        self._writer.write(frame({"stages": stages, "watchdog": self._watchdog.drain()}))
+        self._writer.write(frame({"stages": stages, "watchdog": self._watchdog.drain(), **self._progress.drain()}))
 
     def _report_blocking(self) -> None:
         """Tell what blocks the event loop. Called in the watchdog's thread."""

@@ -65,17 +65,24 @@ class WorkerProcess:
             yield line
 
     def give(self, leases: Iterable[WorkLease], recorder: Recorder) -> None:
-        """Send leases: the row of each, and the recorded rollouts of its task."""
+        """Send leases: the row of each, the recorded rollouts of its task, and the saved turns of its repeats."""
         heads, body = [], []
         for lease in leases:
             work = lease.work
             recorded = [recorder.recorded_line(each) for each in work.recorded]
             repeats = list(work.repeats.items())
             sizes = [len(line) for line in recorded]
-            name = work.environment.name
-            heads.append([lease.number, work.task_id, name, repeats, len(work.line), sizes, lease.is_alone])
-            body += [work.line, *recorded]
+            turns = recorder.with_turns(work).turns
+            turn_sizes = [[repeat, len(lines)] for repeat, lines in turns.items()]
+            name, size = work.environment.name, len(work.line)
+            heads.append([lease.number, work.task_id, name, repeats, size, sizes, turn_sizes, lease.is_alone])
+            body += [work.line, *recorded, *turns.values()]
+            work.turns = {}  # sent: they may be large
         self._send({"leases": heads}, body)
+
+    def confirm_turns(self, count: int) -> None:
+        """Tell the worker that so many of its turns are written."""
+        self._send({"saved": count})
 
     def end(self) -> None:
         """Tell the worker that there is no more work."""

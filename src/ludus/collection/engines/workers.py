@@ -29,7 +29,7 @@ from ludus.collection.plan import TaskWork
 from ludus.collection.progress import StageReport
 from ludus.collection.recording import EncodedRollout
 from ludus.errors import Failure, UserError
-from ludus.rollout import Rollout
+from ludus.rollout import Rollout, rollout_id
 from ludus.runtime.processes import exit_words
 
 if TYPE_CHECKING:
@@ -135,14 +135,30 @@ class WorkerEngine:
             raise UserError(head["error"])
         if "bug" in head:
             raise RuntimeError(f"a worker process failed with {head['bug']}\n{head['traceback']}")
+        if "turns" in head:
+            self._take_turns(worker, head["turns"], body)
+        if "resumed" in head:
+            self._collector.progress.merge(head)
         if head.get("results"):
             worker.delivered = True
             parts, rollouts = BodyParts(body), []
             for number, repeat, length, summary in head["results"]:
                 line, lease = parts.next(length), self._leases.finish(number, repeat)
                 if lease is not None:
-                    rollouts.append(EncodedRollout(line, read_summary(lease.job, summary), lease.work))
+                    name = rollout_id(lease.work.task_id, repeat)
+                    rollouts.append(EncodedRollout(line, read_summary(lease.job, summary), lease.work, name))
             await self._collector.recorder.add_encoded(rollouts)
+
+    def _take_turns(self, worker: WorkerProcess, turns: list[list[int]], body: memoryview) -> None:
+        """Write the turns of rollouts that a worker plays, and tell the worker that they are safe."""
+        parts, journal = BodyParts(body), self._collector.recorder.turns
+        for number, repeat, length in turns:
+            line, lease = parts.next(length), self._leases.playing(number, repeat)
+            if lease is not None and journal is not None:
+                journal.add(rollout_id(lease.work.task_id, repeat), line)
+        if journal is not None:
+            journal.flush()
+        worker.confirm_turns(len(turns))
 
     def _take_report(
         self, worker: WorkerProcess, stages: dict[str, int], changed: float, closing: float | None

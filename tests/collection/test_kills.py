@@ -1,0 +1,45 @@
+"""kill -9 at any moment: after a resume every rollout is recorded once, and at most a turn of each is played again."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from kills import Killed
+
+ENGINES = pytest.mark.parametrize("engine", [(), ("--workers", "2")], ids=["this process", "two workers"])
+
+
+def kill_the_driver(killed: Killed, moments: int, calls: int) -> None:
+    chosen, resume = random.Random(moments), list[str]()
+    for _ in range(moments):
+        if not killed.kill_after(chosen.randrange(1, calls), *resume):
+            break
+        resume = ["--resume"] if (killed.folder / "out" / "run.json").exists() else []
+    killed.finish(*resume)
+    killed.check()
+
+
+@ENGINES
+def test_a_killed_driver_loses_at_most_a_turn(tmp_path, engine):
+    kill_the_driver(Killed(tmp_path / "sums", 8, *engine), 1 if engine else 2, 40)
+
+
+def test_a_killed_worker_loses_at_most_a_turn_and_its_rollouts_go_on_elsewhere(tmp_path):
+    killed = Killed(tmp_path / "sums", 12, "--workers", "2")
+    killed.kill_workers_after([30, 40])
+    killed.check()
+
+
+@pytest.mark.slow
+@ENGINES
+def test_a_driver_killed_at_thirty_moments_loses_at_most_a_turn_each_time(tmp_path, engine):
+    kill_the_driver(Killed(tmp_path / "sums", 24, *engine), 30, 14)
+
+
+@pytest.mark.slow
+def test_workers_killed_at_thirty_moments_lose_at_most_a_turn_each_time(tmp_path):
+    chosen = random.Random(7)
+    killed = Killed(tmp_path / "sums", 120, "--workers", "2")
+    killed.kill_workers_after([chosen.randrange(10, 40) for _ in range(30)])
+    killed.check()

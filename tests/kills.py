@@ -1,0 +1,130 @@
+"""Helpers of the kill tests: a collection in a process of its own that is killed at a chosen moment and resumed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+from waiting import until
+
+TURNS = 10
+TRAJECTORY = ["function_call", "function_call_output"] * (TURNS - 1) + ["message"]
+
+RESOURCES = """
+import random
+from typing import Any
+
+from ludus import Resources, Response, tool
+
+
+class Sums(Resources):
+    async def open(self, task: Any) -> None:
+        self.total, self.generator = 0, random.Random(self.seed)
+
+    @tool
+    async def add(self, number: int) -> str:
+        \"\"\"Add a number.\"\"\"
+        self.total += number
+        return f"{self.total} {self.generator.randrange(1000)}"
+
+    async def verify(self, task: Any, response: Response) -> float:
+        return self.total / 1000
+"""
+
+MODEL = """
+import asyncio
+import os
+from pathlib import Path
+
+LOG = os.open(Path(__file__).with_name("asked.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
+async def respond(request):
+    os.write(LOG, f"{request.session} {request.turn}\\n".encode())
+    await asyncio.sleep(0.005 * (1 + request.seed % 5))
+    if request.turn + 1 < TURNS:
+        return {"call": "add", "arguments": {"number": request.turn + request.seed % 3}}
+    return f"done {request.seed}"
+""".replace("TURNS", str(TURNS))
+
+
+class Killed:
+    """A collection of `rollouts` rollouts of ten turns in a folder. `asked` is the log of all calls of the model."""
+
+    def __init__(self, folder: Path, rollouts: int, *more: str) -> None:
+        self.folder, self.rollouts, self._more = folder, rollouts, more
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "resources.py").write_text(RESOURCES)
+        (folder / "environment.yaml").write_text(
+            f"name: sums\nresources: resources.py:Sums\nagent: {{type: simple, max_steps: {TURNS}}}\n"
+        )
+        (folder / "answers.py").write_text(MODEL)
+        rows = ({"responses_create_params": {"input": f"row {number}"}} for number in range(rollouts))
+        (folder / "rows.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+
+    def start(self, *more: str) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "ludus", "collect", str(self.folder), "--model", "scripted:answers:respond"]
+        words += ["--input", "rows.jsonl", "--output", "out", "--concurrency", "6", *self._more, *more]
+        with (self.folder / "stderr.log").open("ab") as stderr:
+            return subprocess.Popen(words, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=stderr)
+
+    def finish(self, *more: str) -> None:
+        process = self.start(*more)
+        assert process.wait() == 0, (self.folder / "stderr.log").read_text()
+
+    def kill_after(self, calls: int, *more: str) -> bool:
+        """Run until so many calls were made, then kill -9 the process. False if the collection ended before."""
+        wanted = len(self.asked) + calls
+        process = self.start(*more)
+        self._wait_for_calls(process, wanted)
+        process.kill()
+        process.wait()
+        return process.returncode != 0
+
+    def kill_workers_after(self, moments: list[int]) -> None:
+        """Run to the end. Each time so many calls more were made, kill -9 one of the worker processes."""
+        process, wanted = self.start(), len(self.asked)
+        for calls in moments:
+            wanted += calls
+            self._wait_for_calls(process, wanted)
+            workers = psutil.Process(process.pid).children() if process.poll() is None else []
+            if workers:
+                workers[wanted % len(workers)].kill()
+        assert process.wait() == 0, (self.folder / "stderr.log").read_text()
+
+    def _wait_for_calls(self, process: subprocess.Popen[bytes], wanted: int) -> None:
+        until(lambda: len(self.asked) >= wanted or process.poll() is not None, every=0.002)
+
+    @property
+    def asked(self) -> list[tuple[str, int]]:
+        """The rollout and the turn of every call of the model, in the order in which they began."""
+        log = self.folder / "asked.log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [(name, int(turn)) for name, _, turn in (line.partition(" ") for line in lines)]
+
+    def records(self) -> dict[str, Any]:
+        """The recorded rollouts by id. None is there twice, and none failed."""
+        folder = self.folder / "out"
+        rows = [orjson.loads(line) for line in (folder / "rollouts.jsonl").read_bytes().splitlines()]
+        assert (folder / "failures.jsonl").read_bytes() == b""
+        assert not (folder / "turns.jsonl").exists()
+        assert len(rows) == len({row["rollout_id"] for row in rows}) == self.rollouts
+        return {row["rollout_id"]: row for row in rows}
+
+    def check(self) -> None:
+        """Every rollout is recorded once, as if nothing had happened, and no interruption cost more than a turn."""
+        turns: dict[str, list[int]] = {}
+        for name, turn in self.asked:
+            turns.setdefault(name, []).append(turn)
+        for name, played in turns.items():
+            assert all(after >= before - 1 for before, after in pairwise(played)), (name, played)
+        for row in self.records().values():
+            step = row["rollout_seed"] % 3
+            assert row["reward"] == sum(turn + step for turn in range(TURNS - 1)) / 1000
+            assert len(row["model_calls"]) == TURNS
+            assert [item["type"] for item in row["response"]["output"]] == TRAJECTORY
