@@ -96,6 +96,19 @@ def long_rollouts(rounds: int) -> Figures:
     return [Figure("CPU per turn, 100 turns against 10, relative to the floor", ratio, 1.2, "x")]
 
 
+def checkpoints(rounds: int) -> Figures:
+    """20-turn rollouts with and without saved turns, alternating. The best run of each counts."""
+    best = {"--checkpoint": float("inf"), "--no-checkpoint": float("inf")}
+    flags = ["--rollouts", "200", "--concurrency", "32", "--turns", "20", "--tool-bytes", "512"]
+    with stub_server(turns=20) as url:
+        for _ in range(2 * rounds):
+            for name, before in best.items():
+                run = run_json([sys.executable, str(HERE / "product.py"), "--url", url, *flags, name])
+                best[name] = min(before, run["cpu_s"])
+    more = best["--checkpoint"] / best["--no-checkpoint"] - 1
+    return [Figure("20 turns: CPU that saving each turn adds", 100 * more, 3, "%")]
+
+
 def large_input(rounds: int) -> Figures:
     grown = run_json([sys.executable, str(HERE / "large_input.py")])["growth_bytes"] / 1e6
     return [Figure("1,000,000 rows: memory growth from row 1,000 to 20,000", grown, 30, "MB")]
@@ -275,6 +288,7 @@ CASES: dict[str, Case] = {
     "overhead": overhead,
     "in_flight": in_flight,
     "long_rollouts": long_rollouts,
+    "checkpoints": checkpoints,
     "large_input": large_input,
     "tokens": tokens,
     "conversion": conversion,

@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--turns", type=int, default=1, help="tool calls per rollout; the server needs the same")
     parser.add_argument("--tool-bytes", type=int, default=16, help="length of every tool output")
-    parser.add_argument("--no-checkpoint", dest="checkpoint", action="store_false", help="do not save turns")
+    parser.add_argument("--checkpoint", action=argparse.BooleanOptionalAction, default=True, help="save each turn")
     parser.add_argument("--tokens", action="store_true", help="require token ids")
     print(json.dumps(running.run(run(parser.parse_args()))))
 

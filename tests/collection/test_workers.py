@@ -178,3 +178,15 @@ def test_code_that_blocks_the_event_loop_of_a_worker_is_named(folder):
     assert found["workers"] == {"count": 2, "died": 0}
     assert "verify of acts blocked the event loop" in found["warnings"][0]
     assert "verify of acts blocked the event loop" in done.stderr
+
+
+def test_enough_ends_the_slower_rollouts_of_a_task_in_workers(tmp_path, monkeypatch):
+    folder = environment(tmp_path / "acts")
+    monkeypatch.chdir(folder)
+    result = run(folder, "out", input=rows(4), repeats=4, enough=2, workers=2, concurrency=4)
+    counts = result.metrics["counts"]
+    assert counts["completed"] + counts["failed"] == counts["dispatched"] == 16
+    assert counts["completed"] >= 8
+    ended = [orjson.loads(line) for line in (folder / "out" / "failures.jsonl").read_bytes().splitlines()]
+    assert {row["kind"] for row in ended} == {"enough"}
+    assert len(ended) == counts["failed"] > 0

@@ -95,6 +95,15 @@ def collect(
         bool | None,
         typer.Option("--checkpoint/--no-checkpoint", help="Save each turn for --resume; default: where possible."),
     ] = None,
+    enough: Annotated[
+        int | None, typer.Option(min=1, max=MAX_COUNT, help="End a task's slower rollouts once N have ended well.")
+    ] = None,
+    group_deadline: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="End a task's rollouts so long after the first began.")
+    ] = None,
+    max_staleness: Annotated[
+        int | None, typer.Option(min=0, max=MAX_INT64, help="End rollouts more than N policy versions behind.")
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Request token ids; mask rollouts without them.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
 ) -> None:
@@ -110,6 +119,8 @@ def collect(
     ludus collect workplace_assistant --branch runs/first/rollouts.jsonl --turn 2 --repeats 8
 
     Rows without prompts: ludus collect mcqa --input hf:OWNER/NAME:test --prompt 'Question: {question}'
+
+    Over-sample for training: ludus collect mcqa --model openai:NAME --repeats 8 --enough 6 --group-deadline 600
 
     Use four processes, if verdicts or tools keep one core busy: ludus collect mcqa --model local --workers 4
 
@@ -138,6 +149,9 @@ def collect(
         max_attempts=max_attempts,
         tokens=tokens,
         checkpoint=checkpoint,
+        enough=enough,
+        group_deadline=group_deadline,
+        max_staleness=max_staleness,
         settings=parse_assignments(set_ or []) | ({"pass_reward": pass_} if pass_ is not None else {}),
         resources=resources,
         agent=agent,

@@ -27,6 +27,7 @@ from ludus.collection.results import Results, Run, grouped
 from ludus.collection.row_environments import EnvironmentSpec, RowEnvironments
 from ludus.collection.rows import Rows
 from ludus.collection.shards import Shard
+from ludus.collection.stragglers import StragglerLimits
 from ludus.environment import Environment
 from ludus.errors import UserError, did_you_mean
 from ludus.model import Model
@@ -77,6 +78,9 @@ class Options:
     max_attempts: int = 3
     tokens: bool = False
     checkpoint: bool | None = None  # save each turn, so that `resume` goes on after it; None: where that is possible
+    enough: int | None = None  # end the rollouts of a task when so many of its repeats have ended without a failure
+    group_deadline: float | None = None  # end them this many seconds after the first one began
+    max_staleness: int | None = None  # end a rollout whose first call is more policy versions behind than this
     settings: dict[str, Any] | None = None
     resources: str | None = None  # the URL of a resources server to use instead of resources in this process
     agent: str | None = None  # the URL of an agent server that plays the rollouts with its own model and resources
@@ -99,12 +103,28 @@ class Options:
                 raise UserError(f"{name} must be a whole number{other}, not {value!r:.60}")
             if value < 1 and name != "seed":
                 raise UserError(f"{name} must be at least 1, not {value}")
+        self._check_stragglers()
         if self.shard is not None:
             self.shard = str(Shard.parse(self.shard))
         if self.resume and self.output is None:
             raise UserError("--resume needs the folder of the collection to resume", "Add --output DIR")
         if self.resume and self.overwrite:
             raise UserError("--resume continues a collection and --overwrite deletes it", "Leave one of them out")
+
+    def _check_stragglers(self) -> None:
+        for name, least in (("enough", 1), ("max_staleness", 0)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise UserError(f"{name} must be a whole number of at least {least}, not {value!r:.60}")
+        if self.enough is not None and self.enough > self.repeats:
+            raise UserError(f"--enough {self.enough} is more than --repeats {self.repeats}", "Raise --repeats")
+        if self.group_deadline is not None and not 0 < self.group_deadline < float("inf"):
+            raise UserError(f"group_deadline must be a positive number of seconds, not {self.group_deadline!r:.60}")
+
+    @property
+    def stragglers(self) -> StragglerLimits:
+        """Which rollouts are not waited for."""
+        return StragglerLimits(self.enough, self.group_deadline, self.max_staleness)
 
 
 class CollectArguments(TypedDict, total=False):
@@ -125,6 +145,9 @@ class CollectArguments(TypedDict, total=False):
     max_attempts: int
     tokens: bool
     checkpoint: bool | None
+    enough: int | None
+    group_deadline: float | None
+    max_staleness: int | None
     settings: dict[str, Any] | None
     resources: str | None
     agent: str | None
@@ -235,8 +258,13 @@ class Collection(Results):
             adaptive,
             any(environment.resources.by_group for environment in self._environments.all()),
             self._saves_turns() and engine is None,
+            options.stragglers,
             self._environments.all(),
         )
+        if options.stragglers.by_task and plan.by_group:
+            together = next(each.name for each in plan.environments if each.resources.by_group)
+            cause = f"{together} judges the rollouts of a task together (verify_group): none can be left out"
+            raise UserError(cause, "Leave --enough and --group-deadline out, and set limits.group")
         if self.model.connects:
             allow_open_files(min(plan.concurrency, survey.in_shard * options.repeats))
         dataset: dict[str, Any] = {"name": Path(self.rows.name).name, "rows": survey.rows, "digest": survey.digest}
@@ -318,6 +346,7 @@ class Collection(Results):
             adaptive=plan.adaptive,
             turn=options.turn,
             checkpoint=plan.checkpoint,
+            stragglers=plan.stragglers,
         )
         return WorkerEngine(setup, options.workers, plan.concurrency)
 
@@ -393,6 +422,7 @@ class Collection(Results):
     ) -> None:
         options: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency}
         options |= {"workers": self.options.workers, "checkpoint": plan.checkpoint}
+        options |= {name: value for name, value in vars(plan.stragglers).items() if value is not None}
         options["pass_reward"] = {each.name: each.pass_reward for each in plan.environments}
         options["reward_range"] = {each.name: each.reward_range for each in plan.environments}
         options |= {"limit": self.options.limit, "max_attempts": plan.max_attempts, "input": self.rows.name}

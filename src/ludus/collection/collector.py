@@ -19,6 +19,7 @@ from ludus.collection.metrics import Metrics
 from ludus.collection.plan import CollectionPlan, TaskWork
 from ludus.collection.progress import Progress
 from ludus.collection.recording import Recorder, Sink
+from ludus.collection.stragglers import ENDED_BY
 from ludus.collection.watchdog import LoopWatchdog
 from ludus.errors import REMEDIES, UserError
 from ludus.rollout import Rollout, rollout_id
@@ -30,7 +31,9 @@ from ludus.task import Task
 
 def play_settings(plan: CollectionPlan) -> PlaySettings:
     """How the rollouts of a plan are played."""
-    return PlaySettings(plan.model, plan.repeats, plan.concurrency, plan.seed, plan.tokens, plan.adaptive)
+    settings = PlaySettings(plan.model, plan.repeats, plan.concurrency, plan.seed, plan.tokens, plan.adaptive)
+    settings.stragglers = plan.stragglers
+    return settings
 
 
 class Engine(Protocol):
@@ -102,6 +105,7 @@ class Collector:
         self.engine = engine or ThisProcess(play_settings(plan))
         self._done: set[str] = set()  # rollout ids that are not played in this run
         self._attempts: Counter[str] = Counter()  # earlier attempts by rollout id
+        self._good: Counter[str] = Counter()  # recorded rollouts by task id, if some may be enough
         self._recorded_offsets: dict[str, list[int]] = {}  # journal offsets by task id
 
     def restore(self) -> None:
@@ -116,6 +120,8 @@ class Collector:
             repeats = max(repeats, rollout.job.repeat + 1)
             self._done.add(rollout.rollout_id)
             self.metrics.add(rollout)
+            if plan.stragglers.enough is not None:
+                self._good[rollout.job.task_id] += 1
             if plan.by_group:
                 self._recorded_offsets.setdefault(rollout.job.task_id, []).append(offset)
         failed, spent, seen = dict[str, Rollout](), Counter[str](), set[tuple[str, int]]()
@@ -125,7 +131,10 @@ class Collector:
                 seen.add((name, rollout.job.attempt))
                 failed[name], self._attempts[name] = rollout, rollout.job.attempt
                 # A dead server or a refused key is not the rollout's fault: it costs no attempt.
-                spent[name] += rollout.error is None or rollout.error.kind not in REMEDIES
+                kind = rollout.error.kind if rollout.error is not None else ""
+                spent[name] += kind not in REMEDIES and kind not in ENDED_BY
+                if plan.stragglers.ends(kind):
+                    spent[name] = plan.max_attempts
         if repeats > plan.repeats:
             cause = f"{recorded.path} holds {repeats} repeats of a task, more than the {plan.repeats} asked for"
             raise UserError(cause, f"Add --repeats {repeats}, or choose another --output")
@@ -133,7 +142,8 @@ class Collector:
             if spent[name] >= plan.max_attempts:
                 self._done.add(name)
                 self.metrics.add(rollout)
-                self.progress.exhausted += 1
+                ended = rollout.error is not None and rollout.error.kind in ENDED_BY
+                self.progress.exhausted += not ended
         self.progress.skipped = len(self._done)
         if self.recorder.turns is not None:
             self.recorder.turns.restore(self._is_next)
@@ -158,7 +168,8 @@ class Collector:
             }
             if missing:
                 recorded = self._recorded_offsets.get(task_id) or []
-                yield TaskWork(task_id, plan.environment_of(row), row, missing, task, [*recorded], point, line)
+                environment, good = plan.environment_of(row), self._good[task_id] if self._good else 0
+                yield TaskWork(task_id, environment, row, missing, task, [*recorded], point, line, good=good)
 
     def _tasks(self) -> Iterator[tuple[str, dict[str, Any], Task | None, BranchPoint | None, bytes]]:
         rows = self.plan.rows

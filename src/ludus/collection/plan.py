@@ -8,6 +8,7 @@ from typing import Any
 
 from ludus.collection.branching import BranchPoint
 from ludus.collection.rows import Rows
+from ludus.collection.stragglers import StragglerLimits
 from ludus.environment import Environment
 from ludus.model import Model
 from ludus.rollout import Job, rollout_id
@@ -25,8 +26,8 @@ class CollectionPlan:
 
     With `adaptive`, `concurrency` is the upper limit. With `tokens`, a rollout without token ids is masked. `by_group`
     says that an environment has `verify_group`, so a resumed run needs the journal offsets of recorded rollouts. If the
-    rows are `Branches`, the rollouts continue recorded ones. With `checkpoint`, each turn is saved. `environments` are
-    those of all rows.
+    rows are `Branches`, the rollouts continue recorded ones. With `checkpoint`, each turn is saved. `stragglers`
+    says which rollouts are not waited for. `environments` are those of all rows.
     """
 
     rows: Rows
@@ -40,6 +41,7 @@ class CollectionPlan:
     adaptive: bool = False
     by_group: bool = False
     checkpoint: bool = False
+    stragglers: StragglerLimits = field(default_factory=StragglerLimits)
     environments: list[Environment] = field(default_factory=list)
 
 
@@ -49,7 +51,7 @@ class TaskWork:
 
     `recorded` are the rollouts of earlier runs that `verify_group` must see. An engine in this process gets `task`,
     checked, for its first session, and `point` if the task is a branch point. An engine with processes gets `line`.
-    `turns` are the saved turns of repeats that were interrupted.
+    `turns` are the saved turns of repeats that were interrupted, `good` is how many repeats ended well in earlier runs.
     """
 
     task_id: str
@@ -61,6 +63,7 @@ class TaskWork:
     point: BranchPoint | None = None
     line: bytes = b""
     turns: dict[int, bytes] = field(default_factory=dict)
+    good: int = 0
 
     def jobs(self, seed: int) -> Iterator[Job]:
         """The jobs of the repeats. `seed` is the run's."""

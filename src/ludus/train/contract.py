@@ -166,6 +166,7 @@ class GroupFeed:
         self.version = self.version + 1 if version is None else version
         self._updates += 1
         self.collection.model.policy_version = self.version
+        self._schedule.end_stale()
         self._schedule.wake()
 
     @contextlib.asynccontextmanager
@@ -180,6 +181,7 @@ class GroupFeed:
             self.update(version)
 
     def _engine(self, settings: PlaySettings) -> FeedEngine:
+        settings.stragglers = dataclasses.replace(settings.stragglers, max_staleness=self.policy.max_staleness)
         return FeedEngine(settings, self._schedule)
 
     def _next_group(self) -> OpenGroup | None:

@@ -20,7 +20,8 @@ class GroupPolicy:
     - `deadline`: seconds after the start of its first member until a group is closed with the members it has.
     - `keep_without_signal`: deliver also groups whose members all have the same rewards, so that no advantage differs.
     - `max_staleness`: a member is dropped if its oldest call is this many policy versions behind when its group is
-      delivered; 0 allows the current version only.
+      delivered; 0 allows the current version only. A rollout in flight that is too old is ended, recorded as failed
+      with kind `stale`, and replaced.
     - `max_span`: a member is dropped if its calls span more than this many updates of the weights.
     """
 

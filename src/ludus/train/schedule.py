@@ -1,7 +1,7 @@
 """Hands the rollouts of groups to the collector's engine, and puts finished rollouts into their groups.
 
-A new group is opened when a place is free and `next_work` has one, so the tasks are not read ahead. Replacements of
-failed members come first.
+A new group is opened when a place is free and `next_group` has one, so the tasks are not read ahead. The oldest group
+comes first, also for replacements of failed members.
 """
 
 from __future__ import annotations
@@ -96,8 +96,13 @@ class GroupSchedule:
             self._close(group)
         elif len(group.waiting) > waiting:  # a replacement
             if group not in self._queue:
-                self._queue.appendleft(group)
+                self._line_up(group)
             self.wake(len(group.waiting) - waiting)
+
+    def end_stale(self) -> None:
+        """End the rollouts in flight that no group could use: their policy version is too old. They are replaced."""
+        if self._playing is not None:
+            self._playing.end_stale()
 
     def stop(self) -> None:
         """Start nothing more, and cancel what runs."""
@@ -111,11 +116,18 @@ class GroupSchedule:
 
     def _enlist(self, group: OpenGroup) -> None:
         self._open[group.work.task_id] = group
-        self._queue.append(group)
+        self._line_up(group)
         if self._playing is not None:
             self._playing.jobs(
                 group.work
             )  # makes the environment known, and the group if its members are judged together
+
+    def _line_up(self, group: OpenGroup) -> None:
+        """Put a group into the queue: the oldest group first."""
+        position = len(self._queue)
+        while position and self._queue[position - 1].number > group.number:
+            position -= 1
+        self._queue.insert(position, group)
 
     def _start(self, group: OpenGroup) -> Job:
         self.counts["started"] += 1

@@ -117,11 +117,11 @@ class Leases:
 class HandOut:
     """The work that is not leased yet: what came back from workers that died, then the rest of the collection.
 
-    Only the work of a task that needs no group and no branch point is `divisible`.
+    With `whole_tasks`, or if a task needs a group, one worker gets all of its work.
     """
 
     work: Iterator[TaskWork]
-    branching: bool = False
+    whole_tasks: bool = False
     _again: deque[tuple[TaskWork, dict[int, int]]] = field(default_factory=deque)
     _alone: deque[tuple[TaskWork, dict[int, int]]] = field(default_factory=deque)
     _next: TaskWork | None = None
@@ -143,7 +143,7 @@ class HandOut:
         self._next = None
         if work is None:
             return None
-        if len(work.repeats) > at_most and not self.branching and not work.environment.resources.by_group:
+        if len(work.repeats) > at_most and not self.whole_tasks and not work.environment.resources.by_group:
             first, rest = _divided(work, at_most)
             self._next = rest
             return first, {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ludus.collection.adaptive import Adaptive, Gate
@@ -20,9 +20,10 @@ from ludus.collection.group_verifier import GroupVerifier
 from ludus.collection.plan import TaskWork
 from ludus.collection.player import Players
 from ludus.collection.progress import Progress
+from ludus.collection.stragglers import STALE_SECONDS, StragglerLimits, Stragglers, stale
 from ludus.collection.watchdog import LoopWatchdog
 from ludus.environment import Environment
-from ludus.episode import Acting
+from ludus.episode import Acting, Episode
 from ludus.errors import Failure
 from ludus.model import Model
 from ludus.rollout import Job, Rollout
@@ -94,6 +95,7 @@ class PlaySettings:
     tokens: bool = False
     adaptive: bool = False
     adaptive_start: int = ADAPTIVE_START
+    stragglers: StragglerLimits = field(default_factory=StragglerLimits)
 
 
 class Playing:
@@ -122,7 +124,9 @@ class Playing:
         self._branches = BranchPoints()
         self._branching = False
         self._running: dict[str, asyncio.Task[None]] = {}  # by rollout id
-        self._withdrawn: set[str] = set()
+        self._withdrawn: dict[str, Failure | None] = {}
+        self._stragglers = Stragglers(settings.stragglers, self.withdraw) if settings.stragglers.by_task else None
+        self._cancelled: dict[str, Episode] = {}  # withdrawn, by rollout id
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Playing:
@@ -157,6 +161,8 @@ class Playing:
             self.verifier.groups.expect(
                 work.task_id, environment, size=self._settings.repeats, missing=missing, recorded=work.recorded
             )
+        if self._stragglers is not None:
+            self._stragglers.expect(work.task_id, work.repeats, work.good)
         if work.point is not None and missing:
             self._branching = True
             self._branches.add(work.task_id, work.point, missing)
@@ -167,8 +173,10 @@ class Playing:
         workers = [asyncio.create_task(self._work(source)) for _ in range(count)]
         expiring = asyncio.create_task(self.verifier.judge_expired())
         tasks = [*workers, asyncio.create_task(self._finish(workers)), expiring]
+        if self._settings.stragglers.max_staleness is not None:
+            tasks.append(asyncio.create_task(self._end_stale()))
         try:
-            await asyncio.gather(*tasks[count:])
+            await asyncio.gather(*tasks[count : count + 2])
         finally:
             for task in tasks:
                 task.cancel()
@@ -200,6 +208,8 @@ class Playing:
                     if played is None:
                         continue
                     rollout, mask = played
+                    if self._stragglers is not None:
+                        self._stragglers.ended(rollout)
                     if job.task_id in groups:
                         await verifier.add(rollout, mask)
                     elif (waits := add(rollout)) is not None:
@@ -214,35 +224,50 @@ class Playing:
             elif in_process:
                 await asyncio.sleep(0)  # yield to the event loop: a model in this process may never wait
 
-    def withdraw(self, rollout_id: str) -> bool:
-        """Cancel a rollout in flight. Its session is closed, and it is not recorded. False if it is not in flight."""
+    def withdraw(self, rollout_id: str, why: Failure | None = None) -> bool:
+        """Cancel a rollout in flight. Its session is closed. It is recorded as failed if there is a reason `why`, and
+        not at all without one. False if it is not in flight."""
         task = self._running.get(rollout_id)
         if task is None or rollout_id in self._withdrawn:
             return False
-        self._withdrawn.add(rollout_id)
+        self._withdrawn[rollout_id] = why
         task.cancel()
         return True
+
+    def end_stale(self) -> None:
+        """End the rollouts in flight whose policy version is too old."""
+        limit = self._settings.stragglers.max_staleness
+        if limit is not None:
+            for name, why in stale(self._progress.in_flight, limit, self._settings.model.policy_version):
+                self.withdraw(name, why)
+
+    async def _end_stale(self) -> None:
+        while True:
+            await asyncio.sleep(STALE_SECONDS)
+            self.end_stale()
 
     async def _play_unless_withdrawn(
         self, job: Job, deadlines: dict[str, Deadline], task: asyncio.Task[Any]
     ) -> Played | None:
         name = job.rollout_id
+        if self._stragglers is not None and (why := self._stragglers.start(job)) is not None:
+            return _ended(job, why)
         self._running[name] = task
         try:
             played = await self._play(job, deadlines)
         except asyncio.CancelledError:
             if name not in self._withdrawn or task.uncancel():
                 raise  # the whole run is cancelled
-            return None
+            return _ended(job, self._withdrawn[name], self._cancelled.pop(name, None))
         else:
             if name in self._withdrawn:  # its code swallowed our cancel()
                 task.uncancel()
-                return None
+                return _ended(job, self._withdrawn[name])
             return played
         finally:
             del self._running[name]
-            if self._withdrawn:
-                self._withdrawn.discard(name)
+            self._withdrawn.pop(name, None)
+            self._cancelled.pop(name, None)
 
     async def _play(self, job: Job, deadlines: dict[str, Deadline]) -> Played:
         environment, players = self._environments[job.environment], self._players
@@ -267,5 +292,20 @@ class Playing:
         in_flight.add(episode)
         try:
             return await player.play(episode, agent), episode.mask
+        except asyncio.CancelledError:
+            self._cancelled[job.rollout_id] = episode
+            raise
         finally:
             in_flight.discard(episode)
+
+
+def _ended(job: Job, why: Failure | None, episode: Episode | None = None) -> Played | None:
+    """The record of a rollout that was not waited for, with what it had played; None without a reason."""
+    if why is None:
+        return None
+    rollout = Rollout(job)
+    if episode is not None:
+        rollout.usage, rollout.timings, rollout.calls = episode.usage, episode.timings, episode.calls
+        rollout.response, rollout.tool_errors = episode.response, episode.tool_errors
+    rollout.fail(why)
+    return rollout, None

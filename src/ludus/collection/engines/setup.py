@@ -16,6 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from ludus.collection.engines.playing import PlaySettings
+from ludus.collection.stragglers import StragglerLimits
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Model
@@ -42,11 +43,21 @@ class WorkerSetup:
     adaptive: bool = False
     turn: int | None = None
     checkpoint: bool = False
+    stragglers: StragglerLimits = field(default_factory=StragglerLimits)
 
     def play_settings(self, concurrency: int, adaptive_start: int) -> PlaySettings:
         """Open the model. The numbers are this worker's part of the collection's."""
         model = open_model(self.model, self.model_settings)
-        return PlaySettings(model, self.repeats, concurrency, self.seed, self.tokens, self.adaptive, adaptive_start)
+        return PlaySettings(
+            model,
+            self.repeats,
+            concurrency,
+            self.seed,
+            self.tokens,
+            self.adaptive,
+            adaptive_start,
+            self.stragglers,
+        )
 
     def wired(self) -> dict[str, Environment]:
         """The environments by name, on their servers if there are any."""

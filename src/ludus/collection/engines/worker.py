@@ -130,14 +130,14 @@ class _Worker:
             if "saved" in head:
                 self._outbox.turns_saved(head["saved"])
             parts = BodyParts(body)
-            for number, task_id, environment, repeats, length, recorded, turns, alone in head.get("leases", ()):
+            for number, task_id, environment, repeats, good, length, recorded, turns, alone in head.get("leases", ()):
                 line = bytes(parts.next(length))
                 attempts = {repeat: attempt for repeat, attempt in repeats}
                 row, point = parse_row("a row", line), None
                 if self._setup.turn is not None:
                     point = BranchPoint.of_line(line, self._setup.turn)
                     row = point.row
-                work = TaskWork(task_id, self._environments[environment], row, attempts, point=point)
+                work = TaskWork(task_id, self._environments[environment], row, attempts, point=point, good=good)
                 work.recorded = [bytes(parts.next(size)) for size in recorded]
                 work.turns = {repeat: bytes(parts.next(size)) for repeat, size in turns}
                 self._jobs.add(number, self._playing.jobs(work), len(attempts), alone=alone)

@@ -75,7 +75,8 @@ class WorkerProcess:
             turns = recorder.with_turns(work).turns
             turn_sizes = [[repeat, len(lines)] for repeat, lines in turns.items()]
             name, size = work.environment.name, len(work.line)
-            heads.append([lease.number, work.task_id, name, repeats, size, sizes, turn_sizes, lease.is_alone])
+            head = [lease.number, work.task_id, name, repeats, work.good, size, sizes, turn_sizes, lease.is_alone]
+            heads.append(head)
             body += [work.line, *recorded, *turns.values()]
             work.turns = {}  # sent: they may be large
         self._send({"leases": heads}, body)

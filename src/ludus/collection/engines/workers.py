@@ -68,7 +68,7 @@ class WorkerEngine:
     async def run(self, work: Iterator[TaskWork], collector: Collector) -> None:
         """Play all of the work."""
         self._collector = collector
-        self._hand_out = HandOut(work, branching=self._setup.turn is not None)
+        self._hand_out = HandOut(work, whole_tasks=self._setup.turn is not None or self._setup.stragglers.by_task)
         self._count = max(1, min(self._count, collector.progress.total))
         async with collector.watchdog:
             if not self._hand_out.is_empty:

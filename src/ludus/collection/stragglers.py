@@ -1,0 +1,129 @@
+"""Rollouts that are not waited for: when enough of a task's rollouts have ended, when its time is up, or when the
+policy has moved on.
+
+Each of them is recorded as failed, with stage `agent` and the reason as its kind: `enough`, `group_deadline` or
+`stale`. It has no reward. A resumed run that has the same limit leaves it alone; without the limit it is played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ludus.episode import Episode
+from ludus.errors import Failure
+from ludus.rollout import Job, Rollout, rollout_id
+
+#: The kinds of failure of rollouts that were not waited for, and the options that end them.
+ENDED_BY = {"enough": "enough", "group_deadline": "group_deadline", "stale": "max_staleness"}
+
+#: Seconds between two looks at the policy versions of the rollouts in flight.
+STALE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class StragglerLimits:
+    """`enough` rollouts of a task that did not fail, `group_deadline` seconds after the first one began, and
+    `max_staleness` policy versions between the oldest call of a rollout and the newest call of any."""
+
+    enough: int | None = None
+    group_deadline: float | None = None
+    max_staleness: int | None = None
+
+    @property
+    def by_task(self) -> bool:
+        """Whether the rollouts of a task depend on each other, so that one process must play them."""
+        return self.enough is not None or self.group_deadline is not None
+
+    def ends(self, kind: str) -> bool:
+        """Whether a limit is set that ends rollouts with this kind of failure."""
+        return kind in ENDED_BY and getattr(self, ENDED_BY[kind]) is not None
+
+
+@dataclass(slots=True)
+class _OpenTask:
+    left: set[int]  # the repeats that have not ended
+    good: int
+    running: set[int] = field(default_factory=set)
+    closed: Failure | None = None
+    timer: asyncio.TimerHandle | None = None
+
+
+class Stragglers:
+    """The tasks that are being played, by id. `end` ends a rollout in flight."""
+
+    def __init__(self, limits: StragglerLimits, end: Callable[[str, Failure], Any]) -> None:
+        self._limits, self._end = limits, end
+        self._tasks: dict[str, _OpenTask] = {}
+
+    def expect(self, task_id: str, repeats: Iterable[int], good: int) -> None:
+        """The repeats of a task will be played here. `good` others ended well before."""
+        opened = self._tasks[task_id] = _OpenTask(set(repeats), good)
+        self._close_if_enough(task_id, opened)
+
+    def start(self, job: Job) -> Failure | None:
+        """A rollout is to begin. Returns why it is not needed any more, if so."""
+        opened = self._tasks.get(job.task_id)
+        if opened is None or opened.closed is not None:
+            return opened.closed if opened is not None else None
+        deadline = self._limits.group_deadline
+        if deadline is not None and opened.timer is None:
+            expire = asyncio.get_running_loop().call_later
+            opened.timer = expire(deadline, self._expire, job.task_id, opened, deadline)
+        opened.running.add(job.repeat)
+        return None
+
+    def ended(self, rollout: Rollout) -> None:
+        """A rollout has ended. If it was the last one that its task needs, the others are ended."""
+        job = rollout.job
+        opened = self._tasks.get(job.task_id)
+        if opened is None:
+            return
+        opened.running.discard(job.repeat)
+        opened.left.discard(job.repeat)
+        if rollout.error is None:
+            opened.good += 1
+            self._close_if_enough(job.task_id, opened)
+        if not opened.left:
+            if opened.timer is not None:
+                opened.timer.cancel()
+            del self._tasks[job.task_id]
+
+    def _close_if_enough(self, task_id: str, opened: _OpenTask) -> None:
+        enough = self._limits.enough
+        if enough is not None and opened.good >= enough:
+            self._close(task_id, opened, Failure("enough", f"{enough} other rollouts of its task had ended"))
+
+    def _expire(self, task_id: str, opened: _OpenTask, deadline: float) -> None:
+        self._close(task_id, opened, Failure("group_deadline", f"its task began {deadline:g} s before"))
+
+    def _close(self, task_id: str, opened: _OpenTask, why: Failure) -> None:
+        if opened.closed is None:
+            why.stage = "agent"
+            opened.closed = why
+            for repeat in list(opened.running):
+                self._end(rollout_id(task_id, repeat), why)
+
+
+def stale(episodes: Iterable[Episode], limit: int, newest: Any = None) -> list[tuple[str, Failure]]:
+    """The rollouts in flight whose first call is more than `limit` policy versions behind the newest call of any."""
+    found = [(episode.job.rollout_id, versions) for episode in episodes if (versions := _versions(episode))]
+    latest = max([*(versions[-1] for _, versions in found), *_numbers([newest])], default=0)
+    return [
+        (name, Failure("stale", f"its oldest call is of policy version {versions[0]}, now is {latest}", stage="agent"))
+        for name, versions in found
+        if latest - min(versions) > limit
+    ]
+
+
+def _versions(episode: Episode) -> list[int]:
+    calls = episode.calls
+    return _numbers(call.get("policy_version") for call in (calls[:1] + calls[-1:]))
+
+
+def _numbers(values: Iterable[Any]) -> list[int]:
+    """Policy versions that are numbers, or texts that hold one. Others cannot be compared."""
+    texts = (str(value) for value in values if value is not None)
+    return [int(text) for text in texts if text.isascii() and text.isdecimal() and len(text) < 19]
