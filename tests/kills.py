@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from itertools import pairwise
@@ -45,7 +47,7 @@ LOG = os.open(Path(__file__).with_name("asked.log"), os.O_WRONLY | os.O_CREAT | 
 
 
 async def respond(request):
-    os.write(LOG, f"{request.session} {request.turn}\\n".encode())
+    os.write(LOG, f"{request.session} {request.turn} {os.getpid()}\\n".encode())
     await asyncio.sleep(0.005 * (1 + request.seed % 5))
     if request.turn + 1 < TURNS:
         return {"call": "add", "arguments": {"number": request.turn + request.seed % 3}}
@@ -87,14 +89,14 @@ class Killed:
         return process.returncode != 0
 
     def kill_workers_after(self, moments: list[int]) -> None:
-        """Run to the end. Each time so many calls more were made, kill -9 one of the worker processes."""
+        """Run to the end. Each time so many calls more were made, kill -9 the worker that made the last one."""
         process, wanted = self.start(), len(self.asked)
         for calls in moments:
             wanted += calls
             self._wait_for_calls(process, wanted)
-            workers = psutil.Process(process.pid).children() if process.poll() is None else []
-            if workers:
-                workers[wanted % len(workers)].kill()
+            alive = {child.pid for child in psutil.Process(process.pid).children()} if process.poll() is None else ()
+            if alive and (pid := self._lines()[-1][2]) in alive:
+                os.kill(pid, signal.SIGKILL)
         assert process.wait() == 0, (self.folder / "stderr.log").read_text()
 
     def _wait_for_calls(self, process: subprocess.Popen[bytes], wanted: int) -> None:
@@ -103,9 +105,12 @@ class Killed:
     @property
     def asked(self) -> list[tuple[str, int]]:
         """The rollout and the turn of every call of the model, in the order in which they began."""
+        return [(name, turn) for name, turn, _ in self._lines()]
+
+    def _lines(self) -> list[tuple[str, int, int]]:
         log = self.folder / "asked.log"
         lines = log.read_text().splitlines() if log.exists() else []
-        return [(name, int(turn)) for name, _, turn in (line.partition(" ") for line in lines)]
+        return [(name, int(turn), int(pid)) for name, turn, pid in (line.split() for line in lines)]
 
     def records(self) -> dict[str, Any]:
         """The recorded rollouts by id. None is there twice, and none failed."""

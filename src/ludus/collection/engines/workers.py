@@ -155,6 +155,7 @@ class WorkerEngine:
         for number, repeat, length in turns:
             line, lease = parts.next(length), self._leases.playing(number, repeat)
             if lease is not None and journal is not None:
+                lease.deaths.pop(repeat, None)  # it plays on, so it did not end those workers
                 journal.add(rollout_id(lease.work.task_id, repeat), line)
         if journal is not None:
             journal.flush()
