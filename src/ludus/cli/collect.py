@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -104,6 +104,9 @@ def collect(
     max_staleness: Annotated[
         int | None, typer.Option(min=0, max=MAX_INT64, help="End rollouts more than N policy versions behind.")
     ] = None,
+    chaos: Annotated[
+        str | None, typer.Option(metavar="FAULT=RATE,...", help="Inject faults, and check the records at the end.")
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Request token ids; mask rollouts without them.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
 ) -> None:
@@ -121,6 +124,8 @@ def collect(
     Rows without prompts: ludus collect mcqa --input hf:OWNER/NAME:test --prompt 'Question: {question}'
 
     Over-sample for training: ludus collect mcqa --model openai:NAME --repeats 8 --enough 6 --group-deadline 600
+
+    Break it on purpose: ludus collect ./quiz --model openai:NAME --chaos seed=7,model_500=5%,tool_hang=1%
 
     Use four processes, if verdicts or tools keep one core busy: ludus collect mcqa --model local --workers 4
 
@@ -150,6 +155,7 @@ def collect(
         tokens=tokens,
         checkpoint=checkpoint,
         enough=enough,
+        chaos=chaos,
         group_deadline=group_deadline,
         max_staleness=max_staleness,
         settings=parse_assignments(set_ or []) | ({"pass_reward": pass_} if pass_ is not None else {}),
@@ -221,6 +227,10 @@ def _run(collection: Collection, as_json: bool) -> int:
         print(safe_json(collection.metrics))
     else:
         summarise(collection)
+    if (chaos := collection.metrics.get("chaos")) is not None:
+        display.say(_chaos_line(chaos))
+        if chaos["problems"]:
+            return 1
     if not collector.progress.total:
         display.say(f"shard {collection.options.shard} has no tasks: the collection has fewer tasks than shards")
         return 0
@@ -228,6 +238,16 @@ def _run(collection: Collection, as_json: bool) -> int:
         display.say(f"no rollout completed: {_why_none_completed(collection)}")
         return 1
     return 0
+
+
+def _chaos_line(chaos: dict[str, Any]) -> str:
+    """What was broken on purpose, and whether the records are right."""
+    faults, problems, total = chaos["faults"], chaos["problems"], chaos["rollouts"]
+    listed = ", ".join(f"{name} {count}" for name, count in sorted(faults.items())) or "none"
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return f"chaos: the records are wrong: {problems[0]}{more}. Faults: {listed}"
+    return f"chaos: {total} rollouts, each with one record, none scored on a fault. Faults: {listed}"
 
 
 def _say_before_run(collection: Collection, collector: Collector, display: Display) -> None:

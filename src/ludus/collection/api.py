@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from ludus.collection.branching import Branches, check_agents
+from ludus.collection.chaos import Chaos, check_records, fill_disk
 from ludus.collection.checkpoints import without_checkpoints
 from ludus.collection.collector import Collector, Engine, play_settings
 from ludus.collection.engines.playing import PlaySettings
@@ -33,7 +34,7 @@ from ludus.errors import UserError, did_you_mean
 from ludus.model import Model
 from ludus.models import open_model
 from ludus.prompt import PromptTemplate, load_prompt
-from ludus.rollout import Rollout
+from ludus.rollout import Rollout, rollout_id
 from ludus.runtime.running import allow_open_files, fewer_garbage_collections, run_to_end
 from ludus.store.drafts import write_whole
 from ludus.store.journal import Journal
@@ -81,6 +82,7 @@ class Options:
     enough: int | None = None  # end the rollouts of a task when so many of its repeats have ended without a failure
     group_deadline: float | None = None  # end them this many seconds after the first one began
     max_staleness: int | None = None  # end a rollout whose first call is more policy versions behind than this
+    chaos: str | None = None  # faults to inject, such as "seed=7,model_500=5%,tool_hang=1%"
     settings: dict[str, Any] | None = None
     resources: str | None = None  # the URL of a resources server to use instead of resources in this process
     agent: str | None = None  # the URL of an agent server that plays the rollouts with its own model and resources
@@ -148,6 +150,7 @@ class CollectArguments(TypedDict, total=False):
     enough: int | None
     group_deadline: float | None
     max_staleness: int | None
+    chaos: str | None
     settings: dict[str, Any] | None
     resources: str | None
     agent: str | None
@@ -259,6 +262,7 @@ class Collection(Results):
             any(environment.resources.by_group for environment in self._environments.all()),
             self._saves_turns() and engine is None,
             options.stragglers,
+            self._chaos(),
             self._environments.all(),
         )
         if options.stragglers.by_task and plan.by_group:
@@ -283,6 +287,10 @@ class Collection(Results):
             resumes = self.files is not None and self._open_files(self.files, run_identity, plan.checkpoint)
             collector = Collector(plan, *self._journals, sink=sink, engine=chosen, turns=self._turns)
             self._say = collector.progress.notices.append
+            if plan.chaos is not None:
+                plan.chaos.round = sum(journal.size for journal in self._journals)
+                for journal in self._journals:
+                    fill_disk(journal, plan.chaos, collector.progress.faults)
             if self.files is not None:
                 if options.resume:
                     collector.restore()
@@ -305,13 +313,13 @@ class Collection(Results):
                 self._finish(collector, began)
             raise
         else:
-            self._finish(collector, began)
+            self._finish(collector, began, ended=True)
         finally:
             if watching is not None:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
 
-    def _finish(self, collector: Collector, began: float) -> None:
+    def _finish(self, collector: Collector, began: float, *, ended: bool = False) -> None:
         """Compute the metrics, close the journals, and write metrics.json."""
         self.metrics = collector.metrics.summary(round(time.perf_counter() - began, 3))
         self.metrics["model"] = collector.engine.model_stats()
@@ -324,11 +332,35 @@ class Collection(Results):
         if progress.started_over:
             self.warnings.append(_started_over(progress.started_over))
         self.metrics["warnings"] = self.warnings
+        if ended and collector.plan.chaos is not None:
+            self.metrics["chaos"] = self._check_chaos(collector)
         try:
             self._stack.close()
         finally:
             if self.files is not None:
                 write_whole(self.files.metrics, indented_json(self.metrics) + b"\n")
+
+    def _chaos(self) -> Chaos | None:
+        """The faults to inject."""
+        options = self.options
+        if options.chaos is None:
+            return None
+        chaos = Chaos.parse(options.chaos)
+        if self.files is None or options.branch is not None or options.agent is not None:
+            raise UserError("--chaos needs --output, and cannot be used with --branch or --agent", "Leave it out")
+        if chaos.worker_kill and options.workers == 1:
+            self.warnings.append("worker_kill kills nothing: there are no worker processes without --workers")
+        if chaos.node_kill:
+            self.warnings.append("node_kill kills nothing: this engine has no nodes")
+        return chaos
+
+    def _check_chaos(self, collector: Collector) -> dict[str, Any]:
+        """Whether every rollout has one record, and none has a reward although it met a fault."""
+        rollouts, failures = (journal.read() for journal in self._journals)
+        repeats, faults = range(collector.plan.repeats), collector.progress.faults
+        expected = [rollout_id(task_id, repeat) for task_id, _, _ in self.rows for repeat in repeats]
+        problems = check_records(expected, rollouts, failures, faults)
+        return {"faults": dict(faults.counts), "rollouts": len(expected), "problems": problems}
 
     def _engine(self, plan: CollectionPlan) -> WorkerEngine:
         """The engine of several processes. Refuses what cannot be sent to them."""
@@ -347,6 +379,7 @@ class Collection(Results):
             turn=options.turn,
             checkpoint=plan.checkpoint,
             stragglers=plan.stragglers,
+            chaos=plan.chaos,
         )
         return WorkerEngine(setup, options.workers, plan.concurrency)
 

@@ -32,7 +32,7 @@ from ludus.task import Task
 def play_settings(plan: CollectionPlan) -> PlaySettings:
     """How the rollouts of a plan are played."""
     settings = PlaySettings(plan.model, plan.repeats, plan.concurrency, plan.seed, plan.tokens, plan.adaptive)
-    settings.stragglers = plan.stragglers
+    settings.stragglers, settings.chaos = plan.stragglers, plan.chaos
     return settings
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ludus.collection.branching import BranchPoint
+from ludus.collection.chaos import Chaos
 from ludus.collection.rows import Rows
 from ludus.collection.stragglers import StragglerLimits
 from ludus.environment import Environment
@@ -27,7 +28,7 @@ class CollectionPlan:
     With `adaptive`, `concurrency` is the upper limit. With `tokens`, a rollout without token ids is masked. `by_group`
     says that an environment has `verify_group`, so a resumed run needs the journal offsets of recorded rollouts. If the
     rows are `Branches`, the rollouts continue recorded ones. With `checkpoint`, each turn is saved. `stragglers`
-    says which rollouts are not waited for. `environments` are those of all rows.
+    says which rollouts are not waited for, `chaos` which faults are injected. `environments` are those of all rows.
     """
 
     rows: Rows
@@ -42,6 +43,7 @@ class CollectionPlan:
     by_group: bool = False
     checkpoint: bool = False
     stragglers: StragglerLimits = field(default_factory=StragglerLimits)
+    chaos: Chaos | None = None
     environments: list[Environment] = field(default_factory=list)
 
 

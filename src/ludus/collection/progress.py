@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ludus.collection.chaos import Faults
 from ludus.episode import Episode
 
 
@@ -50,6 +51,7 @@ class Progress:
     resumed: int = 0  # interrupted rollouts that went on after their last turn
     turns_kept: int = 0  # the turns that they did not play again
     started_over: int = 0  # interrupted rollouts that could not be brought back
+    faults: Faults = field(default_factory=Faults)  # what `--chaos` broke
     output_tokens: int = 0
     finished: int = 0
 
@@ -60,11 +62,13 @@ class Progress:
         self.exhausted = min(self.exhausted, self.skipped)
 
     def drain(self) -> dict[str, Any]:
-        """What a worker tells the collection about interrupted rollouts, once."""
+        """What a worker tells the collection about interrupted rollouts and injected faults, once."""
         counts = [self.resumed, self.turns_kept, self.started_over]
         self.resumed = self.turns_kept = self.started_over = 0
         notices, self.notices = self.notices, []
-        return {"resumed": counts, "notices": notices} if any(counts) or notices else {}
+        faults = self.faults.drain()
+        told = any(counts) or notices or any(faults)
+        return {"resumed": counts, "notices": notices, "faults": faults} if told else {}
 
     def merge(self, drained: dict[str, Any]) -> None:
         """Add what a worker told."""
@@ -73,6 +77,7 @@ class Progress:
         self.turns_kept += turns_kept
         self.started_over += started_over
         self.notices += drained["notices"]
+        self.faults.merge(drained["faults"])
 
     def reports(self) -> list[StageReport]:
         """The rollouts in flight, here and in each worker process."""

@@ -6,6 +6,7 @@ are written as they are, and only a sink makes this process read them.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,11 +19,14 @@ from ludus.collection.plan import Recorded, TaskWork
 from ludus.collection.progress import Progress
 from ludus.errors import REMEDIES, Failure, UserError
 from ludus.rollout import Rollout, rollout_id
-from ludus.store.journal import Journal
+from ludus.store.journal import FullDisk, Journal
 from ludus.store.turns import TurnJournal
 
 #: If the first 8 rollouts fail in the same way, such as a refused key, the run stops.
 FIRST_FAILURES = 8
+
+#: How long to wait, again and again, for space on a full disk.
+FULL_DISK_WAITS = (0.1, 1.0, 10.0)
 
 Sink = Callable[[Rollout], Awaitable[None]]
 
@@ -67,7 +71,10 @@ class Recorder:
         """Record a rollout. Returns what to await then: the sink."""
         journal = self.rollouts if rollout.error is None else self.failures
         if journal is not None:
-            journal.append(rollout.encode())
+            try:
+                journal.append(rollout.encode())
+            except FullDisk:
+                return self.add_group([rollout])
         if self.turns is not None:
             self.turns.end(rollout.rollout_id)
         self._count(rollout)
@@ -80,7 +87,7 @@ class Recorder:
         for journal, failed in ((self.rollouts, False), (self.failures, True)):
             lines = [rollout.encode() for rollout in rollouts if (rollout.error is not None) is failed]
             if lines and journal is not None:
-                journal.append(b"\n".join(lines))
+                await self._append(journal, b"\n".join(lines))
         for rollout in rollouts:
             if self.turns is not None:
                 self.turns.end(rollout.rollout_id)
@@ -95,7 +102,7 @@ class Recorder:
         for journal, failed in ((self.rollouts, False), (self.failures, True)):
             lines = [each.line for each in rollouts if (each.summary.error is not None) is failed]
             if lines and journal is not None:
-                journal.append(b"\n".join(lines))
+                await self._append(journal, b"\n".join(lines))
         for each in rollouts:
             if self.turns is not None:
                 self.turns.end(each.name)
@@ -104,6 +111,17 @@ class Recorder:
         if self._sink is not None:
             for each in rollouts:
                 await self._sink(each.decode(self._seed))
+
+    async def _append(self, journal: Journal, lines: bytes) -> None:
+        """Append lines. If the disk is full, try again a few times: space may be made."""
+        for seconds in FULL_DISK_WAITS:
+            try:
+                journal.append(lines)
+                return
+            except FullDisk as error:
+                self._progress.notices.append(f"{error} (tried again in {seconds:g} s)")
+                await asyncio.sleep(seconds)
+        journal.append(lines)
 
     def read_recorded(self, offset: int) -> dict[str, Any]:
         """The row of a rollout that an earlier run recorded."""

@@ -7,8 +7,9 @@ disk can end it early too: the failed append cuts off everything it wrote. A fil
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +17,10 @@ import orjson
 
 from ludus.errors import UserError
 from ludus.runtime.encoding import json_error
+
+
+class FullDisk(UserError):
+    """There is no space left at the moment: the write can be tried again."""
 
 
 class Journal:
@@ -27,6 +32,7 @@ class Journal:
 
     def __init__(self, path: Path, hint: str = "Finished rollouts are safe: make room, then use --resume") -> None:
         self.path = path
+        self.before_write: Callable[[], None] | None = None  #: called before each write; an OSError fails the write
         self._hint = hint
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,6 +61,8 @@ class Journal:
         """Write one line, or several with newlines between them. If the write fails, the journal keeps none."""
         data = line + b"\n"
         try:
+            if self.before_write is not None:
+                self.before_write()
             written = os.pwrite(self._file, data, self._size)
             while written < len(data):
                 written += os.pwrite(self._file, data[written:], self._size + written)
@@ -116,7 +124,8 @@ class Journal:
                 os.close(file)
 
     def _write_error(self, error: OSError) -> UserError:
-        return UserError(f"cannot write {self.path}: {error.strerror}", self._hint)
+        kind = FullDisk if error.errno in (errno.ENOSPC, errno.EDQUOT) else UserError
+        return kind(f"cannot write {self.path}: {error.strerror}", self._hint)
 
     def _repair(self) -> int:
         """Cut off a torn last line. Returns the new size of the file."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from ludus.collection.adaptive import Adaptive, Gate
 from ludus.collection.branching import BranchPoints
+from ludus.collection.chaos import Chaos, ChaosModel, faulty_environment
 from ludus.collection.checkpoints import ResumingAgent, SavedTurns, TurnWriter, why_not_saved
 from ludus.collection.group_verifier import GroupVerifier
 from ludus.collection.plan import TaskWork
@@ -96,6 +97,7 @@ class PlaySettings:
     adaptive: bool = False
     adaptive_start: int = ADAPTIVE_START
     stragglers: StragglerLimits = field(default_factory=StragglerLimits)
+    chaos: Chaos | None = None
 
 
 class Playing:
@@ -140,7 +142,9 @@ class Playing:
             await enter(self._watchdog)
             await enter(settings.model)
             await enter(shared_pool())
-            self._players = Players(self._stack, settings.model, tokens=settings.tokens)
+            model, chaos = settings.model, settings.chaos
+            asked = ChaosModel(model, chaos, self._progress.faults) if chaos is not None else model
+            self._players = Players(self._stack, asked, tokens=settings.tokens)
             opened = self._players.opened
             self.verifier = GroupVerifier(opened, results.read_recorded, results.add_group, tokens=settings.tokens)
             self._progress.in_groups = lambda: self.verifier.waiting
@@ -153,10 +157,7 @@ class Playing:
 
     def jobs(self, work: TaskWork) -> Iterator[Job]:
         """The jobs of a task. From the first one on, its group and its branch point are expected here."""
-        environment, missing = work.environment, len(work.repeats)
-        self._environments[environment.name] = environment
-        if self._turns is not None and environment.name not in self._saves_turns:
-            self._saves_turns[environment.name] = why_not_saved(environment) is None
+        environment, missing = self._known(work.environment), len(work.repeats)
         if environment.resources.by_group:
             self.verifier.groups.expect(
                 work.task_id, environment, size=self._settings.repeats, missing=missing, recorded=work.recorded
@@ -167,6 +168,16 @@ class Playing:
             self._branching = True
             self._branches.add(work.task_id, work.point, missing)
         return work.jobs(self._settings.seed)
+
+    def _known(self, environment: Environment) -> Environment:
+        """The environment as it is played here, with faults if there are any."""
+        known, chaos = self._environments.get(environment.name), self._settings.chaos
+        if known is not None and chaos is not None:
+            return known
+        self._saves_turns[environment.name] = self._turns is not None and why_not_saved(environment) is None
+        played = faulty_environment(environment, chaos, self._progress.faults) if chaos is not None else environment
+        self._environments[environment.name] = played
+        return played
 
     async def play(self, source: JobSource, count: int) -> None:
         """Play all jobs of a source, at most `count` at once."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from ludus.collection.chaos import Chaos
 from ludus.collection.engines.playing import PlaySettings
 from ludus.collection.stragglers import StragglerLimits
 from ludus.environment import Environment
@@ -44,6 +45,7 @@ class WorkerSetup:
     turn: int | None = None
     checkpoint: bool = False
     stragglers: StragglerLimits = field(default_factory=StragglerLimits)
+    chaos: Chaos | None = None
 
     def play_settings(self, concurrency: int, adaptive_start: int) -> PlaySettings:
         """Open the model. The numbers are this worker's part of the collection's."""
@@ -57,6 +59,7 @@ class WorkerSetup:
             self.adaptive,
             adaptive_start,
             self.stragglers,
+            self.chaos,
         )
 
     def wired(self) -> dict[str, Environment]:

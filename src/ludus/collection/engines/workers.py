@@ -54,7 +54,7 @@ class WorkerEngine:
         self._stop_seconds = closing + LATE_CALLS_SECONDS + END_SECONDS
         self._leases = Leases()
         self._running: dict[int, WorkerProcess] = {}
-        self._started = self._died = self._failed_starts = self._dealt = 0
+        self._started = self._died = self._failed_starts = self._dealt = self._draws = 0
         self._stats: list[dict[str, Any]] = []
 
     def model_stats(self) -> dict[str, Any]:
@@ -148,6 +148,17 @@ class WorkerEngine:
                     name = rollout_id(lease.work.task_id, repeat)
                     rollouts.append(EncodedRollout(line, read_summary(lease.job, summary), lease.work, name))
             await self._collector.recorder.add_encoded(rollouts)
+            self._maybe_kill(worker, len(rollouts))
+
+    def _maybe_kill(self, worker: WorkerProcess, finished: int) -> None:
+        """Kill a worker on purpose, if `--chaos` says so."""
+        chaos = self._setup.chaos
+        for _ in range(finished if chaos is not None and not worker.ended else 0):
+            self._draws += 1
+            if chaos is not None and chaos.strikes("worker_kill", self._draws):
+                self._collector.progress.faults.note("worker_kill")
+                worker.kill()
+                break
 
     def _take_turns(self, worker: WorkerProcess, turns: list[list[int]], body: memoryview) -> None:
         """Write the turns of rollouts that a worker plays, and tell the worker that they are safe."""
