@@ -220,7 +220,7 @@ def export_file(rounds: int) -> Figures:
         for name, speed in found["speed"].items()
     ]
     return speeds + [
-        Figure(f"export of 1,000,000 rollouts to {name}: memory growth", grown / 1e6, 60, "MB")
+        Figure(f"export of 1,000,000 rollouts to {name}: memory growth", grown / 1e6, 20, "MB")
         for name, grown in found["growth_bytes"].items()
     ]
 

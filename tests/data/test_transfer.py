@@ -56,6 +56,22 @@ def test_a_download_that_fails_leaves_no_manifest_and_no_half_file(hub, tmp_path
     assert sorted(os.listdir(tmp_path / "out")) == ["a.jsonl"]
 
 
+def test_a_download_goes_on_where_the_hub_closed_the_connection(hub, tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 2**16)  # the client keeps whole chunks, of 10 MB by default
+    content = os.urandom(3_000_000)
+    hub.add("me/sums", {"train.jsonl": LINES, "weights.bin": content})
+    download("hf:me/sums:train", tmp_path / "first")
+    hub.half = 1
+    manifest = download("hf:me/sums", tmp_path / "out")
+    assert (tmp_path / "out" / "weights.bin").read_bytes() == content
+    assert {each["file"]: each["bytes"] for each in manifest["files"]}["weights.bin"] == len(content)
+    (asked,) = hub.ranges
+    kept = int(asked.removeprefix("bytes=").partition("-")[0])
+    assert len(content) // 2 - 2**16 < kept <= len(content) // 2
+
+
 def test_hidden_files_are_not_downloaded_and_a_file_called_part_is(hub, tmp_path):
     files = {"a.jsonl": LINES, "sub/.git/config": b"x", ".env": b"x", "manifest.json.part": b"mine"}
     hub.add("me/sums", files)
