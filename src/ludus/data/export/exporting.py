@@ -238,7 +238,7 @@ class _Export:
                         head = start + encode(advantage) + b","
                         lines = os.pread(handle, member.size, member.offset)
                         for line in lines.split(b"\n") if b"\n" in lines else (lines,):
-                            writer.write_encoded(b"%b%b\n" % (head, memoryview(line)[1:]))
+                            writer.write_encoded(b"".join((head, memoryview(line)[1:], b"\n")))
                             self.rows += 1
                         self.used += 1
 

@@ -113,7 +113,8 @@ class GroupIndex:
             for task, _, _, number, _ in _KEYS.iter_unpack(self._by_task.read(part)):
                 start = starts.setdefault(task, number)
                 sizes[start] = sizes.get(start, 0) + 1
-        bounds, before = [], 0
+        bounds: list[int] = []
+        before = 0
         share = sum(sizes.values()) / self._parts
         for start in sorted(sizes):
             if before >= share * (len(bounds) + 1):
