@@ -8,6 +8,7 @@ import ssl
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Literal
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,6 +23,8 @@ from ludus.http import connecting
 from ludus.http.client import Connections, Disconnected
 from ludus.http.connecting import HttpProxy, proxy_of
 from ludus.models.aiohttp_client import AiohttpClient
+from ludus.models.retry import Retries
+from ludus.models.transport import HttpOptions, Transport
 
 
 @asynccontextmanager
@@ -350,6 +353,34 @@ def test_the_proxy_comes_from_the_environment(url: str, variables: dict[str, str
         monkeypatch.setenv(name, value)
     found = proxy_of(urlsplit(url))
     assert (found.name if found else None) == proxy
+
+
+@pytest.fixture
+def without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.parametrize("http", ["lean", "aiohttp"])
+async def test_model_calls_go_through_the_proxy_of_the_environment_with_either_client(
+    http: Literal["lean", "aiohttp"], without_proxies: None, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[bytes] = []
+    async with serving(a_proxy(asked)) as (port, _):
+        monkeypatch.setenv("ALL_PROXY", f"http://me:p%40ss@127.0.0.1:{port}")
+        transport = Transport("m", ["http://models.example/v1"], {}, Retries(), HttpOptions(client=http))
+        assert (await transport.post("/responses", b"{}")).body == b"from the proxy"
+        await transport.stop()
+    assert asked[0].startswith(b"POST http://models.example/v1/responses HTTP/1.1\r\n")
+    assert b"proxy-authorization: basic bwu6cebzcw==" in asked[0].lower()  # me:p@ss
+
+
+def test_a_socks_proxy_is_a_user_error_before_the_first_call(without_proxies: None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ALL_PROXY", "socks5://me:hunter22@host:1080")
+    with pytest.raises(UserError, match="socks5 proxies are not supported") as caught:
+        Transport("m", ["https://api.example/v1"], {}, Retries())
+    assert "hunter22" not in str(caught.value)
 
 
 def test_an_invalid_proxy_is_a_user_error_without_its_password():

@@ -27,17 +27,21 @@ _PROXY_REPLY_BYTES = 1 << 16
 
 
 class HttpProxy:
-    """An HTTP proxy: where it is, and the header that it wants."""
+    """An HTTP proxy: where it is, and the header that it wants. Only aiohttp can speak to one whose scheme is https."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        self.url = url if "://" in url else f"http://{url}"
+        parts = urlsplit(self.url)
+        self.scheme = parts.scheme
         try:
-            self.host, self.port = parts.hostname or "", parts.port or 80
+            self.host, self.port = parts.hostname or "", parts.port or (443 if self.scheme == "https" else 80)
         except ValueError:
             self.host, self.port = "", 0
         if not self.host:
             raise UserError(f"{shown_url(url)} is not the URL of a proxy", "Write it as http://HOST:PORT")
-        self.scheme = parts.scheme
+        if self.scheme not in ("http", "https"):
+            cause = f"{shown_url(url)}: {self.scheme} proxies are not supported"
+            raise UserError(cause, "Name an http:// or https:// proxy in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY")
         self.name = f"{self.host}:{self.port}"
         user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
         self.authorization = "Basic " + base64.b64encode(user.encode()).decode() if parts.username else ""

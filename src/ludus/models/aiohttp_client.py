@@ -11,6 +11,7 @@ from yarl import URL
 
 from ludus.errors import Failure
 from ludus.http.client import CONNECT_SECONDS, Disconnected
+from ludus.http.connecting import HttpProxy
 from ludus.http.connection import HttpReply
 
 _connect_seconds: ContextVar[float] = ContextVar("connect_seconds", default=0.0)
@@ -28,7 +29,7 @@ class AiohttpClient:
         name: str,
         reply_bytes: int,
         limit: int | None = None,
-        through_proxy: bool = False,
+        proxy: HttpProxy | None = None,
     ) -> None:
         self._url, self._name, self._largest = URL(url), name, reply_bytes
         self._session = aiohttp.ClientSession(
@@ -36,15 +37,17 @@ class AiohttpClient:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=through_proxy,
         )
+        self._proxy = proxy.url if proxy is not None else None
 
     async def request(self, method: str, path: str, body: bytes, headers: dict[str, str] | None = None) -> HttpReply:
         """Send a request and read the reply, of any status."""
         _connect_seconds.set(0.0)
         try:
             url = self._url.join(URL(path))
-            http = await self._session.request(method, url, data=body, headers=headers, allow_redirects=False)
+            http = await self._session.request(
+                method, url, data=body, headers=headers, allow_redirects=False, proxy=self._proxy
+            )
             async with http:
                 content = await self._content(http)
         except aiohttp.ClientPayloadError as error:

@@ -73,6 +73,7 @@ class Transport:
                 raise UserError(
                     f"the URL of model {name} must not hold a password", "Put it into model.headers or into a key"
                 )
+            proxy_of(urlsplit(url))  # a proxy that cannot be used is an error before the first call
         self.pool = Pool([url if "?" in url else url.rstrip("/") for url in urls])
         self.retried: Counter[str] = Counter()
         self.waited = 0.0
@@ -187,10 +188,7 @@ class Transport:
         if options.client == "aiohttp" or (proxy is not None and proxy.scheme != "http"):
             from ludus.models.aiohttp_client import AiohttpClient
 
-            through_proxy = proxy is not None
-            client: HttpClient = AiohttpClient(
-                origin, headers, name=endpoint.name, through_proxy=through_proxy, **limits
-            )
+            client: HttpClient = AiohttpClient(origin, headers, name=endpoint.name, proxy=proxy, **limits)
         else:
             kept = _KEPT_SECONDS
             client = Connections(origin, headers, name=endpoint.name, kept_seconds=kept, proxy=proxy, **limits)
