@@ -252,7 +252,7 @@ class Episode:
         self.resources = resources
         self.items = Items(task.input)
         for kept in (self.calls, self.usage, self.timings, self.tool_errors, self.asides):
-            kept.clear()  # type: ignore[attr-defined]
+            kept.clear()
         self.mask = self._last = self._recorded = self._tokens = self._tools = self._turn_of_last_tool = None
 
     def conclude(self, response: Response) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 from training import Gate, Judged, answer, policy, questions
 from waiting import CEILING, until_async
@@ -339,3 +340,53 @@ class TestSettings:
         assert [len(group.failures) for group in groups] == [1, 1]
         with pytest.raises(UserError, match="verify_group"):
             GroupFeed(Ranked, model=model, input=questions(2), policy=GroupPolicy(extra=1)).prepare()
+
+
+class Looking(Judged):
+    """Has a tool, so that a rollout has several calls."""
+
+    @tool
+    async def look(self) -> str:
+        """Look."""
+        return "seen"
+
+
+async def test_a_rollout_in_flight_of_old_weights_is_ended_recorded_and_replaced(tmp_path) -> None:
+    stuck = asyncio.Event()
+
+    async def respond(request: Request) -> Response:
+        repeat = str(request.session).rpartition("-")[2]
+        if repeat == "0" and request.turn:
+            stuck.set()
+            await asyncio.Event().wait()
+        tokens = answer("look").tokens
+        return Response.of(function_call("look", {}, call_id="c"), tokens=tokens) if repeat == "0" else answer(repeat)
+
+    chosen = GroupPolicy(size=2, max_staleness=0)
+    given: dict[str, Any] = {"input": questions(1), "output": tmp_path / "out", "concurrency": 1}
+    feed = GroupFeed(Looking, model=ScriptedModel(respond), policy=chosen, **given)
+    async with asyncio.timeout(CEILING), feed:
+        reading = asyncio.ensure_future(anext(feed))
+        await stuck.wait()
+        feed.update()
+        group = await reading
+    assert [member.rollout.job.repeat for member in group.members] == [1, 2]
+    (ended,) = [orjson.loads(line) for line in (tmp_path / "out" / "failures.jsonl").read_bytes().splitlines()]
+    assert (ended["repeat"], ended["kind"], len(ended["model_calls"])) == (0, "stale", 1)
+    assert dict(feed.counts) == {"started": 3, "completed": 2, "failed": 1}
+
+
+async def test_the_oldest_group_comes_first() -> None:
+    began: list[str] = []
+
+    async def respond(request: Request) -> Response:
+        repeat = int(str(request.session).rpartition("-")[2])
+        question = str(request.input[0]["content"])
+        began.append(f"{question} {repeat}")
+        return answer("crash" if question == "q0" and repeat == 0 else str(repeat))
+
+    feed = GroupFeed(
+        Judged, model=ScriptedModel(respond), input=questions(3), policy=GroupPolicy(size=2), concurrency=1
+    )
+    await groups_of(feed)
+    assert began == ["q0 0", "q0 1", "q0 2", "q1 0", "q1 1", "q2 0", "q2 1"]
