@@ -3,13 +3,12 @@
     workflow = LudusWorkflow("mcqa", tokenizer=tokenizer, gconfig=config.gconfig)
     trainer.train(workflow=workflow, ...)
 
-The data is a list of `areal_rows`. An episode is one sequence. A failed or masked rollout, or one of several sequences,
-is None, which AReaL leaves out of the batch and of the group.
+The data is a list of `ludus.train.prompts.areal_rows`. An episode is one sequence. A failed or masked rollout, or one of
+several sequences, is None, which AReaL leaves out of the batch and of the group.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any, Unpack
 
 import torch
@@ -17,9 +16,9 @@ from areal.api.workflow_api import RolloutWorkflow
 
 from ludus.collection.api import CollectArguments, Environments
 from ludus.models.token_engine import EngineCall, Generated, TokenEngine
-from ludus.train.player import RolloutPlayer, rows_in
+from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
-from ludus.train.rows import ROW, TrainingRow, carried_row, messages_of, rows_of, with_sampling
+from ludus.train.rows import TrainingRow, carried_row, rows_of, with_sampling
 
 
 class LudusWorkflow(RolloutWorkflow):
@@ -76,12 +75,6 @@ class LudusWorkflow(RolloutWorkflow):
             )
 
         return generate
-
-
-def areal_rows(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[dict[str, Any]]:
-    """AReaL's items of the tasks of an environment."""
-    found = rows_in(environment, **options)
-    return [{"messages": messages_of(row), ROW: json.dumps(row)} for _, row in found]
 
 
 def _tensors(row: TrainingRow) -> dict[str, torch.Tensor]:

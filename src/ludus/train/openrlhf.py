@@ -5,14 +5,13 @@
 
     AgentExecutor = executor_class("mcqa")
 
-`openrlhf_rows` makes the prompts; the label carries the row. OpenRLHF wants one sequence for each prompt and has no way
-to leave one out, so a failed or masked rollout, or one of several sequences, is replaced by another. After
-`policy.replacements` of them `NotTrainable` is raised: a failure is never a reward.
+`ludus.train.prompts.openrlhf_rows` makes the prompts; the label carries the row. OpenRLHF wants one sequence for each
+prompt and has no way to leave one out, so a failed or masked rollout, or one of several sequences, is replaced by
+another. After `policy.replacements` of them `NotTrainable` is raised: a failure is never a reward.
 """
 
 from __future__ import annotations
 
-import json
 from copy import copy
 from itertools import groupby
 from typing import Any, Unpack
@@ -21,9 +20,9 @@ from openrlhf.utils.agent import AgentExecutorBase
 
 from ludus.collection.api import CollectArguments, Environments
 from ludus.models.token_engine import EngineCall, Generated, TokenEngine
-from ludus.train.player import RolloutPlayer, rows_in
+from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
-from ludus.train.rows import ROW, TrainingRow, carried_row, messages_of, with_sampling
+from ludus.train.rows import ROW, TrainingRow, carried_row, with_sampling
 
 
 def executor_class(
@@ -62,12 +61,6 @@ def executor_class(
             return _result(prompt, label, await self.player.single_row(row))
 
     return AgentExecutor
-
-
-def openrlhf_rows(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[dict[str, Any]]:
-    """OpenRLHF's rows, for `--input_key input --label_key label`."""
-    found = rows_in(environment, **options)
-    return [{"input": messages_of(row), "label": json.dumps(row)} for _, row in found]
 
 
 def _engine(engine: Any, template: Any) -> Any:

@@ -5,9 +5,9 @@
 
     custom_generate = SlimeRollouts("mcqa")
 
-`slime_rows` makes the data: the row is in `metadata` (`--metadata-key metadata`). Each sequence of a rollout is a
-sample; siblings share `rollout_id`. A failed or masked rollout is a sample without loss and without reward: pass
-`--dynamic-sampling-filter-path ludus.train.slime.keep_group`, which drops its group.
+`ludus.train.prompts.slime_rows` makes the data: the row is in `metadata` (`--metadata-key metadata`). Each sequence of
+a rollout is a sample; siblings share `rollout_id`. A failed or masked rollout is a sample without loss and without
+reward: pass `--dynamic-sampling-filter-path ludus.train.slime.keep_group`, which drops its group.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, Unpack
 from ludus.collection.api import CollectArguments, Environments
 from ludus.errors import Failure
 from ludus.models.token_engine import EngineCall, Generated, TokenEngine
-from ludus.train.player import RolloutPlayer, rows_in
+from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
-from ludus.train.rows import ROW, TrainingRow, carried_row, messages_of, rows_of, with_sampling
+from ludus.train.rows import TrainingRow, carried_row, rows_of, with_sampling
 
 
 class SlimeRollouts:
@@ -96,12 +96,6 @@ def router_engine(url: str, timeout: float = 3600.0) -> Any:
         )
 
     return generate
-
-
-def slime_rows(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[dict[str, Any]]:
-    """slime's rows of the tasks of an environment."""
-    found = rows_in(environment, **options)
-    return [{"prompt": messages_of(row), "label": task_id, "metadata": {ROW: row}} for task_id, row in found]
 
 
 def _sample(given: Any, row: TrainingRow) -> Any:
