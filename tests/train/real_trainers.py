@@ -27,6 +27,7 @@ from ludus.train.conformance.checking import check  # noqa: E402
 
 
 async def drive_verl() -> None:
+    import hydra
     from omegaconf import OmegaConf
     from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
     from verl.workers.rollout.replica import TokenOutput
@@ -42,10 +43,24 @@ async def drive_verl() -> None:
 
     limits = {"prompt_length": 512, "response_length": 512}
     config = OmegaConf.create({"actor_rollout_ref": {"rollout": limits}, "data": {}})
-    wrap = DictConfigWrap
-    loop = LudusAgentLoop(
-        wrap(config), ServerManager(), engine.tokenizer, None, None, wrap(config.data), environment=Doubling
+    named = {"_target_": "ludus.train.verl.LudusAgentLoop", "policy": {"replacements": 0}}
+    manager = ServerManager()
+    loop, other = (
+        hydra.utils.instantiate(
+            OmegaConf.create(named),
+            trainer_config=DictConfigWrap(config),
+            server_manager=manager,
+            tokenizer=engine.tokenizer,
+            processor=None,
+            hf_model_type=None,
+            dataset_cls=None,
+            data_config=DictConfigWrap(config.data),
+            environment=Doubling,
+        )
+        for _ in range(2)
     )
+    assert isinstance(loop, LudusAgentLoop)
+    assert loop.player is other.player, "verl makes a loop for each rollout; the player is made once"
     made = await loop.run({"temperature": 0.9, "top_k": 50}, extra_info={"ludus_row": json.dumps(ROW)})
     await loop.player.close()
     assert isinstance(made, AgentLoopOutput)

@@ -10,7 +10,10 @@ import typer
 
 
 def conformance(
-    trainer: Annotated[str, typer.Argument(metavar="TRAINER", help="A trainer of docs/trainers.md such as trl or verl, feed, or module:Class.")],
+    trainer: Annotated[
+        str,
+        typer.Argument(metavar="TRAINER", help="trl, verl or another of docs/trainers.md, or module:Class."),
+    ],
     json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:
     """Send scripted rollouts through the adapter of a trainer, and check the data that the trainer would train on.

@@ -3,8 +3,8 @@
     workflow = LudusWorkflow("mcqa", tokenizer=tokenizer, gconfig=config.gconfig)
     trainer.train(workflow=workflow, ...)
 
-The data is a list of `ludus.train.prompts.areal_rows`. An episode is one sequence. A failed or masked rollout, or one of
-several sequences, is None, which AReaL leaves out of the batch and of the group.
+The data is a list of `ludus.train.prompts.areal_rows`. An episode is one sequence. A failed or masked rollout, or one
+of several sequences, is None, which AReaL leaves out of the batch and of the group.
 """
 
 from __future__ import annotations

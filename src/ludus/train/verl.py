@@ -30,13 +30,13 @@ from ludus.train.rows import TrainingRow, carried_row, rows_of, with_sampling
 
 
 class LudusAgentLoop(AgentLoopBase):
-    """One rollout. verl makes an instance for each; the instances of an engine share one player.
+    """One rollout. verl makes an instance for each; those of an engine with the same settings share one player.
 
     `policy` holds fields of `GroupPolicy` such as `deadline` and `replacements`. `settings` are those of the
     environment. `model` replaces verl's engine, for tests.
     """
 
-    _players: ClassVar[WeakKeyDictionary[Any, RolloutPlayer]] = WeakKeyDictionary()
+    _players: ClassVar[WeakKeyDictionary[Any, dict[str, RolloutPlayer]]] = WeakKeyDictionary()
 
     def __init__(
         self,
@@ -48,14 +48,13 @@ class LudusAgentLoop(AgentLoopBase):
         **fields: Any,
     ) -> None:
         super().__init__(*args, **fields)
-        engine = self.server_manager
-        player = self._players.get(engine)
-        if player is None:
+        players = self._players.setdefault(self.server_manager, {})
+        key = repr((environment, settings, policy))
+        if key not in players:
             rule = policy if isinstance(policy, GroupPolicy) else GroupPolicy(**(policy or {}))
-            given = {"settings": dict(settings)} if settings else {}
-            player = RolloutPlayer(environment, policy=rule, model=model or self._model(), **given)  # type: ignore[arg-type]
-            self._players[engine] = player
-        self.player = player
+            given = dict(settings) if settings else None
+            players[key] = RolloutPlayer(environment, policy=rule, model=model or self._model(), settings=given)
+        self.player = players[key]
 
     async def run(self, sampling_params: dict[str, Any], **fields: Any) -> Any:
         """Play the row in `extra_info` and return its sequences."""
