@@ -172,7 +172,7 @@ class Playing:
     def _known(self, environment: Environment) -> Environment:
         """The environment as it is played here, with faults if there are any."""
         known, chaos = self._environments.get(environment.name), self._settings.chaos
-        if known is not None and chaos is not None:
+        if known is not None and (chaos is not None or known is environment):
             return known
         self._saves_turns[environment.name] = self._turns is not None and why_not_saved(environment) is None
         played = faulty_environment(environment, chaos, self._progress.faults) if chaos is not None else environment
