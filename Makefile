@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 INTEROP := .venv-interop
 TRAINERS := .venv-trainers
 
-.PHONY: demo test train train-demo interop lint bench docs clean
+.PHONY: demo test train train-demo interop web lint bench docs clean
 
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -60,6 +60,10 @@ $(TRAINERS)/installed: $(INTEROP)/installed tests/train/trainers.txt
 	touch $@
 
 interop: $(INTEROP)/installed $(TRAINERS)/installed
+
+# The viewer's page, from src/ludus/view/web into src/ludus/view/static, which is committed. Needs Node.
+web:
+	cd src/ludus/view/web && npm ci --no-audit --no-fund && npm run build
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

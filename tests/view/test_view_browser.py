@@ -169,7 +169,7 @@ def test_the_trainers_eye_colours_tokens(tab: Tab):
     page.click(".chips button:has-text('logprob')")
     page.wait_for_selector(".ids .lp0, .ids .lp1, .ids .lp2")
     assert page.locator(".ids [class*=' lp']").count() == trained
-    assert "A new sequence starts at call 3" in text_of(tab, ".trainer .warning")
+    assert page.locator(".trainer .warning", has_text="A new sequence starts at call 3").count() == 1
     tab.keep("tokens")
 
 
@@ -197,10 +197,10 @@ def test_hostile_text_does_nothing_and_is_shown(tab: Tab):
     page = tab.page
     for place in ("/", f"/run/{tab.keys['hostile']}", f"/run/{tab.keys['hostile']}?tab=rollouts"):
         tab.open(place)
-        page.wait_for_function("document.body.innerText.includes('<script>window.harmed')")
+        page.wait_for_function("() => document.body.innerText.includes('<script>window.harmed')")
     for part in ("conversation", "task", "raw"):
         tab.open(f"/run/{tab.keys['hostile']}/rollout/1?tab={part}")
-        page.wait_for_function("document.querySelector('#panel')?.innerText.includes('onerror=')")
+        page.wait_for_function("() => document.querySelector('#panel')?.innerText.includes('onerror=')")
     tab.open(f"/run/{tab.keys['hostile']}/rollout/1")
     page.wait_for_selector("img.picture")
     assert page.locator("img.picture").count() == 1  # the others are no images, or somewhere else
@@ -215,10 +215,8 @@ def test_a_rollout_of_ten_thousand_turns_opens_and_grows_while_scrolling(tab: Ta
     page = tab.page
     page.wait_for_selector(".block")
     assert page.locator(".block").count() < 400
-    page.wait_for_function(
-        "() => { window.scrollTo(0, document.body.scrollHeight); return document.querySelectorAll('.block').length > 500; }",
-        polling=200,
-    )
+    scroll = "() => { scrollTo(0, document.body.scrollHeight); return document.querySelectorAll('.block').length; }"
+    waiting.until(lambda: page.evaluate(scroll) > 250, every=0.2)
     tab.open(f"/run/{tab.keys['hostile']}/rollout/2")
     assert "Show all 200,000 characters" in text_of(tab, ".item .more")
 

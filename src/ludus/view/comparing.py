@@ -41,16 +41,10 @@ def comparison_payload(a: LiveRun, b: LiveRun) -> dict[str, Any]:
         "detectable": found.detectable,
         "sentence": found.sentence(),
     }
-    both = [
-        {
-            "task_id": name,
-            "a": of_a.mean,
-            "b": scores[1].tasks[name].mean,
-            "n_a": of_a.count,
-            "n_b": scores[1].tasks[name].count,
-        }
+    both: list[dict[str, Any]] = [
+        {"task_id": name, "a": of_a.mean, "b": of_b.mean, "n_a": of_a.count, "n_b": of_b.count}
         for name, of_a in scores[0].tasks.items()
-        if of_a.count and name in scores[1].tasks and scores[1].tasks[name].count
+        if of_a.count and (of_b := scores[1].tasks.get(name)) is not None and of_b.count
     ]
     both.sort(key=lambda task: -abs(task["b"] - task["a"]))
     result["tasks"] = both[:MAX_TASKS]

@@ -35,7 +35,7 @@ _TABLES = f"""
     CREATE INDEX values_by_name ON named_values (kind, name, value);
     CREATE TABLE bad_lines (file INTEGER, number INTEGER, why TEXT);
     CREATE TABLE notes (key INTEGER PRIMARY KEY, note TEXT, tags TEXT);
-    CREATE VIRTUAL TABLE texts USING fts5 (text, content='', tokenize="unicode61 remove_diacritics 2");
+    CREATE VIRTUAL TABLE texts USING fts5 (text, content='', columnsize=0, tokenize="unicode61 remove_diacritics 2");
     PRAGMA user_version = {VERSION};
 """
 

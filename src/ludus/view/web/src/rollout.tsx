@@ -88,6 +88,7 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
   const visibleBlocks = blocks.slice(0, upTo ?? shown);
   return (
     <div class="conversation">
+      <h2 class="sr-only">Conversation</h2>
       <div class="replay">
         <button type="button" aria-pressed={upTo !== null} onClick={() => setUpTo(upTo === null ? 1 : null)}>{upTo === null ? "Replay step by step" : "Show all"}</button>
         {upTo !== null && <>
@@ -107,7 +108,7 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
       {problem && <Problem text={problem} />}
       {upTo === null && (visibleBlocks.length < blocks.length || items.length < data.items_total) &&
         <div ref={end}><button type="button" class="more" onClick={() => void more()}>
-          {served ? `More: ${whole(visibleBlocks.length)} of ${whole(data.items_total)} items` : `This file holds ${whole(items.length)} of ${whole(data.items_total)} items`}</button></div>}
+          {served ? `More of ${whole(data.items_total)} items` : `This file holds ${whole(items.length)} of ${whole(data.items_total)} items`}</button></div>}
     </div>
   );
 }
