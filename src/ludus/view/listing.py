@@ -41,25 +41,24 @@ def rollouts_page(database: sqlite3.Connection, query: str, sort: str, skip: int
 def neighbours(database: sqlite3.Connection, query: str, sort: str, rollout: int) -> dict[str, Any]:
     """The rollouts before and after one in a list, its place and the length of the list."""
     found, order = parse_query(query), _order(sort)
-    inner = "SELECT r.id AS id, row_number() OVER w AS place, lag(r.id) OVER w AS previous, lead(r.id) OVER w AS next"
-    ranked = f"{inner} FROM {FROM} WHERE {found.where} WINDOW w AS (ORDER BY {order})"
+    total, own = count(database, found), (*found.parameters, rollout)
     if order == "r.id":  # the usual list: no need to rank all of it
-        before = _one(
-            database, f"SELECT max(r.id), count(*) FROM {FROM} WHERE {found.where} AND r.id < ?", found, rollout
-        )
-        after = _one(
-            database, f"SELECT min(r.id), count(*) FROM {FROM} WHERE {found.where} AND r.id > ?", found, rollout
-        )
-        return {"previous": before[0], "next": after[0], "place": before[1] + 1, "total": before[1] + 1 + after[1]}
-    row = database.execute(f"SELECT * FROM ({ranked}) WHERE id = ?", (*found.parameters, rollout)).fetchone()
+        some = f"FROM {found.tables} WHERE {found.where} AND r.id"
+        before = database.execute(f"SELECT r.id {some} < ? ORDER BY r.id DESC LIMIT 1", own).fetchone()
+        after = database.execute(f"SELECT r.id {some} > ? ORDER BY r.id LIMIT 1", own).fetchone()
+        place = database.execute(f"SELECT count(*) {some} <= ?", own).fetchone()[0]
+        return {"previous": before and before[0], "next": after and after[0], "place": place, "total": total}
+    inner = "SELECT r.id AS id, row_number() OVER w AS place, lag(r.id) OVER w AS previous, lead(r.id) OVER w AS next"
+    ranked = f"{inner} FROM {found.tables} WHERE {found.where} WINDOW w AS (ORDER BY {order})"
+    row = database.execute(f"SELECT * FROM ({ranked}) WHERE id = ?", own).fetchone()
     if row is None:
-        return {"previous": None, "next": None, "place": None, "total": count(database, found)}
-    return {"previous": row["previous"], "next": row["next"], "place": row["place"], "total": count(database, found)}
+        return {"previous": None, "next": None, "place": None, "total": total}
+    return {"previous": row["previous"], "next": row["next"], "place": row["place"], "total": total}
 
 
 def count(database: sqlite3.Connection, query: Query) -> int:
     """How many rollouts match a query."""
-    found = database.execute(f"SELECT count(*) FROM {FROM} WHERE {query.where}", query.parameters).fetchone()
+    found = database.execute(f"SELECT count(*) FROM {query.tables} WHERE {query.where}", query.parameters).fetchone()
     return int(found[0])
 
 
@@ -68,11 +67,6 @@ def listed(row: sqlite3.Row) -> dict[str, Any]:
     values = dict(row)
     values["tags"] = (values.get("tags") or "").split()
     return values
-
-
-def _one(database: sqlite3.Connection, statement: str, query: Query, rollout: int) -> sqlite3.Row:
-    row: sqlite3.Row = database.execute(statement, (*query.parameters, rollout)).fetchone()
-    return row
 
 
 def _order(sort: str) -> str:
