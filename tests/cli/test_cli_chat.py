@@ -16,7 +16,7 @@ import interruptible
 import pytest
 from waiting import CEILING
 
-from ludus.cli.typed_calls import Call, read_turn
+from ludus.agents.typed_calls import Call, read_turn
 
 YAML = """
 name: keeper

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from ludus.cli.keyboard import Keyboard
     from ludus.environment import Environment
     from ludus.model import Model
-    from ludus.rollout import Rollout
 
 INTERRUPTED = 130
-A_WEEK = 7 * 24 * 3600.0
 
 Row = dict[str, Any]
 
@@ -74,43 +72,19 @@ def _play(environment: Environment, row: Row, model: Model | None, seed: int, ke
     """Play the rollout and print its verdict. The exit code is 1 if the rollout failed."""
     import asyncio
 
-    from ludus.cli.chat_rollout import ChatScreen, PersonAsModelAgent, PersonAsUserAgent, PersonModel, WatchedModel
+    from ludus.agents.person import seat_person
+    from ludus.cli.chat_rollout import ChatScreen
     from ludus.cli.screen import show_verdict, stdout_console
+    from ludus.collection.single import play_one
 
     screen = ChatScreen(stdout_console(), keyboard, row, as_model=model is None)
     if environment.resources.by_group:
         screen.say("This environment judges all answers to a task together: your answer is a group of one.")
-    # A person has no deadline; every other step keeps its own.
-    no_deadline: dict[str, Any] = {"rollout": A_WEEK}
-    if model is None:
-        model, no_deadline["model"] = PersonModel(screen), A_WEEK
-        environment.agent = PersonAsModelAgent(environment.agent, screen)
-    else:
-        model = WatchedModel(model, screen)
-        environment.agent = PersonAsUserAgent(environment.agent, screen)
-    environment.limits = environment.limits.model_copy(update=no_deadline)
+    model = seat_person(environment, screen, model)
     try:
-        rollout = asyncio.run(_one_rollout(environment, row, model, seed))
+        rollout = asyncio.run(play_one(environment, row, model, seed))
     except (KeyboardInterrupt, asyncio.CancelledError):
         screen.say("left without a verdict; the session is closed")
         return 0 if screen.left else INTERRUPTED
     show_verdict(screen.console, rollout.to_row())
     return 1 if rollout.error is not None else 0
-
-
-async def _one_rollout(environment: Environment, row: Row, model: Model, seed: int) -> Rollout:
-    """Collect one task with one repeat: the collector opens and closes the session as always."""
-    from ludus.collection.collector import Collector
-    from ludus.collection.plan import CollectionPlan
-    from ludus.collection.rows import Rows
-
-    played: list[Rollout] = []
-
-    async def keep(rollout: Rollout) -> None:
-        played.append(rollout)
-
-    rows = Rows([row], environment.task)
-    collector = Collector(CollectionPlan(rows, lambda _: environment, model, concurrency=1, seed=seed), sink=keep)
-    collector.progress.total = 1
-    await collector.run()
-    return played[0]

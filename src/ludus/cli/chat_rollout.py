@@ -1,31 +1,21 @@
-"""A rollout in which a person takes part: in place of the model, or as a user who sends the model more messages.
-
-Both are ordinary rollouts, driven by the environment's own agent, so `ludus chat` runs the same loop as a collection. A
-person who plays the model is a `Model`; a model that is watched is wrapped in one that prints its answers.
-"""
+"""The terminal of `ludus chat`: prints a rollout while a person takes part in it, and reads what the person types."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from rich.console import Console
 
-from ludus.agent import Agent
-from ludus.agents.simulated_user import is_users
+from ludus.agents.typed_calls import signature
 from ludus.cli.keyboard import Keyboard
 from ludus.cli.rollout_view import prompt_of
 from ludus.cli.screen import emit, number, pretty, show_block, show_item, text
-from ludus.cli.typed_calls import Call, read_turn, signature
-from ludus.episode import Episode
-from ludus.errors import Interrupt
 from ludus.game import Game, observation_items
-from ludus.model import Model, Request
+from ludus.model import Request
 from ludus.resources import Resources
-from ludus.response import Item, Response, function_call, message
+from ludus.response import Item
 
 _COMMANDS = {
     "/tools": "list the tools with their parameters",
@@ -42,10 +32,6 @@ _HELP_AS_MODEL = {
 }
 _HELP_IN_GAME = {"any text": "your move", "/say TEXT": "a move that looks like a command"}
 _HELP_AS_USER = {"/say TEXT": "a message that looks like a command", "any other text": "the next message to the model"}
-
-
-class EndedByHand(Interrupt):
-    """The person ended the rollout and wants the verdict."""
 
 
 class ChatScreen:
@@ -136,137 +122,15 @@ class ChatScreen:
             return False
         return True
 
+    def show_answer(self, items: list[Item]) -> None:
+        """Print an answer of the model."""
+        for item in items:
+            show_item(self.console, item)
+
+    def waiting(self, name: str) -> AbstractContextManager[Any]:
+        """Say whom the person waits for."""
+        return self.console.status(text(f"waiting for {name}", "dim"))
+
     def say(self, line: str) -> None:
         """Print a message of `ludus chat` itself, dimmed."""
         emit(self.console, text(line, "dim"))
-
-
-class PersonModel(Model):
-    """A person at the keyboard in place of a model."""
-
-    name = "person"
-
-    def __init__(self, screen: ChatScreen) -> None:
-        self._screen = screen
-
-    async def respond(self, request: Request) -> Response:
-        """Show the new items, then read a call or an answer."""
-        screen = self._screen
-        screen.follow(request)
-        if request.turn == 0 and screen.game is not None and not screen.tools:
-            screen.say("You play the model: type your move. /help lists commands.")
-        elif request.turn == 0:
-            screen.say("You play the model: call a tool (NAME key=value) or type your answer. /help lists commands.")
-        while True:
-            line = await screen.read()
-            if line is None:
-                raise EndedByHand
-            turn = read_turn(line, screen.tools)
-            if turn is None:
-                screen.say("/call needs a tool: write /call NAME {...}. /tools lists the tools.")
-                continue
-            screen.mark_shown(1)
-            if isinstance(turn, Call):
-                item = function_call(turn.name, turn.arguments, call_id=f"call_{request.turn}")
-            else:
-                item = message(turn, id=f"msg_{request.turn}")
-            return Response.of(item, model=self.name)
-
-
-class WatchedModel(Model):
-    """A model whose answers are printed as they arrive."""
-
-    def __init__(self, model: Model, screen: ChatScreen) -> None:
-        self.name, self.config, self.concurrency = model.name, model.config, model.concurrency
-        self._model = model
-        self._screen = screen
-
-    async def respond(self, request: Request) -> Response:
-        """Show the new items, then the model's answer."""
-        screen = self._screen
-        if is_users(request):  # the model also plays the simulated user; its words are shown as input
-            return await self._model.respond(request)
-        screen.follow(request)
-        with screen.console.status(text(f"waiting for {self.name}", "dim")):
-            response = await self._model.respond(request)
-        for item in response.output:
-            show_item(screen.console, item)
-        screen.mark_shown(len(response.output))
-        return response
-
-    async def start(self) -> None:
-        """Start the watched model."""
-        await self._model.start()
-
-    async def stop(self) -> None:
-        """Stop the watched model."""
-        await self._model.stop()
-
-
-class PersonAsModelAgent(Agent):
-    """The environment's agent with a person as the model, who can end the rollout at any time."""
-
-    def __init__(self, agent: Agent, screen: ChatScreen) -> None:
-        super().__init__()
-        self._agent = agent
-        self._screen = screen
-
-    @asynccontextmanager
-    async def share(self) -> AsyncIterator[Agent]:
-        """Open the environment's agent."""
-        async with self._agent.share() as agent:
-            yield PersonAsModelAgent(agent, self._screen)
-
-    async def act(self, episode: Episode) -> str:
-        """Play one rollout."""
-        self._screen.watch(episode.resources)
-        try:
-            reason = await self._agent.act(episode)
-        except EndedByHand:
-            reason = "ended_by_hand"
-        self._screen.catch_up(episode.items)
-        self._screen.show_end()
-        return reason
-
-
-class PersonAsUserAgent(Agent):
-    """The environment's agent with a person as the user: it runs again for each message until /verify."""
-
-    def __init__(self, agent: Agent, screen: ChatScreen) -> None:
-        super().__init__()
-        self._agent = agent
-        self._screen = screen
-
-    @asynccontextmanager
-    async def share(self) -> AsyncIterator[Agent]:
-        """Open the environment's agent."""
-        async with self._agent.share() as agent:
-            yield PersonAsUserAgent(agent, self._screen)
-
-    async def act(self, episode: Episode) -> str:
-        """Play one rollout."""
-        screen = self._screen
-        screen.watch(episode.resources)
-        while True:
-            reason = await _with_fresh_steps(self._agent, episode).act(episode)
-            screen.catch_up(episode.items)
-            if screen.game is not None:  # in a game the observations take the place of user messages
-                screen.show_end()
-                return reason
-            if reason != "completed":
-                screen.say(f"the agent stopped: {reason}")
-            message_text = await screen.read()
-            if message_text is None:
-                return reason
-            episode.say({"role": "user", "content": message_text.removeprefix("/say ")})
-            screen.mark_shown(1)
-
-
-def _with_fresh_steps(agent: Agent, episode: Episode) -> Agent:
-    """The agent with `max_steps` more steps: an agent that continues counts the steps of earlier messages too."""
-    steps = getattr(agent.config, "max_steps", None)
-    if not agent.continues or steps is None:
-        return agent
-    fresh = copy.copy(agent)
-    fresh.config = agent.config.model_copy(update={"max_steps": steps + len(episode.calls)})
-    return fresh

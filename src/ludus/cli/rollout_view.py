@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ludus.agents.typed_calls import signature
 from ludus.cli.screen import (
     content_text,
     emit,
@@ -24,7 +25,6 @@ from ludus.cli.screen import (
     show_verdict,
     text,
 )
-from ludus.cli.typed_calls import signature
 
 Row = dict[str, Any]
 

@@ -28,6 +28,12 @@ def view(
     tokenizer: Annotated[
         str | None, typer.Option(metavar="DIR", help="A tokenizer of transformers, to show token ids as text.")
     ] = None,
+    play: Annotated[
+        list[str] | None, typer.Option(metavar="ENV", help="Let the page play this environment; may be repeated.")
+    ] = None,
+    play_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="With --play: the model to talk to; as in ludus chat.")
+    ] = None,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one self-contained page instead, to send to somebody.")
     ] = None,
@@ -45,16 +51,19 @@ def view(
 
     Example: ludus view runs/first --export report.html --query "outcome:failed"
     """
+    from ludus.errors import UserError
     from ludus.profile.prices import read_prices
     from ludus.serve.worker import run
     from ludus.view.serving import Viewer
 
+    if play_model is not None and not play:
+        raise UserError("--play-model needs an environment", "Add --play ENV")
     found = paths or [Path("runs") if Path("runs").is_dir() else Path()]
     costs = read_prices(prices) if prices is not None else None
     if export is not None or publish is not None:
         _write(found, costs, tokenizer, export, publish, query, as_json=json_)
         return
-    viewer = Viewer(found, port=port, prices=costs, tokenizer=tokenizer)
+    viewer = Viewer(found, port=port, prices=costs, tokenizer=tokenizer, play=play, play_model=play_model)
     run(_until_stopped(viewer, as_json=json_, opens=open_))
 
 

@@ -1,6 +1,7 @@
 """The viewer's server: the built page, and its questions about runs as JSON.
 
-Handlers read SQLite and journals in threads, so the event loop never waits for a disk. Nothing but notes is written.
+Handlers read SQLite and journals in threads, so the event loop never waits for a disk. Nothing but notes is
+written.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from ludus.view.guard import HTML, SECURITY_HEADERS, ViewGuard
 from ludus.view.listing import rollouts_page
 from ludus.view.live import LiveRun, LiveRuns
 from ludus.view.one import items_page, rollout_payload
+from ludus.view.play import PlayRoom
+from ludus.view.play_routes import play_routes
 from ludus.view.trainer import Tokenizer, trainer_payload
 
 STATIC = Path(__file__).parent / "static"
@@ -35,7 +38,7 @@ Answer = Callable[[LiveRun, Parameters], Any]
 class ViewApp(App):
     """The application. `guard.new_token()` makes a link."""
 
-    def __init__(self, runs: LiveRuns, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(self, runs: LiveRuns, tokenizer: Tokenizer | None = None, play: PlayRoom | None = None) -> None:
         self.view_guard = ViewGuard()
         super().__init__(self.view_guard)
         self.runs = runs
@@ -55,6 +58,8 @@ class ViewApp(App):
         self.routes["GET", "/api/matches.jsonl"] = self._matches
         self.routes["POST", "/api/note"] = self._note
         self.routes["POST", "/api/tag"] = self._tag
+        self.play = play or PlayRoom([], None)
+        self.routes |= play_routes(self.play)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, with the security headers on every reply."""

@@ -11,9 +11,11 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import Any, NamedTuple
 
 from ludus.errors import UserError
 from ludus.profile.prices import Price
@@ -41,7 +43,7 @@ class LiveRun:
         self.index = RunIndex(run)
         self.problem: str | None = None
         self._seen: deque[tuple[float, int]] = deque(maxlen=200)
-        self._kept: dict[str, tuple[int, Any]] = {}
+        self._kept: dict[str, _Kept] = {}
         self._computing = threading.Lock()
 
     def headline(self, prices: dict[str, Price]) -> dict[str, Any]:
@@ -75,9 +77,11 @@ class LiveRun:
                 return overview(database)
 
         metrics, described = self.run.metrics(), self.run.described()
+        line, figures = self.headline(prices), self._once("overview", compute)
         return {
-            **self.headline(prices),
-            **self._once("overview", compute),
+            **line,
+            **figures,
+            "stale": bool(line.get("stale") or figures.get("stale")),
             "described": described,
             "loop": metrics.get("loop"),
             "warnings": metrics.get("warnings") or [],
@@ -96,7 +100,7 @@ class LiveRun:
         return {"running": pid is not None, "total": total, "per_second": speed, "seconds_left": left}
 
     def _speed(self, described: dict[str, Any], done: int, *, running: bool) -> float | None:
-        now = time.monotonic()
+        now = monotonic()
         wall = _object(self.run.metrics().get("seconds")).get("wall")
         if not running:
             return done / wall if isinstance(wall, (int, float)) and wall > 0 else None
@@ -111,14 +115,28 @@ class LiveRun:
             return done / elapsed if elapsed > 0 else None
         return None
 
-    def _once(self, name: str, compute: Any) -> Any:
-        """The figures, computed again only if the index has grown."""
+    def _once(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The figures, computed again only if the index has grown, and never more than a fifth of the time.
+
+        Figures that are older than the index are `stale`: the page asks again.
+        """
         with self._computing:
-            version = self.index.version
-            kept = self._kept.get(name)
-            if kept is None or kept[0] != version:
-                kept = self._kept[name] = (version, compute())
-            return kept[1]
+            version, kept = self.index.version, self._kept.get(name)
+            if kept is not None and kept.version != version and monotonic() < kept.until:
+                return {**kept.figures, "stale": True}
+            if kept is None or kept.version != version:
+                began = monotonic()
+                figures = compute()
+                kept = self._kept[name] = _Kept(version, figures, monotonic() + 4 * (monotonic() - began))
+            return kept.figures
+
+
+class _Kept(NamedTuple):
+    """Computed figures, the version of the index that they are of, and until when they are shown in any case."""
+
+    version: int
+    figures: dict[str, Any]
+    until: float
 
 
 class LiveRuns:
@@ -162,14 +180,14 @@ class LiveRuns:
     def _work(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-        searched = time.monotonic()
+        searched = monotonic()
         while not self._stop.is_set():
             # The runs take turns, so that a small run need not wait for a large one.
             busy = [run for run in list(self.runs.values()) if not self._stop.is_set() and self._grow(run)]
             if not busy:
                 self._stop.wait(LOOK_EVERY)
-            if time.monotonic() - searched > SEARCH_EVERY:
-                searched = time.monotonic()
+            if monotonic() - searched > SEARCH_EVERY:
+                searched = monotonic()
                 with contextlib.suppress(UserError):
                     self.search()
 

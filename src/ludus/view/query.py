@@ -95,7 +95,7 @@ def parse_query(text: str) -> Query:
             every_attempt |= name == "attempt"
             _filter(query, name, value, negated)
     if not every_attempt:
-        query.add("r.final = 1")
+        query.add("likelihood(r.final = 1, 0.98)")  # so that a list is read in its order, not sorted
     return query
 
 

@@ -8,6 +8,7 @@ from ludus.http.listening import Listening, address, bind
 from ludus.profile.prices import Price
 from ludus.view.app import ViewApp
 from ludus.view.live import LiveRuns
+from ludus.view.play import PlayRoom
 from ludus.view.trainer import Tokenizer
 
 HOST = "127.0.0.1"
@@ -28,9 +29,12 @@ class Viewer:
         port: int = 0,
         prices: dict[str, Price] | None = None,
         tokenizer: str | None = None,
+        play: list[str] | None = None,
+        play_model: str | None = None,
     ) -> None:
         self.runs = LiveRuns(paths, prices or {})
-        self.app = ViewApp(self.runs, Tokenizer(tokenizer) if tokenizer is not None else None)
+        decoder = Tokenizer(tokenizer) if tokenizer is not None else None
+        self.app = ViewApp(self.runs, decoder, PlayRoom(play or [], play_model))
         self._socket = bind("ludus view", HOST, port)
         self.url = address(HOST, self._socket.getsockname()[1])
         self._listening = Listening(self.app, self._socket)
@@ -46,5 +50,6 @@ class Viewer:
 
     async def stop(self) -> None:
         """Stop serving and indexing."""
+        await self.app.play.close()
         await self._listening.stop()
         self.runs.stop()

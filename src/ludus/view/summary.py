@@ -11,7 +11,6 @@ from typing import Any
 
 from ludus.collection.metrics import USUAL_RANGE
 from ludus.collection.statistics import ClusteredMean, pass_at_each_k
-from ludus.profile.lengths import LengthBins
 from ludus.profile.prices import Costs, Price
 from ludus.view.facts import STAGES
 
@@ -22,6 +21,9 @@ BINS = 20
 SPARK = 40
 
 _DONE = "final = 1 AND outcome = 'completed'"
+
+#: How many bits a number of tokens has: each bin of lengths is twice as long as the one before, as in a profile.
+_BITS = " + ".join(f"(output_tokens >= {1 << bit})" for bit in range(32))
 
 
 def headline(database: sqlite3.Connection, prices: dict[str, Price], model: str) -> dict[str, Any]:
@@ -199,20 +201,28 @@ def _named(database: sqlite3.Connection, kind: str) -> list[dict[str, Any]]:
 
 def _lengths(database: sqlite3.Connection) -> dict[str, Any]:
     """Length against reward: bins over all completed rollouts, and a sample of points."""
-    bins = LengthBins()
-    total = 0
-    for tokens, reward, passed in database.execute(
-        f"SELECT output_tokens, reward, passed FROM rollouts WHERE {_DONE} AND output_tokens > 0 AND reward NOTNULL"
-    ):
-        bins.add(tokens, reward, bool(passed))
-        total += 1
+    bins = database.execute(
+        f"SELECT {_BITS} AS bits, count(*) AS count, avg(reward) AS reward, avg(passed) AS passed FROM rollouts "
+        f"WHERE {_DONE} AND output_tokens > 0 AND reward NOTNULL GROUP BY bits ORDER BY bits"
+    ).fetchall()
+    total = sum(row["count"] for row in bins)
     every = max(1, -(-total // MAX_POINTS))
     points = database.execute(
         f"SELECT id, output_tokens, reward FROM rollouts WHERE {_DONE} AND output_tokens > 0 AND reward NOTNULL "
         "AND id % ? = 0 LIMIT ?",
         (every, MAX_POINTS),
     )
-    return {"bins": bins.rows(), "points": [list(row) for row in points], "every": every}
+    shown = [
+        {
+            "from": 1 << (row["bits"] - 1),
+            "to": (1 << row["bits"]) - 1,
+            "rollouts": row["count"],
+            "mean_reward": row["reward"],
+            "pass_rate": row["passed"],
+        }
+        for row in bins
+    ]
+    return {"bins": shown, "points": [list(row) for row in points], "every": every}
 
 
 def _turns(database: sqlite3.Connection) -> list[dict[str, Any]]:

@@ -56,5 +56,11 @@ export function useAnswer<T>(path: string, given: Given, run: string | null = nu
     );
     return () => control.abort();
   }, [key, live ? version : 0, again]);
+  const stale = Boolean((state.data as { stale?: boolean } | null)?.stale);
+  useEffect(() => {
+    if (!stale) return undefined;
+    const timer = setTimeout(() => setAgain((n) => n + 1), 3000);
+    return () => clearTimeout(timer);
+  }, [state]);
   return { data: state.data, problem: state.problem, loading: state.asked !== key, reload: () => setAgain((n) => n + 1) };
 }

@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { served } from "./api";
 import { CompareRollouts, CompareRuns } from "./compare";
 import { isTyping, useKeys } from "./keys";
+import { Play } from "./play";
 import { Rollout } from "./rollout";
 import { here, link, usePlace } from "./router";
 import { Run } from "./run";
@@ -22,6 +23,7 @@ function App() {
     : kind === "run" && run ? <Run key={run} run={run} given={given} />
     : kind === "compare" && part ? <CompareRuns a={run} b={part} />
     : kind === "diff" && id ? <CompareRollouts run={run} a={Number(part)} b={Number(id)} />
+    : kind === "play" && served ? <Play />
     : kind ? <Problem text="There is no such page." /> : <Runs />;
   useEffect(() => { document.title = kind === "run" && part === "rollout" ? `rollout ${id} · ludus view` : "ludus view"; }, [path.join("/")]);
   return <Frame crumbs={<Crumbs path={path} />}>{page}</Frame>;
@@ -60,6 +62,7 @@ function Frame({ crumbs, children }: { crumbs: ComponentChildren; children: Comp
         <a class="brand" href="#/" aria-label="ludus view, all runs"><svg viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7" /><path d="M8 8v16h8M18 24V14m6 10V8" /></svg><span>ludus</span></a>
         {crumbs}
         <div class="tools">
+          {served && <a class="quiet" href="#/play">Play</a>}
           {!served && <span class="quiet">an exported copy</span>}
           <button type="button" class="plain" onClick={turn} aria-label="Light or dark">◐</button>
           <button type="button" class="plain" onClick={() => help.current?.showModal()} aria-label="Keys">?</button>

@@ -1,4 +1,4 @@
-"""Tool calls as a person types them in `ludus chat`."""
+"""Tool calls as a person types them, in `ludus chat` and on the page Play of `ludus view`."""
 
 from __future__ import annotations
 

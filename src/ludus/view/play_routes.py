@@ -1,0 +1,49 @@
+"""The addresses of Play."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ludus.http.app import Handler
+from ludus.http.messages import Incoming, Refusal, Reply
+from ludus.view.play import MAX_LINE, PlayRoom
+
+
+def play_routes(room: PlayRoom) -> dict[tuple[str, str], Handler]:
+    """The routes of a room."""
+
+    async def offered(incoming: Incoming) -> Reply:
+        return Reply.of(room.offered())
+
+    async def start(incoming: Incoming) -> Reply:
+        given = incoming.json()
+        environment, row = given.get("environment"), given.get("row", 1)
+        if not isinstance(environment, str) or not isinstance(row, int) or not 1 <= row <= 10**9:
+            raise Refusal(422, "a rollout needs an `environment` and a `row` from 1")
+        return Reply.of({"table": await room.start(environment, row, as_model=given.get("as") != "user")})
+
+    async def look(incoming: Incoming) -> Reply:
+        given = incoming.json()
+        skip = given.get("skip", 0)
+        return Reply.of(room.table(given.get("table")).shown(skip if isinstance(skip, int) and skip >= 0 else 0))
+
+    async def say(incoming: Incoming) -> Reply:
+        given: dict[str, Any] = incoming.json()
+        line = given.get("line")
+        if not isinstance(line, str) or not line.strip() or len(line) > MAX_LINE:
+            raise Refusal(422, f"a `line` is a text of at most {MAX_LINE:,} characters")
+        room.table(given.get("table")).type(line.strip())
+        return Reply.of({})
+
+    async def verdict(incoming: Incoming) -> Reply:
+        room.table(incoming.json().get("table")).type(None)
+        return Reply.of({})
+
+    async def leave(incoming: Incoming) -> Reply:
+        task = room.table(incoming.json().get("table")).task
+        if task is not None:
+            task.cancel()
+        return Reply.of({})
+
+    posts = {"start": start, "look": look, "say": say, "verdict": verdict, "leave": leave}
+    return {("GET", "/api/play"): offered, **{("POST", f"/api/play/{name}"): each for name, each in posts.items()}}

@@ -1,0 +1,96 @@
+// Play: take part in a rollout, as the model or as the user of a model.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { send, type Item, type Json } from "./api";
+import { blocksOf, ItemView } from "./items";
+import { useAnswer } from "./live";
+import { JsonView, visible } from "./text";
+import { Empty, Loading, Outcome, Problem } from "./ui";
+
+interface Entry { item?: Item; said?: string; typed?: boolean }
+interface Shown { entries: Entry[]; state: string; tools: string[]; result: Json; problem: string | null }
+
+export function Play() {
+  const { data, problem } = useAnswer<{ environments: string[]; model: string | null }>("play", {}, null, false);
+  const [environment, setEnvironment] = useState("");
+  const [row, setRow] = useState(1);
+  const [as, setAs] = useState("model");
+  const [table, setTable] = useState("");
+  const [said, setSaid] = useState("");
+  if (problem) return <Problem text={problem} />;
+  if (!data) return <Loading />;
+  const start = async () => {
+    try {
+      setSaid("");
+      setTable((await send<{ table: string }>("play/start", { environment: environment || data.environments[0], row, as })).table);
+    } catch (error) { setSaid((error as Error).message); }
+  };
+  return (
+    <main id="main">
+      <header class="page-head"><h1>Play</h1></header>
+      {!data.environments.length && <Empty title="No environment is offered">
+        <p>A session runs the environment's code, so you name what may be played:</p>
+        <pre>ludus view runs --play mcqa --play-model local</pre></Empty>}
+      {data.environments.length > 0 && !table && <div class="play-start">
+        <label>Environment <select value={environment} onChange={(event) => setEnvironment(event.currentTarget.value)}>
+          {data.environments.map((name) => <option key={name} value={name}>{name}</option>)}</select></label>
+        <label>Row <input type="number" min={1} value={row} onInput={(event) => setRow(Number(event.currentTarget.value) || 1)} /></label>
+        <label>You are <select value={as} onChange={(event) => setAs(event.currentTarget.value)}>
+          <option value="model">the model</option>{data.model && <option value="user">the user of {data.model}</option>}</select></label>
+        <button type="button" class="primary" onClick={start}>Start</button></div>}
+      {said && <Problem text={said} />}
+      {table && <Table key={table} table={table} asModel={as === "model"} again={() => setTable("")} />}
+    </main>
+  );
+}
+
+function Table({ table, asModel, again }: { table: string; asModel: boolean; again: () => void }) {
+  const [shown, setShown] = useState<Shown>({ entries: [], state: "opening", tools: [], result: null, problem: null });
+  const [line, setLine] = useState("");
+  const [said, setSaid] = useState("");
+  const count = useRef(0), end = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    let stopped = false;
+    const look = async () => {
+      try {
+        const found = await send<Shown>("play/look", { table, skip: count.current });
+        count.current += found.entries.length;
+        if (!stopped) setShown((old) => ({ ...found, entries: [...old.entries, ...found.entries] }));
+        if (found.state === "ended") return;
+      } catch (error) { setSaid((error as Error).message); return; }
+      if (!stopped) setTimeout(look, 400);
+    };
+    void look();
+    return () => { stopped = true; };
+  }, [table]);
+  useEffect(() => { end.current?.scrollIntoView({ block: "nearest" }); }, [shown.entries.length, shown.state]);
+  const act = async (name: string, more: Json = {}) => {
+    try { setSaid(""); await send(`play/${name}`, { table, ...more }); } catch (error) { setSaid((error as Error).message); }
+  };
+  const submit = (event: Event) => {
+    event.preventDefault();
+    if (line.trim()) { void act("say", { line }); setLine(""); }
+  };
+  const items = shown.entries.map((entry) => entry.item ?? { type: "said", text: entry.said });
+  return (
+    <div class="conversation play">
+      <h2 class="sr-only">Conversation</h2>
+      {blocksOf(items).map((block) => block.item.type === "said" && shown.entries[block.at].said !== undefined
+        ? <p key={block.at} class="quiet">{visible(shown.entries[block.at].said ?? "")}</p>
+        : <ItemView key={block.at} block={block} words={[]} />)}
+      {shown.state === "waiting" && <p class="quiet" aria-live="polite">Waiting…</p>}
+      {shown.problem && <Problem text={shown.problem} />}
+      {said && <Problem text={said} />}
+      {shown.result && <section class="item"><h3>verdict</h3><p><Outcome outcome={shown.result.outcome} reward={shown.result.reward ?? null} /></p><JsonView value={shown.result} /></section>}
+      {shown.state !== "ended" ? <form class="play-line" onSubmit={submit}>
+        <label class="sr-only" for="line">{asModel ? "Your answer or tool call" : "Your message"}</label>
+        <input id="line" autocomplete="off" value={line} disabled={shown.state !== "yours"} onInput={(event) => setLine(event.currentTarget.value)}
+          placeholder={shown.state !== "yours" ? "" : asModel ? "An answer, or a call: NAME key=value" : "The next message to the model"} />
+        <button disabled={shown.state !== "yours"}>Send</button>
+        <button type="button" disabled={shown.state !== "yours"} onClick={() => void act("verdict")}>Verdict</button>
+        <button type="button" onClick={() => void act("leave")}>Leave</button></form>
+        : <p><button type="button" onClick={again}>Play another</button></p>}
+      {shown.tools.length > 0 && <p class="quiet small">Tools: {visible(shown.tools.join(", "))}</p>}
+      <div ref={end} />
+    </div>
+  );
+}
