@@ -105,11 +105,9 @@ class TurnJournal:
 
     def lines(self, name: str) -> bytes:
         """The lines of a rollout that has not ended, each with its newline; empty if there are none."""
-        spans = self._spans.get(name)
-        if not spans or self._journal is None:
-            return b""
-        self.flush()
-        return b"".join(self._journal.bytes_at(*span) for span in spans) if self._journal is not None else b""
+        self.flush()  # may compact the file, so the spans are looked up after it
+        journal, spans = self._journal, self._spans.get(name)
+        return b"".join(journal.bytes_at(*span) for span in spans) if spans and journal is not None else b""
 
     @property
     def unfinished(self) -> int:
