@@ -129,7 +129,7 @@ class TurnJournal:
             if not self._spans:
                 with contextlib.suppress(OSError):
                     os.unlink(self.path)
-            self._journal.close()
+            self._journal.close(sync=bool(self._spans))
             self._journal = None
 
     def _clear(self) -> None:
