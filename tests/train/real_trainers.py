@@ -176,14 +176,14 @@ async def drive_tinker() -> None:
 async def drive_art() -> None:
     from art.trajectories import TrajectoryGroup
 
-    from ludus.models.token_engine import EngineCall, Generated, TokenEngine
+    from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
     from ludus.train.art import art_group
     from ludus.train.player import RolloutPlayer
 
     engine = StubEngine()
 
-    async def generate(call: EngineCall) -> Generated:
-        return Generated(*engine.generate(call.ids), version=5)
+    async def generate(call: EngineCall) -> GeneratedIds:
+        return GeneratedIds(*engine.generate(call.ids), version=5)
 
     player = RolloutPlayer(Doubling, model=TokenEngine(generate, engine.tokenizer))
     made = art_group(await player.group(ROW, 1))

@@ -14,7 +14,7 @@ from stub_engine import ROW, Doubling, StubEngine, whole
 from tiny_transformers import tokenizer
 
 from ludus.model import Request
-from ludus.models.token_engine import EngineCall, Generated, TokenEngine
+from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.group import TrainingGroup
 from ludus.train.player import NotTrainable, RolloutPlayer
 from ludus.train.policy import GroupPolicy
@@ -25,8 +25,8 @@ THOUGHT = "<think>Use the tool.</think>"
 
 
 def engine_of(stub: StubEngine, **settings: Any) -> TokenEngine:
-    async def generate(call: EngineCall) -> Generated:
-        return Generated(*stub.generate(call.ids, call.sampling), version=len(stub.calls))
+    async def generate(call: EngineCall) -> GeneratedIds:
+        return GeneratedIds(*stub.generate(call.ids, call.sampling), version=len(stub.calls))
 
     return TokenEngine(generate, stub.tokenizer, config=TokenEngine.Config(**settings))
 
@@ -46,9 +46,9 @@ async def test_a_template_that_drops_earlier_thinking_makes_two_rows_and_never_o
     stub = StubEngine("forgetful")
     spoken = stub.tokenizer.encode(THOUGHT, add_special_tokens=False)
 
-    async def generate(call: EngineCall) -> Generated:
+    async def generate(call: EngineCall) -> GeneratedIds:
         ids, logprobs = stub.generate(call.ids)
-        return Generated(spoken + ids, [-0.5] * len(spoken) + logprobs)
+        return GeneratedIds(spoken + ids, [-0.5] * len(spoken) + logprobs)
 
     player = RolloutPlayer(Doubling, model=TokenEngine(generate, stub.tokenizer), policy=GroupPolicy(replacements=0))
     member = await player.member(ROW)
@@ -64,8 +64,8 @@ async def test_a_template_that_drops_earlier_thinking_makes_two_rows_and_never_o
 
 @pytest.mark.parametrize("logprobs", [None, [-0.5], [float("nan")] * 2])
 async def test_an_engine_without_a_logprob_for_each_id_fails_the_rollout(logprobs: list[float] | None) -> None:
-    async def generate(call: EngineCall) -> Generated:
-        return Generated([5, 6], logprobs)
+    async def generate(call: EngineCall) -> GeneratedIds:
+        return GeneratedIds([5, 6], logprobs)
 
     model = TokenEngine(generate, tokenizer())
     player = RolloutPlayer(Doubling, model=model, policy=GroupPolicy(replacements=0))
@@ -86,8 +86,8 @@ async def test_a_cut_answer_is_incomplete_unless_its_last_id_ends_it() -> None:
     for text, status in (("an answer", "incomplete"), ("an answer<|im_end|>", "completed")):
         ids = words.encode(text, add_special_tokens=False)
 
-        async def generate(call: EngineCall, ids: list[int] = ids) -> Generated:
-            return Generated(ids, [-0.5] * len(ids), cut=True)
+        async def generate(call: EngineCall, ids: list[int] = ids) -> GeneratedIds:
+            return GeneratedIds(ids, [-0.5] * len(ids), cut=True)
 
         response = await TokenEngine(generate, words).respond(Request("?"))
         assert (response.status, response.output_text) == (status, "an answer")

@@ -3,9 +3,9 @@
 Trainers generate with engines that know tokens only. `TokenEngine` renders the chat template, parses thinking and tool
 calls, and repeats the ids of earlier turns exactly, as `TransformersModel` does. The engine is one function:
 
-    async def generate(call: EngineCall) -> Generated:
+    async def generate(call: EngineCall) -> GeneratedIds:
         made = await engine.generate(call.ids, call.sampling.max_tokens)
-        return Generated(made.ids, made.logprobs, version=made.step)
+        return GeneratedIds(made.ids, made.logprobs, version=made.step)
 
     model = TokenEngine(generate, tokenizer)
 """
@@ -45,7 +45,7 @@ class EngineCall:
 
 
 @dataclass(slots=True)
-class Generated:
+class GeneratedIds:
     """What an engine generated: all sampled ids, the end token among them. `cut` says that a limit ended them."""
 
     ids: list[int]
@@ -54,7 +54,7 @@ class Generated:
     cut: bool = False
 
 
-Generate = Callable[[EngineCall], Awaitable[Generated]]
+Generate = Callable[[EngineCall], Awaitable[GeneratedIds]]
 
 
 class TokenEngine(Model):
@@ -99,12 +99,12 @@ class TokenEngine(Model):
         sampling = sampling_of(request, self.config)
         prompt = await in_thread(self._prompt, request)
         room = self.config.context - len(prompt.ids)
-        made = Generated([], [], cut=True)
+        made = GeneratedIds([], [], cut=True)
         if room > 0:
             sampling = sampling._replace(max_tokens=min(room, sampling.max_tokens))
             extra = request.params.get(ENGINE_EXTRA) or {}
             made = await self._engine(EngineCall(prompt.ids, sampling, request.session or "", extra))
-        response = await in_thread(self._response, request, prompt, sampling, made)
+        response: Response = await in_thread(self._response, request, prompt, sampling, made)
         if self.observer is not None:
             self.observer.answered(time.perf_counter() - began)
         return response
@@ -117,7 +117,7 @@ class TokenEngine(Model):
         with self._tokenizing:
             return self._answers.prompt(request)
 
-    def _response(self, request: Request, prompt: RenderedPrompt, sampling: Sampling, made: Generated) -> Response:
+    def _response(self, request: Request, prompt: RenderedPrompt, sampling: Sampling, made: GeneratedIds) -> Response:
         logprobs = made.logprobs
         if logprobs is None or len(logprobs) != len(made.ids) or not all(map(math.isfinite, logprobs)):
             count = "no" if logprobs is None else f"{len(logprobs)}"

@@ -15,7 +15,7 @@ import torch
 from areal.api.workflow_api import RolloutWorkflow
 
 from ludus.collection.api import CollectArguments, Environments
-from ludus.models.token_engine import EngineCall, Generated, TokenEngine
+from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
 from ludus.train.rows import TrainingRow, carried_row, rows_of, with_sampling
@@ -60,14 +60,14 @@ class LudusWorkflow(RolloutWorkflow):
 
         settings = self._gconfig.new_with_stop_and_pad_token_ids(self._tokenizer)
 
-        async def generate(call: EngineCall) -> Generated:
+        async def generate(call: EngineCall) -> GeneratedIds:
             sampling = settings.new(
                 n_samples=1, max_new_tokens=call.sampling.max_tokens, stop=call.sampling.stops or settings.stop
             )
             asked = ModelRequest(rid=call.session, input_ids=call.ids, gconfig=sampling, tokenizer=self._tokenizer)
             made = await engine.agenerate(asked)
             version = min(made.output_versions, default=None)
-            return Generated(
+            return GeneratedIds(
                 list(made.output_tokens),
                 list(made.output_logprobs),
                 version=version,

@@ -19,7 +19,7 @@ from typing import Any, Unpack
 from openrlhf.utils.agent import AgentExecutorBase
 
 from ludus.collection.api import CollectArguments, Environments
-from ludus.models.token_engine import EngineCall, Generated, TokenEngine
+from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
 from ludus.train.rows import ROW, TrainingRow, carried_row, with_sampling
@@ -64,7 +64,7 @@ def executor_class(
 
 
 def _engine(engine: Any, template: Any) -> Any:
-    async def generate(call: EngineCall) -> Generated:
+    async def generate(call: EngineCall) -> GeneratedIds:
         sampling = copy(template)
         sampling.temperature, sampling.top_p = call.sampling.temperature, call.sampling.top_p
         sampling.max_tokens, sampling.logprobs = call.sampling.max_tokens, 1
@@ -72,7 +72,7 @@ def _engine(engine: Any, template: Any) -> Any:
         made = (await engine.generate(call.ids, sampling)).outputs[0]
         ids = list(made.token_ids)
         logprobs = [each[id].logprob for each, id in zip(made.logprobs or [], ids, strict=False)]
-        return Generated(ids, logprobs, cut=made.finish_reason == "length")
+        return GeneratedIds(ids, logprobs, cut=made.finish_reason == "length")
 
     return generate
 

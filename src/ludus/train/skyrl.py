@@ -22,7 +22,7 @@ from typing import Any, Unpack
 from skyrl.train.generators.base import GeneratorInterface, TrajectoryID
 
 from ludus.collection.api import CollectArguments, Environments
-from ludus.models.token_engine import EngineCall, Generated, TokenEngine
+from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.group import TrainingGroup
 from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
@@ -89,14 +89,14 @@ def _row(extras: dict[str, Any], sampling: dict[str, Any]) -> dict[str, Any]:
 
 
 def _engine(engine: Any) -> Any:
-    async def generate(call: EngineCall) -> Generated:
+    async def generate(call: EngineCall) -> GeneratedIds:
         sampling = {"logprobs": 0, **call.extra, "max_tokens": call.sampling.max_tokens}
         sampling |= {"stop": call.sampling.stops} if call.sampling.stops else {}
         batch = {"prompt_token_ids": [call.ids], "session_ids": [call.session], "sampling_params": sampling}
         made = await engine.generate(batch)
         logprobs = made.get("response_logprobs")
         cut = made["stop_reasons"][0] in ("length", "abort")
-        return Generated(list(made["response_ids"][0]), logprobs[0] if logprobs else None, cut=cut)
+        return GeneratedIds(list(made["response_ids"][0]), logprobs[0] if logprobs else None, cut=cut)
 
     return generate
 

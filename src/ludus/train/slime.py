@@ -17,7 +17,7 @@ from typing import Any, Unpack
 
 from ludus.collection.api import CollectArguments, Environments
 from ludus.errors import Failure
-from ludus.models.token_engine import EngineCall, Generated, TokenEngine
+from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
 from ludus.train.rows import TrainingRow, carried_row, rows_of, with_sampling
@@ -76,7 +76,7 @@ def router_engine(url: str, timeout: float = 3600.0) -> Any:
     """The engine behind slime's router: SGLang's `/generate` with ids."""
     import aiohttp
 
-    async def generate(call: EngineCall) -> Generated:
+    async def generate(call: EngineCall) -> GeneratedIds:
         sampling = {**call.extra, "max_new_tokens": call.sampling.max_tokens}
         sampling |= {"stop": call.sampling.stops} if call.sampling.stops else {}
         body = {"input_ids": call.ids, "sampling_params": sampling, "return_logprob": True}
@@ -88,7 +88,7 @@ def router_engine(url: str, timeout: float = 3600.0) -> Any:
         facts = made["meta_info"]
         drawn = facts.get("output_token_logprobs") or []
         ends = (facts.get("finish_reason") or {}).get("type")
-        return Generated(
+        return GeneratedIds(
             [int(each[1]) for each in drawn],
             [float(each[0]) for each in drawn],
             version=facts.get("weight_version"),

@@ -20,7 +20,7 @@ from tinker_cookbook.rl.types import Env, EnvGroupBuilder, StepResult
 from tinker_cookbook.tokenizer_utils import get_tokenizer
 
 from ludus.collection.api import CollectArguments, Environments
-from ludus.models.token_engine import EngineCall, Generated, TokenEngine
+from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.group import TrainingMember
 from ludus.train.player import NotTrainable, RolloutPlayer
 from ludus.train.policy import GroupPolicy
@@ -32,9 +32,9 @@ class Exchange:
 
     def __init__(self) -> None:
         self.asked: asyncio.Queue[list[int]] = asyncio.Queue()
-        self.sampled: asyncio.Queue[Generated] = asyncio.Queue()
+        self.sampled: asyncio.Queue[GeneratedIds] = asyncio.Queue()
 
-    async def ask(self, ids: list[int]) -> Generated:
+    async def ask(self, ids: list[int]) -> GeneratedIds:
         """Have the trainer sample a turn after a prompt."""
         self.asked.put_nowait(ids)
         return await self.sampled.get()
@@ -63,7 +63,7 @@ class LudusEnv(Env):
         """Take a sampled turn; the next prompt, or the reward."""
         cut = (extra or {}).get("stop_reason") == "length"
         # Tinker keeps the logprobs and trains with them. Those of our own record are not read.
-        self.exchange.sampled.put_nowait(Generated(list(action), [0.0] * len(action), cut=cut))
+        self.exchange.sampled.put_nowait(GeneratedIds(list(action), [0.0] * len(action), cut=cut))
         if await self._asked():
             return StepResult(0.0, False, self.observation, self._stop)
         member = self._judged()
@@ -131,5 +131,5 @@ class LudusGroupBuilder(EnvGroupBuilder):
         """The environment's name."""
         return [self.environment] if isinstance(self.environment, str) else []
 
-    async def _generate(self, call: EngineCall) -> Generated:
+    async def _generate(self, call: EngineCall) -> GeneratedIds:
         return await self.exchanges[call.extra["exchange"]].ask(call.ids)

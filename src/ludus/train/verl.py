@@ -23,7 +23,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from ludus.collection.api import Environments
 from ludus.model import Model
-from ludus.models.token_engine import EngineCall, Generated, TokenEngine
+from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
 from ludus.train.rows import TrainingRow, carried_row, rows_of, with_sampling
@@ -74,13 +74,13 @@ class LudusAgentLoop(AgentLoopBase):
     def _model(self) -> TokenEngine:
         manager, limits = self.server_manager, self.rollout_config
 
-        async def generate(call: EngineCall) -> Generated:
+        async def generate(call: EngineCall) -> GeneratedIds:
             sampling = {**call.extra, "logprobs": True, "max_tokens": call.sampling.max_tokens}
             sampling |= {"stop": call.sampling.stops} if call.sampling.stops else {}
             made = await manager.generate(call.session, prompt_ids=call.ids, sampling_params=sampling)
             ids, step = list(made.token_ids), made.extra_fields.get("min_global_steps")
             cut = made.stop_reason == "aborted" or len(ids) >= call.sampling.max_tokens
-            return Generated(ids, made.log_probs, version=step, cut=cut)
+            return GeneratedIds(ids, made.log_probs, version=step, cut=cut)
 
         config = TokenEngine.Config(
             context=limits.prompt_length + limits.response_length,
