@@ -1,4 +1,4 @@
-"""One worker process, seen from the collection: its process, the connection to it, and what it last reported."""
+"""One worker process on this machine, seen from the collection: its process and the connection to it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
+from ludus.collection.engines.connection import WorkerConnection
 from ludus.collection.engines.frames import READ_AHEAD, Frames, frame
-from ludus.collection.engines.leases import WorkLease
-from ludus.collection.recording import Recorder
+from ludus.runtime.processes import exit_words
 
 #: The program of a worker. It imports Ludus from where this process did. PYTHONPATH is left alone: the programs that an
 #: environment starts would inherit it.
@@ -23,18 +23,19 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from ludus.collection.engine
 _LONGEST_REPORT = 1 << 20
 
 
-class WorkerProcess:
-    """A worker process. `number` is its own: a process that replaces it has another."""
+def worker_command(connection: socket.socket) -> list[str]:
+    """The command of a worker that inherits a connection. It imports from where this process does."""
+    return [sys.executable, "-P", "-c", _PROGRAM, str(connection.fileno()), *sys.path]
+
+
+class WorkerProcess(WorkerConnection):
+    """A worker process on this machine."""
 
     def __init__(self, number: int, process: asyncio.subprocess.Process, streams: tuple[Any, Any]) -> None:
-        self.number = number
-        self.room = 0  #: how many rollouts it wants to have
-        self.ready = False
-        self.delivered = False  #: whether it has sent a result
-        self.ended = False  #: whether it was told that there is no more work
+        super().__init__(number)
         self._process = process
         reader, self._writer = streams
-        self.frames = Frames(reader)  #: what the worker sends, until it ends
+        self.frames = Frames(reader)
 
     @classmethod
     async def start(cls, number: int, setup: bytes, **parts: int) -> WorkerProcess:
@@ -42,7 +43,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), *sys.path),
+                *worker_command(theirs),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
@@ -64,40 +65,11 @@ class WorkerProcess:
         async for line in self._process.stdout:
             yield line
 
-    def give(self, leases: Iterable[WorkLease], recorder: Recorder) -> None:
-        """Send leases: the row of each, the recorded rollouts of its task, and the saved turns of its repeats."""
-        heads, body = [], []
-        for lease in leases:
-            work = lease.work
-            recorded = [recorder.recorded_line(each) for each in work.recorded]
-            repeats = list(work.repeats.items())
-            sizes = [len(line) for line in recorded]
-            turns = recorder.with_turns(work).turns
-            turn_sizes = [[repeat, len(lines)] for repeat, lines in turns.items()]
-            name, size = work.environment.name, len(work.line)
-            head = [lease.number, work.task_id, name, repeats, work.good, size, sizes, turn_sizes, lease.is_alone]
-            heads.append(head)
-            body += [work.line, *recorded, *turns.values()]
-            work.turns = {}  # sent: they may be large
-        self._send({"leases": heads}, body)
-
-    def confirm_turns(self, count: int) -> None:
-        """Tell the worker that so many of its turns are written."""
-        self._send({"saved": count})
-
-    def end(self) -> None:
-        """Tell the worker that there is no more work."""
-        self.ended = True
-        self._send({"end": True})
-
-    def stop(self) -> None:
-        """Tell the worker to cancel its rollouts, to close their sessions, and to end."""
-        self._send({"stop": True})
-
-    async def wait(self) -> int:
-        """Wait for the end of the process. Returns its exit code."""
+    async def wait(self) -> str | None:
+        """Wait for the end of the process. Returns its exit code or signal in words; None if it was 0."""
         self._writer.close()
-        return await self._process.wait()
+        code = await self._process.wait()
+        return exit_words(code) if code else None
 
     def kill(self) -> None:
         """Kill the process and everything it started in its session."""
@@ -105,6 +77,6 @@ class WorkerProcess:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _send(self, head: Any, body: Iterable[bytes] = ()) -> None:
-        if not self._writer.is_closing():  # a worker that died is noticed where its frames are read
-            self._writer.write(frame(head, body))
+    def _send(self, data: bytes) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(data)
