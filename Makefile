@@ -4,8 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 INTEROP := .venv-interop
 TRAINERS := .venv-trainers
+RAY    := .venv-ray
 
-.PHONY: demo test train train-demo interop web lint bench docs clean
+.PHONY: demo test test-ray train train-demo interop web lint bench docs clean
 
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -32,6 +33,16 @@ demo: $(VENV)/demo
 test: $(VENV)/installed
 	-$(MAKE) interop
 	$(BIN)/python tests/suite.py -rN --numprocesses auto --maxprocesses 4 --dist loadfile
+
+# The tests of Ray, in an environment of its own: Ray is large and starts slowly. They fail where no cluster comes up.
+$(RAY)/installed: pyproject.toml
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[ray]' \
+		hypothesis psutil pytest pytest-asyncio
+	touch $@
+
+test-ray: $(RAY)/installed
+	LUDUS_TEST_RAY=1 $(RAY)/bin/python -m pytest tests/collection/test_ray.py tests/serve/test_serve_ray.py
 
 # What the tests of the transformers model need; without it they are skipped.
 train: $(VENV)/installed
@@ -77,4 +88,4 @@ docs: $(VENV)/installed
 	$(BIN)/python -m pytest tests/docs
 
 clean:
-	rm -rf $(VENV) $(INTEROP) $(TRAINERS) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(INTEROP) $(TRAINERS) $(RAY) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

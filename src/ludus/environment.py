@@ -24,7 +24,7 @@ from ludus.agent import Agent, AgentConfig
 from ludus.dataset import Dataset, Generated
 from ludus.episode import Limits
 from ludus.errors import DISTRIBUTION, REMEDIES, MissingExtra, UserError, did_you_mean
-from ludus.folder import FILE, find_named, locate, read_file, with_argument
+from ludus.folder import FILE, WorkerNeeds, find_named, locate, read_file, with_argument
 from ludus.game import Game
 from ludus.prompt import PromptTemplate, load_prompt
 from ludus.resources import Resources, ResourcesConfig
@@ -34,7 +34,7 @@ from ludus.runtime.settings import checked
 from ludus.runtime.signatures import check_methods
 from ludus.task import Task
 
-_PARTS = ("resources", "agent", "limits", "data")
+_PARTS = ("resources", "agent", "limits", "data", "worker")
 
 #: The first words of the settings that `Environment.configure` takes.
 SETTINGS = (*_PARTS, "pass_reward")
@@ -62,6 +62,7 @@ class Environment:
     pass_reward: float = 1.0
     reward_range: tuple[float, float] | None = None
     prompt: PromptTemplate | None = None
+    worker: WorkerNeeds = field(default_factory=WorkerNeeds)
 
     @classmethod
     def load(cls, which: str | Path | type[Resources] | Environment) -> Environment:
@@ -105,6 +106,7 @@ class Environment:
             agent=_agent(file.agent, folder),
             config=checked(config, file.settings, f"{folder / FILE}: settings"),
             limits=limits,
+            worker=checked(WorkerNeeds, file.worker, f"{folder / FILE}: worker"),
             domain=file.domain,
             description=file.description,
             value=file.value,
@@ -151,7 +153,7 @@ class Environment:
         """Apply settings such as `resources.KEY`, `agent.KEY` and `limits.KEY`, checked against their classes.
 
         `data.KEY` goes to the function that generates a dataset, and is checked when that function is called.
-        `pass_reward` is the lowest reward that counts as a pass.
+        `pass_reward` is the lowest reward that counts as a pass. `worker.KEY` is for Ray (`WorkerNeeds`).
         `agent.type` replaces the agent, and the other settings of the agent are then those of the new one.
         """
         settings = dict(settings)
@@ -170,6 +172,7 @@ class Environment:
         self.data = {**self.data, **parts["data"]}
         self.config = checked(type(self.config), self.config.model_dump() | parts["resources"], "resources")
         self.limits = checked(Limits, self.limits.model_dump() | parts["limits"], "limits")
+        self.worker = checked(WorkerNeeds, self.worker.model_dump() | parts["worker"], "worker")
         if "type" in parts["agent"] and "type" not in type(self.agent.config).model_fields:
             self.agent = _agent(parts["agent"], self.folder)
             return

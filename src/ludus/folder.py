@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
 from ludus.dataset import Dataset
@@ -31,6 +31,72 @@ _AGENT_SUFFIXES = ("", "_simple_agent", "_gymnasium_agent", "_agent")
 _HINT = "If you want this environment, name it on the command line"
 
 
+_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+_MEMORY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s?([KMG]i?)?B?")
+
+
+class WorkerNeeds(BaseModel):
+    """What one worker of an environment takes on a Ray cluster, and how many sessions it holds at once.
+
+    `resources` are Ray's custom resources, `packages` what pip installs on the nodes.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    cpus: float = Field(default=1.0, ge=0, le=1_000_000)
+    gpus: float = Field(default=0.0, ge=0, le=1_000_000)
+    memory: str | int = 0
+    resources: dict[str, Annotated[float, Field(gt=0, le=1_000_000)]] = {}
+    sessions: int | None = Field(default=None, ge=1, le=1_000_000)
+    packages: list[str] = []
+
+    @field_validator("memory")
+    @classmethod
+    def _readable(cls, given: str | int) -> str | int:
+        if _memory_bytes(given) is None:
+            raise PydanticCustomError("memory", "write a number of bytes, or as in 2GiB")
+        return given
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory in bytes; None if none is declared."""
+        return _memory_bytes(self.memory) or None
+
+    @classmethod
+    def of_all(cls, needs: Iterable[WorkerNeeds]) -> WorkerNeeds:
+        """The needs of a worker that plays several environments: the most of each, and the fewest sessions."""
+        each = list(needs)
+        if not each:
+            return cls()
+        resources: dict[str, float] = {}
+        for one in each:
+            for name, amount in one.resources.items():
+                resources[name] = max(amount, resources.get(name, 0))
+        return cls(
+            cpus=max(one.cpus for one in each),
+            gpus=max(one.gpus for one in each),
+            memory=max(one.memory_bytes or 0 for one in each),
+            resources=resources,
+            sessions=min((one.sessions for one in each if one.sessions is not None), default=None),
+            packages=sorted({package for one in each for package in one.packages}),
+        )
+
+    def __str__(self) -> str:
+        parts = [f"{self.cpus:g} CPU"]
+        if self.gpus:
+            parts.append(f"{self.gpus:g} GPU")
+        if self.memory_bytes:
+            parts.append(f"{self.memory_bytes / (1 << 30):.3g} GiB of memory")
+        return ", ".join([*parts, *(f"{amount:g} {name}" for name, amount in self.resources.items())])
+
+
+def _memory_bytes(given: str | int) -> int | None:
+    if isinstance(given, int):
+        return given if given >= 0 else None
+    found = _MEMORY.fullmatch(given)
+    return int(float(found[1]) * _UNITS[found[2] or ""]) if found is not None else None
+
+
 class EnvironmentFile(BaseModel):
     """What `environment.yaml` holds.
 
@@ -39,6 +105,7 @@ class EnvironmentFile(BaseModel):
     datasets call this environment in `agent_ref`, if they do not use its name. `pass_reward` is the lowest reward that
     counts as a pass. `reward_range` holds the lowest and the highest reward, for confidence intervals; 0 and 1 by
     default. `prompt` builds the prompt of rows that have none: `{system, user}`, or a YAML file with these keys.
+    `worker` says what a worker on a Ray cluster needs (`WorkerNeeds`).
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -54,6 +121,7 @@ class EnvironmentFile(BaseModel):
     agent: dict[str, Any] = {"type": "simple"}
     agent_names: list[str] = []
     limits: dict[str, Any] = {}
+    worker: dict[str, Any] = {}
     pass_reward: FiniteFloat = 1.0
     reward_range: tuple[FiniteFloat, FiniteFloat] | None = None
     prompt: dict[str, Any] | str | None = None

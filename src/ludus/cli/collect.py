@@ -53,8 +53,15 @@ def collect(
         typer.Option("--concurrency", "-c", help="Rollouts in flight, or auto; default: depends on the model."),
     ] = None,
     workers: Annotated[
-        int, typer.Option("--workers", "-w", min=1, max=MAX_WORKERS, help="Processes that play rollouts.")
-    ] = 1,
+        int | None,
+        typer.Option("--workers", "-w", min=1, max=MAX_WORKERS, help="Processes that play rollouts; default: 1."),
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS|local", help="Play rollouts on a Ray cluster (docs/ray.md).")
+    ] = None,
+    ray_env: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --ray: a runtime environment for the nodes, as YAML.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, max=MAX_INT64, help="Use only the first N rows.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a collection; retry failed rollouts.")] = False,
     force: Annotated[bool, typer.Option("--force", help="With --resume: ignore changed settings or data.")] = False,
@@ -129,6 +136,8 @@ def collect(
 
     Use four processes, if verdicts or tools keep one core busy: ludus collect mcqa --model local --workers 4
 
+    On a Ray cluster with eight workers: ludus collect mcqa --model URL#NAME --ray 10.0.0.1:6379 --workers 8
+
     Split a collection among machines: ludus collect mcqa --model local --shard 2/8 --output runs/shard-2
     """
     from ludus.cli.screen import prints_to_stderr
@@ -146,6 +155,8 @@ def collect(
         repeats=repeats,
         concurrency=_parse_concurrency(concurrency),
         workers=workers,
+        ray=ray,
+        ray_env=ray_env,
         limit=limit,
         resume=resume,
         force=force,

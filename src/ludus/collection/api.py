@@ -20,6 +20,8 @@ from ludus.collection.chaos import Chaos, check_records, fill_disk
 from ludus.collection.checkpoints import without_checkpoints
 from ludus.collection.collector import Collector, Engine, play_settings
 from ludus.collection.engines.playing import PlaySettings
+from ludus.collection.engines.ray_code import read_runtime_environment
+from ludus.collection.engines.ray_engine import RayEngine
 from ludus.collection.engines.setup import WorkerSetup
 from ludus.collection.engines.workers import WorkerEngine
 from ludus.collection.plan import CollectionPlan
@@ -35,6 +37,7 @@ from ludus.model import Model
 from ludus.models import open_model
 from ludus.prompt import PromptTemplate, load_prompt
 from ludus.rollout import Rollout, rollout_id
+from ludus.runtime.ray_cluster import import_ray
 from ludus.runtime.running import allow_open_files, fewer_garbage_collections, run_to_end
 from ludus.store.drafts import write_whole
 from ludus.store.journal import Journal
@@ -70,7 +73,9 @@ class Options:
     output: str | Path | None = None
     repeats: int = 1
     concurrency: int | Literal["auto"] | None = None
-    workers: int = 1  # processes that share `concurrency`; 1 is this process
+    workers: int | None = None  # processes that share `concurrency`; 1, the default, is this process
+    ray: str | None = None  # the address of a Ray cluster, or "local": workers are its actors
+    ray_env: str | Path | dict[str, Any] | None = None  # a Ray runtime environment for the actors
     limit: int | None = None
     resume: bool = False
     overwrite: bool = False
@@ -96,7 +101,7 @@ class Options:
         """Refuse invalid values and combinations."""
         for name in ("repeats", "concurrency", "workers", "limit", "max_attempts", "seed"):
             value = getattr(self, name)
-            if value is None and name in ("concurrency", "limit"):
+            if value is None and name in ("concurrency", "limit", "workers"):
                 continue
             if name == "concurrency" and value == "auto":
                 continue
@@ -108,6 +113,8 @@ class Options:
         self._check_stragglers()
         if self.shard is not None:
             self.shard = str(Shard.parse(self.shard))
+        if self.ray_env is not None and self.ray is None:
+            raise UserError("--ray-env is for the nodes of a Ray cluster", "Add --ray ADDRESS, or leave it out")
         if self.resume and self.output is None:
             raise UserError("--resume needs the folder of the collection to resume", "Add --output DIR")
         if self.resume and self.overwrite:
@@ -138,7 +145,9 @@ class CollectArguments(TypedDict, total=False):
     output: str | Path | None
     repeats: int
     concurrency: int | Literal["auto"] | None
-    workers: int
+    workers: int | None
+    ray: str | None
+    ray_env: str | Path | dict[str, Any] | None
     limit: int | None
     resume: bool
     overwrite: bool
@@ -280,7 +289,7 @@ class Collection(Results):
         chosen: Engine | None = None
         if engine is not None:
             chosen = engine(play_settings(plan))
-        elif options.workers > 1:
+        elif options.ray is not None or (options.workers or 1) > 1:
             chosen = self._engine(plan)
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._stack.close)
@@ -348,7 +357,7 @@ class Collection(Results):
         chaos = Chaos.parse(options.chaos)
         if self.files is None or options.branch is not None or options.agent is not None:
             raise UserError("--chaos needs --output, and cannot be used with --branch or --agent", "Leave it out")
-        if chaos.worker_kill and options.workers == 1:
+        if chaos.worker_kill and (options.workers or 1) == 1 and options.ray is None:
             self.warnings.append("worker_kill kills nothing: there are no worker processes without --workers")
         if chaos.node_kill:
             self.warnings.append("node_kill kills nothing: this engine has no nodes")
@@ -362,8 +371,8 @@ class Collection(Results):
         problems = check_records(expected, rollouts, failures, faults)
         return {"faults": dict(faults.counts), "rollouts": len(expected), "problems": problems}
 
-    def _engine(self, plan: CollectionPlan) -> WorkerEngine:
-        """The engine of several processes. Refuses what cannot be sent to them."""
+    def _engine(self, plan: CollectionPlan) -> Engine:
+        """The engine of several processes or of a Ray cluster. Refuses what cannot be sent to them."""
         options = self.options
         given = options.model if options.agent is None and not isinstance(options.model, Model) else self.model
         setup = WorkerSetup(
@@ -381,7 +390,11 @@ class Collection(Results):
             stragglers=plan.stragglers,
             chaos=plan.chaos,
         )
-        return WorkerEngine(setup, options.workers, plan.concurrency)
+        if options.ray is None:
+            return WorkerEngine(setup, options.workers or 1, plan.concurrency)
+        import_ray()
+        runtime = read_runtime_environment(options.ray_env) if options.ray_env is not None else {}
+        return RayEngine(setup, options.ray, options.workers, plan.concurrency, runtime)
 
     async def add_rollout(self, rollout: Rollout) -> None:
         """Add a rollout to `rollouts`: the sink of a collection without output files."""
@@ -454,7 +467,9 @@ class Collection(Results):
         self, files: Files, run_identity: dict[str, Any], plan: CollectionPlan, tasks: int, *, resumes: bool
     ) -> None:
         options: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency}
-        options |= {"workers": self.options.workers, "checkpoint": plan.checkpoint}
+        options |= {"workers": self.options.workers or 1, "checkpoint": plan.checkpoint}
+        if self.options.ray is not None:
+            options["ray"] = self.options.ray
         options |= {name: value for name, value in vars(plan.stragglers).items() if value is not None}
         options["pass_reward"] = {each.name: each.pass_reward for each in plan.environments}
         options["reward_range"] = {each.name: each.reward_range for each in plan.environments}

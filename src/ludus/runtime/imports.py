@@ -60,12 +60,15 @@ def import_named(name: str) -> ModuleType:
         raise _import_error(error, name) from error
 
 
-def load_file(path: Path) -> ModuleType:
-    """Import a file: a built-in environment's file as part of `ludus`, any other under a name made from its path."""
+def load_file(path: Path, name: str | None = None) -> ModuleType:
+    """Import a file: a built-in environment's file as part of `ludus`, any other under a name made from its path.
+
+    `name` is the name that a copy of the file gets in another process.
+    """
     path = path.resolve()
     if path.parent.parent == BUILT_IN:
         return importlib.import_module(f"ludus.environments.{path.parent.name}.{path.stem}")
-    name = f"{LOADED_FILE}{blake2b(os.fsencode(path), digest_size=6).hexdigest()}_{path.stem}"
+    name = name or f"{LOADED_FILE}{blake2b(os.fsencode(path), digest_size=6).hexdigest()}_{path.stem}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

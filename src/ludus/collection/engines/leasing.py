@@ -212,7 +212,7 @@ class LeasingEngine(ABC):
                 worker.end()
             self._nothing_left()
 
-    def _nothing_left(self) -> None:
+    def _nothing_left(self) -> None:  # noqa: B027  (most engines have nothing to do)
         """All work is done. Workers that are not ready yet are told when they are."""
 
     def _top_up(self, worker: WorkerConnection, workers: int) -> None:

@@ -27,10 +27,10 @@ BATCH_BYTES = 256 << 10
 #: If the collection reads so slowly that this many bytes wait to be sent, no more rollouts are started.
 MAX_UNSENT_BYTES = 4 << 20
 
-#: Work for this many seconds is asked for in advance, at most MAX_AHEAD rollouts. For slow rollouts that is nothing, so
-#: that the last ones do not wait for a worker while another is idle.
+#: Work for this many seconds is asked for in advance by default, at most MAX_AHEAD rollouts. For slow rollouts that is
+#: nothing, so that the last ones do not wait for a worker while another is idle.
 AHEAD_SECONDS = 0.05
-MAX_AHEAD = 256
+MAX_AHEAD = 1024
 
 
 class TurnOutbox:
@@ -42,11 +42,11 @@ class TurnOutbox:
 
 class Outbox:
     """Takes the finished rollouts of a worker, and the turns of those in flight. `plays_at_once` is how many rollouts
-    the worker may play now."""
+    the worker may play now, `ahead` for how many seconds work is asked for in advance."""
 
-    def __init__(self, writer: asyncio.StreamWriter, plays_at_once: Callable[[], int]) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, plays_at_once: Callable[[], int], ahead: float) -> None:
         self.lease_of: dict[str, int] = {}  #: the numbers of the leases by rollout id
-        self._writer, self._plays_at_once = writer, plays_at_once
+        self._writer, self._plays_at_once, self._ahead = writer, plays_at_once, ahead
         self._heads: list[Any] = []
         self._lines: list[bytes] = []
         self._bytes = 0
@@ -138,4 +138,4 @@ class Outbox:
 
     def room(self) -> int:
         """How many rollouts the worker wants to have, those that it plays included."""
-        return self._plays_at_once() + min(int(self._pace * AHEAD_SECONDS), MAX_AHEAD)
+        return self._plays_at_once() + min(int(self._pace * self._ahead), MAX_AHEAD)

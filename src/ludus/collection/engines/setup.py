@@ -24,6 +24,9 @@ from ludus.model import Model
 from ludus.models import open_model
 from ludus.runtime.imports import LOADED_FILE, load_file
 
+#: The name of the folder in which code travels to other machines.
+SHIPPED = "ludus_shipped"
+
 _HINT = "Move it to a module or an environment's folder, or leave workers out"
 
 
@@ -76,6 +79,15 @@ class WorkerSetup:
 
     def encode(self) -> bytes:
         """The setup as bytes, with the search path of this process and the files of the environments' classes."""
+        pickled, names = self.pickle()
+        return pickle.dumps((sys.path, {name: str(file) for name, file in names.files().items()}, {}, pickled))
+
+    def encode_shipped(self, pickled: bytes, files: dict[str, str], folders: dict[str, str]) -> bytes:
+        """The setup as bytes for a machine with a copy of the code. Files and folders are relative to the copy."""
+        return pickle.dumps((None, files, folders, pickled))
+
+    def pickle(self) -> tuple[bytes, ModuleNames]:
+        """The setup as a pickle, and the modules that it names."""
         environments = [replace(each, datasets=[], data={}) for each in self.environments]
         model, buffer = self.model, io.BytesIO()
         if isinstance(model, Model):
@@ -87,25 +99,47 @@ class WorkerSetup:
         except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
             cause = f"a worker process cannot get a copy of the model or the environment: {error}"
             raise UserError(cause, "Name the model as a text, or leave workers out") from error
-        return pickle.dumps((sys.path, sorted(pickler.files), buffer.getvalue()))
+        return buffer.getvalue(), pickler.names
 
     @staticmethod
     def decode(data: bytes | memoryview) -> WorkerSetup:
         """The setup in a worker. Sets the search path and loads the files before the classes are looked up."""
-        path, files, setup = pickle.loads(data)
-        sys.path[:] = path
-        for file in files:
-            load_file(Path(file))
+        path, files, folders, setup = pickle.loads(data)
+        root = Path()
+        if path is not None:
+            sys.path[:] = path
+        else:
+            root = next(Path(each, SHIPPED) for each in sys.path if Path(each, SHIPPED).is_dir())
+            sys.path.insert(0, str(root / "modules"))
+        for name, file in files.items():
+            load_file(root / file, name)
         found: WorkerSetup = pickle.loads(setup)
+        for environment in found.environments:
+            if (copied := folders.get(str(environment.folder))) is not None:
+                environment.folder = root / copied
         return found
 
 
+class ModuleNames(set[str]):
+    """The names of the modules whose classes and functions a pickle needs."""
+
+    def files(self) -> dict[str, Path]:
+        """The modules that were loaded from a file of an environment, with their files."""
+        return {name: file for name in sorted(self) if name.startswith(LOADED_FILE) and (file := module_file(name))}
+
+
+def module_file(name: str) -> Path | None:
+    """The file of a module that is loaded."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return Path(file) if file is not None else None
+
+
 class _Pickler(pickle.Pickler):
-    """Notes the files of environments' classes, and refuses what another process cannot import."""
+    """Notes the modules of classes and functions, and refuses what another process cannot import."""
 
     def __init__(self, buffer: io.BytesIO) -> None:
         super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
-        self.files: set[str] = set()
+        self.names = ModuleNames()
 
     def reducer_override(self, value: Any) -> Any:
         """Called for every object that pickle does not know. Only classes and functions are looked at."""
@@ -115,7 +149,5 @@ class _Pickler(pickle.Pickler):
                 raise UserError(f"a worker process cannot import {name}: it is defined in the main script", _HINT)
             if "<" in name:
                 raise UserError(f"a worker process cannot import {module}.{name}: it is defined in a function", _HINT)
-            file = getattr(sys.modules.get(module), "__file__", None)
-            if module.startswith(LOADED_FILE) and file is not None:
-                self.files.add(file)
+            self.names.add(module)
         return NotImplemented

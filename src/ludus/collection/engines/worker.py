@@ -24,7 +24,7 @@ import orjson
 from ludus.collection.branching import BranchPoint
 from ludus.collection.engines.frames import READ_AHEAD, BodyParts, Frames, frame
 from ludus.collection.engines.leased_jobs import LeasedJobs
-from ludus.collection.engines.outbox import Outbox, TurnOutbox
+from ludus.collection.engines.outbox import AHEAD_SECONDS, Outbox, TurnOutbox
 from ludus.collection.engines.playing import Playing, PlaySettings
 from ludus.collection.engines.setup import WorkerSetup
 from ludus.collection.plan import TaskWork
@@ -68,8 +68,8 @@ async def _run(connection: socket.socket, reports: int) -> None:
     received = Frames(reader)
     try:
         parts, body = await anext(received)
-        setup = WorkerSetup.decode(body)
-        worker = _Worker(setup, setup.play_settings(**parts), writer, reports)
+        setup, ahead = WorkerSetup.decode(body), parts.pop("ahead_ms", AHEAD_SECONDS * 1000) / 1000
+        worker = _Worker(setup, setup.play_settings(**parts), writer, reports, ahead)
         await worker.run(received)
     except asyncio.CancelledError:  # told to stop
         pass
@@ -85,12 +85,14 @@ async def _run(connection: socket.socket, reports: int) -> None:
 
 
 class _Worker:
-    def __init__(self, setup: WorkerSetup, settings: PlaySettings, writer: asyncio.StreamWriter, reports: int) -> None:
+    def __init__(
+        self, setup: WorkerSetup, settings: PlaySettings, writer: asyncio.StreamWriter, reports: int, ahead: float
+    ) -> None:
         self._setup, self._settings, self._writer, self._reports = setup, settings, writer, reports
         self._environments = setup.wired()
         self._progress, self._watchdog = Progress(), LoopWatchdog()
         self._watchdog.on_blocked = self._report_blocking
-        self._outbox = Outbox(writer, self._plays_at_once)
+        self._outbox = Outbox(writer, self._plays_at_once, ahead)
         self._jobs = LeasedJobs(self._outbox.lease_of, self._started, self._outbox.flush)
         turns = TurnOutbox(self._outbox) if setup.checkpoint else None
         self._playing = Playing(settings, self._outbox, self._progress, self._watchdog, turns)

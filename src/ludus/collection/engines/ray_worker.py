@@ -1,0 +1,107 @@
+"""One worker on a Ray cluster, seen from the collection: its actor, and the bytes that come and go through calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+from ludus.collection.engines.connection import WorkerConnection
+from ludus.collection.engines.frames import READ_AHEAD, Frames
+from ludus.collection.engines.ray_actor import Taken
+
+
+class _TakenFrames(Frames):
+    """The frames of an actor. Bytes are taken only while somebody waits for a frame: a slow reader slows the worker."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        super().__init__(reader)
+        self.wanted = asyncio.Event()
+
+    async def __anext__(self) -> tuple[Any, memoryview]:
+        self.wanted.set()
+        try:
+            return await super().__anext__()
+        finally:
+            self.wanted.clear()
+
+
+class RayWorker(WorkerConnection):
+    """A worker in an actor. The actor is never restarted by Ray: its leases end with it, and another one gets new
+    leases. A node that Ray has given up may go on playing for a while, and nobody listens to it any more."""
+
+    def __init__(self, number: int, ray: Any, actor: Any) -> None:
+        super().__init__(number)
+        self._ray, self._actor = ray, actor
+        self._take = actor.take.options(concurrency_group="take")
+        self._give = actor.give.options(concurrency_group="give")
+        self._reader = asyncio.StreamReader(limit=READ_AHEAD)
+        self.frames = self._frames = _TakenFrames(self._reader)
+        self._died: str | None = None
+        self._reports: asyncio.Queue[bytes] = asyncio.Queue()
+        self._taking = asyncio.create_task(self._take_all())
+
+    async def reports(self) -> AsyncIterator[bytes]:
+        """What the watchdog of the worker reports while the worker's event loop is blocked."""
+        while True:
+            for line in (await self._reports.get()).splitlines():
+                yield line
+
+    async def wait(self) -> str | None:
+        """Wait for the end of the worker. Returns how it died; None if it ended by itself."""
+        await asyncio.wait({self._taking})
+        self.kill()
+        return self._died
+
+    def kill(self) -> None:
+        """End the actor, and with it the worker."""
+        self._taking.cancel()
+        with suppress(Exception):  # Ray itself may be gone
+            self._ray.kill(self._actor)
+
+    def abandon(self) -> None:
+        """Take back the request for an actor that is not ready yet."""
+        self.ended = True
+        self._reader.feed_eof()
+        self.kill()
+
+    def _send(self, data: bytes) -> None:
+        self._give.remote(data)
+
+    async def _take_all(self) -> None:
+        wanted, errors = self._frames.wanted, self._ray.exceptions
+        try:
+            while True:
+                await wanted.wait()
+                taken = Taken(*await self._take.remote())
+                self._reader.feed_data(taken.frames)
+                if taken.reports:
+                    self._reports.put_nowait(taken.reports)
+                if taken.ended:
+                    self._died = taken.died
+                    return
+        except (errors.RayActorError, errors.NodeDiedError, errors.ObjectLostError) as error:
+            self._died, self.lost_with_machine = _death(error)
+        except errors.RayError as error:  # such as a runtime environment that cannot be made
+            self._died = _words(error)
+        finally:
+            self._reader.feed_eof()
+
+
+def _death(error: Exception) -> tuple[str, bool]:
+    """How an actor died, and whether its node did."""
+    text = str(error)
+    if (
+        getattr(error, "preempted", False)
+        or "node died" in text.lower()
+        or "unavailable" in type(error).__name__.lower()
+    ):
+        return "its node", True
+    return _words(error), False
+
+
+def _words(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("class_name", "actor_id", "pid", "namespace", "ip", "name"))]
+    return " ".join(told)[:300] or type(error).__name__

@@ -1,0 +1,186 @@
+"""A connection to a Ray cluster: one that runs already, or one of this machine that ends with the connection.
+
+Ray is an optional part (`ray`). Starting a cluster on a busy machine fails in ways that have nothing to do with the
+user: an agent that registers too late, a port that another cluster took, a folder that another user owns. So a local
+cluster gets a temp folder and free ports of its own and a longer timeout for its agents, a failed start is tried again,
+and the error that remains names the reason that Ray's own log gives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ludus.errors import UserError, missing_extra
+
+#: The address that stands for a cluster on this machine, started for the run and ended with it.
+LOCAL = "local"
+
+#: How often a local cluster is started before the error is final.
+START_ATTEMPTS = 3
+
+#: Seconds between two messages about a connection that is not there yet.
+SAY_EVERY = 10.0
+
+#: Ray's settings for a local cluster, as environment variables. The agents of a node may register this late.
+START_SETTINGS = {
+    "RAY_agent_register_timeout_ms": "180000",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+#: Bytes of shared memory for objects: we send small messages.
+OBJECT_STORE_BYTES = 200 << 20
+
+#: Ray's log files that tell why a node did not start, and how their lines look that do.
+_LOGS = ("raylet.err", "raylet.out", "gcs_server.err", "gcs_server.out", "dashboard_agent.log", "runtime_env_agent.log")
+_TELLING = re.compile(r"\b[CEF]\b \d|check fail|error|fatal|failed|timed out|no space|denied", re.IGNORECASE)
+
+Say = Callable[[str], None]
+
+
+def import_ray() -> Any:
+    """The package, or the error that says how to install it."""
+    try:
+        import ray
+    except ImportError as error:
+        raise missing_extra("ray", "ray") from error
+    return ray
+
+
+def is_connected() -> bool:
+    """Whether this process is connected to a cluster already."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    address: str,
+    runtime: dict[str, Any],
+    say: Say,
+    *,
+    cpus: float = 0,
+    gpus: float = 0,
+    resources: dict[str, float] | None = None,
+) -> AsyncIterator[Any]:
+    """The package `ray`, connected to a cluster. `runtime` is the runtime environment of all that is started there.
+    `say` is told what the connection waits for.
+
+    The numbers are what a local cluster must have at least. If this process is connected already, that connection is
+    used with its own runtime environment, and left open.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    needed = {"num_cpus": max(os.cpu_count() or 1, int(-(-cpus // 1))), "resources": resources or {}}
+    if gpus:
+        needed["num_gpus"] = int(-(-gpus // 1))
+    # Ray's processes end with the thread that started them, so one thread starts them and lives as long as the cluster.
+    with ThreadPoolExecutor(1, "ludus-ray") as thread:
+        folder = await _until_connected(thread, partial(_init, ray, runtime), address, needed, say)
+        try:
+            yield ray
+        finally:
+            await _call(thread, ray.shutdown)
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _until_connected(
+    thread: ThreadPoolExecutor, init: Callable[..., None], address: str, needed: dict[str, Any], say: Say
+) -> Path | None:
+    if address != LOCAL:
+        doing = f"connecting to the Ray cluster at {address}"
+        try:
+            await _with_messages(_call(thread, partial(init, address=address)), doing, say)
+        except Exception as error:
+            hint = "Start one with: ray start --head. Or write --ray local"
+            raise UserError(f"there is no Ray cluster at {address}: {_first_line(error)}", hint) from error
+        return None
+    reason = ""
+    for attempt in range(1, START_ATTEMPTS + 1):
+        folder = Path(tempfile.mkdtemp(prefix="lr-", dir="/tmp"))  # short: a socket's path has 107 bytes at most
+        doing = f"starting Ray on this machine (attempt {attempt} of {START_ATTEMPTS})"
+        try:
+            await _with_messages(_call(thread, partial(_start, init, folder, needed)), doing, say)
+            return folder
+        except BaseException as error:
+            reason = start_reason(folder) or _first_line(error)
+            await _call(thread, import_ray().shutdown)
+            shutil.rmtree(folder, ignore_errors=True)
+            if not isinstance(error, Exception):
+                raise
+        if attempt < START_ATTEMPTS:
+            say(f"Ray did not start: {reason}. Trying again")
+    raise UserError(f"Ray did not start on this machine: {reason}", "Use --workers instead, or try again")
+
+
+def _start(init: Callable[..., None], folder: Path, needed: dict[str, Any]) -> None:
+    before = {name: os.environ.get(name) for name in START_SETTINGS}
+    os.environ.update({name: value for name, value in START_SETTINGS.items() if before[name] is None})
+    try:
+        store = {"object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False, "_temp_dir": str(folder)}
+        init(address=LOCAL, **store, **needed)
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+
+
+def _init(ray: Any, runtime: dict[str, Any], **options: Any) -> None:
+    ray.init(runtime_env=runtime or None, logging_level=logging.ERROR, log_to_driver=True, namespace="ludus", **options)
+
+
+async def _call(thread: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
+    """Run a function on the thread. A cancel waits for its end: half a cluster could not be stopped."""
+    running = asyncio.get_running_loop().run_in_executor(thread, function)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
+
+
+async def _with_messages(work: Any, doing: str, say: Say) -> Any:
+    """Await work, and say every few seconds what it is."""
+    task = asyncio.ensure_future(work)
+    waited = 0.0
+    try:
+        while not (await asyncio.wait({task}, timeout=SAY_EVERY))[0]:
+            waited += SAY_EVERY
+            say(f"{doing}: {waited:.0f} s so far")
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait({task})
+        raise
+    return task.result()
+
+
+def start_reason(folder: Path) -> str:
+    """Why a node did not start, in the words of Ray's log files in its temp folder; empty if they do not tell."""
+    for name in _LOGS:
+        for path in sorted(folder.glob(f"session_2*/logs/{name}")):
+            with contextlib.suppress(OSError):
+                lines = path.read_text(errors="replace").splitlines()[-200:]
+                if told := [line for line in lines if _TELLING.search(line)]:
+                    return f"{name}: {' '.join(told[-1].split())[:300]}"
+    return ""
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

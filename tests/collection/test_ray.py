@@ -1,0 +1,140 @@
+"""Collections on a Ray cluster. All tests share one cluster, which is started once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray_runs import environment, kill_raylet, lines, records, rows, run, shared_cluster, stop_cluster
+from waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """The cluster of this file, with one CPU on its head."""
+    with shared_cluster() as found:
+        yield found
+    stop_cluster()
+
+
+@pytest.fixture
+def second_node(cluster: Any) -> Iterator[Any]:
+    """Another node with one CPU."""
+    node = cluster.add_node(num_cpus=1, resources={"second": 1})
+    yield node
+    if node in cluster.worker_nodes:
+        cluster.remove_node(node, allow_graceful=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an environment and a model, which is the working folder."""
+    monkeypatch.chdir(environment(tmp_path / "waits"))
+    monkeypatch.syspath_prepend(str(tmp_path / "waits"))
+    return tmp_path / "waits"
+
+
+def waiting(go: Path, count: int) -> list[dict[str, Any]]:
+    """Rows whose verdict waits until a file is there."""
+    return [{**row, "task_id": f"late-{n}"} for n, row in enumerate(rows(count, until=str(go)))]
+
+
+def test_two_nodes_one_killed_in_the_middle_of_5000_rollouts_lose_none_and_record_none_twice(
+    cluster, second_node, folder, tmp_path
+):
+    go = tmp_path / "go"
+    given = [*rows(4000), *waiting(go, 1000)]
+
+    def kill() -> None:
+        until(lambda: lines(folder / "out") >= 1000)
+        kill_raylet(second_node)
+        go.touch()
+
+    killing = threading.Thread(target=kill, daemon=True)
+    killing.start()
+    result = run(folder, "out", input=given, concurrency=64, workers=2, ray=cluster.address)
+    killing.join()
+    assert result.metrics["counts"] == {"dispatched": 5000, "completed": 5000, "failed": 0, "masked": 0}
+    found = records(folder / "out")
+    assert len(found) == 5000
+    assert len({row["process"] for row in found}) >= 2
+    assert result.metrics["workers"]["died"] >= 1
+
+
+def test_nodes_get_the_code_and_ludus_itself_through_the_runtime_environment(cluster, folder):
+    result = run(folder, "out", input=rows(6), ray=cluster.address, workers=1)
+    assert result.metrics["counts"]["completed"] == 6
+    for row in records(folder / "out"):
+        assert "/py_modules_files/" in row["place"]
+        assert row["told"] == "a file beside the code"
+
+
+def test_what_a_killed_worker_was_playing_is_played_again(cluster, second_node, folder, tmp_path):
+    given = [*rows(10), *({**row, "task_id": "dies"} for row in rows(1, dies_unless=str(tmp_path / "died")))]
+    result = run(folder, "out", input=given, repeats=3, concurrency=8, workers=2, ray=cluster.address)
+    assert result.metrics["counts"] == {"dispatched": 33, "completed": 33, "failed": 0, "masked": 0}
+    assert len(records(folder / "out")) == 33
+    assert result.metrics["workers"] == {"count": 2, "died": 1}
+    assert result.warnings == ["1 worker process died. What it was playing was played again"]
+
+
+def test_a_killed_driver_leaves_no_worker_and_a_second_one_resumes(cluster, folder, tmp_path):
+    go = tmp_path / "go"
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows(40), *waiting(go, 20)]))
+    command = [
+        *(sys.executable, "-m", "ludus", "collect", str(folder), "--model", "scripted:ray_answers:respond"),
+        *("--input", "rows.jsonl", "--output", "out", "--ray", cluster.address, "--resume", "--json"),
+    ]
+    environ = {**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{folder}"}
+    with (folder / "first.log").open("wb") as log:
+        first = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log)
+        until(lambda: lines(folder / "out") >= 40 or first.poll() is not None)
+        assert first.poll() is None, (folder / "first.log").read_text()
+        workers = {row["process"] for row in records(folder / "out")}
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    until_gone(*workers)
+    go.touch()
+    second = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=CEILING)
+    assert second.returncode == 0, second.stderr
+    assert json.loads(second.stdout)["counts"]["completed"] == 60
+    assert len(records(folder / "out")) == 60
+
+
+def test_workers_are_placed_by_the_resources_that_an_environment_declares(cluster, second_node, tmp_path, monkeypatch):
+    folder = environment(tmp_path / "waits", "{cpus: 0.5, memory: 1MiB, resources: {second: 1}, sessions: 2}")
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    result = run(folder, "out", input=rows(8), concurrency=4, ray=cluster.address)
+    assert result.metrics["counts"]["completed"] == 8
+    assert result.metrics["workers"] == {"count": 2, "died": 0}  # 4 rollouts at once, 2 in a worker
+    assert len({row["process"] for row in records(folder / "out")}) == 1  # one `second` exists: the other never started
+
+
+def test_a_run_says_what_it_waits_for_while_no_worker_has_started(cluster, folder, monkeypatch):
+    monkeypatch.setattr(ray_engine, "SAY_EVERY", 0.2)
+    said: list[str] = []
+
+    async def watch(collector: Any) -> None:
+        while not any("waiting for Ray" in each for each in said):
+            said.extend(collector.progress.notices)
+            await asyncio.sleep(0.05)
+        cluster.add_node(num_cpus=1, resources={"late": 1})
+
+    settings = {"worker.resources": {"late": 1}}
+    given = {"model": "scripted:ray_answers:respond", "ray": cluster.address, "settings": settings}
+    result = ludus.collect(str(folder), input=rows(4), watch=watch, **given)
+    assert result.metrics["counts"]["completed"] == 4
+    (told, *_) = [each for each in said if "waiting for Ray" in each]
+    assert told.startswith("waiting for Ray to start 1 workers with 1 CPU, 1 late each: free are ")
+
+
+def test_an_address_without_a_cluster_is_one_line(folder, monkeypatch):
+    with pytest.raises(UserError, match="there is no Ray cluster at 127.0.0.1:1: ") as found:
+        run(folder, "out", input=rows(1), ray="127.0.0.1:1")
+    assert "\n" not in str(found.value)
