@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +15,11 @@ from typing import Any
 
 import pytest
 from ray_runs import environment, kill_raylet, lines, records, rows, run, shared_cluster, stop_cluster
-from waiting import until
+from waiting import CEILING, until, until_gone
+
+import ludus
+from ludus import UserError
+from ludus.collection.engines import ray_engine
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
@@ -134,7 +144,14 @@ def test_a_run_says_what_it_waits_for_while_no_worker_has_started(cluster, folde
     assert told.startswith("waiting for Ray to start 1 workers with 1 CPU, 1 late each: free are ")
 
 
-def test_an_address_without_a_cluster_is_one_line(folder, monkeypatch):
-    with pytest.raises(UserError, match="there is no Ray cluster at 127.0.0.1:1: ") as found:
-        run(folder, "out", input=rows(1), ray="127.0.0.1:1")
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("127.0.0.1:1", "there is no Ray cluster at 127.0.0.1:1: "),
+        ("somewhere", "is neither local, auto, HOST:PORT nor"),
+    ],
+)
+def test_an_address_without_a_cluster_is_one_line(cluster, folder, address, told):
+    with pytest.raises(UserError, match=told) as found:
+        run(folder, "out", input=rows(1), ray=address)
     assert "\n" not in str(found.value)

@@ -30,6 +30,11 @@ LOCAL = "local"
 #: How often a local cluster is started before the error is final.
 START_ATTEMPTS = 3
 
+#: Seconds that the address of a cluster has to accept a connection.
+CONNECT_SECONDS = 20.0
+
+_HINT = "Start one with: ray start --head. Or write --ray local"
+
 #: Seconds between two messages about a connection that is not there yet.
 SAY_EVERY = 10.0
 
@@ -105,11 +110,11 @@ async def _until_connected(
 ) -> Path | None:
     if address != LOCAL:
         doing = f"connecting to the Ray cluster at {address}"
+        await _check_listening(address)  # Ray itself waits for minutes, and says nothing
         try:
             await _with_messages(_call(thread, partial(init, address=address)), doing, say)
         except Exception as error:
-            hint = "Start one with: ray start --head. Or write --ray local"
-            raise UserError(f"there is no Ray cluster at {address}: {_first_line(error)}", hint) from error
+            raise UserError(f"cannot connect to the Ray cluster at {address}: {_first_line(error)}", _HINT) from error
         return None
     reason = ""
     for attempt in range(1, START_ATTEMPTS + 1):
@@ -127,6 +132,22 @@ async def _until_connected(
         if attempt < START_ATTEMPTS:
             say(f"Ray did not start: {reason}. Trying again")
     raise UserError(f"Ray did not start on this machine: {reason}", "Use --workers instead, or try again")
+
+
+async def _check_listening(address: str) -> None:
+    """Raise an error if nothing listens at `HOST:PORT` or `ray://HOST:PORT`. `auto` is left to Ray."""
+    found = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:([0-9]{1,5})/?", address)
+    if found is None:
+        if address == "auto":
+            return
+        raise UserError(f"--ray {address:.80} is neither local, auto, HOST:PORT nor ray://HOST:PORT", _HINT)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(found[1], int(found[2]))
+            writer.close()
+    except (OSError, OverflowError, TimeoutError) as error:
+        reason = _first_line(error) if str(error) else f"no answer within {CONNECT_SECONDS:g} s"
+        raise UserError(f"there is no Ray cluster at {address}: {reason}", _HINT) from error
 
 
 def _start(init: Callable[..., None], folder: Path, needed: dict[str, Any]) -> None:
