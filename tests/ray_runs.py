@@ -37,11 +37,14 @@ class Waits(Resources):
     class Task(ludus.Task):
         until: str | None = None
         dies_unless: str | None = None
+        marks: str | None = None
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         if task.dies_unless is not None and not Path(task.dies_unless).exists():
             Path(task.dies_unless).touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        if task.marks is not None and task.until is not None:
+            Path(task.marks, f"waiting.{os.getpid()}").touch()
         while task.until is not None and not Path(task.until).exists():
             await asyncio.sleep(0.02)
         place = Path(__file__).parent

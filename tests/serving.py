@@ -89,7 +89,7 @@ class Web:
 
     def __init__(self, url: str, cookies: bool = True, token: str = "") -> None:
         parts = urlsplit(url)
-        self._host, self._port = parts.hostname or "", parts.port
+        self._host, self._port, self._below = parts.hostname or "", parts.port, parts.path.rstrip("/")
         self._keeps_cookies = cookies
         self._token = token
         self.cookies: dict[str, str] = {}
@@ -107,7 +107,7 @@ class Web:
         if self._token:
             headers = {**headers, "Authorization": f"Bearer {self._token}"}
         try:
-            connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+            connection.request(method, self._below + path, body, {"Content-Type": "application/json", **headers})
             reply = connection.getresponse()
             answer = WebReply(reply.status, reply.read(), {key.lower(): value for key, value in reply.getheaders()})
         finally:

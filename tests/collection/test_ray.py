@@ -54,6 +54,27 @@ def waiting(go: Path, count: int) -> list[dict[str, Any]]:
     return [{**row, "task_id": f"late-{n}"} for n, row in enumerate(rows(count, until=str(go)))]
 
 
+def driver(cluster: Any, folder: Path, go: Path) -> tuple[list[str], dict[str, str]]:
+    """`ludus collect` of 40 rows and of 20 that wait, and the variables of its process."""
+    given = [*rows(40), *waiting(go, 20)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps({**row, "marks": str(folder)}) + "\n" for row in given))
+    command = [
+        *(sys.executable, "-m", "ludus", "collect", str(folder), "--model", "scripted:ray_answers:respond"),
+        *("--input", "rows.jsonl", "--output", "out", "--ray", cluster.address, "--resume", "--json"),
+    ]
+    return command, {**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{folder}"}
+
+
+def marks(folder: Path) -> list[int]:
+    """The worker processes that wait."""
+    return [int(path.suffix[1:]) for path in folder.glob("waiting.*")]
+
+
+def clear_marks(folder: Path) -> None:
+    for path in folder.glob("waiting.*"):
+        path.unlink()
+
+
 def test_two_nodes_one_killed_in_the_middle_of_5000_rollouts_lose_none_and_record_none_twice(
     cluster, second_node, folder, tmp_path
 ):
@@ -93,22 +114,21 @@ def test_what_a_killed_worker_was_playing_is_played_again(cluster, second_node, 
     assert result.warnings == ["1 worker process died. What it was playing was played again"]
 
 
-def test_a_killed_driver_leaves_no_worker_and_a_second_one_resumes(cluster, folder, tmp_path):
+def test_a_driver_that_is_killed_or_stopped_leaves_no_worker_and_another_one_resumes(cluster, folder, tmp_path):
     go = tmp_path / "go"
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows(40), *waiting(go, 20)]))
-    command = [
-        *(sys.executable, "-m", "ludus", "collect", str(folder), "--model", "scripted:ray_answers:respond"),
-        *("--input", "rows.jsonl", "--output", "out", "--ray", cluster.address, "--resume", "--json"),
-    ]
-    environ = {**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{folder}"}
-    with (folder / "first.log").open("wb") as log:
-        first = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log)
-        until(lambda: lines(folder / "out") >= 40 or first.poll() is not None)
-        assert first.poll() is None, (folder / "first.log").read_text()
-        workers = {row["process"] for row in records(folder / "out")}
-        os.kill(first.pid, signal.SIGKILL)
-        first.wait()
-    until_gone(*workers)
+    command, environ = driver(cluster, folder, go)
+    for how, code in ((signal.SIGKILL, -9), (signal.SIGTERM, 130)):
+        with (folder / "first.log").open("wb") as log:
+            first = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log)
+            until(lambda: (lines(folder / "out") >= 40 and marks(folder)) or first.poll() is not None)  # noqa: B023
+            workers = marks(folder)
+            assert first.poll() is None, (folder / "first.log").read_text()
+            first.send_signal(how)
+            assert first.wait() == code
+        until_gone(*workers)
+        said = (folder / "first.log").read_text()
+        assert ("stopped: 40 of 60 rollouts are saved" in said) is (how == signal.SIGTERM)
+        clear_marks(folder)
     go.touch()
     second = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=CEILING)
     assert second.returncode == 0, second.stderr

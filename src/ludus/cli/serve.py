@@ -26,6 +26,10 @@ def serve(
         int, typer.Option(min=0, max=65535, help="The first server's port, the others count up; 0 takes free ones.")
     ] = 0,
     workers: Annotated[int, typer.Option("--workers", "-w", min=1, help="Processes behind each address.")] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS|local", help="Serve on a Ray cluster, --workers replicas below one URL."),
+    ] = None,
     resources_only: Annotated[bool, typer.Option("--resources-only", help="Serve no model and no agents.")] = False,
     resources: Annotated[str | None, typer.Option(metavar="URL", help="Use resources on a server.")] = None,
     mcp: Annotated[bool, typer.Option("--mcp", help="Offer each session's tools over MCP too, at /mcp.")] = False,
@@ -46,6 +50,8 @@ def serve(
     """Serve environments over HTTP: resources, agents, a model, and a head that lists their addresses.
 
     Example: ludus serve mcqa example_multi_step --model local
+
+    On a Ray cluster: ludus serve mcqa --model URL#NAME --ray 10.0.0.1:6379 --workers 8 --host 0.0.0.0 --port 8000
 
     `ludus serve sandbox --port 9000` serves the sandboxes of this machine instead, for the provider `remote`.
     """
@@ -77,6 +83,11 @@ def serve(
         from ludus.serve.stdio import serve_stdio
 
         serve_stdio(plan, row)
+        return
+    if ray is not None:
+        from ludus.cli.serve_ray import serve_ray
+
+        serve_ray(plan, ray, port, as_json=json_)
         return
     for number, server in enumerate(plan.servers):
         server.port = port + number if port else 0

@@ -14,8 +14,10 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -98,11 +100,21 @@ async def connected(
     with ThreadPoolExecutor(1, "ludus-ray") as thread:
         folder = await _until_connected(thread, partial(_init, ray, runtime), address, needed, say)
         try:
+            _restore_signal_handlers()
             yield ray
         finally:
             await _call(thread, ray.shutdown)
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _restore_signal_handlers() -> None:
+    """Set Python's handlers again: Ray's C++ code puts one in their place that prints a stack and ends the process."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if (handler := signal.getsignal(number)) is not None:
+                signal.signal(number, handler)
+                signal.siginterrupt(number, False)
 
 
 async def _until_connected(

@@ -1,8 +1,8 @@
 """Forwards the requests of a session to the worker that holds the session.
 
-Workers accept from the same socket, so a request may arrive at any of them. A session's id begins with the number of
-its worker. Another worker that gets the request forwards it over a Unix socket that only this user can open, and
-returns the reply unchanged.
+Workers answer at the same address, so a request may arrive at any of them. A session's id begins with the number of its
+worker. Another worker that gets the request forwards it, and returns the reply unchanged. On one machine it goes over a
+Unix socket that only this user can open.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import aiohttp
 
@@ -23,28 +23,64 @@ _HOP_BY_HOP = (b"connection", b"keep-alive", b"transfer-encoding", b"content-len
 _LOST = b'{"detail":"this session is over: its worker died","kind":"session_lost"}'
 
 
-class Forwarding:
-    """An application in front of a server: it forwards the requests of other workers' sessions."""
+class Peers(Protocol):
+    """How the workers reach each other's servers."""
 
-    def __init__(
-        self, app: App, session_of: Callable[[Incoming], str | None], name: str, worker: int, folder: str
-    ) -> None:
-        self._app = app
-        self._session_of = session_of
-        self._name = name
-        self._worker = worker
+    async def listen(self, name: str, worker: int) -> socket.socket:
+        """A socket on which a worker's server gets the requests that others forward."""
+
+    async def connect(self, name: str, worker: int) -> tuple[aiohttp.BaseConnector, str]:
+        """A connector to another worker's server, and the URL of the server. Raises OSError if there is none."""
+
+    def close(self, name: str, worker: int) -> None:
+        """The server stops listening."""
+
+
+class UnixPeers:
+    """Workers on one machine: sockets in a folder that only this user can open."""
+
+    def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
-        self._clients: dict[int, aiohttp.ClientSession] = {}
-        self._private: Listening | None = None
 
-    async def __aenter__(self) -> Self:
-        """Listen for requests that other workers forward."""
-        path = self._path(self._worker)
+    async def listen(self, name: str, worker: int) -> socket.socket:
+        """Bind the socket of a worker."""
+        path = self._path(name, worker)
         path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listening.bind(str(path))
         listening.listen(1024)
         listening.setblocking(False)
+        return listening
+
+    async def connect(self, name: str, worker: int) -> tuple[aiohttp.BaseConnector, str]:
+        """A connector to the socket of a worker."""
+        return aiohttp.UnixConnector(str(self._path(name, worker)), limit=0), "http://worker"
+
+    def close(self, name: str, worker: int) -> None:
+        """Delete the socket."""
+        self._path(name, worker).unlink(missing_ok=True)
+
+    def _path(self, name: str, worker: int) -> Path:
+        return self._folder / f"{blake2b(name.encode(), digest_size=8).hexdigest()}.{worker}"
+
+
+class Forwarding:
+    """An application in front of a server: it forwards the requests of other workers' sessions."""
+
+    def __init__(
+        self, app: App, session_of: Callable[[Incoming], str | None], name: str, worker: int, peers: Peers
+    ) -> None:
+        self._app = app
+        self._session_of = session_of
+        self._name = name
+        self._worker = worker
+        self._peers = peers
+        self._clients: dict[int, tuple[aiohttp.ClientSession, str]] = {}
+        self._private: Listening | None = None
+
+    async def __aenter__(self) -> Self:
+        """Listen for requests that other workers forward."""
+        listening = await self._peers.listen(self._name, self._worker)
         self._private = Listening(self._app, listening)
         await self._private.begin()
         return self
@@ -52,9 +88,9 @@ class Forwarding:
     async def __aexit__(self, *exc: object) -> None:
         if self._private is not None:
             await self._private.stop()
-        for client in self._clients.values():
+        for client, _ in self._clients.values():
             await client.close()
-        self._path(self._worker).unlink(missing_ok=True)
+        self._peers.close(self._name, self._worker)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or forward it to the worker that holds its session."""
@@ -74,8 +110,8 @@ class Forwarding:
         headers = [(key, value) for key, value in scope["headers"] if key not in _HOP_BY_HOP]
         text = [(key.decode("latin-1"), _text(value)) for key, value in headers]
         try:
-            url = f"http://worker{scope['path']}"
-            async with self._client(owner).request(scope["method"], url, data=body, headers=text) as reply:
+            client, url = await self._client(owner)
+            async with client.request(scope["method"], f"{url}{scope['path']}", data=body, headers=text) as reply:
                 content, status = await reply.read(), reply.status
                 back = [(k.lower(), v) for k, v in reply.raw_headers if k.lower() not in _HOP_BY_HOP]
         except (aiohttp.ClientError, OSError):
@@ -84,18 +120,16 @@ class Forwarding:
         await send({"type": "http.response.start", "status": status, "headers": [*back, length]})
         await send({"type": "http.response.body", "body": content})
 
-    def _client(self, owner: int) -> aiohttp.ClientSession:
+    async def _client(self, owner: int) -> tuple[aiohttp.ClientSession, str]:
         if owner not in self._clients:
-            connector = aiohttp.UnixConnector(str(self._path(owner)), limit=0)
+            connector, url = await self._peers.connect(self._name, owner)
             timeout = aiohttp.ClientTimeout(total=None)
             jar = aiohttp.DummyCookieJar()
-            self._clients[owner] = aiohttp.ClientSession(
+            client = aiohttp.ClientSession(
                 connector=connector, timeout=timeout, cookie_jar=jar, skip_auto_headers=("content-type",)
             )
+            self._clients[owner] = client, url
         return self._clients[owner]
-
-    def _path(self, worker: int) -> Path:
-        return self._folder / f"{blake2b(self._name.encode(), digest_size=8).hexdigest()}.{worker}"
 
 
 def _text(value: bytes) -> str:

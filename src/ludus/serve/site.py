@@ -20,7 +20,7 @@ from ludus.remote.wiring import on_servers
 from ludus.runtime.processes import shared_pool
 from ludus.runtime.running import fewer_garbage_collections
 from ludus.serve.agents import AgentApp
-from ludus.serve.forwarding import Forwarding
+from ludus.serve.forwarding import Forwarding, Peers
 from ludus.serve.mcp import McpEndpoint
 from ludus.serve.models import ModelApp
 from ludus.serve.plan import Plan, Server
@@ -33,7 +33,7 @@ Sockets = dict[str, socket.socket]
 class Site:
     """The servers of a plan in this process. `waiting_for` names what is being started, and is empty when all run."""
 
-    def __init__(self, plan: Plan, worker: int = 0, peers: str | None = None) -> None:
+    def __init__(self, plan: Plan, worker: int = 0, peers: Peers | None = None) -> None:
         self.plan = plan
         self.worker = worker
         self.peers = peers
@@ -62,6 +62,14 @@ class Site:
         await self._stack.aclose()
 
     async def _start(self, sockets: Sockets) -> None:
+        applications = await self.open()
+        self.waiting_for = "its sockets"
+        for name, app in applications.items():
+            await self._listen(app, sockets[name])
+        self.waiting_for = ""
+
+    async def open(self) -> dict[str, Any]:
+        """Open models and environments. Returns the applications by the names of their servers."""
         stack, plan, servers = self._stack, self.plan, self.plan.servers
         stack.enter_context(fewer_garbage_collections())
         await stack.enter_async_context(shared_pool())
@@ -72,7 +80,7 @@ class Site:
         for server in servers:
             self.waiting_for = f"{server.name}"
             self.apps[server.name] = await self._app(server)
-        self.waiting_for = "its sockets"
+        applications: dict[str, Any] = {}
         for server in servers:
             app: Any = self.apps[server.name]
             app.worker = self.worker if plan.workers > 1 else None
@@ -81,8 +89,8 @@ class Site:
             if self.peers is not None and isinstance(app, ResourcesApp):
                 app = Forwarding(app, app.session_name, server.name, self.worker, self.peers)
                 await stack.enter_async_context(app)
-            await self._listen(app, sockets[server.name])
-        self.waiting_for = ""
+            applications[server.name] = app
+        return applications
 
     async def _listen(self, app: Any, listening: socket.socket) -> None:
         serving = Listening(app, listening)

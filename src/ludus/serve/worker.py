@@ -22,6 +22,7 @@ import orjson
 
 from ludus.errors import UserError
 from ludus.runtime import running
+from ludus.serve.forwarding import UnixPeers
 from ludus.serve.plan import Plan
 from ludus.serve.site import Site
 
@@ -49,7 +50,7 @@ def _report(pipe: int, **message: Any) -> None:
 
 
 async def _serve(assignment: dict[str, Any], report: Callable[..., None]) -> None:
-    site = Site(Plan.model_validate(assignment["plan"]), assignment["worker"], assignment["peers"])
+    site = Site(Plan.model_validate(assignment["plan"]), assignment["worker"], UnixPeers(assignment["peers"]))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -29,12 +29,11 @@ MAX_BYTES = 200 << 20
 
 
 class Code:
-    """The code of a collection. `setup` is what a worker gets. Use it as a context manager: the copy is deleted then.
-
-    with `shipped`, nodes get a copy of the code.
-    """
+    """The code of a collection. `setup` is what a worker gets. With `shipped`, nodes get a copy of the code, which is
+    deleted here when the context manager ends."""
 
     def __init__(self, setup: WorkerSetup, *, shipped: bool) -> None:
+        self.folders: dict[str, str] = {}  #: where the environments' folders are in the copy
         self._folder: Path | None = None
         if not shipped:
             self.setup = setup.encode()
@@ -44,8 +43,8 @@ class Code:
         root = self._folder / SHIPPED
         (root / "modules").mkdir(parents=True)
         try:
-            folders = _copied_folders(root, setup)
-            files = _copied_files(root, names, folders)
+            self.folders = _copied_folders(root, setup)
+            files = _copied_files(root, names, self.folders)
             for name in {each.partition(".")[0] for each in (*names, *_named_by(setup.model))}:
                 _copy_module(root / "modules", name)
             size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
@@ -55,7 +54,7 @@ class Code:
         except BaseException:
             self._delete()
             raise
-        self.setup = setup.encode_shipped(pickled, files, folders)
+        self.setup = setup.encode_shipped(pickled, files, self.folders)
 
     def __enter__(self) -> Self:
         return self

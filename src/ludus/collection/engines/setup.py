@@ -109,7 +109,7 @@ class WorkerSetup:
         if path is not None:
             sys.path[:] = path
         else:
-            root = next(Path(each, SHIPPED) for each in sys.path if Path(each, SHIPPED).is_dir())
+            root = shipped_root()
             sys.path.insert(0, str(root / "modules"))
         for name, file in files.items():
             load_file(root / file, name)
@@ -118,6 +118,11 @@ class WorkerSetup:
             if (copied := folders.get(str(environment.folder))) is not None:
                 environment.folder = root / copied
         return found
+
+
+def shipped_root() -> Path:
+    """The folder with the copy of the code on this machine."""
+    return next(Path(each, SHIPPED) for each in sys.path if Path(each, SHIPPED).is_dir())
 
 
 class ModuleNames(set[str]):
