@@ -6,6 +6,7 @@ fresh processes and the best run of each is compared, because other load on the 
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -282,11 +283,15 @@ def sandboxes(rounds: int) -> Figures:
 def workers(rounds: int) -> Figures:
     busy, instant = script("workers", "speed", "--burn-ms", "10"), script("workers", "speed")
     grown = script("workers", "memory")["growth_bytes"] / 1e6
-    return [
+    figures = [
         Figure("--workers 2 against one process, verdicts of 10 ms", busy["speedup"], 1.8, "x", at_least=True),
         Figure("--workers 2 against one process, instant model", instant["speedup"], 1.7, "x", at_least=True),
         Figure("1,000,000 rollouts in workers: memory growth of the parent from a tenth on", grown, 20, "MB"),
     ]
+    if importlib.util.find_spec("ray") is not None:  # the extra `ray` is not part of dev
+        ratio = script("workers", "ray", "--burn-ms", "2")["ratio"]
+        figures.append(Figure("two Ray actors against --workers 2, once started", ratio, 0.85, "x", at_least=True))
+    return figures
 
 
 def training(rounds: int) -> Figures:

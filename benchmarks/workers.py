@@ -3,6 +3,7 @@
 python benchmarks/workers.py speed --burn-ms 10      # verdicts that need the processor
 python benchmarks/workers.py speed                   # an instant model
 python benchmarks/workers.py memory
+python benchmarks/workers.py ray --burn-ms 2          # two Ray actors against --workers 2, once started
 """
 
 import argparse
@@ -69,6 +70,36 @@ def speed(rows: int, repeats: int, burn_ms: float, rounds: int) -> dict[str, flo
     return {**ratios, "one_s": one["wall_s"], "two_s": two["wall_s"]}
 
 
+def pace(rows: int, repeats: int, burn_ms: float, ray: str | None) -> dict[str, float]:
+    """The rollouts a second of two workers, from a tenth of the rollouts on: all workers have started by then."""
+    seen: list[tuple[float, int]] = []
+
+    async def watch(collector: Collector) -> None:
+        while True:
+            await asyncio.sleep(0.01)
+            if not seen and collector.progress.finished >= rows * repeats // 10:
+                seen.append((time.perf_counter(), collector.progress.finished))
+            if len(seen) == 1 and collector.progress.finished == rows * repeats:
+                seen.append((time.perf_counter(), collector.progress.finished))
+
+    with tempfile.TemporaryDirectory() as folder:
+        found = collection(folder, rows, burn_ms, repeats=repeats, workers=2, ray=ray)
+        asyncio.run(found.run(found.prepare(), watch))
+    (began, first), (ended, last) = seen
+    return {"per_second": (last - first) / (ended - began)}
+
+
+def ray_pace(rows: int, repeats: int, burn_ms: float, rounds: int) -> dict[str, float]:
+    """Ray on this machine with two actors against `--workers 2`, in turns, each in a fresh process. The best counts."""
+    best = {"workers": 0.0, "ray": 0.0}
+    for _ in range(rounds):
+        for which in best:
+            words = ["pace", "--rows", rows, "--repeats", repeats, "--burn-ms", burn_ms, "--engine", which]
+            run = run_json([sys.executable, str(HERE / "workers.py"), *map(str, words)])
+            best[which] = max(best[which], run["per_second"])
+    return {"ratio": best["ray"] / best["workers"], **{f"{name}_per_second": value for name, value in best.items()}}
+
+
 def memory(rollouts: int, repeats: int = 16) -> dict[str, Any]:
     """The memory of the parent at every tenth of many rollouts."""
     seen: list[int] = []
@@ -88,11 +119,12 @@ def memory(rollouts: int, repeats: int = 16) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["speed", "once", "memory"])
+    parser.add_argument("what", choices=["speed", "once", "memory", "ray", "pace"])
     parser.add_argument("--rows", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=16)
     parser.add_argument("--burn-ms", type=float, default=0.0)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--engine", choices=["workers", "ray"], default="workers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rollouts", type=int, default=1_000_000)
     given = parser.parse_args()
@@ -100,7 +132,11 @@ def main() -> None:
         print(json.dumps(memory(given.rollouts)))
         return
     rows = given.rows or (200 if given.burn_ms else 8000)
-    if given.what == "once":
+    if given.what == "pace":
+        print(json.dumps(pace(rows, given.repeats, given.burn_ms, "local" if given.engine == "ray" else None)))
+    elif given.what == "ray":
+        print(json.dumps(ray_pace(rows, given.repeats, given.burn_ms, given.rounds)))
+    elif given.what == "once":
         print(json.dumps(once(rows, given.repeats, given.burn_ms, given.workers)))
     else:
         print(json.dumps(speed(rows, given.repeats, given.burn_ms, given.rounds)))
