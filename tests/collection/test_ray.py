@@ -20,6 +20,7 @@ from waiting import CEILING, until, until_gone
 import ludus
 from ludus import UserError
 from ludus.collection.engines import ray_engine
+from ludus.runtime.ray_cluster import is_connected
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
@@ -93,7 +94,8 @@ def test_two_nodes_one_killed_in_the_middle_of_5000_rollouts_lose_none_and_recor
     assert result.metrics["counts"] == {"dispatched": 5000, "completed": 5000, "failed": 0, "masked": 0}
     found = records(folder / "out")
     assert len(found) == 5000
-    assert len({row["process"] for row in found}) >= 2
+    assert len(processes := {row["process"] for row in found}) >= 2
+    until_gone(*processes)  # the orphan of the dead node too
     assert result.metrics["workers"]["died"] >= 1
 
 
@@ -175,3 +177,30 @@ def test_an_address_without_a_cluster_is_one_line(cluster, folder, address, told
     with pytest.raises(UserError, match=told) as found:
         run(folder, "out", input=rows(1), ray=address)
     assert "\n" not in str(found.value)
+
+
+def test_nodes_get_declared_packages_and_variables(cluster, tmp_path, monkeypatch):
+    package = tmp_path / "ray_extra"
+    package.mkdir()
+    setup = "from setuptools import setup; setup(name='ray-extra', version='1', py_modules=['ray_extra'])"
+    (package / "setup.py").write_text(setup)
+    (package / "ray_extra.py").write_text("WORD = 'installed'\n")
+    folder = environment(tmp_path / "waits", f"{{packages: ['{package}']}}")
+    source = (folder / "resources.py").read_text()
+    told = 'told = __import__("ray_extra").WORD + os.environ["RAY_RUN_WORD"]'
+    (folder / "resources.py").write_text(source.replace('told = (place / "told.txt").read_text()', told))
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    runtime = {"env_vars": {"RAY_RUN_WORD": " too"}}
+    run(folder, "out", input=rows(2), ray=cluster.address, workers=1, ray_env=runtime)
+    assert {row["told"] for row in records(folder / "out")} == {"installed too"}
+
+
+def test_a_local_cluster_starts_for_the_run_and_ends_with_it(folder):
+    result = run(folder, "out", input=rows(20), ray="local", workers=2, concurrency=4)
+    assert result.metrics["counts"]["completed"] == 20
+    assert result.metrics["workers"] == {"count": 2, "died": 0}
+    found = records(folder / "out")
+    assert {row["place"] for row in found} == {str(folder)}  # nothing is copied
+    until_gone(*{row["process"] for row in found})
+    assert not is_connected()

@@ -72,7 +72,9 @@ class RegisteredPeers:
 class Replica:
     """The class of the deployment. Ray Serve makes one in each replica's process."""
 
-    async def __init__(self, plan: dict[str, Any], token: str | None, registry: Any) -> None:
+    async def __init__(  # type: ignore[misc]  # Ray Serve awaits it
+        self, plan: dict[str, Any], token: str | None, registry: Any
+    ) -> None:
         checked = Plan.model_validate(plan)
         for server in checked.servers:
             if server.environment is not None and server.environment.startswith(IN_COPY):

@@ -71,8 +71,10 @@ class RayServing:
             if folder in code.folders:
                 each["environment"] = IN_COPY + code.folders[folder]
         runtime = code.runtime_environment({}, needs.packages)
-        enough = {"cpus": needs.cpus * plan.workers + 2, "gpus": needs.gpus * plan.workers}
-        ray = await self._stack.enter_async_context(connected(self._address, runtime, self._say, **enough))
+        cpus, gpus = needs.cpus * plan.workers + 2, needs.gpus * plan.workers  # two for Ray Serve itself
+        own = {name: amount * plan.workers for name, amount in needs.resources.items()}
+        connection = connected(self._address, runtime, self._say, cpus=cpus, gpus=gpus, resources=own)
+        ray = await self._stack.enter_async_context(connection)
         try:
             from ray import serve
         except ImportError as error:

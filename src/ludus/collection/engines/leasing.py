@@ -47,6 +47,7 @@ class LeasingEngine(ABC):
 
     takes_lines = True
     worker_word: str  #: what a worker is called in messages
+    workers_word: str  #: and several of them
     waits_for_all: bool  #: whether the first work is handed out when all workers are ready, or when the first one is
 
     def __init__(self, setup: WorkerSetup, count: int, concurrency: int) -> None:
@@ -247,7 +248,7 @@ class LeasingEngine(ABC):
             self._failed_starts = 0 if lost or worker.delivered else self._failed_starts + 1
         if self._failed_starts >= MAX_FAILED_STARTS:
             hint = "Run it without workers to see more"
-            raise UserError(f"{self.worker_word}es end with {how} before they can play a rollout", hint)
+            raise UserError(f"{self.workers_word} end with {how} before they can play a rollout", hint)
         self._dealt -= lost
         self._collector.progress.notices.append(
             f"a {self.worker_word} ended with {how}: its {lost} rollouts in flight are played again"
@@ -262,7 +263,7 @@ class LeasingEngine(ABC):
 
     def _crashed(self, lease: WorkLease, repeat: int, how: str) -> Rollout:
         rollout = Rollout(lease.work.job(self._setup.seed, repeat))
-        cause = f"{MAX_DEATHS} {self.worker_word}es ended while they played it, the last with {how}"
+        cause = f"{MAX_DEATHS} {self.workers_word} ended while they played it, the last with {how}"
         rollout.fail(Failure("crash", cause, stage="agent"))
         return rollout
 

@@ -67,7 +67,7 @@ class WorkerActor:
 
     def take(self) -> tuple[Any, ...]:
         """What the worker has sent since the last call. Waits a while if there is nothing."""
-        ready, _, _ = select.select([self._connection, self._reports], [], [], WAIT_SECONDS)
+        ready, _, _ = select.select([self._connection.fileno(), self._reports], [], [], WAIT_SECONDS)
         if not ready:
             return Taken(b"", b"", False, None)
         time.sleep(GATHER_SECONDS)

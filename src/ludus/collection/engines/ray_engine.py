@@ -40,7 +40,7 @@ class RayEngine(LeasingEngine):
     """Plays the work of a collection in actors. `count` is the number of actors; None derives it from `concurrency`
     and the sessions per worker. `runtime` is a Ray runtime environment for the actors, beside what they need anyway."""
 
-    worker_word = "Ray worker"
+    worker_word, workers_word = "Ray worker", "Ray workers"
     waits_for_all = False
 
     def __init__(

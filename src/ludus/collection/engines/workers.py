@@ -11,7 +11,7 @@ from ludus.collection.engines.worker_process import WorkerProcess
 class WorkerEngine(LeasingEngine):
     """Plays the work of a collection in `count` processes."""
 
-    worker_word = "worker process"
+    worker_word, workers_word = "worker process", "worker processes"
     waits_for_all = True
 
     def __init__(self, setup: WorkerSetup, count: int, concurrency: int) -> None:
