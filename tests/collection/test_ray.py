@@ -94,7 +94,8 @@ def test_two_nodes_one_killed_in_the_middle_of_5000_rollouts_lose_none_and_recor
     assert result.metrics["counts"] == {"dispatched": 5000, "completed": 5000, "failed": 0, "masked": 0}
     found = records(folder / "out")
     assert len(found) == 5000
-    assert len(processes := {row["process"] for row in found}) >= 2
+    processes = {row["process"] for row in found}
+    assert len(processes) >= 2
     until_gone(*processes)  # the orphan of the dead node too
     assert result.metrics["workers"]["died"] >= 1
 
@@ -204,3 +205,21 @@ def test_a_local_cluster_starts_for_the_run_and_ends_with_it(folder):
     assert {row["place"] for row in found} == {str(folder)}  # nothing is copied
     until_gone(*{row["process"] for row in found})
     assert not is_connected()
+
+
+def test_a_local_cluster_that_does_not_start_is_tried_again_and_then_told_in_one_line(cluster, folder, monkeypatch):
+    def fails(**options: Any) -> None:
+        raise RuntimeError("the node timed out\nwith more lines")
+
+    monkeypatch.setattr("ray.init", fails)
+    said: list[str] = []
+
+    async def watch(collector: Any) -> None:
+        collector.progress.notices = said
+        await asyncio.Event().wait()
+
+    with pytest.raises(UserError) as found:
+        run(folder, "out", input=rows(1), ray="local", watch=watch)
+    told = "Ray did not start on this machine: RuntimeError: the node timed out. Use --workers instead, or try again"
+    assert str(found.value) == told
+    assert said == ["Ray did not start: RuntimeError: the node timed out. Trying again"] * 2

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import re
 import shutil
@@ -80,22 +81,19 @@ async def connected(
     say: Say,
     *,
     cpus: float = 0,
-    gpus: float = 0,
     resources: dict[str, float] | None = None,
 ) -> AsyncIterator[Any]:
     """The package `ray`, connected to a cluster. `runtime` is the runtime environment of all that is started there.
     `say` is told what the connection waits for.
 
-    The numbers are what a local cluster must have at least. If this process is connected already, that connection is
-    used with its own runtime environment, and left open.
+    A local cluster counts at least `cpus` and `resources`; its GPUs are those that are there. If this process is
+    connected already, that connection is used with its own runtime environment, and left open.
     """
     ray = import_ray()
     if ray.is_initialized():
         yield ray
         return
-    needed = {"num_cpus": max(os.cpu_count() or 1, int(-(-cpus // 1))), "resources": resources or {}}
-    if gpus:
-        needed["num_gpus"] = int(-(-gpus // 1))
+    needed = {"num_cpus": max(os.cpu_count() or 1, math.ceil(cpus)), "resources": resources or {}}
     # Ray's processes end with the thread that started them, so one thread starts them and lives as long as the cluster.
     with ThreadPoolExecutor(1, "ludus-ray") as thread:
         folder = await _until_connected(thread, partial(_init, ray, runtime), address, needed, say)

@@ -71,9 +71,9 @@ class RayServing:
             if folder in code.folders:
                 each["environment"] = IN_COPY + code.folders[folder]
         runtime = code.runtime_environment({}, needs.packages)
-        cpus, gpus = needs.cpus * plan.workers + 2, needs.gpus * plan.workers  # two for Ray Serve itself
+        cpus = needs.cpus * plan.workers + 2  # two for Ray Serve itself
         own = {name: amount * plan.workers for name, amount in needs.resources.items()}
-        connection = connected(self._address, runtime, self._say, cpus=cpus, gpus=gpus, resources=own)
+        connection = connected(self._address, runtime, self._say, cpus=cpus, resources=own)
         ray = await self._stack.enter_async_context(connection)
         try:
             from ray import serve

@@ -68,10 +68,7 @@ class RayEngine(LeasingEngine):
         own = {name: amount * count for name, amount in needs.resources.items()}
         with self._code:
             async with connected(
-                *(self._address, self._runtime, self._say),
-                cpus=needs.cpus * count,
-                gpus=needs.gpus * count,
-                resources=own,
+                self._address, self._runtime, self._say, cpus=needs.cpus * count, resources=own
             ) as self._ray:
                 actor = self._ray.remote(concurrency_groups=CONCURRENCY, max_concurrency=1)(WorkerActor)
                 self._actor = actor.options(

@@ -56,6 +56,8 @@ class RayWorker(WorkerConnection):
 
     def kill(self) -> None:
         """End the actor, and with it the worker."""
+        if not self.ended and not self._taking.done():
+            self._died = "a kill"
         self._taking.cancel()
         with suppress(Exception):  # Ray itself may be gone
             self._ray.kill(self._actor)
