@@ -8,14 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ray_runs import environment, kill_raylet, lines, records, rows, run, shared_cluster, stop_cluster
-from waiting import CEILING, until, until_gone
+from waiting import CEILING, until, until_async, until_gone
 
 import ludus
 from ludus import UserError
@@ -82,15 +81,13 @@ def test_two_nodes_one_killed_in_the_middle_of_5000_rollouts_lose_none_and_recor
     go = tmp_path / "go"
     given = [*rows(4000), *waiting(go, 1000)]
 
-    def kill() -> None:
-        until(lambda: lines(folder / "out") >= 1000)
+    async def watch(collector: Any) -> None:
+        await until_async(lambda: collector.progress.finished >= 1000)
         kill_raylet(second_node)
+        await until_async(lambda: collector.engine.processes()["died"])  # until then its orphan plays on
         go.touch()
 
-    killing = threading.Thread(target=kill, daemon=True)
-    killing.start()
-    result = run(folder, "out", input=given, concurrency=64, workers=2, ray=cluster.address)
-    killing.join()
+    result = run(folder, "out", input=given, concurrency=64, workers=2, ray=cluster.address, watch=watch)
     assert result.metrics["counts"] == {"dispatched": 5000, "completed": 5000, "failed": 0, "masked": 0}
     found = records(folder / "out")
     assert len(found) == 5000
@@ -197,7 +194,7 @@ def test_nodes_get_declared_packages_and_variables(cluster, tmp_path, monkeypatc
     assert {row["told"] for row in records(folder / "out")} == {"installed too"}
 
 
-def test_a_local_cluster_starts_for_the_run_and_ends_with_it(folder):
+def test_a_local_cluster_starts_for_the_run_and_ends_with_it(cluster, folder):
     result = run(folder, "out", input=rows(20), ray="local", workers=2, concurrency=4)
     assert result.metrics["counts"]["completed"] == 20
     assert result.metrics["workers"] == {"count": 2, "died": 0}
