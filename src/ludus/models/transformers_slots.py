@@ -132,7 +132,7 @@ class SlotCache:
         places = torch.tensor([slot for found in slots for slot in found], device=device)
         for store, states in zip(self._stores, computed, strict=True):
             for layer, state in enumerate(states):
-                store[layer, places, :, :width] = state[source]  # type: ignore[index]
+                store[layer, places, :, :width] = state[source]
 
     def _reserve(self, columns: int) -> None:
         """Make room for so many columns."""
@@ -177,7 +177,7 @@ class SlotCache:
         return graph, logits
 
 
-class _View(Cache):
+class _View(Cache):  # type: ignore[misc]  # transformers has no types
     """What the model sees as its cache in one step: the slots and columns in use."""
 
     def __init__(self, size: int, device: torch.device) -> None:
