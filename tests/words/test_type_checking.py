@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -133,10 +134,26 @@ class Untrue(Resources):
 """
 
 
-def mypy(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", f"--cache-dir={folder / 'cache'}", *words, "."]
-    environment = os.environ | {"MYPYPATH": str(SOURCES)}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+#: What `mypy --strict` asks of a module. Written into the module, so that all runs share what is known of Ludus.
+STRICT = """# mypy: disallow-any-generics, disallow-subclassing-any, disallow-untyped-calls, disallow-untyped-defs
+# mypy: disallow-incomplete-defs, disallow-untyped-decorators, warn-redundant-casts, warn-unused-ignores
+# mypy: warn-return-any, no-implicit-reexport, strict-equality, extra-checks
+"""
+
+Mypy = Callable[[Path], "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def mypy(tmp_path_factory: pytest.TempPathFactory) -> Mypy:
+    cache = tmp_path_factory.mktemp("mypy")
+
+    def check(folder: Path) -> subprocess.CompletedProcess[str]:
+        words = ["--follow-imports=silent", "--check-untyped-defs", f"--cache-dir={cache}", "."]
+        environment = os.environ | {"MYPYPATH": str(SOURCES)}
+        command = [sys.executable, "-m", "mypy", *words]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+    return check
 
 
 def pyright(folder: Path, mode: str) -> subprocess.CompletedProcess[str]:
@@ -150,7 +167,7 @@ def pyright(folder: Path, mode: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def sample(tmp_path: Path) -> Path:
-    (tmp_path / "sample.py").write_text(SAMPLE)
+    (tmp_path / "sample.py").write_text(STRICT + SAMPLE)
     return tmp_path
 
 
@@ -166,8 +183,8 @@ def documented(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_typed_environment_passes_mypy_in_strict_mode(sample):
-    done = mypy(sample, "--strict")
+def test_a_typed_environment_passes_mypy_in_strict_mode(sample, mypy):
+    done = mypy(sample)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -178,8 +195,8 @@ def test_a_typed_environment_passes_pyright_in_strict_mode(sample):
 
 
 @pytest.mark.slow
-def test_the_documented_environments_pass_mypy(documented):
-    done = mypy(documented, "--check-untyped-defs")
+def test_the_documented_environments_pass_mypy(documented, mypy):
+    done = mypy(documented)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -191,9 +208,9 @@ def test_the_documented_environments_pass_pyright(documented):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
-def test_a_setting_that_does_not_exist_and_a_verdict_that_is_no_number_are_found(tmp_path, checker):
-    (tmp_path / "wrong.py").write_text(WRONG)
-    done = mypy(tmp_path, "--strict") if checker == "mypy" else pyright(tmp_path, "standard")
+def test_a_setting_that_does_not_exist_and_a_verdict_that_is_no_number_are_found(tmp_path, checker, mypy):
+    (tmp_path / "wrong.py").write_text(STRICT + WRONG)
+    done = mypy(tmp_path) if checker == "mypy" else pyright(tmp_path, "standard")
     assert done.returncode == 1, done.stdout + done.stderr
     assert len(re.findall(r"error: ", done.stdout)) == 2
     assert "stpe" in done.stdout
