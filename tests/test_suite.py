@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,10 +28,11 @@ BAD = "        test_it.py::test_bad - AssertionError: sums"
 
 def run(folder: Path, last: str, *arguments: str) -> tuple[int, list[str]]:
     """The exit code, and the lines of the summary, of a suite with one more test."""
-    (folder / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_it.py").write_text(TESTS + last)
     command = [sys.executable, str(SUITE), "-rN", "-p", "no:cacheprovider", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    plain = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins take seconds to import
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=plain)
     return done.returncode, done.stdout[done.stdout.index(SKIPPED[0]) :].splitlines()
 
 
@@ -68,7 +70,7 @@ def test_pytest_may_have_an_internal_error(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_worker_may_crash(tmp_path: Path):
-    code, lines = run(tmp_path, "def test_last(): os._exit(5)\n", "-n1", "--max-worker-restart=0")
+    code, lines = run(tmp_path, "def test_last(): os._exit(5)\n", "-p", "xdist", "-n1", "--max-worker-restart=0")
     assert code != 0
     assert lines[-2] == BAD
     assert lines[-1] == "        test_it.py::test_last - worker 'gw0' crashed while running 'test_it.py::test_last'"

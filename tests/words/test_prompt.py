@@ -156,10 +156,8 @@ def test_an_environment_carries_its_prompt(tmp_path, given):
         f"prompt: {given}\ndatasets:\n- {{name: train, path: rows.json}}\n"
     )
     result = ludus.collect(tmp_path, model=ludus.ScriptedModel(["x"] * 2))
-    assert [each.job.row["responses_create_params"]["input"][0]["content"] for each in result.rollouts] == [
-        "Q: 1 + 1?",
-        "Q: 1 + 2?",
-    ]
+    prompts = {each.job.row["responses_create_params"]["input"][0]["content"] for each in result.rollouts}
+    assert prompts == {"Q: 1 + 1?", "Q: 1 + 2?"}
 
 
 def test_mixed_environments_fill_the_prompts_of_their_rows(tmp_path):
