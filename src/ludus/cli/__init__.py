@@ -18,6 +18,7 @@ from ludus.cli.chat import chat
 from ludus.cli.collect import collect
 from ludus.cli.compare import compare
 from ludus.cli.conformance import conformance
+from ludus.cli.credit import credit
 from ludus.cli.data import data
 from ludus.cli.doctor import doctor
 from ludus.cli.envs import envs
@@ -73,6 +74,7 @@ for command in (
     recall,
     compare,
     conformance,
+    credit,
     profile,
     qualify,
     serve,

@@ -38,6 +38,7 @@ from ludus.models import open_model
 from ludus.prompt import PromptTemplate, load_prompt
 from ludus.rollout import Rollout, rollout_id
 from ludus.runtime.ray_cluster import import_ray
+from ludus.runtime.redaction import masked
 from ludus.runtime.running import allow_open_files, fewer_garbage_collections, run_to_end
 from ludus.store.drafts import write_whole
 from ludus.store.journal import Journal
@@ -197,7 +198,8 @@ class Collection(Results):
     sentences about mistakes that did not stop the run, such as code that blocks the event loop. `print` shows a table.
     """
 
-    def __init__(self, environment: Environments, options: Options) -> None:
+    def __init__(self, environment: Environments | RowEnvironments, options: Options, rows: Rows | None = None) -> None:
+        """`rows` replaces the rows that the options name."""
         self.options = options
         self.metrics: dict[str, Any] = {}
         self.rollouts: list[Rollout] = []
@@ -206,12 +208,15 @@ class Collection(Results):
         settings = dict(options.settings or {})
         model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
         self._model_settings = dict(model_settings)
-        prompt = load_prompt(options.prompt) if options.prompt is not None else None
-        self._environments = RowEnvironments(
-            environment, settings, resources=options.resources, agent=options.agent, prompt=prompt
-        )
+        if isinstance(environment, RowEnvironments):
+            self._environments = environment
+        else:
+            prompt = load_prompt(options.prompt) if options.prompt is not None else None
+            self._environments = RowEnvironments(
+                environment, settings, resources=options.resources, agent=options.agent, prompt=prompt
+            )
         self.model = open_model(options.model, model_settings) if options.agent is None else _ServerModel(options.agent)
-        self.rows = self._input_rows()
+        self.rows = rows if rows is not None else self._input_rows()
         self.rows.shard = Shard.parse(options.shard) if options.shard is not None else None
         self._stack = contextlib.ExitStack()
         self._say: Callable[[str], None] = self.warnings.append
@@ -474,11 +479,19 @@ class Collection(Results):
         options["pass_reward"] = {each.name: each.pass_reward for each in plan.environments}
         options["reward_range"] = {each.name: each.reward_range for each in plan.environments}
         options |= {"limit": self.options.limit, "max_attempts": plan.max_attempts, "input": self.rows.name}
+        options |= self._model_options()
         if self.options.mix is not None:
             options["mix"] = self.options.mix
         if self.options.shard is not None:
             options["tasks"] = tasks  # `ludus merge` tells by it whether the shard is complete
         write_run(files.run, with_options(files.run, options) if resumes else describe(run_identity, options))
+
+    def _model_options(self) -> dict[str, Any]:
+        """The spec and the settings of the model, so that it can be opened again; nothing if they hold a key."""
+        options = self.options
+        given = {"model": options.model, "model_settings": self._model_settings}
+        can_be_shown = isinstance(options.model, str) and options.agent is None and masked(given) == given
+        return given if can_be_shown else {}
 
 
 def _deaths(count: int) -> list[str]:

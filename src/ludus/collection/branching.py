@@ -81,7 +81,7 @@ class Branches(Rows):
         for where, line in read_lines(self.source):
             stored = StoredRow(parse_row(where, line), 0)
             try:
-                turn = _calls_before(stored, self.turn)
+                turn = calls_before(stored, self.turn)
             except Failure as failure:
                 hint = "Name the rollouts of a collection: --branch RUN/rollouts.jsonl"
                 raise UserError(f"{where}: {failure.cause}", hint) from failure
@@ -98,7 +98,7 @@ class Branches(Rows):
 
     def _id(self, where: str, row: Row) -> str:
         stored = StoredRow(row, 0)
-        turn = _calls_before(stored, self.turn)
+        turn = calls_before(stored, self.turn)
         assert turn is not None, f"{where}: only rows with a branch point are surveyed"
         return _branch_id(stored, turn)
 
@@ -156,7 +156,7 @@ class BranchPoint:
     def of_line(cls, line: bytes, turn: int) -> BranchPoint:
         """The branch point of a recorded rollout, which `Branches` has checked. `turn` is the option."""
         stored = StoredRow(parse_row("the recorded rollout", line), 0)
-        before = _calls_before(stored, turn)
+        before = calls_before(stored, turn)
         assert before is not None, "only rollouts with a branch point are handed out"
         return cls(stored, before)
 
@@ -275,8 +275,11 @@ def _branch_id(stored: StoredRow, turn: int) -> str:
     return f"{stored.name}.t{turn}"
 
 
-def _calls_before(stored: StoredRow, turn: int) -> int | None:
-    """The number of model calls before the branch point; None if the rollout has no such branch point."""
+def calls_before(stored: StoredRow, turn: int) -> int | None:
+    """The number of model calls before the branch point; None if the rollout has no such branch point.
+
+    Raises `Failure` if the rollout cannot be cut there.
+    """
     if not stored.is_record:
         raise bad_row("not a recorded rollout")
     calls = stored.row.get("model_calls")

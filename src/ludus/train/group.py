@@ -140,8 +140,12 @@ class TrainingGroup:
 
 
 def _turn_rewards(member: TrainingMember) -> list[float]:
-    calls = sum("prefix" in call for call in member.rollout.calls)
-    given = member.turn_rewards or [*[0.0] * (calls - 1), member.reward or 0.0]
+    """The rewards of the calls that have tokens. One reward for each call is matched with the calls one by one."""
+    rewards, made = member.turn_rewards, member.rollout.calls
+    if len(rewards) == len(made):
+        return [reward for reward, call in zip(rewards, made, strict=True) if "prefix" in call]
+    calls = sum("prefix" in call for call in made)
+    given = rewards or [*[0.0] * (calls - 1), member.reward or 0.0]
     return [*given, *[0.0] * (calls - len(given))][:calls]
 
 

@@ -1,0 +1,1 @@
+"""What each turn of a recorded rollout was worth: the work of `ludus credit`."""
