@@ -31,10 +31,9 @@ class Spending:
         self.model_calls += calls
         if not calls:
             return
-        for name in ("input_tokens", "output_tokens"):
-            total, found = getattr(self, name), usage.get(name) if isinstance(usage, dict) else None
-            is_known = total is not None and isinstance(found, int)
-            setattr(self, name, total + round(found * share) if is_known else None)
+        given = usage if isinstance(usage, dict) else {}
+        self.input_tokens = _sum(self.input_tokens, given.get("input_tokens"), share)
+        self.output_tokens = _sum(self.output_tokens, given.get("output_tokens"), share)
 
     def since(self, before: Spending) -> dict[str, int | None]:
         """What was spent after `before`."""
@@ -93,3 +92,7 @@ class Continuations:
             found.masked += 1
         elif rollout.reward is not None:
             found.rewards.append(rollout.reward)
+
+
+def _sum(total: int | None, tokens: Any, share: float) -> int | None:
+    return total + round(tokens * share) if total is not None and isinstance(tokens, int) else None

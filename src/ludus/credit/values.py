@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 from ludus.collection.statistics import ClusteredMean
 
 Interval = tuple[float, float]
 
 
-class Estimate(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Estimate:
     """A mean of `count` rewards, and its 95 % confidence interval; None for fewer than two rewards."""
 
     mean: float
