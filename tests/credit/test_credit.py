@@ -20,7 +20,9 @@ from waiting import CEILING
 
 import ludus
 from ludus import Request, ScriptedModel, UserError
+from ludus.collection.api import Collection, Options
 from ludus.credit.crediting import Crediting, credit
+from ludus.credit.model import recorded_model
 from ludus.credit.values import known, value_of, worths
 from ludus.errors import Failure
 from ludus.train.stored import stored_groups
@@ -322,3 +324,41 @@ def test_the_command_continues_with_the_runs_own_model(tmp_path):
     assert "This costs no model calls" in again.stderr
     assert "spent: 0 continuations" in again.stdout
     assert Counter(len(each.verdict.turn_rewards) for each in ludus.load(tmp_path / "run" / "credit")) == {3: 3}
+
+
+def prepared(folder: Path, spec: str, **settings: Any) -> Path:
+    """The run.json of a collection with a model that was not called."""
+    given = {f"model.{name}": value for name, value in settings.items()}
+    options = Options(model=spec, limit=1, output=folder, settings=given)
+    Collection("mcqa", options).prepare()
+    return folder / "run.json"
+
+
+def test_the_model_of_a_run_is_opened_again_with_its_settings(tmp_path):
+    model = recorded_model(prepared(tmp_path, "vllm:http://127.0.0.1:9/v1#small", temperature=0.7))
+    assert type(model).__name__ == "VllmModel"
+    assert model.settings()["temperature"] == 0.7
+
+
+@pytest.mark.parametrize(
+    ("spec", "settings"),
+    [
+        ("http://127.0.0.1:9/v1?key=s3cret#small", {}),
+        ("http://127.0.0.1:9/v1#small", {"headers": {"Authorization": "s3cret"}}),
+    ],
+)
+def test_a_model_with_a_key_is_not_recorded_and_must_be_named(tmp_path, spec, settings):
+    path = prepared(tmp_path, spec, **settings)
+    assert "s3cret" not in path.read_text()
+    assert "model" not in json.loads(path.read_text())["options"]
+    with pytest.raises(UserError, match="--model"):
+        recorded_model(path)
+
+
+def test_a_model_that_changed_since_the_run_is_refused(tmp_path):
+    path = prepared(tmp_path, "http://127.0.0.1:9/v1#small")
+    described = json.loads(path.read_text())
+    described["identity"]["model"]["settings"]["temperature"] = 0.3
+    path.write_text(json.dumps(described))
+    with pytest.raises(UserError, match="the model of the run is another one now: settings.temperature was 0.3"):
+        recorded_model(path)

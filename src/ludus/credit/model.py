@@ -9,6 +9,7 @@ from typing import Any
 from ludus.errors import UserError
 from ludus.model import Model
 from ludus.models import open_model
+from ludus.runtime.redaction import HIDDEN
 from ludus.store.run import differences
 
 _HINT = "Name the policy that continues: --model SPEC"
@@ -23,6 +24,8 @@ def recorded_model(path: Path) -> Model:
         spec, settings = options.get("model", recorded["name"]), options.get("model_settings")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} does not say which model collected the run", _HINT) from error
+    if "model" not in options and HIDDEN in json.dumps(recorded):
+        raise UserError(f"the model of the run has a key, which {path} does not hold", _HINT)
     try:
         model = open_model(str(spec), settings if isinstance(settings, dict) else None)
     except UserError as error:

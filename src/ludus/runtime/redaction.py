@@ -10,6 +10,9 @@ from pydantic import BaseModel
 from ludus.runtime.encoding import encode
 from ludus.runtime.urls import shown_url
 
+#: What a value becomes that may be a key.
+HIDDEN = "***"
+
 _URL = re.compile(r"([a-z_]+:)?https?://\S+", re.IGNORECASE)
 _KEY = re.compile(r"api[-_]?key$|(^|[-_])(token|secret|password|authorization)$", re.IGNORECASE)
 _MAPPINGS_WITH_KEYS = ("headers", "env")  # settings in which any value may be a key
@@ -49,5 +52,5 @@ def masked(value: Any) -> Any:
 
 def _masked_field(name: str, value: Any) -> Any:
     if name in _MAPPINGS_WITH_KEYS and isinstance(value, dict):
-        return dict.fromkeys(value, "***")
-    return "***" if isinstance(value, str) and value and _KEY.search(name) else masked(value)
+        return dict.fromkeys(value, HIDDEN)
+    return HIDDEN if isinstance(value, str) and value and _KEY.search(name) else masked(value)
