@@ -186,6 +186,8 @@ class _Merge:
         summary["model"] = added_stats(models)
         processes = {name: _counts(each, "workers", name) for name in ("count", "died")}
         summary["workers"] = {"count": max(processes["count"], default=1), "died": sum(processes["died"])}
+        parts = ("resumed", "turns_kept", "started_over")
+        summary["checkpoints"] = {name: sum(_counts(each, "checkpoints", name)) for name in parts}
         summary["loop"] = max(loops, key=lambda loop: loop.get("lag", {}).get("max", 0.0), default={})
         summary["warnings"] = list(dict.fromkeys(line for found in each for line in found.get("warnings", ())))
         return summary

@@ -25,7 +25,14 @@ _SAME_OPTIONS = ("repeats", "pass_reward", "reward_range")
 
 
 #: Metrics that cannot be computed from the journals, with their types.
-_OWN_METRICS: dict[str, type] = {"seconds": dict, "model": dict, "loop": dict, "warnings": list, "workers": dict}
+_OWN_METRICS: dict[str, type] = {
+    "seconds": dict,
+    "model": dict,
+    "loop": dict,
+    "warnings": list,
+    "workers": dict,
+    "checkpoints": dict,
+}
 
 
 class Line(NamedTuple):
