@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def viewer(folder: Path) -> Iterator[Viewer]:
-    with viewing(folder) as found:
+    with viewing(folder, play=["example_session_state_mgmt"]) as found:
         waiting.until(lambda: not any(run.index.grow() for run in found.runs.runs.values()))
         yield found
 
@@ -184,6 +184,20 @@ def test_a_note_is_saved_and_a_tag_becomes_a_filter(tab: Tab):
     page.click(".chips button:has-text('tag:policy')")
     page.wait_for_selector("table.rollouts .tag")
     page.wait_for_selector("table.rollouts tbody tr:nth-child(2)", state="detached")
+
+
+def test_an_environment_is_played_from_the_page(tab: Tab):
+    tab.open("/play")
+    page = tab.page
+    page.click("button:has-text('Start')")
+    page.wait_for_selector("#line:enabled")
+    page.fill("#line", "increment_counter count=3")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".output, .item.call")
+    page.wait_for_selector("#line:enabled")
+    page.click("button:has-text('Verdict')")
+    assert "reward" in text_of(tab, "section.item")
+    tab.keep("play")
 
 
 def test_two_rollouts_stand_side_by_side(tab: Tab):

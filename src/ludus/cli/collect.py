@@ -291,9 +291,20 @@ def _why_none_completed(collection: Collection) -> str:
 
 
 async def _until_stopped(collection: Collection, collector: Collector, watch: Watcher) -> None:
-    """Run the collection until it ends, or until Ctrl-C or SIGTERM."""
+    """Run the collection until it ends, or until Ctrl-C, SIGTERM or a request in control.json."""
+    from ludus.collection.control import follow, forget
+
     cancel_on_sigterm()
-    await collection.run(collector, watch)
+    collecting, files = asyncio.current_task(), collection.files
+    if files is None or collecting is None:
+        await collection.run(collector, watch)
+        return
+    following = asyncio.create_task(follow(files.control, collector.control, collecting.cancel))
+    try:
+        await collection.run(collector, watch)
+    finally:
+        following.cancel()
+        forget(files.control)
 
 
 def _resume_command(collection: Collection) -> str:

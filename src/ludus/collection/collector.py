@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from ludus.collection.branching import Branches, BranchPoint
 from ludus.collection.checkpoints import DirectWriter
-from ludus.collection.engines.playing import AllJobs, Playing, PlaySettings
+from ludus.collection.control import Control, ControlledJobs
+from ludus.collection.engines.playing import Playing, PlaySettings
 from ludus.collection.metrics import Metrics
 from ludus.collection.plan import CollectionPlan, TaskWork
 from ludus.collection.progress import Progress
@@ -70,8 +71,8 @@ class ThisProcess:
         # `progress.skipped` is not subtracted: it may count rows that are not in the input now.
         count = max(1, min(self._settings.concurrency, progress.total))
         async with playing:
-            jobs = (playing.jobs(recorder.with_turns(each)) for each in work)
-            await playing.play(AllJobs(chain.from_iterable(jobs)), count)
+            jobs = chain.from_iterable(playing.jobs(recorder.with_turns(each)) for each in work)
+            await playing.play(ControlledJobs(jobs, collector.control, lambda: len(progress.in_flight)), count)
             recorder.finish()
 
     def model_stats(self) -> dict[str, Any]:
@@ -101,6 +102,7 @@ class Collector:
         self.metrics = Metrics(plan.repeats, plan.environments)
         self.progress = Progress()
         self.watchdog = LoopWatchdog()
+        self.control = Control()
         self.recorder = Recorder(rollouts, failures, self.metrics, self.progress, sink, plan.seed, turns)
         self.engine = engine or ThisProcess(play_settings(plan))
         self._done: set[str] = set()  # rollout ids that are not played in this run

@@ -27,19 +27,20 @@ from ludus.store.drafts import write_whole
 
 class Files:
     """The paths of a collection's files: in a folder, or beside an output file `X.jsonl`. `turns` exists only while
-    rollouts are unfinished."""
+    rollouts are unfinished, `control` only after a request."""
 
     def __init__(self, output: str | Path) -> None:
         path = Path(output)
         if path.suffix == ".jsonl":
             self.rollouts = path
-            names = ("failures.jsonl", "run.json", "metrics.json", "turns.jsonl")
-            self.failures, self.run, self.metrics, self.turns = (
+            names = ("failures.jsonl", "run.json", "metrics.json", "turns.jsonl", "control.json")
+            self.failures, self.run, self.metrics, self.turns, self.control = (
                 path.with_name(f"{path.stem}.{name}") for name in names
             )
         else:
             self.rollouts, self.failures = path / "rollouts.jsonl", path / "failures.jsonl"
             self.run, self.metrics, self.turns = path / "run.json", path / "metrics.json", path / "turns.jsonl"
+            self.control = path / "control.json"
 
     def check_input(self, path: Path) -> None:
         """Refuse an input that is one of the output files."""

@@ -58,6 +58,7 @@ class ViewApp(App):
         self.routes["GET", "/api/matches.jsonl"] = self._matches
         self.routes["POST", "/api/note"] = self._note
         self.routes["POST", "/api/tag"] = self._tag
+        self.routes["POST", "/api/control"] = self._control
         self.play = play or PlayRoom([], None)
         self.routes |= play_routes(self.play)
 
@@ -116,6 +117,15 @@ class ViewApp(App):
         if not isinstance(query, str) or not isinstance(tag, str) or not tag.strip():
             raise Refusal(422, "tagging needs a query `q` and a `tag`")
         return Reply.of({"tagged": await asyncio.to_thread(run.index.tag_matches, query, tag)})
+
+    async def _control(self, incoming: Incoming) -> Reply:
+        given = incoming.json()
+        run, most = self._run(given), given.get("concurrency")
+        if most is not None and (type(most) is not int or not 1 <= most <= 1_000_000):
+            raise Refusal(422, "`concurrency` is a number from 1")
+        paused, stop = given.get("paused") is True, given.get("stop") is True
+        await asyncio.to_thread(run.control, paused=paused, concurrency=most, stop=stop)
+        return Reply.of({})
 
     def _route(self, name: str, answer: Answer) -> None:
         async def handler(incoming: Incoming) -> Reply:

@@ -17,10 +17,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
+from ludus.collection.control import ask
 from ludus.errors import UserError
+from ludus.http.messages import Refusal
 from ludus.profile.prices import Price
 from ludus.view.index import RunIndex
-from ludus.view.places import ViewedRun, find_runs
+from ludus.view.places import ViewedRun, find_runs, read_json_object
 from ludus.view.summary import headline, overview
 
 log = logging.getLogger("ludus.view")
@@ -97,7 +99,32 @@ class LiveRun:
         total = min(rows) * repeats if rows and isinstance(repeats, int) else None
         speed = self._speed(described, done, running=pid is not None)
         left = (total - done) / speed if total is not None and speed and pid is not None and total > done else None
-        return {"running": pid is not None, "total": total, "per_second": speed, "seconds_left": left}
+        return {
+            "running": pid is not None,
+            "total": total,
+            "per_second": speed,
+            "seconds_left": left,
+            "control": self._control(options) if pid else None,
+        }
+
+    def control(self, *, paused: bool, concurrency: int | None, stop: bool) -> None:
+        """Ask the collection that writes this run to pause, to go on, to play fewer rollouts at once, or to stop."""
+        pid = writer_of(self.run.files.rollouts)
+        if not pid:
+            raise Refusal(409, "no collection writes this run now")
+        ask(self.run.files.control, pid, paused=paused, concurrency=concurrency, stop=stop)
+        self.index.version += 1
+
+    def _control(self, options: dict[str, Any]) -> dict[str, Any]:
+        """What was asked last. Worker processes can only be stopped."""
+        asked = read_json_object(self.run.files.control)
+        return {
+            "only_stop": options.get("workers") != 1,
+            "most": options.get("concurrency"),
+            "paused": asked.get("paused") is True,
+            "concurrency": asked.get("concurrency"),
+            "stop": asked.get("stop") is True,
+        }
 
     def _speed(self, described: dict[str, Any], done: int, *, running: bool) -> float | None:
         now = monotonic()

@@ -38,11 +38,11 @@ class ViewedRun:
 
     def described(self) -> dict[str, Any]:
         """The content of run.json; empty if it is missing or broken."""
-        return _json_object(self.files.run)
+        return read_json_object(self.files.run)
 
     def card(self) -> dict[str, Any]:
         """The qualification card of the environment, if somebody put it beside the run as card.json."""
-        return _json_object(self.beside("card.json"))
+        return read_json_object(self.beside("card.json"))
 
     def metrics(self) -> dict[str, Any]:
         """The content of metrics.json; empty if it is missing, broken or older than the rollouts."""
@@ -50,7 +50,7 @@ class ViewedRun:
             fresh = self.files.metrics.stat().st_mtime_ns >= self.files.rollouts.stat().st_mtime_ns
         except OSError:
             return {}
-        return _json_object(self.files.metrics) if fresh else {}
+        return read_json_object(self.files.metrics) if fresh else {}
 
 
 def find_runs(given: Iterable[Path]) -> list[ViewedRun]:
@@ -92,7 +92,8 @@ def _is_skipped(name: str) -> bool:
     return name.startswith(".") or name in _SKIPPED
 
 
-def _json_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if it is missing or broken."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

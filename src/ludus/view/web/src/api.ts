@@ -8,7 +8,8 @@ export interface RunLine {
   counts: Counts; reward: { mean: number | null; ci95: [number, number] | null; tasks: number };
   "pass@k": Record<string, number>; tokens: { input: number; output: number }; cost: Cost | null;
   spark: (number | null)[]; index: Progress;
-  state: { running: boolean; total: number | null; per_second: number | null; seconds_left: number | null };
+  state: { running: boolean; total: number | null; per_second: number | null; seconds_left: number | null;
+    control: { only_stop: boolean; most: number | null; paused: boolean; concurrency: number | null; stop: boolean } | null };
 }
 export interface Named { name: string | null; count: number }
 export interface TaskCell {

@@ -1,6 +1,7 @@
 // The page of one run: what it adds up to, and the way to its rollouts.
 import type { ComponentChildren } from "preact";
-import type { Overview, TaskCell } from "./api";
+import { useState } from "preact/hooks";
+import { send, served, type Overview, type TaskCell } from "./api";
 import { Histogram, Plot } from "./charts";
 import { bytes, percent, plural, reward, seconds, short, when, whole } from "./format";
 import { useKeys } from "./keys";
@@ -30,6 +31,7 @@ export function Run({ run, given }: { run: string; given: Record<string, string>
           <h1>{data.name} {data.state.running && <span class="pill live">running</span>}</h1>
           <p class="quiet">{[data.environments.join(", "), data.model, when(data.started)].filter(Boolean).join(" · ")}</p>
         </div>
+        {served && data.state.control && <Controls run={run} control={data.state.control} />}
       </header>
       <Tabs label="Parts of the run" now={tab} onPick={pick}
         tabs={[["overview", "Overview"], ["rollouts", <>Rollouts <span class="count">{short(data.counts.dispatched)}</span></>], ["about", "About"]]} />
@@ -143,6 +145,28 @@ function Figures({ run, data }: { run: string; data: Overview }) {
             ["longest", seconds(data.loop.lag.max)], ["blocked by", (data.loop.blocked ?? []).length ? <JsonView value={data.loop.blocked} /> : "nothing"]]} /></Card>}
       </div>}
     </>
+  );
+}
+
+function Controls({ run, control }: { run: string; control: NonNullable<Overview["state"]["control"]> }) {
+  const [now, setNow] = useState(control);
+  const [said, setSaid] = useState("");
+  const change = async (more: Partial<typeof control>) => {
+    const next = { ...now, ...more };
+    try {
+      await send("control", { run, paused: next.paused, concurrency: next.concurrency, stop: next.stop });
+      setNow(next);
+      setSaid(next.stop ? "It stops after closing its sessions." : next.paused ? "Paused: rollouts in flight end, none begins." : "");
+    } catch (error) { setSaid((error as Error).message); }
+  };
+  return (
+    <div class="tools" role="group" aria-label="Control of the collection">
+      <span class="quiet small" aria-live="polite">{said}</span>
+      {!now.only_stop && <button type="button" onClick={() => void change({ paused: !now.paused })}>{now.paused ? "Resume" : "Pause"}</button>}
+      {!now.only_stop && now.most !== null && <label class="small quiet">at once <input type="number" min={1} max={now.most} value={now.concurrency ?? now.most}
+        onChange={(event) => void change({ concurrency: Math.max(1, Number(event.currentTarget.value) || 1) })} /></label>}
+      <button type="button" disabled={now.stop} onClick={() => { if (confirm("Stop the collection? It can be resumed with --resume.")) void change({ stop: true }); }}>Stop</button>
+    </div>
   );
 }
 

@@ -1,0 +1,100 @@
+"""Control of a running collection from the viewer: pause, resume, and a clean stop that can be resumed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import waiting
+from viewing import Visitor, viewing
+
+pytestmark = pytest.mark.slow
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_a_collection_is_paused_resumed_and_stopped(tmp_path: Path):
+    rows = tmp_path / "rows.jsonl"
+    row = {"responses_create_params": {"input": "add 3"}, "initial_count": 1, "expected_count": 4}
+    rows.write_text("".join(json.dumps({"task_id": f"t{n}", **row}) + "\n" for n in range(5000)))
+    script = tmp_path / "slow.yaml"
+    script.write_text("- {text: done, delay: 0.05}\n")
+    output = tmp_path / "runs" / "first"
+    command = [sys.executable, "-m", "ludus", "collect", "example_session_state_mgmt", "--input", str(rows)]
+    command += ["--model", f"scripted:{script}", "--output", str(output), "--concurrency", "4"]
+    journal = output / "rollouts.jsonl"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as collecting:
+        try:
+            waiting.until(lambda: lines(journal) > 2)
+            with viewing(tmp_path / "runs") as viewer:
+                visitor = Visitor(viewer)
+                run = visitor.ask("runs")["runs"][0]
+                assert run["state"]["running"]
+                assert run["state"]["control"] == {
+                    "only_stop": False,
+                    "most": 4,
+                    "paused": False,
+                    "concurrency": None,
+                    "stop": False,
+                }
+
+                def ask(**request: Any) -> None:
+                    assert visitor.send("POST", "/api/control", {"run": run["key"], **request})[0] == 200
+
+                ask(paused=True)
+                counts = [-2, -1]
+                waiting.until(lambda: counts.append(lines(journal)) or counts[-1] == counts[-2], every=1.5)
+                held = lines(journal)
+                ask(concurrency=2)
+                waiting.until(lambda: lines(journal) > held + 4)
+                assert visitor.send("POST", "/api/control", {"run": run["key"], "concurrency": 0})[0] == 422
+                ask(stop=True)
+                _, said = collecting.communicate(timeout=waiting.CEILING)
+                assert collecting.returncode == 130
+                assert "rollouts are saved" in said
+                assert visitor.send("POST", "/api/control", {"run": run["key"], "stop": True})[0] == 409
+        finally:
+            collecting.kill()
+    assert not (output / "control.json").exists()
+    assert (output / "metrics.json").exists()
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+async def test_a_collection_with_a_limit_still_ends(limit: int):
+    from ludus.collection.control import Control, ControlledJobs
+
+    control, began = Control(), list[int]()
+    jobs: Any = iter(range(6))
+    control.set(paused=False, limit=limit)
+    playing = set[int]()
+    source = ControlledJobs(jobs, control, lambda: len(playing))
+    most = 0
+
+    async def work() -> None:
+        nonlocal most
+        import asyncio
+
+        while True:
+            job: Any = source.take()
+            if job is not None:
+                playing.add(job)
+                most = max(most, len(playing))
+                await asyncio.sleep(0)
+                playing.discard(job)
+                began.append(job)
+            elif source.ended:
+                return
+            else:
+                await source.wait()
+
+    import asyncio
+
+    await asyncio.wait_for(asyncio.gather(*(work() for _ in range(4))), waiting.CEILING)
+    assert sorted(began) == list(range(6))
+    assert most == limit
