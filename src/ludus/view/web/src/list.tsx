@@ -33,8 +33,8 @@ export function RolloutList({ run, given, tags }: { run: string; given: Record<s
   const rows = data?.rollouts ?? [];
   const open = (index: number) => rows[index] && link(["run", run, "rollout", rows[index].id], { q: query, sort: sort === "order" ? undefined : sort });
   useKeys({
-    j: () => setAt(Math.min(at + 1, rows.length - 1)),
-    k: () => setAt(Math.max(at - 1, 0)),
+    j: () => setAt((now) => Math.min(now + 1, rows.length - 1)),
+    k: () => setAt((now) => Math.max(now - 1, 0)),
     Enter: () => { const found = open(at); if (found) go(found); },
   }, [at, rows.length, query, sort]);
   useEffect(() => { document.querySelector("tr.current")?.scrollIntoView({ block: "nearest" }); }, [at]);

@@ -47,7 +47,7 @@ export function Rollout({ run, id, given }: { run: string; id: number; given: Re
           {tab === "tokens" ? <Tokens key={id} run={run} id={id} has={Boolean(facts.has_tokens)} />
             : tab === "task" ? <TaskTab data={data} />
             : tab === "raw" ? <Raw run={run} id={id} size={data.place.bytes} />
-            : <Conversation key={id} run={run} data={data} words={wordsOf(query)} />}
+            : <Conversation key={data.id} run={run} data={data} words={wordsOf(query)} />}
         </div>
         <Side run={run} data={data} to={to} />
       </div>
@@ -81,9 +81,9 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
   useEffect(() => { if (upTo !== null) document.querySelector(".block:last-of-type")?.scrollIntoView({ block: "nearest" }); }, [upTo]);
   const steps = Math.min(blocks.length, 2000);
   useKeys({
-    r: () => setUpTo(upTo === null ? 1 : null),
-    ArrowRight: () => { if (upTo !== null) setUpTo(Math.min(upTo + 1, steps)); },
-    ArrowLeft: () => { if (upTo !== null) setUpTo(Math.max(upTo - 1, 0)); },
+    r: () => setUpTo((now) => (now === null ? 1 : null)),
+    ArrowRight: () => setUpTo((now) => (now === null ? null : Math.min(now + 1, steps))),
+    ArrowLeft: () => setUpTo((now) => (now === null ? null : Math.max(now - 1, 0))),
   }, [upTo, steps]);
   const visibleBlocks = blocks.slice(0, upTo ?? shown);
   return (

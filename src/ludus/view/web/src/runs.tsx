@@ -42,8 +42,8 @@ export function Runs() {
   const priced = runs.some((run) => run.cost !== null);
   const toggle = (key: string) => setChosen((old) => old.includes(key) ? old.filter((each) => each !== key) : [...old, key].slice(-2));
   useKeys({
-    j: () => setAt(Math.min(at + 1, runs.length - 1)),
-    k: () => setAt(Math.max(at - 1, 0)),
+    j: () => setAt((now) => Math.min(now + 1, runs.length - 1)),
+    k: () => setAt((now) => Math.max(now - 1, 0)),
     Enter: () => { if (runs[at]) go(link(["run", runs[at].key])); },
     x: () => { if (runs[at]) toggle(runs[at].key); },
   }, [at, runs.length]);
