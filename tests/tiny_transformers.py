@@ -81,7 +81,7 @@ def llama(seed: int = 0, kind: Any = transformers.LlamaForCausalLM, **settings: 
     tokens: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     vocabulary = _byte_tokenizer().get_vocab_size()
     config = transformers.LlamaConfig(
-        vocab_size=vocabulary, initializer_range=0.3, **sizes, **heads, **tokens, **settings
+        vocab_size=vocabulary, initializer_range=0.3, **(sizes | heads | tokens | settings)
     )
     return kind(config).eval()
 
