@@ -39,11 +39,16 @@ class Done:
 
 def command(folder: Path, *words: str) -> Done:
     """Run `ludus data` in a folder, in this process."""
+    return ludus_command(folder, "data", *words)
+
+
+def ludus_command(folder: Path, *words: str) -> Done:
+    """Run `ludus` in a folder, in this process."""
     handler, output, errors = signal.getsignal(signal.SIGTERM), TextIOWrapper(BytesIO(), "utf-8"), StringIO()
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.chdir(folder))
-            stack.enter_context(patch.object(sys, "argv", ["ludus", "data", *words]))
+            stack.enter_context(patch.object(sys, "argv", ["ludus", *words]))
             stack.enter_context(contextlib.redirect_stdout(output))
             stack.enter_context(contextlib.redirect_stderr(errors))
             main()

@@ -12,8 +12,8 @@ from ludus.data.json_array import BrokenArray, array_elements
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=20,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
 )
 
 
@@ -21,7 +21,7 @@ def pieces(data: bytes, size: int) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
-@given(st.lists(VALUES, max_size=6), st.integers(1, 40), st.sampled_from([None, 0, 2]), st.booleans())
+@given(st.lists(VALUES, max_size=4), st.integers(1, 40), st.sampled_from([None, 0, 2]), st.booleans())
 def test_elements_are_those_that_json_loads_finds(values, size, indent, ascii_only):
     data = json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode() + b" \n"
     assert [json.loads(each) for each in array_elements(pieces(data, size), 2**20)] == values

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
-from profiled_runs import collect, command
-from waiting import CEILING
+from data_rows import Done, ludus_command
+from profiled_runs import collect
 
 
-def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    variables = {**os.environ, "COLUMNS": "150", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
-    whole = command("profile", *arguments)
-    return subprocess.run(whole, cwd=cwd, capture_output=True, text=True, env=variables, timeout=CEILING, check=False)
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+def run(*arguments: str | Path, cwd: Path) -> Done:
+    return ludus_command(cwd, "profile", *map(str, arguments))
 
 
 def test_a_profile_with_files_and_a_second_policy(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ RECORD = record()
 changed = st.builds(lambda fields: {**RECORD, **fields}, st.dictionaries(st.sampled_from(FIELDS), values, max_size=3))
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=75, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(changed, min_size=1, max_size=3))
 @example([{**RECORD, "agent_ref": {"name": ["x"]}}])
 @example([{**RECORD, "timings": {"model": "x"}}])
@@ -68,7 +68,7 @@ def test_any_rows_make_a_profile_or_a_user_error(rows: list[dict[str, Any]]) -> 
         show_profile(stdout_console(), summary)
 
 
-@settings(max_examples=75, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(changed, min_size=1, max_size=3))
 def test_a_recall_counts_any_row_once(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
