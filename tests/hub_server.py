@@ -1,6 +1,7 @@
 """A hub on this machine: the routes of the Hugging Face hub that its client calls for datasets, over HTTP.
 
-Repositories are kept in memory. `half`, `hangs` and `broken_json` make the hub misbehave.
+Repositories are kept in memory. Large and binary files are uploaded by Git LFS: the commit names only their digest.
+`half`, `hangs`, `broken_json` and `forgets_objects` make the hub misbehave.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -49,6 +51,9 @@ class Hub:
     half: int = 0  #: how many of the next downloads end in the middle
     hangs: threading.Event = field(default_factory=threading.Event)  #: set: the hub answers
     broken_json: bool = False
+    forgets_objects: bool = False  #: what is uploaded by LFS does not arrive
+    lfs_from: int = 10_000_000  #: files of this size and more travel by LFS
+    objects: dict[str, bytes] = field(default_factory=dict)  #: what was uploaded by LFS, by digest
     requests: list[str] = field(default_factory=list)
     ranges: list[str] = field(default_factory=list)
 
@@ -92,6 +97,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._route()
 
+    def do_PUT(self) -> None:
+        self._route()
+
     def _route(self) -> None:
         hub, url = self.hub, urlsplit(self.path)
         hub.requests.append(f"{self.command} {url.path}")
@@ -106,6 +114,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._list(parse_qs(url.query))
         elif parts[:2] == ["api", "datasets"]:
             self._repository("/".join(parts[2:4]), parts[4:], body)
+        elif parts[0] == "datasets" and parts[-3:] == ["lfs", "objects", "batch"]:
+            self._lfs_batch(json.loads(body))
+        elif parts[0] == "lfs":
+            self._lfs(parts[1], body)
         elif parts[0] == "datasets" and "resolve" in parts:
             at = parts.index("resolve")
             self._file("/".join(parts[1:at]), parts[at + 1], "/".join(parts[at + 2 :]))
@@ -134,11 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         repository, commit = found
         if rest[:1] == ["preupload"]:
-            modes = [
-                {"path": each["path"], "uploadMode": "regular", "shouldIgnore": False}
-                for each in json.loads(body)["files"]
-            ]
-            return self._json({"files": modes})
+            return self._json({"files": [self._upload_mode(each) for each in json.loads(body)["files"]]})
         if rest[:1] == ["commit"]:
             if self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 return self._json({"error": "not allowed"}, 403)
@@ -148,9 +156,39 @@ class _Handler(BaseHTTPRequestHandler):
                 for each in lines
                 if each["key"] == "file"
             }
+            named = {each["value"]["path"]: each["value"]["oid"] for each in lines if each["key"] == "lfsFile"}
+            if missing := set(named.values()) - self.hub.objects.keys():
+                return self._json({"error": f"unknown objects {missing}"}, 400)
+            files |= {path: self.hub.objects[digest] for path, digest in named.items()}
             commit = repository.commit(files)
             return self._json({"commitUrl": f"{self.hub.url}/datasets/{name}/commit/{commit}", "commitOid": commit})
         return self._json(_info(name, repository, commit))
+
+    def _upload_mode(self, file: dict[str, Any]) -> dict[str, Any]:
+        large = file["size"] >= self.hub.lfs_from or b"\0" in base64.b64decode(file["sample"])
+        return {"path": file["path"], "uploadMode": "lfs" if large else "regular", "shouldIgnore": False}
+
+    def _lfs_batch(self, asked: dict[str, Any]) -> None:
+        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return self._json({"error": "not allowed"}, 403)
+        places = {"upload": f"{self.hub.url}/lfs/", "verify": f"{self.hub.url}/lfs/verify?"}
+        objects = [
+            each
+            if each["oid"] in self.hub.objects
+            else {**each, "actions": {name: {"href": place + each["oid"]} for name, place in places.items()}}
+            for each in asked["objects"]
+        ]
+        return self._json({"transfer": "basic", "objects": objects})
+
+    def _lfs(self, digest: str, body: bytes) -> None:
+        if digest == "verify":
+            whole = json.loads(body)["oid"] in self.hub.objects
+            return self._json({}, 200 if whole else 404)
+        if sha256(body).hexdigest() != digest:
+            return self._json({"error": "these bytes have another digest"}, 400)
+        if not self.hub.forgets_objects:
+            self.hub.objects[digest] = body
+        return self._json({})
 
     def _list(self, query: dict[str, list[str]]) -> None:
         author = query.get("author", [""])[0]

@@ -133,6 +133,42 @@ def test_a_file_is_uploaded_to_an_existing_dataset(hub, tmp_path, monkeypatch):
     assert hub.repositories["me/tasks"].commits[hub.repositories["me/tasks"].head]["README.md"] == b"mine"
 
 
+@pytest.fixture
+def without_xet(hub, monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # the client has read the variable at its import
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+
+
+@pytest.mark.usefixtures("without_xet")
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # the client calls httpx in an old way
+def test_large_and_binary_files_are_uploaded_by_git_lfs(hub, tmp_path):
+    hub.lfs_from = 1_000_000
+    files = {"rows.parquet": b"PAR1\0" + os.urandom(1000), "train.jsonl": LINES * 30_000, "test.jsonl": LINES}
+    for name, content in files.items():
+        (tmp_path / "rows" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "rows" / name).write_bytes(content)
+    upload(tmp_path / "rows", "me/tasks")
+    assert set(hub.objects.values()) == {files["rows.parquet"], files["train.jsonl"]}
+    download("hf:me/tasks", tmp_path / "again")
+    assert {name: (tmp_path / "again" / name).read_bytes() for name in files} == files
+    sent = len([each for each in hub.requests if each.startswith("PUT")])
+    upload(tmp_path / "rows", "me/others")  # the hub has these objects already
+    assert len([each for each in hub.requests if each.startswith("PUT")]) == sent == 2
+
+
+@pytest.mark.usefixtures("without_xet")
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # the client calls httpx in an old way
+def test_a_large_file_that_does_not_arrive_is_not_committed(hub, tmp_path):
+    hub.forgets_objects = True
+    before = hub.add("me/tasks", {"train.jsonl": LINES})
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1\0")
+    with pytest.raises(UserError, match="answered 404 to a large file. Run it again: nothing was committed"):
+        upload(tmp_path / "rows.parquet", "me/tasks")
+    assert hub.repositories["me/tasks"].head == before
+
+
 @pytest.mark.parametrize(
     ("path", "repo", "says"),
     [

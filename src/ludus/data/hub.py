@@ -202,8 +202,12 @@ def hub_errors(about: object) -> Iterator[None]:
         raise UserError(f"{about}: {cause}", "Run it again: what has arrived is kept") from error
     except ValueError as error:
         raise UserError(f"the hub {host()} sent an answer that cannot be read for {about}", "Run it again") from error
-    except RuntimeError as error:
-        raise _unreachable(about, error) from error
+    except RuntimeError as error:  # the client could not upload a large file, and names why as the cause
+        refusal = error.__cause__
+        if not isinstance(refusal, errors.HfHubHTTPError):
+            raise _unreachable(about, error) from error
+        hint = _remedy(refusal) if _status(refusal) in ("401", "403") else "Run it again: nothing was committed"
+        raise UserError(f"{about}: the hub {host()} answered {_status(refusal)} to a large file", hint) from error
 
 
 def _unreachable(about: object, error: BaseException) -> UserError:
