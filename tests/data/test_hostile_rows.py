@@ -11,6 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import zstandard
+from data_rows import command, write
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -225,3 +226,19 @@ def test_compressed_files_that_are_not_unpacked_are_called_by_their_name(tmp_pat
     refused(lambda: list(read_lines(path)), "this is gzip inside of a compressed file. Unpack it once")
     path.write_bytes(b"\x51\x2a\x4d\x18\x04\x00\x00\x00abcd" + zstandard.compress(b"{}\n"))
     refused(lambda: list(read_lines(path)), "zstd that begins with a skippable frame. Unpack it: zstd -dk FILE")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"question": "a", "answer": NaN}', "a.jsonl:2: not JSON: NaN at column 29 is no number of JSON, use null."),
+        (b'{"question": "a\xff", "answer": "1"}', "a.jsonl:2: not JSON: the text is not UTF-8."),
+        (b'{"question": "a\\ud800", "answer": "1"}', "a.jsonl:2: not JSON: a lone surrogate at column"),
+    ],
+)
+def test_what_is_wrong_with_a_row_is_said_in_plain_words(tmp_path, line, says):
+    write(tmp_path / "a.jsonl", {"question": "a", "answer": "1"}, line)
+    done = command(tmp_path, "convert", "a.jsonl", "-o", "out.jsonl")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert not (tmp_path / "out.jsonl").exists()

@@ -42,7 +42,7 @@ def parquet_lines(name: str, path: Path, max_size: int) -> Iterator[tuple[str, b
                         where = f"{name} row {number}"
                         yield where, _line(where, row, max_size)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        cause = " ".join(str(error).split())
+        cause = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
         after = f" after row {number}" if number else ""
         hint = "It may be truncated: copy or download it again"
         raise UserError(f"{name}{after}: this Parquet file cannot be read: {cause:.200}", hint) from error

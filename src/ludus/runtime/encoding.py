@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import orjson
 from orjson import OPT_SERIALIZE_NUMPY, dumps
 from pydantic import BaseModel
+
+_NO_NUMBER = re.compile("-?(NaN|Infinity)")
 
 
 def encode(value: Any) -> bytes:
@@ -30,7 +33,13 @@ def may_have_long_integer(line: bytes) -> bool:
 
 def json_error(error: json.JSONDecodeError) -> str:
     """What is wrong with a line of JSON, and in which column; the caller knows the line's number."""
-    return f"not JSON: {error.msg.partition(': line ')[0]} at column {error.pos + 1}"
+    if error.msg.startswith("str is not valid UTF-8"):
+        return "not JSON: the text is not UTF-8"
+    number = _NO_NUMBER.match(error.doc, error.pos) if isinstance(error.doc, str) else None
+    if number is not None:
+        return f"not JSON: {number[0]} at column {error.pos + 1} is no number of JSON, use null"
+    what = "a lone surrogate" if "surrogate in string" in error.msg else error.msg.partition(": line ")[0]
+    return f"not JSON: {what} at column {error.pos + 1}"
 
 
 def compact(data: bytes) -> bytes:

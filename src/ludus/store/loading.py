@@ -26,6 +26,8 @@ from ludus.tokens import TokenLog
 #: The fields in which NeMo Gym numbers the tasks of a file, and the rollouts of a task.
 _TASK_INDEX, _ROLLOUT_INDEX = "_ng_task_index", "_ng_rollout_index"
 
+_REPAIR = "Repair the line or remove it"
+
 
 def rollouts_file(given: Path) -> Path:
     """The rollouts of a collection's folder, or the file itself."""
@@ -76,7 +78,7 @@ class RolloutsFile:
                 try:
                     rollout = self.read_line(line, number)
                 except UserError:
-                    if not line.endswith(b"\n"):
+                    if is_torn(line):
                         return
                     raise
                 yield position, rollout
@@ -105,15 +107,26 @@ class RolloutsFile:
             row = parse(line)
         except Failure as failure:
             cause = failure.cause if failure.cause.startswith("not JSON:") else f"not a rollout: {failure.cause}"
-            raise UserError(f"{where}: {cause}") from failure
+            raise UserError(f"{where}: {cause}", _REPAIR) from failure
         try:
             rollout = rollout_of(row) if is_record(row) else _foreign_rollout(row, number)
             _check_request(rollout.task.responses_create_params)
             _take_tokens(rollout)
         except (AttributeError, KeyError, TypeError, ValueError, Failure) as error:
             why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else getattr(error, "cause", str(error))
-            raise UserError(f"{where}: not a rollout: {why}") from error
+            raise UserError(f"{where}: not a rollout: {why}", _REPAIR) from error
         return rollout
+
+
+def is_torn(line: bytes) -> bool:
+    """Whether a line ends in the middle: it has no newline and is no JSON."""
+    if line.endswith(b"\n"):
+        return False
+    try:
+        parse(line)
+    except Failure as failure:
+        return failure.cause.startswith("not JSON:")
+    return False
 
 
 def _foreign_rollout(row: Row, number: int) -> Rollout:

@@ -19,7 +19,8 @@ import orjson
 from ludus.dialects.token_capture import TOKEN_FIELDS
 from ludus.errors import UserError
 from ludus.record import Row
-from ludus.store.loading import RolloutsFile
+from ludus.runtime.formats import refuse_all_but_json_lines
+from ludus.store.loading import RolloutsFile, is_torn
 
 _ENDED = ("completed", "masked")
 _PROMPT_IDS, _IDS, _LOGPROBS = TOKEN_FIELDS  # three lookups are several times as fast as a comparison of sets
@@ -40,8 +41,10 @@ class Records:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._reader = RolloutsFile(path)
+        self.torn = 0
         try:
             self._file = path.open("rb", buffering=1 << 18)
+            refuse_all_but_json_lines(path, self._file)
             self.size = os.fstat(self._file.fileno()).st_size
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
@@ -53,8 +56,8 @@ class Records:
         self._file.close()
 
     def __iter__(self) -> Iterator[tuple[Place, Row]]:
-        """All records. A last line that is still being written is left out."""
-        offset = 0
+        """All records. A last line that is still being written is left out, and `torn` is 1 then."""
+        offset = self.torn = 0
         self._file.seek(0)
         for number, line in enumerate(self._file, start=1):
             start = offset
@@ -68,7 +71,8 @@ class Records:
             try:
                 row = self._reader.read_line(line, number).to_row()
             except UserError:
-                if not line.endswith(b"\n"):
+                if is_torn(line):
+                    self.torn = 1
                     return
                 raise
             yield Place(start, len(line), number, False), row

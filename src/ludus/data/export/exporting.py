@@ -188,6 +188,9 @@ class _Export:
             if reason is not None:
                 self.left_out[reason] += 1
             yield place, sample, reason
+        if self._records.torn:
+            self.rollouts += 1
+            self.left_out["incomplete last line"] += 1
 
     def _single_units(self) -> Iterator[tuple[Unit, int]]:
         for place, sample, reason in self._samples():
