@@ -50,7 +50,7 @@ class Rollout:
     for each model call, how many items it wrote and, if known, which tokens it added. A call marked `given` was made
     by the rollout from which this one branches. `response.tools` are the tools that the model was offered; a call that
     was offered others lists them as its `tools`. `tool_errors` counts the exceptions of tools: `tool`, `exception`,
-    `where` and `count`.
+    `where` and `count`. `step_times` says when each step began, if the run was traced.
     """
 
     job: Job
@@ -64,6 +64,7 @@ class Rollout:
     stop_reason: str | None = None
     response: Response | None = None
     receipt: str | None = None
+    step_times: dict[str, Any] | None = None
 
     @property
     def rollout_id(self) -> str:
@@ -161,6 +162,8 @@ class Rollout:
         rest["model_calls"] = self.calls
         if self.tool_errors:
             rest["tool_errors"] = self.tool_errors
+        if self.step_times is not None:
+            rest["step_times"] = self.step_times
         asked = {"responses_create_params": self._request()}
         if error is not None:  # the prompt is enough: the dataset still holds the task
             return record_row(head, job.environment, asked, error, rest)
@@ -194,7 +197,7 @@ class Rollout:
         rollout.response = Response(row["response"]) if row.get("response") else None
         rollout.usage, rollout.timings = row.get("usage") or {}, row.get("timings") or {}
         rollout.calls, rollout.tool_errors = row.get("model_calls") or [], read_tool_errors(row)
-        rollout.receipt = row.get("receipt")
+        rollout.receipt, rollout.step_times = row.get("receipt"), row.get("step_times")
         if rollout.outcome is Outcome.FAILED:
             rollout.error = Failure(row["kind"], row["cause"], stage=row["stage"], where=row.get("where"))
         else:

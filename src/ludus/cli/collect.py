@@ -114,6 +114,16 @@ def collect(
     chaos: Annotated[
         str | None, typer.Option(metavar="FAULT=RATE,...", help="Inject faults, and check the records at the end.")
     ] = None,
+    otel: Annotated[
+        bool, typer.Option("--otel", help="Send OpenTelemetry spans, as the OTEL_* variables say.")
+    ] = False,
+    metrics_port: Annotated[
+        str | None, typer.Option(metavar="[HOST:]PORT", help="Serve metrics for Prometheus; 0 takes a free port.")
+    ] = None,
+    log_to: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[:ARG]", help="Write charts to wandb, mlflow or tensorboard; may be repeated."),
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Request token ids; mask rollouts without them.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
 ) -> None:
@@ -137,6 +147,8 @@ def collect(
     Use four processes, if verdicts or tools keep one core busy: ludus collect mcqa --model local --workers 4
 
     On a Ray cluster with eight workers: ludus collect mcqa --model URL#NAME --ray 10.0.0.1:6379 --workers 8
+
+    Charts and metrics: ludus collect mcqa --model local --log-to tensorboard --metrics-port 9464 --otel
 
     Split a collection among machines: ludus collect mcqa --model local --shard 2/8 --output runs/shard-2
     """
@@ -177,6 +189,9 @@ def collect(
         prompt=prompt,
         shard=shard,
         mix=parse_mix(mix) if mix is not None else None,
+        otel=otel,
+        metrics_port=metrics_port,
+        log_to=log_to,
     )
     if environment is not None and env:
         named_all = " ".join(f"--env {each}" for each in (environment, *env))
@@ -233,6 +248,8 @@ def _run(collection: Collection, as_json: bool) -> int:
         return INTERRUPTED
     finally:
         display.close()
+        for problem in collection.telemetry.problems if collection.telemetry is not None else ():
+            display.say(f"warning: {problem}")
     display.warn_of_blocking(collector)
     if as_json:
         print(safe_json(collection.metrics))
@@ -265,6 +282,8 @@ def _say_before_run(collection: Collection, collector: Collector, display: Displ
     """Say what looks wrong in the rows, and which rollouts are not run, and why."""
     for warning in collection.warnings:
         display.say(f"warning: {warning}")
+    if collection.telemetry is not None and collection.telemetry.metrics_url is not None:
+        display.say(f"metrics: {collection.telemetry.metrics_url}")
     if left_out := getattr(collection.rows, "left_out", 0):
         display.say(f"skipped {left_out} recorded rollouts: failed, or without a model call after --turn")
     progress, max_attempts = collector.progress, collection.options.max_attempts

@@ -38,7 +38,7 @@ _RECORD = {"rollout_id", "task_id", "repeat", "attempt", "outcome", "reward", "a
 _RECORD |= {"rollout_seed", "response", "usage", "timings", "model_calls", "responses_create_params"}
 _RECORD |= {"parent", "branch_turn", "session_seed", "receipt", "task_fields"}
 _RECORD |= {"verdict_fields", "reward_components", "turn_rewards", "mask", "stage", "kind", "cause", "where"}
-_RECORD |= {"tool_errors", "turn_credit"}
+_RECORD |= {"tool_errors", "turn_credit", "step_times"}
 
 
 def summary(position: int, row: Row) -> Row:

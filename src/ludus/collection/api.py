@@ -13,7 +13,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
 from ludus.collection.branching import Branches, check_agents
 from ludus.collection.chaos import Chaos, check_records, fill_disk
@@ -54,6 +54,9 @@ from ludus.store.run import (
     write_run,
 )
 from ludus.store.turns import TurnJournal
+
+if TYPE_CHECKING:
+    from ludus.telemetry.telemetry import Telemetry
 
 #: The upper limit of `--concurrency auto`.
 MAX_AUTO_CONCURRENCY = 4096
@@ -97,6 +100,9 @@ class Options:
     prompt: str | Path | dict[str, Any] | PromptTemplate | None = None  # builds the prompt of rows without one
     shard: str | None = None  # such as "2/8": play the tasks of the second of eight shards
     mix: dict[str, float] | None = None  # the weights of several environments, by name
+    otel: bool = False  # send OpenTelemetry spans, set by the OTEL_* variables
+    metrics_port: int | str | None = None  # serve metrics for Prometheus on this port, or on HOST:PORT
+    log_to: str | Sequence[str] | None = None  # write charts: "wandb", "mlflow" or "tensorboard", with ":ARGUMENT"
 
     def __post_init__(self) -> None:
         """Refuse invalid values and combinations."""
@@ -169,6 +175,9 @@ class CollectArguments(TypedDict, total=False):
     prompt: str | Path | dict[str, Any] | PromptTemplate | None
     shard: str | None
     mix: dict[str, float] | None
+    otel: bool
+    metrics_port: int | str | None
+    log_to: str | Sequence[str] | None
 
 
 def collect_options(given: CollectArguments) -> Options:
@@ -222,6 +231,7 @@ class Collection(Results):
         self._say: Callable[[str], None] = self.warnings.append
         self._journals: list[Journal] = []
         self._turns: TurnJournal | None = None
+        self.telemetry: Telemetry | None = None  #: what watches the run, if anything does
 
     def __iter__(self) -> Iterator[Rollout]:
         """The completed and masked rollouts."""
@@ -278,6 +288,7 @@ class Collection(Results):
             options.stragglers,
             self._chaos(),
             self._environments.all(),
+            options.otel,
         )
         if options.stragglers.by_task and plan.by_group:
             together = next(each.name for each in plan.environments if each.resources.by_group)
@@ -299,6 +310,10 @@ class Collection(Results):
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._stack.close)
             resumes = self.files is not None and self._open_files(self.files, run_identity, plan.checkpoint)
+            self.telemetry = self._open_telemetry(plan)
+            if self.telemetry is not None:
+                on_error.callback(self.telemetry.close)
+                sink = self.telemetry.sink(sink)
             collector = Collector(plan, *self._journals, sink=sink, engine=chosen, turns=self._turns)
             self._say = collector.progress.notices.append
             if plan.chaos is not None:
@@ -316,6 +331,13 @@ class Collection(Results):
 
     async def run(self, collector: Collector, watch: Watcher | None = None) -> None:
         """Run the collection. The files are valid even after an error or a cancel."""
+        if self.telemetry is None:
+            await self._collect(collector, watch)
+            return
+        async with self.telemetry.watching(collector.metrics, collector.progress):
+            await self._collect(collector, watch)
+
+    async def _collect(self, collector: Collector, watch: Watcher | None) -> None:
         began = time.perf_counter()
         watching = asyncio.create_task(watch(collector)) if watch is not None else None
         try:
@@ -353,6 +375,23 @@ class Collection(Results):
         finally:
             if self.files is not None:
                 write_whole(self.files.metrics, indented_json(self.metrics) + b"\n")
+
+    def _open_telemetry(self, plan: CollectionPlan) -> Telemetry | None:
+        """What shall watch the run, opened."""
+        options = self.options
+        if not options.otel and options.metrics_port is None and not options.log_to:
+            return None
+        from ludus.telemetry.telemetry import RunFacts, Telemetry  # imported here: most runs have none
+
+        names = ", ".join(each.name for each in plan.environments)
+        output = Path(options.output) if options.output is not None else None
+        settings: dict[str, Any] = {"environment": names, "model": self.model.name, "dataset": Path(self.rows.name).name}
+        settings |= {"repeats": plan.repeats, "concurrency": plan.concurrency, "workers": options.workers}
+        settings |= {"seed": plan.seed, "output": str(output or "")}
+        folder = output if output is None or output.suffix != ".jsonl" else output.parent
+        facts = RunFacts(output.stem if output is not None else names, folder, settings)
+        given = [options.log_to] if isinstance(options.log_to, str) else options.log_to or ()
+        return Telemetry(facts, self.model if options.otel else None, options.metrics_port, given)
 
     def _chaos(self) -> Chaos | None:
         """The faults to inject."""
@@ -394,6 +433,7 @@ class Collection(Results):
             checkpoint=plan.checkpoint,
             stragglers=plan.stragglers,
             chaos=plan.chaos,
+            times_steps=plan.times_steps,
         )
         if options.ray is None:
             return WorkerEngine(setup, options.workers or 1, plan.concurrency)

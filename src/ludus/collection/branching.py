@@ -20,6 +20,7 @@ from ludus.agents.recorded_calls import call_start, sizes_of, without_tokens
 from ludus.collection.player import Player
 from ludus.collection.rows import Rows, UniqueIds
 from ludus.collection.shards import Split
+from ludus.collection.step_times import timed
 from ludus.data.row_checks import ReadTask, parse_row
 from ludus.data.sources import read_lines
 from ludus.environment import Environment
@@ -119,7 +120,8 @@ class BranchPoints:
 
     def episode(self, job: Job, player: Player, deadline: Deadline) -> Episode:
         """The episode of a continuation."""
-        return _Continuation(self, self._points[job.task_id], job, player, deadline)
+        kind = timed(_Continuation) if player.times_steps else _Continuation
+        return kind(self, self._points[job.task_id], job, player, deadline)
 
     async def session(self, task_id: str, player: Player) -> Resources:
         """A session that was replayed up to the branch point, for one continuation."""

@@ -33,7 +33,7 @@ from ludus.task import Task
 def play_settings(plan: CollectionPlan) -> PlaySettings:
     """How the rollouts of a plan are played."""
     settings = PlaySettings(plan.model, plan.repeats, plan.concurrency, plan.seed, plan.tokens, plan.adaptive)
-    settings.stragglers, settings.chaos = plan.stragglers, plan.chaos
+    settings.stragglers, settings.chaos, settings.times_steps = plan.stragglers, plan.chaos, plan.times_steps
     return settings
 
 

@@ -11,6 +11,7 @@ import copy
 from typing import Any
 
 from ludus.agent import Agent
+from ludus.collection.step_times import step_times, timed
 from ludus.environment import Environment
 from ludus.episode import Acting, Episode, play
 from ludus.model import Model
@@ -21,14 +22,21 @@ from ludus.store.receipts import Signer
 
 class Player:
     """Plays rollouts of an environment. `shared` is passed to every session. With `tokens`, a rollout without token ids
-    is masked.
+    is masked. With `times_steps`, the record says when each step began.
 
     player = Player(environment, shared, agent, model)
     rollout = await player.play(player.episode(job))
     """
 
     def __init__(
-        self, environment: Environment, shared: Any, agent: Agent, model: Model, *, tokens: bool = False
+        self,
+        environment: Environment,
+        shared: Any,
+        agent: Agent,
+        model: Model,
+        *,
+        tokens: bool = False,
+        times_steps: bool = False,
     ) -> None:
         self.environment = environment
         self.shared = shared
@@ -36,6 +44,8 @@ class Player:
         self.model = model
         self.signer = Signer(environment)
         self._require_tokens = tokens
+        self.times_steps = times_steps
+        self._episode = timed(Episode) if times_steps else Episode
         self._verifies_each = not environment.resources.by_group
         self._fails_on_tool_errors = getattr(environment.agent.config, "tool_errors", "show") == "fail"
 
@@ -49,7 +59,7 @@ class Player:
         """An episode with a new session. Raises `Failure` if the session cannot be created."""
         environment = self.environment
         session = environment.session(self.shared, job.seed)
-        episode = Episode(job, session, self.model, environment.limits, deadline)
+        episode = self._episode(job, session, self.model, environment.limits, deadline)
         episode.fails_on_tool_errors = self._fails_on_tool_errors
         return episode
 
@@ -58,6 +68,8 @@ class Player:
         rollout = await play(episode, agent or self.agent, verify=self._verifies_each)
         if self._require_tokens:
             rollout.require_tokens()
+        if self.times_steps:
+            rollout.step_times = step_times(episode)
         if rollout.verdict is not None and rollout.response is not None:
             job = episode.job
             rollout.receipt = self.signer.sign(job.row, rollout.response.output, job.task_id)
@@ -67,9 +79,11 @@ class Player:
 class Players:
     """The players of a run, one per environment: opened on first use, closed with the stack."""
 
-    def __init__(self, stack: contextlib.AsyncExitStack, model: Model, *, tokens: bool = False) -> None:
+    def __init__(
+        self, stack: contextlib.AsyncExitStack, model: Model, *, tokens: bool = False, times_steps: bool = False
+    ) -> None:
         self.opened: dict[str, Player] = {}
-        self._stack, self._model, self._require_tokens = stack, model, tokens
+        self._stack, self._model, self._require_tokens, self._times_steps = stack, model, tokens, times_steps
         self._lock = asyncio.Lock()
 
     async def open(self, environment: Environment) -> Player:
@@ -79,6 +93,7 @@ class Players:
             if player is None:
                 enter = self._stack.enter_async_context
                 shared, agent = await enter(environment.share()), await enter(environment.agent.share())
-                player = Player(environment, shared, agent, self._model, tokens=self._require_tokens)
+                given = {"tokens": self._require_tokens, "times_steps": self._times_steps}
+                player = Player(environment, shared, agent, self._model, **given)
                 self.opened[environment.name] = player
         return player

@@ -212,6 +212,11 @@ class Distribution:
             self._buckets[bucket] += end - start
             start = end
 
+    @property
+    def total(self) -> float:
+        """The sum of the values."""
+        return self._total
+
     def state(self) -> list[Any]:
         """Everything that was added, as JSON for `merge`."""
         return [self._count, self._total, self._largest, list(self._buckets.items())]

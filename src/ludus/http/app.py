@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from ludus.errors import Failure, UserError
 from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Receive, Refusal, Reply, Scope, Send
+from ludus.http.prometheus import Metric, prometheus_reply
 from ludus.runtime.boundary import is_cancelled
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import without_keys, without_keys_and_paths
@@ -128,21 +129,12 @@ class App:
 
     async def _metrics(self, incoming: Incoming) -> Reply:
         worker = self._worker_label()
-        lines = [_sample(name, value, "gauge", **worker) for name, value in self.state().items()]
-        lines.append("# TYPE ludus_requests_total counter")
-        lines += [
-            _sample("requests_total", count, route=route, status=status, **worker)
-            for (route, status), count in sorted(self.requests.items())
-        ]
-        lines.append(_sample("request_seconds_total", round(self.seconds, 6), "counter", **worker))
-        return Reply(("\n".join(lines) + "\n").encode(), kind=b"text/plain; version=0.0.4; charset=utf-8")
-
-
-def _sample(name: str, value: float, kind: str = "", **labels: Any) -> str:
-    """One sample in Prometheus' text format, after its TYPE line if a kind is given."""
-    listed = ",".join(f'{label}="{text}"' for label, text in labels.items())
-    type_line = f"# TYPE ludus_{name} {kind}\n" if kind else ""
-    return f"{type_line}ludus_{name}{{{listed}}} {value}" if listed else f"{type_line}ludus_{name} {value}"
+        found = [Metric(name, "gauge", [(value, worker)]) for name, value in self.state().items()]
+        requests = sorted(self.requests.items())
+        samples = [(count, {"route": route, "status": status, **worker}) for (route, status), count in requests]
+        found.append(Metric("requests_total", "counter", samples))
+        found.append(Metric("request_seconds_total", "counter", [(round(self.seconds, 6), worker)]))
+        return prometheus_reply(found)
 
 
 def _stopping() -> Refusal | None:

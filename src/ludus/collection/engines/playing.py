@@ -21,6 +21,7 @@ from ludus.collection.group_verifier import GroupVerifier
 from ludus.collection.plan import TaskWork
 from ludus.collection.player import Players
 from ludus.collection.progress import Progress
+from ludus.collection.step_times import step_times
 from ludus.collection.stragglers import STALE_SECONDS, StragglerLimits, Stragglers, stale
 from ludus.collection.watchdog import LoopWatchdog
 from ludus.environment import Environment
@@ -98,6 +99,7 @@ class PlaySettings:
     adaptive_start: int = ADAPTIVE_START
     stragglers: StragglerLimits = field(default_factory=StragglerLimits)
     chaos: Chaos | None = None
+    times_steps: bool = False
 
 
 class Playing:
@@ -144,7 +146,7 @@ class Playing:
             await enter(shared_pool())
             model, chaos = settings.model, settings.chaos
             asked = ChaosModel(model, chaos, self._progress.faults) if chaos is not None else model
-            self._players = Players(self._stack, asked, tokens=settings.tokens)
+            self._players = Players(self._stack, asked, tokens=settings.tokens, times_steps=settings.times_steps)
             opened = self._players.opened
             self.verifier = GroupVerifier(opened, results.read_recorded, results.add_group, tokens=settings.tokens)
             self._progress.in_groups = lambda: self.verifier.waiting
@@ -318,5 +320,6 @@ def _ended(job: Job, why: Failure | None, episode: Episode | None = None) -> Pla
     if episode is not None:
         rollout.usage, rollout.timings, rollout.calls = episode.usage, episode.timings, episode.calls
         rollout.response, rollout.tool_errors = episode.response, episode.tool_errors
+        rollout.step_times = step_times(episode)
     rollout.fail(why)
     return rollout, None

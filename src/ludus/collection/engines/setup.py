@@ -49,6 +49,7 @@ class WorkerSetup:
     checkpoint: bool = False
     stragglers: StragglerLimits = field(default_factory=StragglerLimits)
     chaos: Chaos | None = None
+    times_steps: bool = False
 
     def play_settings(self, concurrency: int, adaptive_start: int) -> PlaySettings:
         """Open the model. The numbers are this worker's part of the collection's."""
@@ -63,6 +64,7 @@ class WorkerSetup:
             adaptive_start,
             self.stragglers,
             self.chaos,
+            self.times_steps,
         )
 
     def wired(self) -> dict[str, Environment]:

@@ -1,0 +1,137 @@
+"""Charts of a collection in experiment trackers: Weights & Biases, MLflow and TensorBoard.
+
+A writer is opened before the run, so that a mistake is reported before anything is spent. While it runs, values are
+written every few seconds in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from ludus.errors import UserError, did_you_mean, missing_extra
+
+PROJECT = "ludus"
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a tracker is told about a run: its name, its folder if it has one, and its settings."""
+
+    name: str
+    folder: Path | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+class ChartWriter(Protocol):
+    """Writes values over time."""
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        """Write the values of one moment."""
+
+    def close(self, *, completed: bool) -> None:
+        """Finish the run of the tracker. `completed` is false after an error or a cancel."""
+
+
+def open_writer(spec: str, facts: RunFacts) -> ChartWriter:
+    """The writer that a spec names: `wandb`, `mlflow` or `tensorboard`, with an argument after a colon."""
+    name, _, argument = spec.partition(":")
+    if name not in WRITERS:
+        raise UserError(f"--log-to {spec:.60}: there is no writer {name:.40}", did_you_mean(name, WRITERS))
+    try:
+        return WRITERS[name](argument, facts)
+    except UserError:
+        raise
+    except Exception as error:  # the trackers raise errors of many classes
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"--log-to {name}: {type(error).__name__}: {reason}") from error
+
+
+class WandbWriter:
+    """Writes to Weights & Biases, set by the WANDB_* variables. The argument is the project."""
+
+    def __init__(self, project: str, facts: RunFacts) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise missing_extra("wandb", "wandb") from None
+        # Our progress line is not for their log.
+        settings = wandb.Settings(console="off")
+        project = project or _set("WANDB_PROJECT") or PROJECT
+        self._run = wandb.init(project=project, name=facts.name, config=facts.settings, settings=settings)
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        """Log the values of one moment."""
+        self._run.log(scalars, step=step)
+
+    def close(self, *, completed: bool) -> None:
+        """Finish the run."""
+        self._run.finish(exit_code=0 if completed else 1)
+
+
+class MlflowWriter:
+    """Writes to MLflow. The argument is the tracking URI; without one, MLFLOW_TRACKING_URI or MLflow's default."""
+
+    def __init__(self, uri: str, facts: RunFacts) -> None:
+        try:
+            from mlflow import MlflowClient
+            from mlflow.entities import Metric as MlflowMetric
+            from mlflow.entities import Param
+        except ImportError:
+            raise missing_extra("mlflow-skinny", "mlflow") from None
+        self._client, self._metric = MlflowClient(tracking_uri=uri or None), MlflowMetric
+        experiment = _set("MLFLOW_EXPERIMENT_NAME") or PROJECT
+        known = self._client.get_experiment_by_name(experiment)
+        number = known.experiment_id if known is not None else self._client.create_experiment(experiment)
+        self._run_id = self._client.create_run(number, run_name=facts.name).info.run_id
+        params = [Param(key, str(value)[:500]) for key, value in facts.settings.items()]
+        self._client.log_batch(self._run_id, params=params)
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        """Log the values of one moment."""
+        now = int(time.time() * 1000)
+        self._client.log_batch(self._run_id, [self._metric(name, value, now, step) for name, value in scalars.items()])
+
+    def close(self, *, completed: bool) -> None:
+        """Finish the run."""
+        self._client.set_terminated(self._run_id, "FINISHED" if completed else "FAILED")
+
+
+class TensorboardWriter:
+    """Writes event files. The argument is their folder; without one, `tensorboard` in the collection's folder."""
+
+    def __init__(self, folder: str, facts: RunFacts) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError:
+            raise missing_extra("tensorboardX", "tensorboard") from None
+        if not folder and facts.folder is None:
+            raise UserError("--log-to tensorboard has no folder", "Add --output DIR, or write --log-to tensorboard:DIR")
+        place = Path(folder) / facts.name if folder else Path(str(facts.folder)) / "tensorboard"
+        self._writer = SummaryWriter(str(place))
+        self._writer.add_text("settings", "\n".join(f"    {key}: {value}" for key, value in facts.settings.items()))
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        """Add the values of one moment."""
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self, *, completed: bool) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+WRITERS: dict[str, Callable[[str, RunFacts], ChartWriter]] = {
+    "wandb": WandbWriter,
+    "mlflow": MlflowWriter,
+    "tensorboard": TensorboardWriter,
+}
+
+
+def _set(variable: str) -> str:
+    return os.environ.get(variable, "").strip()
