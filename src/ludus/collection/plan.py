@@ -28,8 +28,8 @@ class CollectionPlan:
     With `adaptive`, `concurrency` is the upper limit. With `tokens`, a rollout without token ids is masked. `by_group`
     says that an environment has `verify_group`, so a resumed run needs the journal offsets of recorded rollouts. If the
     rows are `Branches`, the rollouts continue recorded ones. With `checkpoint`, each turn is saved. `stragglers`
-    says which rollouts are not waited for, `chaos` which faults are injected. `environments` are those of all rows. With
-    `times_steps`, the records say when each step began.
+    says which rollouts are not waited for, `chaos` which faults are injected. `environments` are those of all rows.
+    With `times_steps`, the records say when each step began.
     """
 
     rows: Rows

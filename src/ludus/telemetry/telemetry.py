@@ -108,7 +108,7 @@ class Telemetry:
             writers, self._writers = self._writers, []
             for name, writer in writers:
                 with self._saying(name):
-                    if last is not None:
+                    if last is not None and self._is_new(last):
                         writer.write(last.step, last.scalars(self._written))
                     writer.close(completed=completed)
         if self._spans is not None:
@@ -122,8 +122,12 @@ class Telemetry:
         while True:
             await asyncio.sleep(WRITE_EVERY)
             now = state()
-            if self._written is None or now.finished != self._written.finished:
+            if self._is_new(now):
                 await asyncio.shield(asyncio.to_thread(self._write_all, now))
+
+    def _is_new(self, now: RunState) -> bool:
+        """Whether a rollout has ended since the last values were written."""
+        return self._written is None or now.finished != self._written.finished
 
     def _write_all(self, now: RunState) -> None:
         with self._writing:

@@ -47,7 +47,7 @@ def open_writer(spec: str, facts: RunFacts) -> ChartWriter:
     except UserError:
         raise
     except Exception as error:  # the trackers raise errors of many classes
-        reason = " ".join(str(error).split())[:300]
+        reason = " ".join(str(error).split())[:600]
         raise UserError(f"--log-to {name}: {type(error).__name__}: {reason}") from error
 
 

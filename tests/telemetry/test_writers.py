@@ -1,0 +1,208 @@
+"""`--log-to`: charts that the real clients of three trackers write here, read back from their files."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import until
+from worker_runs import environment, rows, run
+
+from ludus.errors import MissingExtra, UserError
+from ludus.telemetry import telemetry, writers
+
+Chart = dict[str, list[tuple[int, float]]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an environment and a model, which is the working folder."""
+    monkeypatch.chdir(environment(tmp_path / "acts"))
+    return tmp_path / "acts"
+
+
+def tensorboard_charts(folder: Path) -> Chart:
+    """The scalars of the event files in a folder: records with a length, a checksum and an event."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found: Chart = {}
+    for path in folder.rglob("events.out.tfevents.*"):
+        data = path.read_bytes()
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            event, data = Event.FromString(data[12 : 12 + length]), data[12 + length + 4 :]
+            for value in event.summary.value:
+                if value.HasField("simple_value"):
+                    found.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return found
+
+
+def mlflow_run(uri: str) -> tuple[Any, Chart]:
+    """The one run of a store, and its metrics."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("ludus")
+    (stored,) = client.search_runs([experiment.experiment_id])
+    history = {name: client.get_metric_history(stored.info.run_id, name) for name in stored.data.metrics}
+    return stored, {name: [(each.step, each.value) for each in points] for name, points in history.items()}
+
+
+def wandb_records(data: bytes) -> Iterator[bytes]:
+    """The records of a file of Weights & Biases: blocks of 32 KiB that hold pieces with checksum, length and kind."""
+    at, whole = 7, b""
+    while at < len(data):
+        if (left := -at % 32768) and left < 7:
+            at += left
+            continue
+        length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # a whole record, or its last piece
+            yield whole
+            whole = b""
+
+
+def wandb_charts(folder: Path) -> tuple[Chart, dict[str, Any]]:
+    """The history and the settings in the file of an offline run."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    found, config = dict[str, list[tuple[int, float]]](), dict[str, Any]()
+    for data in wandb_records(path.read_bytes()):
+        record = Record.FromString(data)
+        if record.HasField("run"):
+            config |= {each.key: json.loads(each.value_json) for each in record.run.config.update}
+        for item in record.history.item:
+            name = item.key or "/".join(item.nested_key)
+            found.setdefault(name, []).append((record.history.step.num, json.loads(item.value_json)))
+    return found, config
+
+
+def check(charts: Chart, metrics: dict[str, Any]) -> None:
+    """The last point of each chart is what metrics.json says."""
+    last = {name: points[-1][1] for name, points in charts.items()}
+    counts = metrics["counts"]
+    assert {points[-1][0] for name, points in charts.items() if name == "rollouts/completed"} == {counts["dispatched"]}
+    for outcome in ("completed", "failed", "masked"):
+        assert last[f"rollouts/{outcome}"] == counts[outcome]
+    assert last["failures/verify/crash"] == metrics["failures"]["verify/crash"]
+    assert last["reward/mean"] == pytest.approx(metrics["reward"]["mean"], rel=1e-6)
+    assert last["pass_rate"] == pytest.approx(metrics["pass@k"]["1"])
+    assert last["rollouts_per_second"] > 0
+
+
+@pytest.mark.slow
+def test_tensorboard_event_files_hold_the_charts_over_time(folder, monkeypatch):
+    pytest.importorskip("tensorboardX", reason="needs: pip install tensorboardX")
+    monkeypatch.setattr(telemetry, "WRITE_EVERY", 0.01)
+    place = folder / "out" / "tensorboard"
+    watching = released_when(folder, lambda: bool(tensorboard_charts(place).get("rollouts/completed")))
+    found = run(folder, "out", input=rows(6, "wait", "fail", "mask"), log_to="tensorboard", watch=watching)
+    charts = tensorboard_charts(place)
+    check(charts, found.metrics)
+    steps = [step for step, _ in charts["rollouts/completed"]]
+    assert len(steps) > 1
+    assert steps == sorted(steps)
+
+
+def released_when(folder: Path, happened: Callable[[], bool]) -> Any:
+    """A watcher that lets the waiting rollout go on as soon as something has been written."""
+
+    async def watch(collector: Any) -> None:
+        import asyncio
+
+        await asyncio.to_thread(until, happened)
+        (folder / "go").touch()
+
+    return watch
+
+
+@pytest.mark.slow
+def test_mlflow_stores_the_charts_and_the_settings(folder, monkeypatch):
+    pytest.importorskip("mlflow", reason="needs: pip install mlflow-skinny")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = (folder / "store").as_uri()
+    found = run(folder, "out", input=rows(6, "fail", "mask"), log_to=[f"mlflow:{uri}"])
+    assert found.telemetry is not None
+    assert found.telemetry.problems == []
+    stored, charts = mlflow_run(uri)
+    check(charts, found.metrics)
+    assert stored.info.status == "FINISHED"
+    assert stored.info.run_name == "out"
+    assert stored.data.params["environment"] == "acts"
+
+
+@pytest.mark.slow
+def test_wandb_writes_the_charts_and_the_settings_offline(folder, monkeypatch):
+    pytest.importorskip("wandb", reason="needs: pip install wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    found = run(folder, "out", input=rows(6, "fail", "mask"), log_to="wandb:pilot")
+    assert found.telemetry is not None
+    assert found.telemetry.problems == []
+    charts, config = wandb_charts(folder)
+    check(charts, found.metrics)
+    assert config["environment"] == "acts"
+
+
+class Breaking:
+    """A tracker whose server goes away after the start."""
+
+    def __init__(self, argument: str, facts: writers.RunFacts) -> None:
+        self.closed = False
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        raise ConnectionError("the tracker is gone")
+
+    def close(self, *, completed: bool) -> None:
+        raise ConnectionError("still gone")
+
+
+def test_a_tracker_that_breaks_is_reported_once_and_ends_no_collection(folder, monkeypatch):
+    monkeypatch.setitem(writers.WRITERS, "breaking", Breaking)
+    found = run(folder, "out", input=rows(3), log_to="breaking")
+    assert found.metrics["counts"]["completed"] == 3
+    assert found.telemetry is not None
+    assert found.telemetry.problems == ["breaking: ConnectionError: the tracker is gone"]
+
+
+def test_a_collection_that_fails_ends_the_run_of_its_tracker_as_failed(folder, monkeypatch):
+    ended = list[bool]()
+
+    class Noting(Breaking):
+        def write(self, step: int, scalars: dict[str, float]) -> None:
+            pass
+
+        def close(self, *, completed: bool) -> None:
+            ended.append(completed)
+
+    monkeypatch.setitem(writers.WRITERS, "noting", Noting)
+    (folder / "broken").touch()
+    with pytest.raises((UserError, OSError)):
+        run(folder, "out", input=rows(3), log_to="noting")
+    assert ended == [False]
+
+
+def test_an_unknown_tracker_is_refused_before_the_run(folder):
+    with pytest.raises(UserError, match=r"there is no writer tensorbord. Did you mean tensorboard\?"):
+        run(folder, "out", input=rows(3), log_to="tensorbord")
+    assert not (folder / "out" / "rollouts.jsonl").exists() or not (folder / "out" / "rollouts.jsonl").read_bytes()
+
+
+@pytest.fixture(params=[("wandb", "wandb"), ("mlflow", "mlflow-skinny"), ("tensorboard", "tensorboardX")])
+def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
+    """A tracker whose package is not installed."""
+    for module in ("wandb", "mlflow", "tensorboardX"):
+        monkeypatch.setitem(__import__("sys").modules, module, None)
+    yield request.param
+
+
+def test_a_missing_package_is_one_line_with_the_command_that_installs_it(folder, missing):
+    name, package = missing
+    with pytest.raises(MissingExtra, match=rf"{package} is not installed. Install it with: pip install .*\[{name}\]"):
+        run(folder, "out", input=rows(1), log_to=name)
