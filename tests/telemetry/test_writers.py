@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -195,11 +196,11 @@ def test_an_unknown_tracker_is_refused_before_the_run(folder):
 
 
 @pytest.fixture(params=[("wandb", "wandb"), ("mlflow", "mlflow-skinny"), ("tensorboard", "tensorboardX")])
-def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
+def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A tracker whose package is not installed."""
     for module in ("wandb", "mlflow", "tensorboardX"):
-        monkeypatch.setitem(__import__("sys").modules, module, None)
-    yield request.param
+        monkeypatch.setitem(sys.modules, module, None)
+    return request.param
 
 
 def test_a_missing_package_is_one_line_with_the_command_that_installs_it(folder, missing):
