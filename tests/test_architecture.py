@@ -15,7 +15,7 @@ ROOT = Path(ludus.__file__).parent
 
 #: Each room may import from rooms of its own line and of the lines below it.
 ROOMS = """
-    cli testing
+    cli testing tui
     environments
     rescore compare profile credit qualify data train serve collection view telemetry
     agents models graders sandbox integrations remote http

@@ -12,7 +12,10 @@ Row = dict[str, Any]
 
 
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A collection's folder, or a file of rollouts.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="A collection's folder, or a file of rollouts; with --browse, any folder."),
+    ] = None,
     which: Annotated[
         str | None,
         typer.Argument(metavar="N", help="A rollout's number from 1, or its id; default: list them."),
@@ -20,6 +23,9 @@ def show(
     id_: Annotated[str | None, typer.Option("--id", metavar="ROLLOUT_ID", help="The rollout with this id.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Show the failed attempts.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many rollouts to list.")] = 20,
+    browse: Annotated[
+        bool, typer.Option("--browse", "-b", help="Browse runs, tasks and rollouts; default FILE: runs.")
+    ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Read rollouts in the terminal.
@@ -27,7 +33,14 @@ def show(
     Without N it lists them. With N it shows one in full: prompt, reasoning, calls, outputs, verdict, times and tokens.
 
     Example: ludus show runs/first 3
+
+    Browse everything below a folder, also while it is collected: ludus show runs --browse
     """
+    if browse:
+        _browse(file, which or id_, as_json=json_)
+        return
+    if file is None:
+        raise typer.BadParameter("Name a collection's folder or a file, or add --browse", param_hint="FILE")
     rollouts, failures = _files(file)
     source = failures if failed else rollouts
     if which is not None and not which.isdecimal():
@@ -38,6 +51,28 @@ def show(
         _show_one(_by_number(source, int(which), file, failures), json_)
     else:
         _list(source, limit, json_, failures)
+
+
+def _browse(file: Path | None, rollout: str | None, *, as_json: bool) -> None:
+    """Open the browser. It needs a terminal, and the extra `tui`."""
+    import sys
+
+    from ludus.errors import UserError, missing_extra
+
+    if rollout is not None or as_json:
+        raise UserError("--browse shows all rollouts in a terminal", "Leave N, --id and --json out")
+    found = file or (Path("runs") if Path("runs").is_dir() else Path())
+    if not found.exists():
+        raise UserError(f"{found} does not exist", "Name a collection's folder, or a folder with several of them")
+    try:
+        from ludus.tui.app import browse
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "textual":
+            raise
+        raise missing_extra("textual", "tui") from None
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError("--browse needs a terminal", f"Without one: ludus show {found}, or ludus view {found}")
+    browse([found])
 
 
 def _files(given: Path) -> tuple[Path, Path]:

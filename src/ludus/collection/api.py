@@ -387,7 +387,7 @@ class Collection(Results):
         output = Path(options.output) if options.output is not None else None
         settings: dict[str, Any] = {"environment": names, "model": self.model.name}
         settings |= {"dataset": Path(self.rows.name).name, "repeats": plan.repeats, "concurrency": plan.concurrency}
-        settings |= {"workers": options.workers, "seed": plan.seed, "output": str(output or "")}
+        settings |= {"workers": options.workers or 1, "seed": plan.seed, "output": str(output or "")}
         folder = output if output is None or output.suffix != ".jsonl" else output.parent
         facts = RunFacts(output.stem if output is not None else names, folder, settings)
         given = [options.log_to] if isinstance(options.log_to, str) else options.log_to or ()

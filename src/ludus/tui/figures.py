@@ -1,0 +1,98 @@
+"""The figures of one run as text: outcomes, rewards, pass@k, time by stage, failures, tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ludus.cli.screen import number, one_line, text
+
+WIDTH = 40
+_MOST = 12
+
+
+def figures(found: dict[str, Any]) -> RenderableType:
+    """Everything about a run that fits a page."""
+    return Group(*_head(found), *_rewards(found), *_bars(found), *_lists(found))
+
+
+def _head(found: dict[str, Any]) -> list[RenderableType]:
+    counts, tokens = found["counts"], found["tokens"]
+    line = ", ".join(f"{counts[name]:,} {name}" for name in ("dispatched", "completed", "failed", "masked", "retried"))
+    environments = ", ".join(found["environments"])
+    head = [text(one_line(f"{environments} with {found['model']}"), "bold"), text(line)]
+    index, warnings = found["index"], found["warnings"]
+    if index["facts"] < index["bytes"]:
+        head.append(text(f"indexing: {index['facts'] / index['bytes']:.0%}", "yellow"))
+    if found["bad_lines"]["total"]:
+        head.append(text(f"{found['bad_lines']['total']:,} lines cannot be read", "red"))
+    head += [text(f"warning: {one_line(str(warning))}", "yellow") for warning in warnings[:5]]
+    return [*head, text(f"tokens: {tokens['input']:,} read, {tokens['output']:,} written")]
+
+
+def _rewards(found: dict[str, Any]) -> list[RenderableType]:
+    reward, histogram = found["reward"], found["histogram"]
+    interval = f" (95 % interval {number(reward['ci95'][0])} to {number(reward['ci95'][1])})" if reward["ci95"] else ""
+    passes = ", ".join(f"pass@{k} {value:.3f}" for k, value in found["pass@k"].items())
+    lines: list[RenderableType] = [_title("rewards"), text(f"mean {number(reward['mean'])}{interval}  {passes}")]
+    counts = histogram["counts"]
+    step = (histogram["high"] - histogram["low"]) / max(len(counts), 1)
+    shown = [(histogram["low"] + at * step, count) for at, count in enumerate(counts)]
+    lines += [_bar(f"{low:.3g}", count, max(counts), f"{count:,}") for low, count in shown if count]
+    return lines
+
+
+def _bars(found: dict[str, Any]) -> list[RenderableType]:
+    stages = found["stages"]
+    if not stages:
+        return []
+    total = sum(each["seconds"] for each in stages) or 1.0
+    lines = [
+        _bar(each["stage"], each["seconds"], total, f"{each['seconds']:,.2f} s, {each['seconds'] / total:.0%}")
+        for each in stages
+    ]
+    return [_title("time by stage"), *lines]
+
+
+def _lists(found: dict[str, Any]) -> list[RenderableType]:
+    failures = [(f"{each['stage']}/{each['kind']}", each["count"], each["cause"]) for each in found["failures"]]
+    tools = [(each["name"], each["calls"], f"{each['errors']:,} errors") for each in found["tools"]]
+    ends = [(each["name"], each["count"], "") for each in found["stop_reasons"]]
+    masks = [(each["name"], each["count"], "") for each in found["masks"]]
+    values = [
+        (each["name"], number(each["mean"]), f"{number(each['low'])} to {number(each['high'])}")
+        for each in (*found["components"], *found["values"])
+    ]
+    lines: list[RenderableType] = []
+    for title, rows in (
+        ("failures", failures),
+        ("tools", tools),
+        ("stopped because", ends),
+        ("masked because", masks),
+        ("values of verdicts", values),
+    ):
+        if rows:
+            lines += [_title(title), _listed(rows)]
+    return lines
+
+
+def _listed(rows: list[tuple[Any, Any, Any]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, max_width=40)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for name, count, about in rows[:_MOST]:
+        shown = f"{count:,}" if isinstance(count, int) else str(count)
+        table.add_row(text(one_line(str(name))), text(shown), text(one_line(str(about)), "dim"))
+    return table
+
+
+def _title(name: str) -> Text:
+    return text(f"\n{name}", "bold")
+
+
+def _bar(name: str, value: float, most: float, said: str) -> Text:
+    return text(f"{one_line(name):<12.12} {'█' * round(WIDTH * value / most if most else 0):<{WIDTH}} {said}")
