@@ -16,8 +16,8 @@ from ludus.errors import Failure
 #: Fields of a rollout's record that are not its task's.
 RECORD = frozenset(
     "rollout_id repeat attempt outcome reward verdict_fields reward_components turn_rewards turn_credit mask receipt "
-    "task_fields replay_drift stop_reason rollout_seed response usage timings model_calls tool_errors step_times parent "
-    "branch_turn session_seed".split()
+    "task_fields replay_drift stop_reason rollout_seed response usage timings model_calls tool_errors step_times "
+    "parent branch_turn session_seed".split()
 )
 
 #: Fields of both a task and its record: they identify the task and are not part of its content.
