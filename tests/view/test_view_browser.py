@@ -55,7 +55,7 @@ class Tab:
 
     def __init__(self, browser: Any, viewer: Viewer) -> None:
         self.context = browser.new_context(viewport={"width": 1280, "height": 860}, accept_downloads=True)
-        self.context.set_default_timeout(20 * 1000)
+        self.context.set_default_timeout(waiting.CEILING * 1000)
         self.page = self.context.new_page()
         self.complaints: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -165,7 +165,7 @@ def test_a_rollout_is_replayed_step_by_step(tab: Tab):
 def test_the_next_rollout_brings_its_own_conversation(tab: Tab):
     tab.open(f"/run/{tab.keys['first']}/rollout/4")
     page = tab.page
-    page.wait_for_selector(".item.user:has-text('A-1000')")
+    page.wait_for_selector("h1.id:has-text('refund-000-3')")
     page.keyboard.press("j")
     page.wait_for_selector(".item.user:has-text('A-1001')")
     page.wait_for_selector(".item.assistant:has-text('A-1001'), .item.assistant:has-text('I am sorry')")
