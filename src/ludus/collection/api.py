@@ -381,7 +381,8 @@ class Collection(Results):
         options = self.options
         if not options.otel and options.metrics_port is None and not options.log_to:
             return None
-        from ludus.telemetry.telemetry import RunFacts, Telemetry  # imported here: most runs have none
+        from ludus.telemetry.telemetry import Telemetry  # imported here: most runs have none
+        from ludus.telemetry.writers import RunFacts
 
         names = ", ".join(each.name for each in plan.environments)
         output = Path(options.output) if options.output is not None else None

@@ -32,14 +32,10 @@ class _Timed(Episode):
     was answered `model`, `input_tokens` and `output_tokens`. `at` counts from the start of the rollout.
     """
 
-    __slots__ = ()
-    _wall: float
-    _zero: float
-    _steps: list[dict[str, Any]]
-
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._wall, self._zero, self._steps = time.time(), perf_counter(), []
+        self._wall, self._zero = time.time(), perf_counter()
+        self._steps: list[dict[str, Any]] = []
 
     def step_times(self) -> dict[str, Any]:
         """When the rollout started, in seconds since 1970, and its steps in the order in which they began."""

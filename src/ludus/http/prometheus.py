@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ludus.http.messages import Reply
@@ -15,7 +15,7 @@ class Metric:
 
     name: str
     kind: str
-    samples: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list)
+    samples: Sequence[tuple[float, Mapping[str, Any]]]
     help: str = ""
 
 
