@@ -34,10 +34,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         run(folder, "runs/first", input=rows(5, "fail", "mask"), repeats=2)
-        hostile = [
-            {"responses_create_params": {"input": f"[bold]{HOSTILE}[/] $x [link"}, "act": "", "task_id": '[a"b]'}
-        ]
-        run(folder, "runs/second", input=hostile)
+        asked = {"input": f"[bold]{HOSTILE}[/] $x [link"}
+        run(folder, "runs/second", input=[{"responses_create_params": asked, "act": "", "task_id": '[a"b]'}])
     return folder / "runs"
 
 

@@ -53,7 +53,8 @@ class SpanSender:
         self._provider = TracerProvider(resource=Resource.create({**named, "ludus.run": run}), shutdown_on_exit=False)
         self._exporter = _CountingExporter(_exporter())
         queue = int(os.environ.get("OTEL_BSP_MAX_QUEUE_SIZE") or QUEUE)
-        self._provider.add_span_processor(BatchSpanProcessor(self._exporter, max_queue_size=queue))
+        counting: Any = self._exporter  # an exporter by its methods
+        self._provider.add_span_processor(BatchSpanProcessor(counting, max_queue_size=queue))
         self._tracer = self._provider.get_tracer("ludus")
         self._sent = 0
 

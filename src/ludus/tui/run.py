@@ -74,10 +74,7 @@ class RunScreen(FollowingScreen):
         self._failures = [(each["stage"], each["kind"]) for each in found["failures"]]
         fill(self._table("tasks"), [(str(task["id"]), _task_cells(task)) for task in found["tasks"]["cells"]])
         fill(self._table("failures"), [(str(at), _failure_cells(each)) for at, each in enumerate(found["failures"])])
-        tools = [
-            (tool["name"], [tool[name] for name in ("name", "calls", "errors", "rollouts")]) for tool in found["tools"]
-        ]
-        fill(self._table("tools"), [(key, [text(one_line(str(cell))) for cell in cells]) for key, cells in tools])
+        fill(self._table("tools"), [(tool["name"], _tool_cells(tool)) for tool in found["tools"]])
         page = found["page"]
         fill(self._table("rollouts"), [(str(row["id"]), _rollout_cells(row)) for row in page["rollouts"]])
         more = page["total"] - len(page["rollouts"])
@@ -142,6 +139,10 @@ def _task_cells(task: dict[str, Any]) -> list[Any]:
 def _failure_cells(failure: dict[str, Any]) -> list[Any]:
     names = ("stage", "kind", "count", "final", "causes", "cause")
     return [text(one_line(str(failure[name]))) for name in names]
+
+
+def _tool_cells(tool: dict[str, Any]) -> list[Any]:
+    return [text(one_line(str(tool[name]))) for name in ("name", "calls", "errors", "rollouts")]
 
 
 def _rollout_cells(row: dict[str, Any]) -> list[Any]:
