@@ -14,8 +14,10 @@ from typing import Any
 
 import aiohttp
 import orjson
-from measure import Meter, raise_file_limit
+from measure import Meter
 from yarl import URL
+
+from ludus.runtime.running import raise_file_limit
 
 TOOL = {
     "type": "function",

@@ -18,18 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-STUB_SERVER = Path(__file__).with_name("stub_server.py")
 SAMPLE_EVERY_S = 0.05
-
-
-def raise_file_limit() -> int:
-    """Raise the soft limit on open files (a connection is one) to the hard limit, and return the new limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        # macOS reports an unlimited hard limit but refuses to set it.
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def rss_bytes() -> int:
@@ -102,11 +91,13 @@ def certified() -> Iterator[Path]:
 def stub_server(**options: object) -> Iterator[str]:
     """Run the stub model server in its own process and yield its base URL: `stub_server(turns=10, delay=1)`.
 
-    Options are the server's flags, spelled with underscores. With a `certificate` it speaks TLS.
+    Options are the server's flags, spelled with underscores. With a `certificate` it speaks TLS. It calls the counter's
+    tool, with answers that were encoded in advance.
     """
+    options = {"tool": "increment_counter", "arguments": '{"count": 1}', **options}
     scheme = "https" if "certificate" in options else "http"
     flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    process = subprocess.Popen([sys.executable, str(STUB_SERVER), *flags], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-m", "ludus.bench.stub_server", *flags], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         ready = process.stdout.readline()

@@ -17,7 +17,7 @@ ROOT = Path(ludus.__file__).parent
 ROOMS = """
     cli testing tui
     environments
-    rescore compare profile credit qualify data train serve collection view telemetry
+    rescore compare profile bench credit qualify data train serve collection view telemetry
     agents models graders sandbox integrations remote http
     store
     words dialects

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ludus.cli.bench import bench
 from ludus.cli.chat import chat
 from ludus.cli.collect import collect
 from ludus.cli.compare import compare
@@ -76,6 +77,7 @@ for command in (
     conformance,
     credit,
     profile,
+    bench,
     qualify,
     serve,
     status,

@@ -99,7 +99,7 @@ def _profile_runs(
     from ludus.cli.screen import clean, safe_json, stdout_console
     from ludus.errors import UserError
     from ludus.profile.difficulty import Band
-    from ludus.profile.plots import FORMATS
+    from ludus.profile.figures import FORMATS
     from ludus.profile.policies import compare_policies
     from ludus.profile.prices import read_prices
     from ludus.profile.profile import Profile

@@ -295,7 +295,8 @@ class Collection(Results):
             cause = f"{together} judges the rollouts of a task together (verify_group): none can be left out"
             raise UserError(cause, "Leave --enough and --group-deadline out, and set limits.group")
         if self.model.connects:
-            allow_open_files(min(plan.concurrency, survey.in_shard * options.repeats))
+            at_once = min(plan.concurrency, survey.in_shard * options.repeats)
+            allow_open_files(-(-at_once // (options.workers or 1)))  # the limit is for each process
         dataset: dict[str, Any] = {"name": Path(self.rows.name).name, "rows": survey.rows, "digest": survey.digest}
         if isinstance(self.rows, Branches):
             dataset["turn"] = self.rows.turn

@@ -32,6 +32,8 @@ PASS_REWARD = 1.0
 
 #: The range of rewards in an environment that declares none, as long as no reward lies outside.
 USUAL_RANGE = (0.0, 1.0)
+#: The quantiles of seconds that metrics.json lists.
+SECONDS_SHARES = (0.5, 0.95, 0.99)
 MAX_TASKS_LISTED = 10_000
 MAX_TURNS_LISTED = 100
 BATCH = 1024
@@ -263,7 +265,7 @@ class Metrics:
             "stop_reasons": dict(self.stop_reasons.most_common()),
             "usage": self._usage,
             "turns": self._turns.summary(),
-            "seconds": {"wall": seconds, **{stage: d.summary() for stage, d in self._timings.items()}},
+            "seconds": {"wall": seconds, **{stage: d.summary(SECONDS_SHARES) for stage, d in self._timings.items()}},
             "environments": {name: _without_tasks(each.summary()) for name, each in sorted(self._each.items())},
             "tasks": [sums.summary(task_id) for task_id, sums in self._tasks],
             "tasks_left_out": self._tasks_counted - len(self._tasks),

@@ -44,6 +44,7 @@ class Progress:
     exhausted: int = 0  # the skipped rollouts that are out of attempts
     started: float = field(default_factory=time.perf_counter)
     last_change: float = field(default_factory=time.perf_counter)
+    workers_ready: float | None = None  # when the first work was handed to worker processes
     in_flight: set[Episode] = field(default_factory=set)
     in_groups: Callable[[], int] = lambda: 0  # rollouts that wait for the group's other rollouts or its verdict
     workers: dict[int, StageReport] = field(default_factory=dict)  # by the number of the worker process

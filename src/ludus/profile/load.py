@@ -107,8 +107,7 @@ class Load:
     async def run(self) -> dict[str, Any]:
         """Play the sessions and return what they took."""
         rows = Collection(self._timed, Options(**self._options)).rows.survey().rows
-        repeats, limit = math.ceil(self._sessions / rows), min(rows, self._sessions)
-        collection = Collection(self._timed, Options(**self._options, repeats=repeats, limit=limit))
+        collection = Collection(self._timed, Options(**self._options, **repeats_and_limit(rows, self._sessions)))
         collector, began = collection.prepare(sink=self._count), perf_counter()
         await collection.run(collector)
         seconds = perf_counter() - began
@@ -137,6 +136,11 @@ class Load:
             self._stages.add(stage, seconds)
         if len(self._jobs) < HELD_SESSIONS and rollout.error is None:
             self._jobs.append(rollout.job)
+
+
+def repeats_and_limit(rows: int, rollouts: int) -> dict[str, Any]:
+    """The options with which a dataset of so many rows makes at least so many rollouts."""
+    return {"repeats": math.ceil(rollouts / rows), "limit": min(rows, rollouts)}
 
 
 def load_environment(environment: EnvironmentSpec, model: str | Model = "scripted", **options: Any) -> dict[str, Any]:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
-from ludus.errors import UserError, missing_extra
+from ludus.profile.figures import COLOUR, SECOND_COLOUR, SIZE, label_axes, new_figure, save_figure
 from ludus.profile.tasks import TaskProfile
-from ludus.store.drafts import write_whole
-
-FORMATS = ("png", "svg")
 
 #: How many tasks, environments, stages or components a figure names.
 MAX_NAMED = 25
-
-_COLOUR, _SECOND = "#3b6ea8", "#c8553d"
-_SIZE = (7.0, 4.2)
 
 
 def write_plots(summary: dict[str, Any], tasks: list[TaskProfile], folder: Path, format_: str) -> list[Path]:
@@ -29,33 +22,33 @@ def write_plots(summary: dict[str, Any], tasks: list[TaskProfile], folder: Path,
         "seconds": _seconds(overall["seconds"]),
         "components": _components(overall["components"]["each"]),
     }
-    return [_save(figure, folder / f"{name}.{format_}", format_) for name, figure in figures.items() if figure]
+    return [save_figure(figure, folder / f"{name}.{format_}", format_) for name, figure in figures.items() if figure]
 
 
 def write_comparison(pairs: list[tuple[str, float, float]], names: tuple[str, str], folder: Path, format_: str) -> Path:
     """Draw the pass rates of two policies against each other, one point for each task."""
-    figure, axes = _figure("Pass rate of each task under two policies", (5.2, 5.2))
+    figure, axes = new_figure("Pass rate of each task under two policies", (5.2, 5.2))
     counts: dict[tuple[float, float], int] = {}
     for _, of_a, of_b in pairs:
         counts[of_a, of_b] = counts.get((of_a, of_b), 0) + 1
     sizes = [18 + 12 * min(count, 40) for count in counts.values()]
     axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--", label="as often as before")
-    axes.scatter([a for a, _ in counts], [b for _, b in counts], s=sizes, color=_COLOUR, alpha=0.6, label="tasks")
+    axes.scatter([a for a, _ in counts], [b for _, b in counts], s=sizes, color=COLOUR, alpha=0.6, label="tasks")
     axes.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), aspect="equal")
-    _label(axes, f"pass rate in A ({_short(names[0], 40)})", f"pass rate in B ({_short(names[1], 40)})")
+    label_axes(axes, f"pass rate in A ({_short(names[0], 40)})", f"pass rate in B ({_short(names[1], 40)})")
     axes.legend(loc="lower right", frameon=False)
-    return _save(figure, folder / f"compare.{format_}", format_)
+    return save_figure(figure, folder / f"compare.{format_}", format_)
 
 
 def _pass_rates(tasks: list[TaskProfile]) -> Any:
     rates = [task.pass_rate for task in tasks if task.pass_rate is not None]
     if not rates:
         return None
-    figure, axes = _figure(f"How difficult the {len(rates):,} tasks are")
-    axes.hist(rates, bins=[step / 10 - 0.05 for step in range(12)], color=_COLOUR, edgecolor="white")
+    figure, axes = new_figure(f"How difficult the {len(rates):,} tasks are")
+    axes.hist(rates, bins=[step / 10 - 0.05 for step in range(12)], color=COLOUR, edgecolor="white")
     axes.set_xticks([step / 10 for step in range(11)])
     axes.yaxis.get_major_locator().set_params(integer=True)
-    _label(axes, "pass rate of a task", "tasks")
+    label_axes(axes, "pass rate of a task", "tasks")
     return figure
 
 
@@ -64,14 +57,14 @@ def _learning_signal(summary: dict[str, Any]) -> Any:
     shown = [(name or "(no name)", each) for name, each in signals.items() if each["groups"]][:MAX_NAMED]
     if not shown:
         return None
-    figure, axes = _figure("Groups that carry a learning signal", (_SIZE[0], 1.6 + 0.45 * len(shown)))
-    bars = axes.barh(range(len(shown)), [each["share"] for _, each in shown], color=_COLOUR, height=0.6)
+    figure, axes = new_figure("Groups that carry a learning signal", (SIZE[0], 1.6 + 0.45 * len(shown)))
+    bars = axes.barh(range(len(shown)), [each["share"] for _, each in shown], color=COLOUR, height=0.6)
     labels = [f" {each['with_signal']:,} of {each['groups']:,}" for _, each in shown]
     axes.bar_label(bars, labels)
     axes.set(xlim=(0, 1.2), ylim=(-0.6, max(len(shown) - 0.4, 0.6)))
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
     _name_ticks(axes.yaxis, axes.set_yticks, [name for name, _ in shown])
-    _label(axes, "share of groups whose rewards differ", "environment")
+    label_axes(axes, "share of groups whose rewards differ", "environment")
     return figure
 
 
@@ -79,7 +72,7 @@ def _length(length: dict[str, Any]) -> Any:
     bins = length["bins"]
     if not bins:
         return None
-    figure, axes = _figure("Length against reward")
+    figure, axes = new_figure("Length against reward")
     places, unit = range(len(bins)), length["unit"]
     counts = axes.twinx()
     counts.bar(places, [each["rollouts"] for each in bins], color="#d5dde8", width=0.8)
@@ -87,10 +80,10 @@ def _length(length: dict[str, Any]) -> Any:
     counts.yaxis.get_major_locator().set_params(integer=True)
     axes.set_zorder(counts.get_zorder() + 1)
     axes.patch.set_visible(False)
-    axes.plot(places, [each["mean_reward"] for each in bins], color=_SECOND, marker="o")
+    axes.plot(places, [each["mean_reward"] for each in bins], color=SECOND_COLOUR, marker="o")
     names = [f"{each['from']:,}-{each['to']:,}" for each in bins]
     _name_ticks(axes.xaxis, axes.set_xticks, names, rotation=30)
-    _label(axes, f"length of the answer in {unit}", "mean reward (line)")
+    label_axes(axes, f"length of the answer in {unit}", "mean reward (line)")
     return figure
 
 
@@ -98,14 +91,14 @@ def _seconds(seconds: dict[str, Any]) -> Any:
     stages = [(stage, each) for stage, each in seconds.items() if each.get("count")][:MAX_NAMED]
     if not stages:
         return None
-    figure, axes = _figure("Seconds by stage of a rollout")
-    for offset, key, colour in ((-0.2, "mean", _COLOUR), (0.2, "p95", _SECOND)):
+    figure, axes = new_figure("Seconds by stage of a rollout")
+    for offset, key, colour in ((-0.2, "mean", COLOUR), (0.2, "p95", SECOND_COLOUR)):
         places = [place + offset for place in range(len(stages))]
         axes.bar(places, [max(each[key], 1e-7) for _, each in stages], 0.4, color=colour, label=key)
     axes.set_yscale("log")
     axes.legend(frameon=False)
     _name_ticks(axes.xaxis, axes.set_xticks, [stage for stage, _ in stages])
-    _label(axes, "stage", "seconds for each rollout (log scale)")
+    label_axes(axes, "stage", "seconds for each rollout (log scale)")
     return figure
 
 
@@ -115,7 +108,9 @@ def _components(components: dict[str, Any]) -> Any:
         return None
     columns = ["reward", *names]
     cells = [[_correlation(components, row, column) for column in columns] for row in names]
-    figure, axes = _figure("Correlation of the reward's components", (2.6 + 0.7 * len(columns), 2.2 + 0.6 * len(names)))
+    figure, axes = new_figure(
+        "Correlation of the reward's components", (2.6 + 0.7 * len(columns), 2.2 + 0.6 * len(names))
+    )
     image = axes.imshow([[_known(cell) for cell in row] for row in cells], cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
     for y, row in enumerate(cells):
         for x, cell in enumerate(row):
@@ -123,7 +118,7 @@ def _components(components: dict[str, Any]) -> Any:
             axes.text(x, y, "-" if cell is None else f"{cell:.2f}", ha="center", va="center", fontsize=8, color=colour)
     _name_ticks(axes.xaxis, axes.set_xticks, columns, rotation=30)
     _name_ticks(axes.yaxis, axes.set_yticks, names)
-    _label(axes, "reward, and its components", "component")
+    label_axes(axes, "reward, and its components", "component")
     figure.colorbar(image, ax=axes, label="correlation")
     return figure
 
@@ -136,23 +131,6 @@ def _correlation(components: dict[str, Any], row: str, column: str) -> float | N
 
 def _known(cell: float | None) -> float:
     return float("nan") if cell is None else cell
-
-
-def _figure(title: str, size: tuple[float, float] = _SIZE) -> tuple[Any, Any]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise missing_extra("matplotlib", "plot") from error
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
-    axes.set_title(title)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _label(axes: Any, x: str, y: str) -> None:
-    for label in (axes.set_xlabel(x), axes.set_ylabel(y)):
-        label.set_parse_math(False)
 
 
 def _name_ticks(axis: Any, set_ticks: Any, names: list[str], rotation: int = 0) -> None:
@@ -168,12 +146,3 @@ def _short(name: str, length: int) -> str:
     """A name that fits a figure, without control characters."""
     shown = "".join(char if char.isprintable() else "?" for char in name)
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
-
-
-def _save(figure: Any, path: Path, format_: str) -> Path:
-    if format_ not in FORMATS:
-        raise UserError(f"a figure cannot be written as {format_}", f"Choose {' or '.join(FORMATS)}")
-    written = io.BytesIO()
-    figure.savefig(written, format=format_, dpi=150)
-    write_whole(path, written.getvalue())
-    return path

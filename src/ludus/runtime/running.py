@@ -109,14 +109,21 @@ def fewer_garbage_collections() -> Iterator[None]:
         _garbage_collection.end()
 
 
+def raise_file_limit() -> int:
+    """Raise the soft limit on open files to the hard limit. Returns the limit; that of child processes is the same."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # macOS has no hard limit, and refuses to set none
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def allow_open_files(connections: int) -> None:
     """Raise the limit on open files, since each connection is one. Raises a UserError if the system forbids it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + FILES_IN_RESERVE
     if soft != resource.RLIM_INFINITY and soft < needed:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        soft = raise_file_limit()
         if soft != resource.RLIM_INFINITY and soft < needed:
             raise UserError(
                 f"{connections} rollouts at once need {needed} open files and this system allows {soft}",

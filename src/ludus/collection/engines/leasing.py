@@ -206,6 +206,8 @@ class LeasingEngine(ABC):
         ready = [worker for worker in self._running.values() if worker.ready and not worker.ended]
         if self.waits_for_all and not self._dealt and len(ready) < self._count:
             return
+        if ready and self._collector.progress.workers_ready is None:
+            self._collector.progress.workers_ready = perf_counter()
         for worker in ready:
             self._top_up(worker, len(ready))
         if not self._leases.missing and self._hand_out.is_empty:

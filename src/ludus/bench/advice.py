@@ -1,0 +1,74 @@
+"""The first bottleneck of a measured point, and what to do about it, in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+#: A process that uses this much of a core, of the time it gets one, has no time left.
+FULL = 0.85
+
+#: With less than this share of the time in which it could run, a process competes with others for the cores.
+CROWDED = 0.7
+
+#: Up to this share of a rollout's time, waiting is not worth mentioning.
+LITTLE_WAIT = 0.15
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """`part` is one of `failures`, `cores`, `collector`, `workers`, `stub`, `environment`, `slots`."""
+
+    part: str
+    advice: str
+
+
+def first_bottleneck(point: dict[str, Any], cores: int) -> Bottleneck:
+    """What limits the rollouts a second of a point."""
+    used, workers = point["cores"], point["workers"]
+    if point["failed"]:
+        kind = max(point["failures"].items(), key=lambda item: item[1])[0] if point["failures"] else "no reason"
+        return Bottleneck(
+            "failures",
+            f"{point['failed']:,} of {point['rollouts']:,} rollouts failed, most with {kind}: mend that first",
+        )
+    total = point["service_s"] + point["wait_s"]
+    if total and point["wait_s"] <= LITTLE_WAIT * total:
+        return Bottleneck("slots", "the model's delay: nothing else is waited for, so raise --in-flight for more")
+    if used["busiest_stub"] >= FULL:
+        return Bottleneck("stub", "the stub model uses a whole core: add --stubs, or measure with --no-http")
+    each_worker = used["workers"] / workers if workers > 1 else 0.0
+    if sum((used["collector"], used["workers"])) >= FULL * cores:
+        return Bottleneck("cores", f"all {cores} cores are busy: use a larger machine, --ray or --shard")
+    if workers > 1 and _is_full(used["collector"], point["cpu_share"]["collector"]):
+        return Bottleneck("collector", "the collecting process uses a whole core: split the run with --shard")
+    if workers > 1 and _is_full(each_worker, point["cpu_share"]["workers"]):
+        return _busy("workers", "each worker uses its core", workers, cores)
+    if workers == 1 and _is_full(used["collector"], point["cpu_share"]["collector"]):
+        return _busy("collector", "the collector uses its core", workers, cores)
+    share = point["cpu_share"]["workers" if workers > 1 else "collector"]
+    if share is not None and share < CROWDED:
+        return Bottleneck(
+            "cores",
+            f"other processes take the cores: ours ran {share:.0%} of the time in which it could. Measure again",
+        )
+    stage = _slowest_stage(point)
+    return Bottleneck("environment", f"stage {stage} of the environment waits for something else: see ludus profile")
+
+
+def _is_full(cores: float, share: float | None) -> bool:
+    """Whether a process used all the CPU time that it could get."""
+    return cores >= FULL * (share if share is not None else 1.0)
+
+
+def _busy(part: str, what: str, workers: int, cores: int) -> Bottleneck:
+    if workers < cores:
+        return Bottleneck(part, f"{what}: add --workers {cores} (this machine has {cores} cores)")
+    return Bottleneck(part, f"{what}, and this machine has {cores} cores: use a larger one, --ray or --shard")
+
+
+def _slowest_stage(point: dict[str, Any]) -> str:
+    stages = {name: each.get("mean", 0.0) for name, each in point["stages_s"].items() if name not in ("connect",)}
+    if "model" in stages:
+        stages["model"] = max(0.0, stages["model"] - point["model_delay_s"])
+    return max(stages, key=lambda name: stages[name]) if stages else "open"
