@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ludus.cli.data import export_options as options
 from ludus.cli.signals import interrupt_on_sigterm
 
 if TYPE_CHECKING:
@@ -15,89 +17,30 @@ if TYPE_CHECKING:
     from ludus.data.export.exporting import Exported
 
 INTERRUPTED = 130
-_WHICH, _HOW = "Which rollouts", "How rows are written"
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A collection's folder or a file of rollouts.")],
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="FORMAT",
-            help="sft, dpo, kto, rm, grpo, verl, openai, nemo, nemo-preference, nemo-customizer, atif, hf or csv.",
-        ),
-    ],
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="PATH", help="The file to make; a folder for hf; - for stdout.")
-    ],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export of that name.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
-    outcome: Annotated[
-        str,
-        typer.Option(metavar="OUTCOME", help="completed, masked or any. Failed ones never.", rich_help_panel=_WHICH),
-    ] = "completed",
-    min_reward: Annotated[float | None, typer.Option(help="The least reward.", rich_help_panel=_WHICH)] = None,
-    max_reward: Annotated[float | None, typer.Option(help="The greatest reward.", rich_help_panel=_WHICH)] = None,
-    min_pass_rate: Annotated[
-        float | None, typer.Option(help="Only tasks that pass at least this often, 0 to 1.", rich_help_panel=_WHICH)
-    ] = None,
-    max_pass_rate: Annotated[
-        float | None, typer.Option(help="Only tasks that pass at most this often, 0 to 1.", rich_help_panel=_WHICH)
-    ] = None,
-    min_length: Annotated[
-        int | None, typer.Option(help="The fewest characters that the model wrote.", rich_help_panel=_WHICH)
-    ] = None,
-    max_length: Annotated[
-        int | None, typer.Option(help="The most characters that the model wrote.", rich_help_panel=_WHICH)
-    ] = None,
-    environment: Annotated[
-        list[str] | None, typer.Option(help="Only this environment; may be repeated.", rich_help_panel=_WHICH)
-    ] = None,
-    stop_reason: Annotated[
-        list[str] | None, typer.Option(help="Only this stop reason; may be repeated.", rich_help_panel=_WHICH)
-    ] = None,
-    receipt: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Only receipts that begin so; the first 12 characters name the verifier.", rich_help_panel=_WHICH
-        ),
-    ] = None,
-    reasoning: Annotated[
-        str,
-        typer.Option(
-            metavar="CHOICE",
-            help="keep (as reasoning_content), tags (<think> in the text) or drop.",
-            rich_help_panel=_HOW,
-        ),
-    ] = "keep",
-    tokens: Annotated[
-        bool, typer.Option("--tokens", help="sft, grpo: recorded token ids with loss masks.", rich_help_panel=_HOW)
-    ] = False,
-    shape: Annotated[
-        str,
-        typer.Option(
-            metavar="SHAPE", help="sft: messages, or completion (prompt and completion apart).", rich_help_panel=_HOW
-        ),
-    ] = "messages",
-    margin: Annotated[
-        float,
-        typer.Option(
-            help="Pairs: the least difference of the two rewards. Equal rewards never make a pair.",
-            rich_help_panel=_HOW,
-        ),
-    ] = 0.0,
-    length_ratio: Annotated[
-        float | None,
-        typer.Option(
-            help="Pairs: the longer answer has at most this many times the characters of the shorter, and of equal "
-            "rewards the closest lengths are paired.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    advantage: Annotated[
-        str, typer.Option(metavar="NAME", help="grpo: z_score, group_mean or leave_one_out.", rich_help_panel=_HOW)
-    ] = "z_score",
+    run: options.Run,
+    to: options.To,
+    output: options.Output,
+    overwrite: options.Overwrite = False,
+    json_: options.Json = False,
+    outcome: options.Outcome = "completed",
+    min_reward: options.MinReward = None,
+    max_reward: options.MaxReward = None,
+    min_pass_rate: options.MinPassRate = None,
+    max_pass_rate: options.MaxPassRate = None,
+    min_length: options.MinLength = None,
+    max_length: options.MaxLength = None,
+    environment: options.Environment = None,
+    stop_reason: options.StopReason = None,
+    receipt: options.Receipt = None,
+    reasoning: options.Reasoning = "keep",
+    tokens: options.Tokens = False,
+    shape: options.Shape = "messages",
+    margin: options.Margin = 0.0,
+    length_ratio: options.LengthRatio = None,
+    advantage: options.Advantage = "z_score",
 ) -> None:
     """Write the rollouts of a run as a training set.
 
@@ -107,7 +50,6 @@ def export(
 
     Example: ludus data export runs/first --to sft --min-reward 1 --output sft.jsonl
     """
-    from ludus.cli.progress import Display
     from ludus.cli.screen import safe_json
     from ludus.data.export.exporting import export as export_run
     from ludus.data.export.pairs import PairRule
@@ -127,10 +69,9 @@ def export(
         receipts=tuple(receipt or ()),
     )
     choices = format_named(to).checked_choices(reasoning=reasoning, tokens=tokens, shape=shape)
-    display = Display(quiet=json_)
-    interrupt_on_sigterm()
-    try:
-        made = export_run(
+    made = _run(
+        partial(
+            export_run,
             run,
             to,
             output,
@@ -139,18 +80,30 @@ def export(
             pairs=PairRule(margin, length_ratio),
             advantage=advantage,
             overwrite=overwrite,
-            tick=_Progress(display, quiet=json_).show,
-        )
+        ),
+        output,
+        quiet=json_,
+    )
+    if json_:
+        print(safe_json(made.as_json()))
+        return
+    _show(made, to_stderr=output == "-")
+
+
+def _run(work: Callable[..., Exported], output: str, *, quiet: bool) -> Exported:
+    """Export with a line of progress. Ctrl-C and SIGTERM stop it."""
+    from ludus.cli.progress import Display
+
+    display = Display(quiet=quiet)
+    interrupt_on_sigterm()
+    try:
+        return work(tick=_Progress(display, quiet=quiet).show)
     except KeyboardInterrupt:
         display.close()
         display.say(f"stopped: {output} was not made, and the run is unchanged")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         display.close()
-    if json_:
-        print(safe_json(made.as_json()))
-        return
-    _show(made, to_stderr=output == "-")
 
 
 class _Progress:
