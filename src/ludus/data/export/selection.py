@@ -1,0 +1,120 @@
+"""Which rollouts of a run an export uses, in the order in which it writes them, and why the others are left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ludus.collection.metrics import PASS_REWARD
+from ludus.data.export.format import Unit
+from ludus.data.export.grouping import GroupIndex, IndexedRollout
+from ludus.data.export.pairs import BETWEEN, PairRule
+from ludus.data.filters import Filters, within
+from ludus.data.recorded import Sample
+from ludus.store.records import Records
+from ludus.store.run import Files, recorded_scales
+
+#: The number of rollouts between two calls of `tick`.
+_TICK_EVERY = 256
+
+Tick = Callable[[float], None]
+
+
+class Selection:
+    """The rollouts of a run that pass the filters: one by one, as pairs, or as whole groups.
+
+    `rollouts` counts those that were read, `left_out` those that are not used, by reason. `takes` is the format's.
+    """
+
+    def __init__(self, records: Records, filters: Filters, pairs: PairRule, takes: str, tick: Tick) -> None:
+        self._records, self._filters, self._pairs, self._takes, self._tick = records, filters, pairs, takes, tick
+        self.rollouts = 0
+        self.left_out: Counter[str] = Counter()
+        self._scales = {scale.name: scale.pass_reward for scale in recorded_scales(self._run_file())}
+        self._indexed = takes != "rollout" or filters.needs_groups
+
+    def units(self) -> Iterator[tuple[Unit, int]]:
+        """What the format makes rows of, each with its size in bytes."""
+        return self._grouped_units() if self._indexed else self._single_units()
+
+    def samples(self) -> Iterator[tuple[Any, Sample, str | None]]:
+        """All rollouts with their places, and why a filter refuses them. The first pass over the file."""
+        reason_against, share = self._filters.reason_against, 0.5 if self._indexed else 1.0
+        total = max(self._records.size, 1)
+        for place, row in self._records:
+            self.rollouts += 1
+            if not self.rollouts % _TICK_EVERY:
+                self._tick(min(share * place.offset / total, 1.0))
+            sample = Sample(row)
+            reason = reason_against(sample)
+            if reason is not None:
+                self.left_out[reason] += 1
+            yield place, sample, reason
+        if self._records.torn:
+            self.rollouts += 1
+            self.left_out["incomplete last line"] += 1
+
+    def wanted_groups(self, index: GroupIndex) -> Iterator[list[IndexedRollout]]:
+        """The groups that have a kept member and the wanted pass rate. Ends with a count of duplicated lines."""
+        done = 0
+        for members in index.groups():
+            done += len(members)
+            self._tick(0.5 + 0.5 * min(done / self.rollouts, 1.0))
+            kept = sum(member.kept for member in members)
+            if kept and self._filters.needs_groups and not self._has_wanted_pass_rate(members):
+                self.left_out["pass rate"] += kept
+            elif kept:
+                yield members
+        if index.duplicates:
+            self.left_out["duplicate"] += index.duplicates
+
+    def passes(self, sample: Sample) -> bool:
+        """Whether the reward of a rollout reaches the threshold of its environment."""
+        return sample.scored >= self._scales.get(sample.environment, PASS_REWARD)
+
+    def _single_units(self) -> Iterator[tuple[Unit, int]]:
+        for place, sample, reason in self.samples():
+            if reason is None:
+                yield Unit((sample,)), place.length
+
+    def _grouped_units(self) -> Iterator[tuple[Unit, int]]:
+        """Units in the order in which their tasks begin in the file. The second pass reads by place."""
+        measured = self._pairs.length_ratio is not None
+        with GroupIndex(self._records.size) as index:
+            for place, sample, reason in self.samples():
+                if sample.reward is None:
+                    continue
+                length = sample.length if measured else 0
+                index.add(sample, place, length=length, kept=reason is None, passed=self.passes(sample))
+            for members in self.wanted_groups(index):
+                yield from self._units_of(members)
+
+    def _units_of(self, members: list[IndexedRollout]) -> Iterator[tuple[Unit, int]]:
+        kept = [member for member in members if member.kept]
+        if self._takes == "pair":
+            yield from self._pair_of(kept)
+        else:
+            for member in kept:
+                yield Unit((self._read(member),)), member.size
+
+    def _pair_of(self, kept: list[IndexedRollout]) -> Iterator[tuple[Unit, int]]:
+        pair = self._pairs.pair(kept)
+        if isinstance(pair, str):
+            self.left_out[pair] += len(kept)
+            return
+        if len(kept) > 2:
+            self.left_out[BETWEEN] += len(kept) - 2
+        yield Unit((self._read(pair.chosen), self._read(pair.rejected))), pair.chosen.size + pair.rejected.size
+
+    def _has_wanted_pass_rate(self, members: list[IndexedRollout]) -> bool:
+        counted = [member.passed for member in members if not member.masked]
+        return bool(counted) and within(sum(counted) / len(counted), self._filters.pass_rate)
+
+    def _read(self, member: IndexedRollout) -> Sample:
+        return Sample(self._records.at(member.place))
+
+    def _run_file(self) -> Path:
+        path = self._records.path
+        return Files(path.parent if path.name == Files("").rollouts.name else path).run
