@@ -28,8 +28,19 @@ def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | No
     messages: list[ChatMessage] = []
     turn: AssistantTurn | None = None
     last = len(items) - 1
+    thought: str | None = None  # of the item before, which holds nothing else
     for index, item in enumerate(items):
+        if turn is None and index < last and item.get("type") == "reasoning" and style.reasoning == "reasoning_content":
+            thought = _plain_thought(item)
+            if thought is not None and _is_thought_of(items, index + 1):
+                continue
+            thought = None
         plain = plain_message(item)  # the usual case, at a fifth of the price
+        if thought is not None and plain is not None:
+            calls = {"tool_calls": plain["tool_calls"]} if "tool_calls" in plain else {}
+            messages.append({"role": "assistant", "content": plain["content"], "reasoning_content": thought, **calls})
+            thought = None
+            continue
         if plain is not None:
             if plain["role"] != "assistant":
                 if turn is not None:
@@ -132,6 +143,26 @@ def _plain_text(part: Any) -> Any:
     if len(part) != 2 + ("annotations" in part) + ("logprobs" in part) or part.get("logprobs"):
         return None
     return part.get("text")
+
+
+def _plain_thought(item: Item) -> str | None:
+    """The text of reasoning that is one summary and nothing else; None for any other reasoning."""
+    summary = item.get("summary")
+    if summary.__class__ is not list or len(summary) != 1 or item.get("status", "completed") not in _DONE:
+        return None
+    part = summary[0]
+    if len(item) != 2 + ("id" in item) + ("status" in item) or part.__class__ is not dict or len(part) != 2:
+        return None
+    text = part.get("text")
+    return text if text and text.__class__ is str and "type" in part else None
+
+
+def _is_thought_of(items: list[Item], index: int) -> bool:
+    """Whether the item after a thought is a whole turn: one plain text or call, after which the turn ends."""
+    if index + 1 < len(items) and not _ends_turn(items[index + 1]):
+        return False
+    plain = plain_message(items[index])
+    return plain is not None and plain["role"] == "assistant" and bool(plain["content"] or "tool_calls" in plain)
 
 
 def _message_to_chat(item: Item, path: str, style: ChatStyle, conversion: Conversion) -> ChatMessage:
