@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +27,7 @@ _others = st.sampled_from(
 
 
 @given(st.lists(_thoughts | _others, max_size=6), st.sampled_from(["reasoning_content", "think", "none"]))
-def test_the_short_path_for_reasoning_gives_what_the_long_path_gives(items, place):
+def test_the_short_path_for_reasoning_gives_what_the_long_path_gives(items: list[Any], place: Any) -> None:
     style = ChatStyle(reasoning=place)
     lost: list[str] = []
     lost_long: list[str] = []
