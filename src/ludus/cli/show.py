@@ -40,7 +40,8 @@ def show(
         _browse(file, which or id_, as_json=json_)
         return
     if file is None:
-        raise typer.BadParameter("Name a collection's folder or a file, or add --browse", param_hint="FILE")
+        usage_error: Any = typer.BadParameter.__base__  # click's, which some versions of typer vendor
+        raise usage_error("Missing argument 'FILE'.")
     rollouts, failures = _files(file)
     source = failures if failed else rollouts
     if which is not None and not which.isdecimal():
