@@ -17,7 +17,7 @@ LITTLE_WAIT = 0.15
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """`part` is one of `failures`, `cores`, `collector`, `workers`, `stub`, `environment`, `slots`."""
+    """`part` is one of `failures`, `cores`, `collector`, `workers`, `stub`, `model`, `environment`, `slots`."""
 
     part: str
     advice: str
@@ -53,6 +53,9 @@ def first_bottleneck(point: dict[str, Any], cores: int) -> Bottleneck:
             f"other processes take the cores: ours ran {share:.0%} of the time in which it could. Measure again",
         )
     stage = _slowest_stage(point)
+    if stage == "model":
+        late = f"{point['wait_s']:.2f} s later than the model's delay"
+        return Bottleneck("model", f"answers come {late}, though no process is full: add --stubs, or vary --delay")
     return Bottleneck("environment", f"stage {stage} of the environment waits for something else: see ludus profile")
 
 

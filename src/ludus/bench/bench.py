@@ -27,8 +27,9 @@ IN_FLIGHT = (1000, 4000, 16_000, 65_000)
 #: Connections for each rollout in flight: with several stubs some are open and idle.
 _SPARE = 1.2
 
-#: Rollouts for each of those in flight: one fills the slots, the other takes its place.
-ROUNDS = 2
+#: Rollouts for each of those in flight: at least two, so that a slot is used again; more for a short curve, where the
+#: start and the end weigh most.
+FEWEST_ROUNDS, MOST_ROUNDS, ENOUGH_ROLLOUTS = 2, 8, 4000
 
 _END_SECONDS = 15.0
 _MOST_WORKERS = 256
@@ -43,7 +44,7 @@ class Bench:
     Bench("mcqa", in_flight=[64, 256], delay="0.1").run()["points"][0]["rollouts_per_second"]
 
     Without `workers` there is one process, or as many as the limit on open files demands. `tell` gets lines that say
-    what is waited for. `rollouts` is for each point; by default twice as many as are in flight.
+    what is waited for. `rollouts` is for each point; by default two to eight times as many as are in flight.
     """
 
     environment: str
@@ -101,7 +102,7 @@ class Bench:
         plan = PointPlan(
             self.environment,
             in_flight,
-            self.rollouts or ROUNDS * in_flight,
+            self.rollouts or default_rollouts(in_flight),
             workers,
             self.ray,
             delay=self.delay,
@@ -114,8 +115,8 @@ class Bench:
             return self._measure(plan)
         count = self.stubs or stubs_needed(in_flight)
         self.tell(f"{in_flight:,} in flight: starting {count} stub model server{'s' * (count > 1)}")
-        with stub_servers(count, self.delay, self.turns) as ports:
-            return self._measure(replace(plan, ports=ports))
+        with stub_servers(count, in_flight, self.delay, self.turns) as stubs:
+            return self._measure(replace(plan, stubs=stubs))
 
     def _measure(self, plan: PointPlan) -> dict[str, Any]:
         processes = f"{plan.workers} worker processes" if plan.workers > 1 else "one process"
@@ -152,6 +153,11 @@ class Bench:
             if expected > 0.8 * free:
                 return f"it would take {expected / 1e9:.1f} GB and this machine has {free / 1e9:.1f} GB free"
         return None
+
+
+def default_rollouts(in_flight: int) -> int:
+    """How many rollouts a point plays unless told otherwise."""
+    return in_flight * min(MOST_ROUNDS, max(FEWEST_ROUNDS, ENOUGH_ROLLOUTS // in_flight))
 
 
 def _progress(in_flight: int, finished: int, total: int, stages: dict[str, int]) -> str:

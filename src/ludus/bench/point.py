@@ -37,14 +37,14 @@ Tell = Callable[[dict[str, Any]], None]
 
 @dataclass
 class PointPlan:
-    """What to measure. Without `ports` the stub model answers in the processes that play the rollouts."""
+    """What to measure. `stubs`: the ports of each stub server; without them the stub answers where rollouts play."""
 
     environment: str
     in_flight: int
     rollouts: int
     workers: int = 1
     ray: str | None = None
-    ports: list[int] = field(default_factory=list)
+    stubs: list[list[int]] = field(default_factory=list)
     delay: str = "0"
     turns: int = 1
     input: str | None = None
@@ -53,7 +53,7 @@ class PointPlan:
 
     def options(self, output: Path, **more: Any) -> Options:
         """The options of the collection."""
-        urls = [f"http://127.0.0.1:{port}/v1" for port in self.ports]
+        urls = [f"http://127.0.0.1:{port}/v1" for ports in self.stubs for port in ports]
         settings: dict[str, Any] = {"type": "openai", "model": "stub", "api": "responses", "base_url": urls}
         model: Any = settings if urls else StubModel(Delay.parse(self.delay), self.turns)
         return Options(
@@ -89,14 +89,14 @@ class Point:
             options = plan.options(output, **repeats_and_limit(rows, plan.rollouts))
             collection = Collection(plan.environment, options)
             collector = collection.prepare()
-            before = stub_stats(plan.ports) if plan.ports else None
+            before = stub_stats(plan.stubs) if plan.stubs else None
             self._began = time.perf_counter()
             self._meter.start()
             await collection.run(collector, self._watch)
             seconds = collector.progress.last_change - self._began  # without the end of the workers
             self._meter.stop()
             journal = sum((output / name).stat().st_size for name in ("rollouts.jsonl", "failures.jsonl"))
-        after = stub_stats(plan.ports) if plan.ports else None
+        after = stub_stats(plan.stubs) if plan.stubs else None
         stub = {key: after[key] - before[key] for key in after} if after and before else None
         return self._result(collection, seconds, journal, stub)
 
@@ -132,7 +132,7 @@ class Point:
         return {
             "in_flight": plan.in_flight,
             "workers": plan.workers,
-            "stubs": len(plan.ports),
+            "stubs": len(plan.stubs),
             "rollouts": rollouts,
             "failed": counts["failed"],
             "failures": metrics["failures"],

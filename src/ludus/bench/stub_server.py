@@ -148,20 +148,21 @@ async def _serve(options: argparse.Namespace) -> None:
         script = FixedScript(options.turns, options.tool, options.arguments, options.text, options.tokens)
     stub = StubServer(script, Delay.parse(options.delay), options.keepalive_timeout)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: StubConnection(stub),
-        host="127.0.0.1",
-        port=options.port,
-        backlog=BACKLOG,
-        ssl=_tls_context(options.certificate),
-    )
-    serving = asyncio.create_task(server.serve_forever())
-    loop.add_signal_handler(signal.SIGTERM, serving.cancel)
+    end, ports = asyncio.Event(), list[int]()
+    for number in range(options.ports):
+        server = await loop.create_server(
+            lambda: StubConnection(stub),
+            host="127.0.0.1",
+            port=options.port if number == 0 else 0,
+            backlog=BACKLOG,
+            ssl=_tls_context(options.certificate),
+        )
+        ports.append(server.sockets[0].getsockname()[1])
+    loop.add_signal_handler(signal.SIGTERM, end.set)
     if options.end_with_stdin:
-        loop.add_reader(sys.stdin.fileno(), serving.cancel)
-    print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
-    with suppress(asyncio.CancelledError):
-        await serving
+        loop.add_reader(sys.stdin.fileno(), end.set)
+    print(json.dumps({"port": ports[0], "ports": ports}), flush=True)
+    await end.wait()
 
 
 def _tls_context(certificate: str | None) -> ssl.SSLContext | None:
@@ -177,6 +178,7 @@ def main() -> None:
     """Serve until SIGTERM or Ctrl-C."""
     parser = argparse.ArgumentParser(description="A stub model server: tool calls, then text.")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free port")
+    parser.add_argument("--ports", type=int, default=1, help="listen on so many ports; all but the first are free ones")
     parser.add_argument("--turns", type=int, default=1, help="turns with tool calls before the text")
     parser.add_argument("--delay", default="0", help="seconds before each answer: 1, 0.5..2, exp:1, lognormal:1,0.5")
     parser.add_argument("--tool", help="call this tool, whatever a request offers")

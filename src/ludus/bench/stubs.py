@@ -13,8 +13,12 @@ import orjson
 
 from ludus.runtime.running import FILES_IN_RESERVE, raise_file_limit
 
-#: Connections to one stub. Each stub has a port of its own, and a client has some 28,000 ports for each of them.
+#: Connections to one stub process.
 MOST_CONNECTIONS = 16_384
+
+#: Connections to one port. A client has some 28,000 ports of its own for each port of a server, and Linux searches half
+#: of them first: beyond 14,000 connections to one port, each new one costs milliseconds.
+MOST_TO_A_PORT = 4096
 
 _PROGRAM = "import sys; sys.path[:] = {path}; from ludus.bench.{module} import main; main()"
 _END_SECONDS = 5.0
@@ -33,15 +37,16 @@ def stubs_needed(in_flight: int) -> int:
 
 
 @contextmanager
-def stub_servers(count: int, delay: str, turns: int) -> Iterator[list[int]]:
-    """Run stub servers and yield their ports. They end when the block does, or with this process."""
+def stub_servers(count: int, in_flight: int, delay: str, turns: int) -> Iterator[list[list[int]]]:
+    """Run stub servers and yield the ports of each. They end when the block does, or with this process."""
+    ports = -(-in_flight // (count * MOST_TO_A_PORT))
     with ExitStack() as stack:
-        yield [stack.enter_context(_stub(delay, turns)) for _ in range(count)]
+        yield [stack.enter_context(_stub(ports, delay, turns)) for _ in range(count)]
 
 
-def stub_stats(ports: list[int]) -> dict[str, float]:
+def stub_stats(stubs: list[list[int]]) -> dict[str, float]:
     """What the stubs did, added up, and `busiest_cpu_s`: the CPU time of the one that used most."""
-    found = [_stats(port) for port in ports]
+    found = [_stats(ports[0]) for ports in stubs]
     total: dict[str, float] = {key: sum(each[key] for each in found) for key in found[0]}
     return {**total, "busiest_cpu_s": max(each["cpu_s"] for each in found)}
 
@@ -57,8 +62,8 @@ def _stats(port: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _stub(delay: str, turns: int) -> Iterator[int]:
-    words = ["--delay", delay, "--turns", str(turns), "--end-with-stdin"]
+def _stub(ports: int, delay: str, turns: int) -> Iterator[list[int]]:
+    words = ["--ports", str(ports), "--delay", delay, "--turns", str(turns), "--end-with-stdin"]
     process = subprocess.Popen(program("stub_server", *words), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -66,7 +71,7 @@ def _stub(delay: str, turns: int) -> Iterator[int]:
         ready = process.stdout.readline()
         if not ready:
             raise RuntimeError(f"a stub model server ended with exit code {process.wait()} before it listened")
-        yield orjson.loads(ready)["port"]
+        yield orjson.loads(ready)["ports"]
     finally:
         process.stdin.close()
         process.terminate()

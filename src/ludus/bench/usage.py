@@ -35,8 +35,9 @@ class UsageMeter:
         self._cpu, self._ended = time.process_time(), _ended_children_cpu()
         self._before = sum(_cpu_of(pid) for pid in children)
         self._memory = self._peak = _memory_of([os.getpid(), *children])
-        self._own = _run_and_wait([os.getpid()])
-        self._others = self._last_others = _run_and_wait(children)
+        self._own = _run_and_wait(os.getpid())
+        self._others = {pid: _run_and_wait(pid) for pid in children}
+        self._last_others = dict(self._others)  # of children that have ended, what was last seen
 
     async def sample(self) -> None:
         """Follow the memory, and how long the children wait for a core, until cancelled."""
@@ -44,8 +45,7 @@ class UsageMeter:
             await asyncio.sleep(_SAMPLE_EVERY)
             children = _children(os.getpid())
             self._peak = max(self._peak, _memory_of([os.getpid(), *children]))
-            if children:
-                self._last_others = _run_and_wait(children)
+            self._last_others |= {pid: _run_and_wait(pid) for pid in children if pid in self._others}
 
     def stop(self) -> None:
         """End. Call it when the children have ended: only then is their CPU time known in full."""
@@ -54,8 +54,8 @@ class UsageMeter:
         self.children_cpu_s = max(0.0, _ended_children_cpu() - self._ended + alive - self._before)
         self._peak = max(self._peak, _memory_of([os.getpid()]))
         self.memory_growth = self._peak - self._memory
-        self.cpu_share = _share(self._own, _run_and_wait([os.getpid()]))
-        self.children_cpu_share = _share(self._others, self._last_others)
+        self.cpu_share = _share([(self._own, _run_and_wait(os.getpid()))])
+        self.children_cpu_share = _share([(self._others[pid], self._last_others[pid]) for pid in self._others])
 
 
 def available_memory() -> int | None:
@@ -67,9 +67,11 @@ def available_memory() -> int | None:
     return None
 
 
-def _share(before: tuple[int, int], after: tuple[int, int]) -> float | None:
-    ran, waited = after[0] - before[0], after[1] - before[1]
-    return ran / (ran + waited) if ran > 0 and waited >= 0 else None
+def _share(pairs: list[tuple[tuple[int, int], tuple[int, int]]]) -> float | None:
+    """Of the time in which processes could run, how much they did; None if they did not."""
+    ran = sum(after[0] - before[0] for before, after in pairs if after[0] >= before[0])
+    waited = sum(after[1] - before[1] for before, after in pairs if after[0] >= before[0])
+    return ran / (ran + waited) if ran > 0 else None
 
 
 def _children(pid: int) -> list[int]:
@@ -106,11 +108,9 @@ def _memory_of(pids: list[int]) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _run_and_wait(pids: list[int]) -> tuple[int, int]:
-    """Nanoseconds that the main threads ran, and that they waited for a core."""
-    ran = waited = 0
-    for pid in pids:
-        with suppress(OSError, IndexError, ValueError):
-            fields = Path(f"/proc/{pid}/schedstat").read_text().split()
-            ran, waited = ran + int(fields[0]), waited + int(fields[1])
-    return ran, waited
+def _run_and_wait(pid: int) -> tuple[int, int]:
+    """Nanoseconds that the main thread of a process ran, and that it waited for a core; zeros if it has ended."""
+    with suppress(OSError, IndexError, ValueError):
+        fields = Path(f"/proc/{pid}/schedstat").read_text().split()
+        return int(fields[0]), int(fields[1])
+    return 0, 0

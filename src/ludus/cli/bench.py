@@ -17,7 +17,8 @@ def bench(
         str, typer.Option("--in-flight", "-c", metavar="N,N,...", help="Rollouts in flight, one point each.")
     ] = "1k,4k,16k,65k",
     rollouts: Annotated[
-        int | None, typer.Option(min=1, max=MAX_COUNT, help="Rollouts of each point; default: twice those in flight.")
+        int | None,
+        typer.Option(min=1, max=MAX_COUNT, help="Rollouts of a point; default: 2 to 8 for each in flight."),
     ] = None,
     workers: Annotated[
         int | None,
