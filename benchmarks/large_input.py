@@ -11,7 +11,8 @@ from pathlib import Path
 from measure import rss_bytes
 
 from ludus import Rollout, ScriptedModel
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
+from ludus.collection.options import Options
 
 ROWS = 1_000_000
 FIRST, LAST = 1_000, 20_000

@@ -14,7 +14,8 @@ from measure import Meter
 
 import ludus
 from ludus import Resources, Response, tool
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
+from ludus.collection.options import Options
 from ludus.runtime import running
 
 

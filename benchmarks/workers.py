@@ -18,8 +18,9 @@ from typing import Any
 
 from measure import rss_bytes, run_json
 
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
 from ludus.collection.collector import Collector
+from ludus.collection.options import Options
 
 HERE = Path(__file__).parent
 ENVIRONMENT = HERE / "workers_env"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ludus import Game, Resources, Response, Rollout, ScriptedModel, Step, tool
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
+from ludus.collection.options import Options
 
 Row = dict[str, Any]
 ASK = {"responses_create_params": {"input": "go"}}

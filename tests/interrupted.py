@@ -15,7 +15,8 @@ from waiting import until_async
 
 from ludus import Game, Resources, Response, ScriptedModel, Step, tool
 from ludus.agents.user import UserRole, user_tool, user_tools
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
+from ludus.collection.options import Options
 from ludus.model import Request
 
 TURNS = 6

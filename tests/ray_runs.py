@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 import ludus
-from ludus.collection.api import Collection
+from ludus.collection.collection import Collection
 from ludus.errors import install_command
 from ludus.runtime.ray_cluster import OBJECT_STORE_BYTES, START_ATTEMPTS, START_SETTINGS, start_reason
 

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 import ludus
-from ludus.collection.api import Collection
+from ludus.collection.collection import Collection
 
 RESOURCES = """
 import asyncio
@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import ludus
-from ludus.collection.api import Collection
+from ludus.collection.collection import Collection
 from ludus import Resources, Response, Verdict, tool
 
 HERE = Path(__file__).parent

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ludus.agent import Agent, AgentConfig
-    from ludus.collection.api import Collection, collect, collect_async, stream
+    from ludus.collection.api import collect, collect_async, stream
+    from ludus.collection.collection import Collection
     from ludus.collection.merging import merge
     from ludus.collection.results import Run, load
     from ludus.environment import Environment
@@ -57,7 +58,8 @@ __all__ = [
 
 _NAMES = {
     "agent": ("Agent", "AgentConfig"),
-    "collection.api": ("Collection", "collect", "collect_async", "stream"),
+    "collection.api": ("collect", "collect_async", "stream"),
+    "collection.collection": ("Collection",),
     "collection.merging": ("merge",),
     "collection.results": ("Run", "load"),
     "environment": ("Environment",),

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from ludus.bench.bench import Bench
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
+from ludus.collection.options import Options
 from ludus.errors import UserError
 
 ENVIRONMENT = "example_session_state_mgmt"

@@ -18,7 +18,8 @@ from waiting import until_async
 
 import ludus
 from ludus import Environment, Response, Rollout, ScriptedModel, UserError
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
+from ludus.collection.options import Options
 from ludus.model import Request
 from ludus.response import function_call, message
 from ludus.runtime.processes import shared_pool

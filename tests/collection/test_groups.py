@@ -234,7 +234,8 @@ def test_one_collection_may_mix_group_verdicts_and_single_verdicts(rows, counter
 
 def test_waiting_members_are_not_recorded_when_a_run_is_stopped(rows, tmp_path):
     async def stop_when_some_wait() -> Counter[str]:
-        from ludus.collection.api import Collection, Options
+        from ludus.collection.collection import Collection
+        from ludus.collection.options import Options
 
         async def answer(request: Request) -> str:
             await asyncio.sleep(3600 if str(request.session).endswith("-2") else 0)

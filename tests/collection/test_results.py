@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import ludus
 from ludus import Model, Request, Resources, Response, Run, ScriptedModel, UserError, Verdict, tool
-from ludus.collection.api import CollectArguments, Options
+from ludus.collection.options import CollectArguments, Options
 from ludus.response import function_call, message
 from ludus.tokens import Tokens
 

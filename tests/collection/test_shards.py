@@ -239,7 +239,7 @@ def test_progress_expects_only_the_rollouts_of_the_shard():
 
 
 def _options(**given: Any) -> Any:
-    from ludus.collection.api import Options
+    from ludus.collection.options import Options
 
     return Options(model=model(), input=tasks(7), repeats=3, **given)
 

@@ -20,7 +20,8 @@ from waiting import CEILING
 
 import ludus
 from ludus import Request, ScriptedModel, UserError
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
+from ludus.collection.options import Options
 from ludus.credit.crediting import Crediting, credit
 from ludus.credit.model import recorded_model
 from ludus.credit.values import known, value_of, worths

@@ -10,7 +10,7 @@ import pytest
 from serving import COUNTER, COUNTER_ROW, served, url_of
 
 import ludus
-from ludus.collection.api import Collection
+from ludus.collection.collection import Collection
 from ludus.errors import UserError
 from ludus.model import Model, Request
 from ludus.response import Response, function_call, message

@@ -17,7 +17,8 @@ from waiting import CEILING, until, until_async
 
 import ludus
 from ludus import Resources, Response, ScriptedModel
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
+from ludus.collection.options import Options
 from ludus.errors import UserError
 from ludus.model import Request
 from ludus.rescore import rescoring

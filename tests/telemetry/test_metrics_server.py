@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worker_runs import environment, rows
 
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
+from ludus.collection.options import Options
 from ludus.errors import UserError
 from ludus.http.prometheus import Metric, prometheus_reply
 from ludus.telemetry.metrics_server import MetricsServer

@@ -15,7 +15,8 @@ from waiting import CEILING
 
 import ludus
 from ludus import Resources, ScriptedModel, episode
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
+from ludus.collection.options import Options
 from ludus.runtime.threads import call_after
 
 

@@ -23,8 +23,9 @@ from ludus.bench.delays import Delay
 from ludus.bench.stub_model import StubModel
 from ludus.bench.stubs import stub_stats
 from ludus.bench.usage import UsageMeter
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
 from ludus.collection.collector import Collector
+from ludus.collection.options import Options
 from ludus.errors import UserError
 from ludus.profile.load import repeats_and_limit
 from ludus.runtime.encoding import encode

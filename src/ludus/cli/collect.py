@@ -19,7 +19,7 @@ from ludus.cli.signals import cancel_on_sigterm
 
 if TYPE_CHECKING:
     from ludus.cli.progress import Display
-    from ludus.collection.api import Collection, Watcher
+    from ludus.collection.collection import Collection, Watcher
     from ludus.collection.collector import Collector
     from ludus.environment import Environment
 
@@ -153,7 +153,8 @@ def collect(
     Split a collection among machines: ludus collect mcqa --model local --shard 2/8 --output runs/shard-2
     """
     from ludus.cli.screen import prints_to_stderr
-    from ludus.collection.api import Collection, Options
+    from ludus.collection.collection import Collection
+    from ludus.collection.options import Options
     from ludus.data.mixing import parse_mix
     from ludus.environment import Environment
     from ludus.errors import UserError

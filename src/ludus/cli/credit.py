@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ludus.cli.progress import Display
-    from ludus.collection.api import Collection
+    from ludus.collection.collection import Collection
     from ludus.collection.collector import Collector
 
 INTERRUPTED = 130

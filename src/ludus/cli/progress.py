@@ -17,7 +17,7 @@ from ludus.cli.screen import one_line, stdout_console, text
 from ludus.collection.table import clock, environment_lines
 
 if TYPE_CHECKING:
-    from ludus.collection.api import Collection
+    from ludus.collection.collection import Collection
     from ludus.collection.collector import Collector
     from ludus.collection.watchdog import BlockingCall
 

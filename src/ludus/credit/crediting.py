@@ -13,9 +13,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.api import Collection, Environments, Options
 from ludus.collection.branching import check_agents
+from ludus.collection.collection import Collection, Environments
 from ludus.collection.metrics import USUAL_RANGE
+from ludus.collection.options import Options
 from ludus.collection.row_environments import RowEnvironments
 from ludus.credit.continuations import Continuations, Spending
 from ludus.credit.model import recorded_model

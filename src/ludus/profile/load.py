@@ -13,7 +13,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
+from ludus.collection.options import Options
 from ludus.collection.row_environments import EnvironmentSpec
 from ludus.collection.statistics import Distribution
 from ludus.environment import Environment

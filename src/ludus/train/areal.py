@@ -14,7 +14,8 @@ from typing import Any, Unpack
 import torch
 from areal.api.workflow_api import RolloutWorkflow
 
-from ludus.collection.api import CollectArguments, Environments
+from ludus.collection.collection import Environments
+from ludus.collection.options import CollectArguments
 from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy

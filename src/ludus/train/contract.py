@@ -18,9 +18,10 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from typing import Any, Self, Unpack
 
-from ludus.collection.api import CollectArguments, Collection, Environments, collect_options
+from ludus.collection.collection import Collection, Environments
 from ludus.collection.collector import Collector
 from ludus.collection.engines.playing import PlaySettings
+from ludus.collection.options import CollectArguments, collect_options
 from ludus.collection.plan import TaskWork
 from ludus.environment import Environment
 from ludus.errors import UserError

@@ -18,7 +18,8 @@ from typing import Any, Unpack
 
 from openrlhf.utils.agent import AgentExecutorBase
 
-from ludus.collection.api import CollectArguments, Environments
+from ludus.collection.collection import Environments
+from ludus.collection.options import CollectArguments
 from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy

@@ -8,7 +8,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, Unpack
 
-from ludus.collection.api import CollectArguments, Collection, Environments, collect_options
+from ludus.collection.collection import Collection, Environments
+from ludus.collection.options import CollectArguments, collect_options
 from ludus.errors import UserError
 from ludus.models.scripted import ScriptedModel
 from ludus.train.contract import GroupFeed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Unpack
 
-from ludus.collection.api import CollectArguments, Environments
+from ludus.collection.collection import Environments
+from ludus.collection.options import CollectArguments
 from ludus.train.player import rows_in
 from ludus.train.rows import ROW, messages_of
 

@@ -21,7 +21,8 @@ from typing import Any, Unpack
 
 from skyrl.train.generators.base import GeneratorInterface, TrajectoryID
 
-from ludus.collection.api import CollectArguments, Environments
+from ludus.collection.collection import Environments
+from ludus.collection.options import CollectArguments
 from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.group import TrainingGroup
 from ludus.train.player import RolloutPlayer

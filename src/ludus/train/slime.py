@@ -15,7 +15,8 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, Unpack
 
-from ludus.collection.api import CollectArguments, Environments
+from ludus.collection.collection import Environments
+from ludus.collection.options import CollectArguments
 from ludus.errors import Failure
 from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.player import RolloutPlayer

@@ -19,7 +19,8 @@ import tinker
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder, StepResult
 from tinker_cookbook.tokenizer_utils import get_tokenizer
 
-from ludus.collection.api import CollectArguments, Environments
+from ludus.collection.collection import Environments
+from ludus.collection.options import CollectArguments
 from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.group import TrainingMember
 from ludus.train.player import NotTrainable, RolloutPlayer

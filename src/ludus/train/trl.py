@@ -24,7 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from ludus.collection.api import CollectArguments, Collection, Environments, collect_options
+from ludus.collection.collection import Collection, Environments
+from ludus.collection.options import CollectArguments, collect_options
 from ludus.errors import UserError
 from ludus.model import Model
 from ludus.models.scripted import ScriptedModel

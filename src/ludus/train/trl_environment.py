@@ -19,7 +19,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from ludus.collection.api import CollectArguments, Collection, Environments, collect_options
+from ludus.collection.collection import Collection, Environments
+from ludus.collection.options import CollectArguments, collect_options
 from ludus.collection.player import Player
 from ludus.dialects.chat_items import from_messages
 from ludus.environment import Environment

@@ -16,7 +16,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Unpack
 
-from ludus.collection.api import CollectArguments, Environments
+from ludus.collection.collection import Environments
+from ludus.collection.options import CollectArguments
 from ludus.errors import UserError
 from ludus.train.advantages import z_score
 from ludus.train.contract import GroupFeed

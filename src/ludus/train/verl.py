@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
-from ludus.collection.api import Environments
+from ludus.collection.collection import Environments
 from ludus.model import Model
 from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.player import RolloutPlayer

@@ -9,7 +9,8 @@ import json
 from pathlib import Path
 from typing import Any, Unpack
 
-from ludus.collection.api import CollectArguments, Environments
+from ludus.collection.collection import Environments
+from ludus.collection.options import CollectArguments
 from ludus.errors import UserError, missing_extra
 from ludus.model import Request
 from ludus.models.scripted import ScriptedModel

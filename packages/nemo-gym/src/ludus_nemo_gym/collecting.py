@@ -22,8 +22,9 @@ from typing import Any
 
 import orjson
 
-from ludus.collection.api import Collection, Options
+from ludus.collection.collection import Collection
 from ludus.collection.collector import Collector
+from ludus.collection.options import Options
 from ludus.errors import Failure, UserError
 from ludus.remote.http import connect
 from ludus.rollout import Rollout
