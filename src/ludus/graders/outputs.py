@@ -7,6 +7,7 @@ in proportion to the size.
 from __future__ import annotations
 
 import json
+import math
 import re
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -36,10 +37,14 @@ def first_difference(expected: str, given: str) -> str:
 
 
 def same_value(expected: Any, given: Any) -> bool:
-    """Whether two JSON values are equal. Of two numbers, one of them a float, a small difference is allowed."""
+    """Whether two JSON values are equal. Of two numbers, one of them a float, a small difference is allowed.
+
+    Infinity equals only itself: every difference is within a tolerance that is infinite too.
+    """
     if _is_number(expected) and _is_number(given) and (isinstance(expected, float) or isinstance(given, float)):
         try:
-            return bool(expected == given or abs(expected - given) <= ABSOLUTE + RELATIVE * abs(expected))
+            allowed = ABSOLUTE + RELATIVE * abs(expected) if math.isfinite(expected) else -1.0
+            return bool(expected == given or abs(expected - given) <= allowed)
         except OverflowError:  # an integer that no float can hold
             return False
     try:

@@ -172,6 +172,11 @@ async def test_the_first_failure_names_its_test_and_cause(graded: Graded) -> Non
         ("import sys\nsys.stdout.write('x' * 100000)\ndef f(a, b):\n    return 3", "3", 1.0),
         ("def f(a, b) -> List[int]:\n    return Counter([a])[1] + 2", "3", 1.0),
         ("def g(a, b):\n    return 3", "3", 0.0),
+        ("def f(a, b):\n    return 5", "Infinity", 0.0),
+        ("def f(a, b):\n    return 5", "1e400", 0.0),
+        ("def f(a, b):\n    return -math.inf", "Infinity", 0.0),
+        ("def f(a, b):\n    return math.inf", "Infinity", 1.0),
+        ("def f(a, b):\n    return math.inf", "5", 0.0),
     ],
 )
 async def test_call_mode_compares_the_returned_value(graded: Graded, code: str, output: str, reward: float) -> None:
