@@ -2,8 +2,8 @@ r"""Whether the content of a box is the expected result: the same text in anothe
 
 from __future__ import annotations
 
-import math
 import re
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 
 _DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
 _NUMBER = re.compile(rf"[+-]?{_DECIMAL}")
@@ -17,8 +17,11 @@ _AROUND_SIGNS = re.compile(r"\s*([,;:()\[\]{}=+*/^<>-])\s*")
 #: Around an answer, at most once each, from the outside in.
 _DRESS = (("\\(", "\\)"), ("$", "$"), ("\\text{", "}"), ("{", "}"))
 
-#: Numbers are equal if they differ by less than this, times the expected number if that is over 1.
-TOLERANCE = 1e-6
+#: Numbers of which one is no integer are equal if they differ by less than this, times the expected one if over 1.
+TOLERANCE = Decimal("1e-6")
+
+#: Nothing overflows, and nothing raises.
+_EXACT = Context(prec=500, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
 def same_answer(expected: str, given: str) -> bool:
@@ -32,7 +35,10 @@ def same_answer(expected: str, given: str) -> bool:
     number, other = value_of(wanted), value_of(found)
     if number is None or other is None:
         return False
-    return number == other or abs(number - other) < TOLERANCE * max(1.0, abs(number))
+    if not (number.is_finite() and other.is_finite()) or (_is_integer(number) and _is_integer(other)):
+        return number == other
+    difference = _EXACT.abs(_EXACT.subtract(number, other))
+    return difference < _EXACT.multiply(TOLERANCE, max(Decimal(1), number.copy_abs()))
 
 
 def undressed(text: str) -> str:
@@ -45,19 +51,23 @@ def undressed(text: str) -> str:
     return _AROUND_SIGNS.sub(r"\1", text)
 
 
-def value_of(text: str) -> float | None:
+def value_of(text: str) -> Decimal | None:
     """The number that a text is: a decimal, one with groups of digits, a fraction of decimals, or infinity."""
     if _NUMBER.fullmatch(text):
-        return float(text)
+        return Decimal(text)
     if _GROUPED.fullmatch(text):
-        return float(text.replace(",", ""))
+        return Decimal(text.replace(",", ""))
     if infinite := _INFINITY.fullmatch(text):
-        return -math.inf if infinite[1] == "-" else math.inf
+        return Decimal(f"{infinite[1]}Infinity")
     if fraction := _FRACTION.fullmatch(text):
         sign, *parts = fraction.groups()
-        above, below = (float(part) for part in parts if part is not None)
-        return (-1.0 if sign == "-" else 1.0) * above / below if below else None
+        above, below = (Decimal(part) for part in parts if part is not None)
+        return _EXACT.divide(above.copy_negate() if sign == "-" else above, below) if below else None
     return None
+
+
+def _is_integer(number: Decimal) -> bool:
+    return number == number.to_integral_value()
 
 
 def _balanced(text: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 from ludus.environments.math_with_code.answers import undressed, value_of
@@ -45,7 +46,7 @@ def breaking(task: Any) -> dict[str, Any]:
     ways: dict[str, Any] = {name: answer(task, each) for name, each in texts.items()}
     number = value_of(text)
     if number is not None:
-        ways["near"] = answer(task, f"{number + 0.01 * max(1.0, abs(number)):.7f}")
+        ways["near"] = answer(task, f"{number + max(Decimal(1), abs(number)) / 100:.7f}")
     printed = {"call": "execute_python", "arguments": {"code": rf"print(r'\boxed{{{text}}}')"}}
     return ways | {"only_printed": [printed, "Done."], "without_box": f"It is {text}."}
 
