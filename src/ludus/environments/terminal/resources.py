@@ -13,6 +13,7 @@ from pydantic import PositiveFloat
 
 import ludus
 from ludus import Failure, Response, UserError, Verdict, tool
+from ludus.environments.terminal.leaving import archived, made_safe, with_room
 from ludus.environments.terminal.verdicts import read_reward
 from ludus.graders.commands import run_command
 from ludus.graders.repository import CheckoutProvider, SetUp, write_tree
@@ -96,8 +97,8 @@ class Terminal(SandboxResources):
             return await self._judged(self.sandbox)
         spec = self.config.sandbox.applied_to(SandboxSpec(folders=FOLDERS))
         try:
-            left = await self.sandbox.snapshot()
-            async with await self.shared.open(spec) as clean:
+            left = await archived(self.sandbox)
+            async with await self.shared.open(with_room(spec, left)) as clean:
                 await clean.restore(left)
                 return await self._judged(clean)
         except OSError as error:  # the model left files in the way of its judge
@@ -106,9 +107,7 @@ class Terminal(SandboxResources):
     async def _judged(self, sandbox: Sandbox) -> Verdict:
         """Write the tests, run them, and read the reward."""
         root = "" if self.needs.image is None else "/"
-        fresh = f'rm -rf -- {root}tests {root}logs; mkdir -p {root}logs/verifier {root}logs/agent "$0"'
-        made = await sandbox.exec(["bash", "-c", fresh, self.config.workdir])
-        if not made.ok:
+        if not await made_safe(sandbox, self.config.workdir, root):
             return Verdict(0.0, problem=f"the folder {self.config.workdir} cannot be used any more")
         if self.needs.image is None:
             await write_tree(sandbox, self.tests, "tests")

@@ -96,6 +96,58 @@ async def test_files_that_never_end_hang_the_test_script_and_earn_nothing(outcom
     assert await outcomes(row, {"": qualify._running("rm a.txt; mkfifo a.txt")}) == {"": 0.0}
 
 
+#: Ways to let a file of the judge be the answer. `..` is HOME seen from `~/app`, and the root seen from `/app`.
+LINKS = """
+ln -s /tests/expected /app/out1
+ln -s ~/tests/expected /app/out2
+ln -s ../tests/expected /app/out3
+mkdir a; ln -s ../../tests a/e; ln -s a/e/expected out4
+ln -s /tests b; ln -s b/expected out5
+ln -s /proc/self/root/tests/expected out6
+ln -s ../proc/self/cwd/../tests/expected out7
+ln -s /tests/expected ~/one; ln -s ~/one out8
+mkdir c; ln -s /tests/expected c/x; ln -s c/x out9; chmod 555 c
+echo 1 > ~/tests/expected; ln ~/tests/expected out10
+ln -s /tmp/expected out11
+ln -s ~/expected out12
+ln -s /tests/expected $'new\\nline'; ln -s $'new\\nline' out13
+ln -s /proc/self/fd/0 out14
+"""
+
+#: Ways to a right answer in which links have a part.
+HONEST = """
+echo the answer > real; ln -s /app/real out1
+ln -s real out2
+echo the answer > ~/real; ln -s ~/real out3
+mkdir a; ln -s ../real a/x; ln -s a/x out4; ln -s /usr/bin/env a/env
+echo the answer > out5; ln -s nowhere lost; ln -s loop loop
+"""
+
+COUNT = """
+cp /tests/expected /tmp/expected; cp /tests/expected ~/expected; right=0
+for each in out*; do cat $each < /tests/expected | cmp -s - /tests/expected && right=$((right + 1)); done
+echo $right > /logs/verifier/reward.txt
+"""
+
+
+@needs_sandbox()
+@together
+async def test_a_link_out_of_the_working_folder_is_no_answer(outcomes: Outcomes) -> None:
+    row = small("", tests={"test.sh": COUNT, "expected": "the answer\n"})
+    ways = {"links to the judge": qualify._running(LINKS), "links inside": qualify._running(HONEST)}
+    assert await outcomes(row, ways) == {"links to the judge": 0.0, "links inside": 5.0}
+
+
+@needs_sandbox()
+@pytest.mark.slow
+@together
+async def test_a_right_answer_counts_whatever_the_model_did_to_home(outcomes: Outcomes) -> None:
+    row = small("grep -q done /app/out && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt")
+    ways = ("head -c 300M /dev/zero > ~/big", "chmod 000 ~", "mkdir ~/x; chmod 000 ~/x", "chmod 555 /app ~")
+    found = await outcomes(row, {way: qualify._running(f"echo done > out; {way}; true") for way in ways})
+    assert found == dict.fromkeys(ways, 1.0)
+
+
 @needs_sandbox()
 @together
 async def test_the_tests_come_after_the_model_and_its_processes_do_not(outcomes: Outcomes) -> None:
