@@ -1,8 +1,8 @@
 """Whether a query's results are the gold results: the same rows as often, in the order that the gold query demands.
 
 Columns may come in another order, the same in all results. Decimals may differ in the last digits, and by half a unit
-where one of the queries rounds. `Expected` knows which rows are interchangeable: all of them without ORDER BY, ties
-with one.
+in a column that the gold query rounds. `Expected` knows which rows are interchangeable: all of them without ORDER BY,
+ties with one.
 """
 
 from __future__ import annotations
@@ -76,8 +76,11 @@ def _exact_cell(cell: Any) -> Any:
     return _without_midnight(cell) if isinstance(cell, str) else cell
 
 
-def contains(rows: Sequence[Row], part: Sequence[Row], tolerance: float = 0.0) -> bool:
-    """Whether every row of `part` is among `rows`, each at most as often as it is there."""
+def contains(rows: Sequence[Row], part: Sequence[Row], tolerance: Sequence[float] = ()) -> bool:
+    """Whether every row of `part` is among `rows`, each at most as often as it is there.
+
+    `tolerance` has a number for each column, or none at all.
+    """
     if len(part) > len(rows):
         return False
     rest = Counter(map(_exact, rows))
@@ -90,7 +93,7 @@ def contains(rows: Sequence[Row], part: Sequence[Row], tolerance: float = 0.0) -
     return not unmatched or _match(unmatched, list(rest.elements()), tolerance)
 
 
-def _match(part: list[Row], rows: list[Row], tolerance: float) -> bool:
+def _match(part: list[Row], rows: list[Row], tolerance: Sequence[float]) -> bool:
     """Whether each row of `part` has a row of its own that is the same within the tolerance."""
     if len(part) * len(rows) > _MOST_PAIRS:
         order = _sortable
@@ -124,8 +127,10 @@ def _place(start: int, choices: list[list[int]], owners: dict[int, int], places:
     return False
 
 
-def _same_row(left: Row, right: Row, tolerance: float) -> bool:
-    return all(same_cell(a, b, tolerance) for a, b in zip(left, right, strict=True))
+def _same_row(left: Row, right: Row, tolerance: Sequence[float]) -> bool:
+    if not tolerance:
+        return all(same_cell(a, b) for a, b in zip(left, right, strict=True))
+    return all(same_cell(a, b, each) for a, b, each in zip(left, right, tolerance, strict=True))
 
 
 def _sortable(row: Row) -> list[tuple[str, str, float]]:
@@ -137,7 +142,7 @@ def _sortable(row: Row) -> list[tuple[str, str, float]]:
     ]
 
 
-def agrees(expected: Expected, rows: Sequence[Row], tolerance: float = 0.0) -> bool:
+def agrees(expected: Expected, rows: Sequence[Row], tolerance: Sequence[float] = ()) -> bool:
     """Whether rows, with their columns in the gold order, are the gold result."""
     if len(rows) != len(expected):
         return False
@@ -151,7 +156,7 @@ def agrees(expected: Expected, rows: Sequence[Row], tolerance: float = 0.0) -> b
 
 
 def _mappings(
-    pairs: Sequence[tuple[Expected, Sequence[Row]]], width: int, given: int, tolerance: float
+    pairs: Sequence[tuple[Expected, Sequence[Row]]], width: int, given: int, tolerance: Sequence[float]
 ) -> Iterator[tuple[int, ...]]:
     """Which given column may be which gold column, the order as it is first."""
     yield tuple(range(width))
@@ -163,7 +168,9 @@ def _mappings(
             for other in range(given)
             if all(
                 contains(
-                    [row[column : column + 1] for row in gold], [row[other : other + 1] for row in rows], tolerance
+                    [row[column : column + 1] for row in gold],
+                    [row[other : other + 1] for row in rows],
+                    tolerance[column : column + 1],
                 )
                 for gold, rows in whole
             )
@@ -184,11 +191,15 @@ def _injective(choices: list[list[int]], chosen: tuple[int, ...]) -> Iterator[tu
 
 
 def difference(
-    pairs: Sequence[tuple[Expected, Sequence[Row]]], given: int, *, tolerance: float = 0.0, extra_columns: bool = False
+    pairs: Sequence[tuple[Expected, Sequence[Row]]],
+    given: int,
+    *,
+    tolerance: Sequence[float] = (),
+    extra_columns: bool = False,
 ) -> tuple[int, str] | None:
     """The first pair of a gold result and a given one that differ, and how; None if all agree.
 
-    `given` is the number of columns of the given results.
+    `given` is the number of columns of the given results; `tolerance` has a number for each gold column, or none.
     """
     width = pairs[0][0].width if pairs else given
     if given != width and not (extra_columns and given > width):

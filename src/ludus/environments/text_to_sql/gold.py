@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby
@@ -44,6 +44,7 @@ class State:
     now: datetime
     expected: list[Expected] = field(default_factory=list)
     written: Contents | None = None
+    unmatched: bool = False  #: whether filters of the query select nothing on purpose
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,9 @@ def _states(
     if any(own.values()) and not candidate:
         yield from _determined(schema, statements, shape, "the row's own data", own, generator.now(0))
     alive = mutants(statements[0]) if shape is not None and not candidate else []
+    for state in _special(schema, statements, shape, generator, candidate):
+        alive = _alike(schema, state, alive)
+        yield state
     found = 0
     first = 1000 if candidate else 1
     for seed in range(first, first + wanted * _TRIES_PER_STATE):
@@ -133,6 +137,34 @@ def _states(
                 alive = still_alive
                 found += 1
                 yield state
+
+
+def _special(
+    schema: Schema,
+    statements: list[list[Token]],
+    shape: Shape | None,
+    generator: Generator,
+    candidate: list[list[Token]],
+) -> Iterator[State]:
+    """At most three states of a query: two in which filters select nothing, one with more rows than its LIMIT.
+
+    With a candidate, only those that the gold query alone does not need. A state that needs too much is left out.
+    """
+    wanted = generator.literals
+    known = Literals([token for statement in statements for token in statement], []) if candidate else None
+    drawn: list[tuple[str, dict[str, Any]]] = []
+    filters = any(wanted.of(column.name) for table in schema.tables.values() for column in table.columns)
+    if shape is not None and filters and wanted.aggregates and not (known and known.aggregates):
+        drawn += [(f"generated data without a match {number}", {"unmatched": True}) for number in (1, 2)]
+    if wanted.rows_wanted > (known.rows_wanted if known else 0):
+        drawn.append(("generated data with many rows", {"rows": wanted.rows_wanted}))
+    for seed, (name, how) in enumerate(drawn, start=500):
+        contents = generator.draw(seed, **how)
+        try:
+            found = list(_determined(schema, statements, shape, name, contents, generator.now(seed)))
+        except SqlError:
+            continue
+        yield from (replace(state, unmatched="unmatched" in how) for state in found)
 
 
 def _alike(schema: Schema, state: State, queries: list[str]) -> list[str]:
@@ -243,5 +275,5 @@ def _tells(states: list[State]) -> bool:
             for state in states
             for table, rows in (state.written or {}).items()
         )
-    results = {repr(state.expected[0].groups) for state in states if len(state.expected[0])}
+    results = {repr(state.expected[0].groups) for state in states if len(state.expected[0]) and not state.unmatched}
     return len(results) > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 from ludus.environments.text_to_sql.sqltext import NUMBER, SIGN, TEXT, WORD, Token
@@ -11,6 +12,8 @@ _COMPARES = frozenset("= == <> != < > <= >= <=>".split())
 _BETWEEN = ("and", "or", "in", "not", "like", "between", "is", "ilike", "match")
 _BEFORE_OTHERS = ("limit", "offset", "interval", "having", "then", "else", "values")
 _MOST, _LONGEST, _LARGEST = 50, 200, 10**12
+_MOST_ROWS = 120
+_AGGREGATES = frozenset("sum avg min max total count group_concat".split())
 _CLOCKS = ("ludus_now", "ludus_today", "ludus_time")
 
 
@@ -31,6 +34,14 @@ class Literals:
         self.uses_clock = any(token.key in _CLOCKS or token.text.lower() == "'now'" for token in tokens)
         texts = [token.text for token in tokens if token.kind in (TEXT, NUMBER)]
         self.numbers = [int(number) for text in texts for number in re.findall(r"\d{1,4}", text)]
+        self.calls = {token.key.removeprefix("ludus_") for token, then in pairwise(tokens) if then.text == "("}
+        self.calls |= {"mod"} if any(token.text == "%" for token in tokens) else set()
+        self.rows_wanted = _rows_wanted(tokens)
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether the query has a result also where it selects no row."""
+        return bool(self.calls & _AGGREGATES)
 
     def _read(self, tokens: list[Token]) -> None:
         column, aggregated = "", False
@@ -68,6 +79,13 @@ class Literals:
         first, second = self.group(tokens[index - 1].key), self.group(tokens[right].key)
         if first != second:
             self._same[first] = second
+
+
+def _rows_wanted(tokens: list[Token]) -> int:
+    """How many rows a LIMIT and its OFFSET need before they leave one out; 0 if there is none, or if it is large."""
+    found = [then for token, then in pairwise(tokens) if _is_word(token, "limit", "offset")]
+    wanted = sum(int(each.text) for each in found if each.kind == NUMBER and each.text.isdigit() and len(each.text) < 9)
+    return wanted + wanted // 4 + 5 if 0 < wanted <= _MOST_ROWS else 0
 
 
 def _is_usable(value: Any) -> bool:

@@ -19,7 +19,18 @@ from ludus.environments.text_to_sql.functions import read_time
 from ludus.environments.text_to_sql.literals import Literals
 from ludus.environments.text_to_sql.schema import BOOLEAN, BYTES, INTEGER, REAL, STRING, Column, Schema, Table
 from ludus.environments.text_to_sql.sqltext import quoted
-from ludus.environments.text_to_sql.values import BASE, border, dates, is_date, near, near_now, numbers, texts
+from ludus.environments.text_to_sql.values import (
+    BASE,
+    absent,
+    border,
+    dates,
+    is_date,
+    near,
+    near_now,
+    numbers,
+    seen_by,
+    texts,
+)
 
 _TRIES = 12
 
@@ -34,6 +45,7 @@ class Generator:
         counts = [value for value in literals.loose if isinstance(value, int) and 0 < value <= 40]
         self._most = max([12, *counts])
         self.order = _parents_first(schema)
+        self._unmatched, self._rows_wanted = False, 0
 
     def now(self, seed: int) -> datetime:
         """The time at which the queries of a state run: a few days after the newest date that the row mentions."""
@@ -41,8 +53,12 @@ class Generator:
         times = [time for text in texts if (time := read_time(text)) is not None and 1990 < time.year < 2100]
         return max(times, default=BASE) + timedelta(days=1 + 9 * (seed % 5), hours=11, minutes=7)
 
-    def draw(self, seed: int) -> Contents:
-        """The rows of every table in a state."""
+    def draw(self, seed: int, *, unmatched: bool = False, rows: int = 0) -> Contents:
+        """The rows of every table in a state.
+
+        `unmatched`: filters with literals select none of them. `rows`: at least so many, with more different values.
+        """
+        self._unmatched, self._rows_wanted = unmatched, rows
         rng = random.Random(f"text_to_sql/{seed}")
         contents: Contents = {}
         connection = accepts(self.schema, self.now(seed))
@@ -61,6 +77,7 @@ class Generator:
         parent = any(self._refers(other, table) for other in self.schema.tables.values() if other is not table)
         child = any(self._refers(table, other) for other in self.schema.tables.values() if other is not table)
         size = rng.randint(4, 8) if parent and not child else rng.randint(self._most, 3 * self._most)
+        size = max(size, self._rows_wanted)
         pools = {column.name: self._pools(rng, seed, table, column) for column in table.columns}
         nulls = 0.0 if seed % 4 == 0 else 0.12
         rows: list[tuple[Any, ...]] = []
@@ -142,6 +159,8 @@ class Generator:
             return number if not pool or rng.random() < 0.7 else rng.choice(pool)
         if (column.key or column.unique) and column.kind == STRING and rng.random() < 0.7:
             return f"{rng.choice(pool)}{number}"
+        if self._rows_wanted and rng.random() < 0.95:
+            return pool[number % len(pool)]
         return rng.choice(pool)
 
     def _parents(self, column: Column, table: Table, contents: Contents, rows: list[tuple[Any, ...]]) -> list[Any]:
@@ -163,7 +182,20 @@ class Generator:
         """
         pool = self._pool(rng, seed, table, column)
         named = self.literals.of(column.name)
+        if self._unmatched and named:
+            found = absent(rng, column, named, pool, seed % 2 == 0)
+            return found, found
+        if column.kind in (INTEGER, REAL, STRING) and not column.choices and not is_date(column, pool):
+            pool = pool + seen_by(self.literals.calls, column, self.literals.numbers, pool)
+            pool = pool + self._different(column, pool)
         return pool, [value for value in pool if any(near(value, each) for each in named)] or pool
+
+    def _different(self, column: Column, pool: list[Any]) -> list[Any]:
+        """More values for a state of many rows, so that there are many groups too."""
+        more = range(1, self._rows_wanted + 1)
+        if column.kind == STRING:
+            return [f"{pool[0]}{number}" for number in more] if pool else []
+        return [float(number) if column.kind == REAL else number for number in more]
 
     def _pool(self, rng: random.Random, seed: int, table: Table, column: Column) -> list[Any]:
         group = self.literals.group(column.name)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ludus.environments.text_to_sql.comparing import Expected, Row, agrees, contains, difference, same_cell
 from ludus.environments.text_to_sql.database import Database, SqlError, accepts
+from ludus.environments.text_to_sql.execution import decide
 from ludus.environments.text_to_sql.extraction import extract_sql
 from ludus.environments.text_to_sql.literals import Literals
 from ludus.environments.text_to_sql.ordering import Shape
@@ -145,6 +146,33 @@ def test_states_have_nulls_duplicates_and_values_on_both_sides_of_each_literal()
     assert set(kinds) <= {"x", "y", None}
     assert any(len({row[3] for row in state["a"]}) < len(state["a"]) for state in states)
     assert any({row[0] for row in state["a"]} - {row[1] for row in state["b"]} for state in states)
+
+
+STAFF = "CREATE TABLE emp (id INT, name VARCHAR(50), dept VARCHAR(50), pay DECIMAL(10,2), boss INT);"
+
+
+@pytest.mark.parametrize(
+    ("gold", "other"),
+    [
+        ("SELECT SUM(pay) FROM emp WHERE dept = 'IT'", "SELECT COALESCE(SUM(pay), 0) FROM emp WHERE dept = 'IT'"),
+        ("SELECT COUNT(*) FROM emp WHERE pay > 5000 GROUP BY dept = 'x'", "SELECT COUNT(*) FROM emp WHERE pay > 5000"),
+        ("SELECT pay FROM emp WHERE id = 3 GROUP BY id", "SELECT MAX(pay) FROM emp WHERE id = 3"),
+        ("SELECT ABS(boss) FROM emp", "SELECT boss FROM emp"),
+        ("SELECT boss FROM emp", "SELECT ABS(boss) FROM emp"),
+        ("SELECT TRIM(name) FROM emp", "SELECT name FROM emp"),
+        ("SELECT LENGTH(name) FROM emp", "SELECT LENGTH(TRIM(name)) FROM emp"),
+        ("SELECT substr(name, 1, 10) FROM emp", "SELECT name FROM emp"),
+        ("SELECT name FROM emp", "SELECT substr(name, 1, 50) FROM emp"),
+        ("SELECT name FROM emp WHERE id % 7 = 0", "SELECT name FROM emp WHERE id = 7 OR id = 0"),
+        ("SELECT name FROM emp ORDER BY pay, id LIMIT 50", "SELECT name FROM emp ORDER BY pay, id"),
+        ("SELECT name FROM emp", "SELECT name FROM emp LIMIT 100"),
+        ("SELECT dept, SUM(pay) FROM emp GROUP BY 1", "SELECT dept, SUM(pay) FROM emp GROUP BY 1 LIMIT 60"),
+        ("SELECT boss * 0.0001 FROM emp", "SELECT ROUND(0.0, 2) FROM emp"),
+    ],
+)
+def test_a_query_that_differs_on_unusual_data_is_found_to_differ(gold: str, other: str) -> None:
+    assert decide(gold, gold, "sqlite", STAFF).equal is True
+    assert decide(other, gold, "sqlite", STAFF).equal is False
 
 
 @given(st.text(max_size=200), st.sampled_from(sorted(set(DIALECTS.values()))))

@@ -167,10 +167,15 @@ async def test_a_state_in_which_ties_decide_about_the_gold_result_decides_nothin
     assert await reward(best.replace("DESC LIMIT", "LIMIT"), best) == 0.0
 
 
-async def test_decimals_may_be_rounded_but_not_wrong() -> None:
+async def test_decimals_may_be_finer_than_the_gold_rounding_and_nothing_else() -> None:
     gold = "SELECT city, AVG(area) FROM shops GROUP BY city"
-    assert await reward(gold.replace("AVG(area)", "ROUND(AVG(area), 2)"), gold) == 1.0
-    assert await reward(gold, gold.replace("AVG(area)", "ROUND(AVG(area), 2)")) == 1.0
+    rounded = gold.replace("AVG(area)", "ROUND(AVG(area), 2)")
+    assert await reward(gold, rounded) == 1.0
+    assert await reward(rounded, gold) == 0.0
+    assert await reward(gold, f"SELECT * FROM ({rounded})") == 1.0
+    both = "SELECT area, ROUND(area / 7, 2) FROM shops"
+    assert await reward(both.replace("ROUND(area / 7, 2)", "area / 7"), both) == 1.0
+    assert await reward(both.replace("area,", "area + 0.004,"), both) == 0.0
     assert await reward(gold.replace("AVG(area)", "SUM(area) / COUNT(area)"), gold) == 1.0
     assert await reward(gold.replace("AVG(area)", "ROUND(AVG(area), 0)"), gold) == 0.0
     assert await reward(gold.replace("AVG(area)", "SUM(area) / COUNT(*)"), gold) == 0.0
@@ -481,8 +486,9 @@ async def test_a_row_that_nothing_could_satisfy_is_refused_before_the_model_is_a
 
 
 async def test_nested_casts_of_another_dialect_earn_nothing() -> None:
-    nested = "SELECT " + "CAST(" * 2000 + "1" + " AS CHAR)" * 2000
-    assert await reward(nested, "SELECT name FROM staff", "mysql", MYSQL) == 0.0
+    for depth in (200, 700):
+        nested = "SELECT " + "CAST(" * depth + "1" + " AS CHAR)" * depth
+        assert await reward(nested, "SELECT name FROM staff", "mysql", MYSQL) == 0.0
 
 
 async def test_a_write_that_fills_the_tables_earns_nothing() -> None:

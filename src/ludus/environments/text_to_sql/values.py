@@ -12,6 +12,9 @@ from ludus.environments.text_to_sql.schema import DATE, DATETIME, INTEGER, REAL,
 
 BASE = datetime(2025, 3, 14)
 _WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "omega")
+_SIGNS = {"abs", "sign"}
+_TRIMS = {"trim", "ltrim", "rtrim", "btrim"}
+_LENGTHS = {"substr", "substring", "left", "right", "length", "char_length", "character_length"}
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
@@ -100,6 +103,40 @@ def texts(rng: random.Random, seed: int, own: list[Any], given: list[Any]) -> li
     if seed % 3 == 1:
         found.append("")
     return found
+
+
+def seen_by(calls: set[str], column: Column, numbers: list[int], values: list[Any]) -> list[Any]:
+    """Values at which functions of the query show that they are called: `ABS` needs a negative number."""
+    if column.kind in (INTEGER, REAL):
+        found = [-1, -3, -7] if calls & _SIGNS else []
+        found += [number * 2 + more for number in numbers[:4] if "mod" in calls for more in (0, 1, number)]
+        return [float(value) for value in found] if column.kind == REAL else found
+    texts = [value for value in values if isinstance(value, str)][:3]
+    found = [f" {text}" for text in texts] + [f"{text}  " for text in texts] if calls & _TRIMS else []
+    if calls & _LENGTHS:
+        lengths = [length for length in numbers if 0 < length <= 120][:4]
+        found += [_long(length + more) for length in lengths for more in (0, 1, 9)]
+    return found
+
+
+def _long(length: int) -> str:
+    return "".join(_WORDS[at % len(_WORDS)] for at in range(length // 4 + 1))[:length]
+
+
+def absent(rng: random.Random, column: Column, named: list[Any], pool: list[Any], below: bool) -> list[Any]:
+    """Values that a filter with these literals rejects: those on one side of all of them."""
+    numeric = [value for value in named if isinstance(value, (int, float))]
+    if column.kind in (INTEGER, REAL) and numeric and not column.choices:
+        edge = int(min(numeric)) - 9 if below else int(max(numeric)) + 2
+        return [edge + more for more in (0, 3, 7)]
+    times = [time for value in named if (time := read_time(value)) is not None and 1910 < time.year < 2090]
+    if times and is_date(column, named):
+        moved = [time + timedelta(days=-3000 if below else 3000) for time in times]
+        return dates(rng, column, [write_time(time)[: 19 if column.kind == DATETIME else 10] for time in moved])
+    if column.kind == STRING and not column.choices:
+        pool = [*pool, *_WORDS]
+        return [value for value in pool if not any(near(value, each) for each in named)] or pool
+    return [value for value in pool if value not in named] or pool
 
 
 def near_now(rng: random.Random, column: Column, now: datetime, numbers: list[int]) -> list[str]:
