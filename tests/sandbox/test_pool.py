@@ -103,6 +103,30 @@ async def test_a_second_use_sees_the_same_state_of_every_writable_path(pool: San
         assert await identity(third) == who, "the sandbox was replaced, so this test says nothing"
 
 
+#: Every kernel setting that a program may open for writing. Files of its own processes end with them.
+WRITABLE_SETTINGS = """
+import os
+for folder, folders, names in os.walk("/proc"):
+    if folder == "/proc":
+        folders[:] = [name for name in folders if not name.isdigit() and name not in ("self", "thread-self")]
+    for name in names:
+        try:
+            os.close(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            continue
+        print(os.path.join(folder, name))
+"""
+
+
+async def test_no_kernel_setting_can_be_written_for_the_next_use(pool: SandboxPool):
+    async with await pool.open(SandboxSpec()) as sandbox:
+        result = await sandbox.python(WRITABLE_SETTINGS)
+        assert result.ok, result.stderr
+        assert result.text == ""
+        assert (await sandbox.exec("cat /proc/sys/kernel/msgmax")).ok
+        assert not (await sandbox.exec("echo 4242 > /proc/sys/kernel/msgmax")).ok
+
+
 #: Leaves a mark in every way in which a program can hand bytes to its sandbox.
 LEAVE_MARKS = """
 import ctypes, os, sys, time

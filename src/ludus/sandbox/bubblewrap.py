@@ -29,6 +29,9 @@ _WRITABLE = {HOME: 0.5, "/tmp": 0.4, "/dev/shm": 0.1}
 #: What else belongs to the programs' user. A reset sets its mode and times, and removes nothing.
 _KEPT = ("/dev/pts", "/dev/pts/ptmx")
 
+#: Settings of the kernel. Some belong to the namespaces of a sandbox, so a program could leave them to the next user.
+_KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/pressure")
+
 _SYSTEM = ("/usr", "/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/certs")
 _LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 _FILES = {
@@ -131,7 +134,9 @@ def _arguments(spec: SandboxSpec, stage: Stage, info_end: int | None, fds: list[
         *(() if spec.network else ("--unshare-net",)),
         *_environment(spec),
         *_binds(spec, stage, fds),
-        *("--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"),
+        *("--proc", "/proc"),
+        *(each for path in _KERNEL_SETTINGS if os.path.exists(path) for each in ("--ro-bind", path, path)),
+        *("--dev", "/dev", "--remount-ro", "/dev"),
     ]
     for path, share in _WRITABLE.items():
         size = max(int((spec.limits.disk_mb << 20) * share), 1 << 16)

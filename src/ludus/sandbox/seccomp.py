@@ -79,7 +79,8 @@ _ON_PROCESS_1 = {
     "sched_setscheduler": (144, 119),
     "sched_setattr": (314, 274),
 }
-_CLONE, _SOCKET, _SOCKETPAIR, _SETPRIORITY, _IOCTL = (56, 220), (41, 198), (53, 199), (141, 140), (16, 29)
+_CLONE, _SOCKET, _SOCKETPAIR, _IOCTL = (56, 220), (41, 198), (53, 199), (16, 29)
+_SETPRIORITY, _IOPRIO_SET = (141, 140), (251, 30)
 
 _NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone() takes
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
@@ -113,6 +114,7 @@ def program() -> bytes | None:
         code.call(numbers[column], [(_JUMP_EQUAL, 0, 1)], _ERROR | errno.EPERM)
     code.call(_CLONE[column], [(_JUMP_ANY_BIT, 0, _NEW_NAMESPACES)], _ERROR | errno.EPERM)
     code.call(_SETPRIORITY[column], [(_JUMP_EQUAL, 0, 2), (_JUMP_EQUAL, 1, 1)], _ERROR | errno.EPERM)
+    code.call(_IOPRIO_SET[column], [(_JUMP_EQUAL, 0, 3), (_JUMP_EQUAL, 1, 1)], _ERROR | errno.EPERM)
     code.call(_IOCTL[column], [(_JUMP_EQUAL, 1, _TIOCSTI), (_JUMP_EQUAL, 1, _TIOCLINUX)], _ERROR | errno.EPERM)
     for numbers in (_SOCKET, _SOCKETPAIR):
         code.call_unless(numbers[column], 0, _FAMILIES, _ERROR | errno.EAFNOSUPPORT)
@@ -148,6 +150,7 @@ def oci_rules() -> list[dict[str, object]]:
         refuse(_ON_PROCESS_1, errno.EPERM, (0, "SCMP_CMP_EQ", 1, 0)),
         *(refuse(["clone"], errno.EPERM, (0, "SCMP_CMP_MASKED_EQ", space, space)) for space in spaces),
         *(refuse(["setpriority"], errno.EPERM, (n, "SCMP_CMP_EQ", value, 0)) for n, value in ((0, 2), (1, 1))),
+        *(refuse(["ioprio_set"], errno.EPERM, (n, "SCMP_CMP_EQ", value, 0)) for n, value in ((0, 3), (1, 1))),
         *(refuse(["ioctl"], errno.EPERM, (1, "SCMP_CMP_EQ", value, 0)) for value in (_TIOCSTI, _TIOCLINUX)),
         *(refuse(sockets, errno.EAFNOSUPPORT, (0, "SCMP_CMP_EQ", n, 0)) for n in range(last) if n not in _FAMILIES),
         refuse(sockets, errno.EAFNOSUPPORT, (0, "SCMP_CMP_GT", last, 0)),
