@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 from sandboxes import needs
 
-from ludus.graders.repository import Grade, RepositoryTests, grade_change
-from ludus.sandbox import SandboxError, SandboxProvider, SandboxSpec
+from ludus.graders.repository import TEST_SPEC, Grade, RepositoryTests, grade_change
+from ludus.sandbox import Sandbox, SandboxError, SandboxLimits, SandboxProvider, SandboxSpec
 from ludus.sandbox.choice import open_provider
 
 pytestmark = [needs("bubblewrap"), pytest.mark.asyncio(loop_scope="module")]
@@ -231,3 +232,32 @@ async def test_a_test_that_hangs_in_grading_earns_nothing(provider: SandboxProvi
     found = await grade_change(provider, BASE, {**BASE, "shop/cart.py": hangs}, TESTS, seconds=1)
     assert not found.resolved
     assert "timed out" in found.why["tests/test_cart.py::test_total"]
+
+
+HOG = b"""
+import os, sys
+fill = "import os\\nwhile True:\\n    file = os.memfd_create('x')\\n    for _ in range(200): os.write(file, bytes(1 << 16))"
+fill = "open('/proc/self/oom_score_adj', 'w').write('0')\\n" + fill
+os.execvp("python3", ["python3", "-S", "-E", "-c", fill])
+"""
+
+
+async def test_tests_that_run_out_of_memory_earn_nothing_and_are_no_failure(provider: SandboxProvider):
+    spec = replace(TEST_SPEC, limits=SandboxLimits(memory_mb=128))
+    found = await grade_change(provider, BASE, {**BASE, "shop/cart.py": HOG}, TESTS, spec=spec, seconds=20)
+    assert not found.resolved
+    assert "out of memory" in found.why["tests/test_cart.py::test_total"]
+
+
+async def test_tests_that_have_no_memory_even_for_the_clean_checkout_are_a_failure(provider: SandboxProvider):
+    class Full(SandboxProvider):
+        name = provider.name
+
+        async def open(self, spec: SandboxSpec) -> Sandbox:
+            sandbox = await provider.open(spec)
+            await sandbox.python(HOG.decode(), timeout=60)
+            return sandbox
+
+    spec = replace(TEST_SPEC, limits=SandboxLimits(memory_mb=128))
+    with pytest.raises(SandboxError, match="out of memory"):
+        await grade_change(Full(), BASE, {**BASE, "shop/cart.py": FIXED}, TESTS, spec=spec, seconds=20)

@@ -150,7 +150,21 @@ for _ in range(8):
     pid, status = os.wait()
     if status: os.kill(os.getpid(), 9)
 """,
+    "in files that are never mapped": """
+import os
+fill = '''
+import os
+while True:
+    file = os.memfd_create("x")
+    for _ in range(200): os.write(file, bytes(1 << 16))
+'''
+os.execvp("python3", ["python3", "-S", "-E", "-c", fill])
+""",
 }
+#: Makes the kernel end the largest process, which is the supervisor, and with it the sandbox.
+AGAINST_THE_SUPERVISOR = MEMORY_BOMBS["in files that are never mapped"].replace(
+    "\nwhile True", "\ntry: open('/proc/self/oom_score_adj', 'w').write('0')\nexcept OSError: pass\nwhile True"
+)
 
 
 @pytest.mark.parametrize("bomb", MEMORY_BOMBS)
@@ -159,7 +173,18 @@ async def test_a_memory_bomb_is_out_of_memory(bomb: str, provider: SandboxProvid
     result = await sandbox.python(MEMORY_BOMBS[bomb], timeout=60)
     assert result.out_of_memory, result
     assert not result.timed_out
-    await still_works(sandbox)
+    if "supervisor" in provider.claims or "mapped" not in bomb:
+        await still_works(sandbox)
+
+
+async def test_a_sandbox_that_died_of_its_memory_says_so_and_is_no_failure(provider: SandboxProvider, sandbox: Sandbox):
+    claimed(provider, "memory")
+    assert (await sandbox.python(AGAINST_THE_SUPERVISOR, timeout=60)).out_of_memory
+    later = await sandbox.exec("true")
+    assert later.ok or later.out_of_memory
+    if later.out_of_memory:
+        with pytest.raises(OSError, match="out of memory"):
+            await sandbox.read("file")
 
 
 async def test_a_disk_cannot_be_filled(provider: SandboxProvider, sandbox: Sandbox):

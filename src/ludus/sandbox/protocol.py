@@ -118,6 +118,11 @@ class SandboxError(Failure):
         super().__init__("sandbox", cause)
 
 
+def _problem(result: ExecResult) -> str:
+    """What a command of our own said before it failed, or how it ended."""
+    return f"{result.stderr.decode(errors='replace').strip():.200}" or result.why
+
+
 class Sandbox(ABC):
     """One sandbox. Its calls run one after the other. `close` it always: `async with await provider.open(spec)`."""
 
@@ -162,7 +167,7 @@ class Sandbox(ABC):
         if result.exit_code == 44:
             raise FileNotFoundError(f"no such file in the sandbox: {path}")
         if not result.ok:
-            raise OSError(f"cannot read {path} in the sandbox: {result.stderr.decode(errors='replace').strip():.200}")
+            raise OSError(f"cannot read {path} in the sandbox: {_problem(result)}")
         if len(result.stdout) > max_bytes:
             raise OSError(f"{path} in the sandbox is larger than {max_bytes} bytes")
         return result.stdout
@@ -173,7 +178,7 @@ class Sandbox(ABC):
         script = f'mkdir -p -- "$(dirname -- "$1")" && cat > "$1" && chmod {mode} -- "$1"'
         result = await self._trusted(["sh", "-c", script, "sh", path], stdin=data)
         if not result.ok:
-            raise OSError(f"cannot write {path} in the sandbox: {result.stderr.decode(errors='replace').strip():.200}")
+            raise OSError(f"cannot write {path} in the sandbox: {_problem(result)}")
 
     async def write_files(self, files: Mapping[str, bytes]) -> None:
         """Write the files that a sandbox begins with. Their times are 0: what a program sees depends on no clock."""

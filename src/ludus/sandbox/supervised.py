@@ -56,6 +56,7 @@ class SupervisedSandbox(Sandbox):
         self.gone = False
         self._exchanging = False
         self._oom_kills = 0
+        self._died_of_memory = False  # the kernel ended the supervisor: all later programs are out of memory too
         self._last_words = ""
 
     async def start(self, setup: dict[str, Any]) -> None:
@@ -93,9 +94,10 @@ class SupervisedSandbox(Sandbox):
         reply, output = await self._ask(request, body, within=program.timeout + _GRACE)
         size = reply.pop("stdout")
         result = ExecResult(**reply, stdout=output[:size], stderr=output[size:])
-        if self._ran_out_of_memory(result):
+        killed = self._out_of_memory()
+        if _is_out_of_memory(result, killed):
             result = replace(result, out_of_memory=True, signal=None)
-        if result.timed_out or result.out_of_memory or result.limit:
+        if killed or result.timed_out or result.out_of_memory or result.limit:
             self.suspicious = True
         return result
 
@@ -140,12 +142,6 @@ class SupervisedSandbox(Sandbox):
         if egress is not None:
             await egress.close()
 
-    def _ran_out_of_memory(self, result: ExecResult) -> bool:
-        """Whether a program ended for want of memory: the kernel ended it, or Python said so."""
-        if result.signal == signal.SIGKILL and self._out_of_memory():
-            return True
-        return result.exit_code != 0 and b"\nMemoryError" in result.stderr[-200:]
-
     def _out_of_memory(self) -> bool:
         """Whether the kernel ended a process here for its memory since the last time we looked."""
         kills, before = self._group.out_of_memory_kills(), self._oom_kills
@@ -154,6 +150,8 @@ class SupervisedSandbox(Sandbox):
 
     async def _ask(self, head: dict[str, Any], body: bytes = b"", *, within: float) -> tuple[dict[str, Any], bytes]:
         """Send a request and wait for the reply."""
+        if self._died_of_memory:
+            return {"out_of_memory": True, "stdout": 0}, b""
         if self.gone:
             raise SandboxError("the sandbox is gone")
         async with self._turn:
@@ -164,9 +162,9 @@ class SupervisedSandbox(Sandbox):
             except (OSError, EOFError, TimeoutError) as error:
                 if self.gone:
                     raise SandboxError("the sandbox was closed while a program ran in it") from error
-                out_of_memory = self._out_of_memory()
+                self._died_of_memory = self._out_of_memory()
                 await self.close()
-                if out_of_memory:
+                if self._died_of_memory:
                     return {"out_of_memory": True, "stdout": 0}, b""
                 late = isinstance(error, TimeoutError)
                 why = f"did not answer within {within:.0f} s" if late else "ended unexpectedly"
@@ -223,3 +221,10 @@ class SupervisedSandbox(Sandbox):
             )
             self._last_words = f": {' '.join(text.split())}" if text.strip() else ""
             self._process.stderr.close()
+
+
+def _is_out_of_memory(result: ExecResult, killed: bool) -> bool:
+    """Whether a program ended for want of memory: the kernel ended it, or Python said so."""
+    if result.signal == signal.SIGKILL and killed:
+        return True
+    return result.exit_code != 0 and b"\nMemoryError" in result.stderr[-200:]

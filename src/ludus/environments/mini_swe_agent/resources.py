@@ -112,7 +112,7 @@ class RepositoryRepair(SandboxResources):
         try:
             changed = await read_tree(self.sandbox, FOLDER) if self.used else self.base
         except TreeTooLarge as error:
-            return _nothing(f"the working tree is too large: {error}")
+            return _nothing(f"the working tree cannot be read: {error}")
         return await self.judge_tree(changed)
 
     async def _judge_image(self, task: Task, image: str) -> Verdict:

@@ -109,7 +109,7 @@ async def test_a_repair_by_shell_earns_1_and_the_verdict_holds_the_patch_and_the
         (("ls -la && cat paginator/pages.py",), "nothing was changed"),
         (("rm -rf ../repo/* && mkdir -p paginator && touch paginator/__init__.py",), "it did not run to its end"),
         (("echo 'def test_fixed() -> None: pass' > tests/test_issue.py; echo > conftest.py",), "nothing was changed"),
-        (("python3 -c 'for n in range(5100): open(str(n), \"w\")'",), "the working tree is too large"),
+        (("python3 -c 'for n in range(5100): open(str(n), \"w\")'",), "the working tree cannot be read: more than"),
         (("ln -s /etc/passwd paginator/pages2.py; ln -sf / paginator/root",), "nothing was changed"),
     ],
 )

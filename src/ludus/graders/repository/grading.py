@@ -85,19 +85,46 @@ async def grade_change(
         "folder": FOLDER,
         "tests": list(dict.fromkeys(name.partition("::")[0] for name in listed)),
     }
-    prepared = preparation is not None and bool(preparation.script)
-    clean = CheckoutProvider(provider, base if prepared else checkout)
-    async with await clean.open(spec) as sandbox:
-        if preparation is not None and prepared:
-            await preparation.run(sandbox)
-            await sandbox.exec(["rm", "-rf", "--", *(path for path in base if path not in checkout)], cwd=FOLDER)
-            await write_tree(sandbox, checkout, FOLDER)
-        ended = await sandbox.python(_program(), stdin=json.dumps(request).encode(), timeout=seconds)
+    bench = _Bench(provider, base, spec, seconds, preparation)
+    ended = await bench.run(checkout, request)
     reports = _reports(ended, secret)
-    if not any("started" in report for report in reports):  # nothing of the model's has run yet
-        last = " ".join(ended.stderr.decode(errors="replace").split())[-200:]
-        raise SandboxError(f"the tests could not be started: {ended.why}: {last}")
+    if not _started(reports):  # nothing of the model's should have run yet
+        if not ended.out_of_memory or not await bench.starts(request):
+            last = " ".join(ended.stderr.decode(errors="replace").split())[-200:]
+            raise SandboxError(f"the tests could not be started: {ended.why}: {last}")
     return Grade.of(tests, _not_passed(listed, reports, hidden, ended))
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """Where tests run: a fresh sandbox for each run."""
+
+    provider: SandboxProvider
+    base: Mapping[str, bytes]
+    spec: SandboxSpec
+    seconds: float
+    preparation: SetUp | None
+
+    async def run(self, checkout: Mapping[str, bytes], request: Mapping[str, Any]) -> ExecResult:
+        """Run the tests that a request names on a checkout."""
+        prepared = self.preparation is not None and bool(self.preparation.script)
+        clean = CheckoutProvider(self.provider, self.base if prepared else checkout)
+        async with await clean.open(self.spec) as sandbox:
+            if self.preparation is not None and prepared:
+                await self.preparation.run(sandbox)
+                gone = (path for path in self.base if path not in checkout)
+                await sandbox.exec(["rm", "-rf", "--", *gone], cwd=FOLDER)
+                await write_tree(sandbox, checkout, FOLDER)
+            return await sandbox.python(_program(), stdin=json.dumps(request).encode(), timeout=self.seconds)
+
+    async def starts(self, request: Mapping[str, Any]) -> bool:
+        """Whether the test program starts on the clean checkout, where no code of a model runs."""
+        nothing = {**request, "tests": [_random_name()]}
+        return _started(_reports(await self.run(self.base, nothing), request["secret"]))
+
+
+def _started(reports: Iterable[Mapping[str, Any]]) -> bool:
+    return any("started" in report for report in reports)
 
 
 def _random_name() -> str:

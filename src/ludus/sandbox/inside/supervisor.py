@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ludus.sandbox.inside.folders import empty, tidy, used_files
-from ludus.sandbox.inside.processes import descendants, used_memory
+from ludus.sandbox.inside.processes import be_ended_first, descendants, used_memory
 from ludus.sandbox.inside.program import Running
 from ludus.sandbox.inside.python import run_python
 from ludus.sandbox.inside.relay import Relay
@@ -245,11 +245,12 @@ class Supervisor:
         os.closerange(3, 4096)
         for name in ("SIGPIPE", "SIGXFSZ", "SIGINT"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
+        prctl(PR_SET_DUMPABLE, 1)  # as in a process of its own: it may look at itself in /proc
+        be_ended_first()
         self.limit(program.request["timeout"])
         environ, argv = {**self.environ, **start["env"]}, start["argv"]
         os.chdir(os.path.join(self.home, start["cwd"] or ""))
         if program.request["op"] == "python":
-            prctl(PR_SET_DUMPABLE, 1)  # as in a process of its own: it may look at itself in /proc
             os.environ.clear()
             os.environ.update(environ)
             run_python(source, argv, self.home)
