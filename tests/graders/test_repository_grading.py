@@ -205,6 +205,9 @@ ADDED = {
     "shop/conftest.py": HOOK,
     "tests/conftest.py": HOOK,
     "pytest.ini": b"[pytest]\naddopts = --collect-only\n",
+    "pytest.toml": b"[pytest]\naddopts = ['--collect-only']\n",
+    ".pytest.toml": b"[pytest]\naddopts = ['-p', 'json']\n",
+    "tests/.pytest.ini": b"[pytest]\naddopts = --collect-only\n",
     "pyproject.toml": b'[tool.pytest.ini_options]\naddopts = "--collect-only"\n',
     "pytest.py": SHADOWS,
     "unittest.py": SHADOWS,
@@ -235,9 +238,14 @@ async def test_a_test_that_hangs_in_grading_earns_nothing(provider: SandboxProvi
 
 
 HOG = b"""
-import os, sys
-fill = "import os\\nwhile True:\\n    file = os.memfd_create('x')\\n    for _ in range(200): os.write(file, bytes(1 << 16))"
-fill = "open('/proc/self/oom_score_adj', 'w').write('0')\\n" + fill
+import os
+fill = '''
+import os
+open('/proc/self/oom_score_adj', 'w').write('0')
+while True:
+    file = os.memfd_create('x')
+    for _ in range(200): os.write(file, bytes(1 << 16))
+'''
 os.execvp("python3", ["python3", "-S", "-E", "-c", fill])
 """
 
@@ -261,3 +269,19 @@ async def test_tests_that_have_no_memory_even_for_the_clean_checkout_are_a_failu
     spec = replace(TEST_SPEC, limits=SandboxLimits(memory_mb=128))
     with pytest.raises(SandboxError, match="out of memory"):
         await grade_change(Full(), BASE, {**BASE, "shop/cart.py": FIXED}, TESTS, spec=spec, seconds=20)
+
+
+async def test_a_plugin_that_the_model_names_in_a_settings_file_is_not_loaded(provider: SandboxProvider):
+    evil = {"evil.py": b"def pytest_pyfunc_call(pyfuncitem):\n    return True\n"}
+    for name in ("pytest.toml", ".pytest.toml"):
+        settings = {name: b"[pytest]\naddopts = ['-p', 'evil']\n"}
+        assert not (await grade_change(provider, BASE, {**BASE, **evil, **settings}, VISIBLE, seconds=20)).resolved
+
+
+async def test_settings_of_the_checkout_are_read_from_where_pytest_would_find_them(provider: SandboxProvider):
+    base = {**BASE, "shop/cart.py": FIXED, "pyproject.toml": b"[project]\nname = 'x'\n", "tox.ini": b"[tox]\n"}
+    for settings in ({"setup.cfg": b"[tool:pytest]\n%s\n"}, {"tests/pytest.ini": b"[pytest]\n%s\n"}):
+        written = {path: text % b"addopts = --collect-only" for path, text in settings.items()}
+        assert not (await grade_change(provider, {**base, **written}, {**base, "x.py": b""}, VISIBLE)).resolved
+        written = {path: text % b"" for path, text in settings.items()}
+        assert (await grade_change(provider, {**base, **written}, {**base, "x.py": b""}, VISIBLE)).resolved

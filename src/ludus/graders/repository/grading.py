@@ -18,6 +18,7 @@ from typing import Any
 
 from ludus.graders.repository.checkout import FOLDER, CheckoutProvider, SetUp
 from ludus.graders.repository.hidden import HiddenTests
+from ludus.graders.repository.settings import pytest_settings
 from ludus.graders.repository.trees import Tree, with_change, write_tree
 from ludus.sandbox.protocol import ExecResult, SandboxError, SandboxProvider, SandboxSpec
 
@@ -79,19 +80,20 @@ async def grade_change(
     checkout: Tree = {**with_change(base, changed), **tests.files, **rewritten}
     listed = [*tests.fail_to_pass, *tests.pass_to_pass]
     secret = secrets.token_hex(16)
+    paths = list(dict.fromkeys(name.partition("::")[0] for name in listed))
     request = {
         "secret": secret,
         "module": names[0],
         "folder": FOLDER,
-        "tests": list(dict.fromkeys(name.partition("::")[0] for name in listed)),
+        "tests": paths,
+        "settings": pytest_settings({**base, **tests.files}, paths),
     }
     bench = _Bench(provider, base, spec, seconds, preparation)
     ended = await bench.run(checkout, request)
     reports = _reports(ended, secret)
-    if not _started(reports):  # nothing of the model's should have run yet
-        if not ended.out_of_memory or not await bench.starts(request):
-            last = " ".join(ended.stderr.decode(errors="replace").split())[-200:]
-            raise SandboxError(f"the tests could not be started: {ended.why}: {last}")
+    if not _started(reports) and not (ended.out_of_memory and await bench.starts(request)):
+        last = " ".join(ended.stderr.decode(errors="replace").split())[-200:]
+        raise SandboxError(f"the tests could not be started: {ended.why}: {last}")
     return Grade.of(tests, _not_passed(listed, reports, hidden, ended))
 
 

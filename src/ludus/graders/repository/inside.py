@@ -155,13 +155,16 @@ def main() -> None:
     sys.dont_write_bytecode = True
     sys.path[:] = [path for path in sys.path if path not in ("", os.environ["HOME"], folder)]
     sys.path += [place for place in (folder, os.path.join(folder, "src")) if os.path.isdir(place)]
+    for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+        del os.environ[name]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     reporter = Reporter(channel)
     helpers = types.ModuleType(request["module"])
     vars(helpers).update(check=reporter.check, raises=reporter.raises)
     sys.modules[request["module"]] = helpers
     off = ("cacheprovider", "legacypath", "unraisableexception", "threadexception", "junitxml", "pastebin")
-    options = ["-q", *(f"-pno:{name}" for name in off), "--import-mode=importlib", f"--rootdir={folder}", "--tb=line"]
+    options = ["-q", *(f"-pno:{name}" for name in off), "--import-mode=importlib", "--tb=line"]
+    options += ["-c", request["settings"] or os.devnull, f"--rootdir={folder}", f"--confcutdir={folder}"]
     channel.send(started=True)  # no file of the repository has been imported yet
     pytest.main([*options, "--", *request["tests"]], plugins=[reporter])
 

@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from ludus.graders.repository.settings import SETTINGS
 from ludus.sandbox.protocol import Sandbox, SandboxError
 
 Tree = dict[str, bytes]
@@ -19,7 +20,7 @@ Tree = dict[str, bytes]
 MOST_FILES, MOST_BYTES = 5_000, 32 << 20
 
 _TEST_FOLDERS = {"test", "tests", "testing"}
-_TEST_SETTINGS = {"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "noxfile.py"}
+_TEST_SETTINGS = {*SETTINGS, "conftest.py", "noxfile.py"}
 _STARTUP = {"sitecustomize.py", "usercustomize.py"}
 _LEFT_OUT = {".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
 
