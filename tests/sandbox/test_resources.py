@@ -33,10 +33,7 @@ class Shell(SandboxResources):
         return result.text
 
     async def verify(self, task: Any, response: Response) -> float:
-        try:
-            return float(await self.sandbox.read("answer.txt") == b"42\n")
-        except FileNotFoundError:
-            return 0.0
+        return float(await self.sandbox.read_if_there("answer.txt") == b"42\n")
 
 
 class Careless(Shell):
@@ -72,6 +69,38 @@ async def test_each_rollout_has_a_sandbox_of_its_own(monkeypatch: pytest.MonkeyP
         outputs = [item["output"] for item in rollout.response.output if item["type"] == "function_call_output"]
         assert outputs == ["0\n", "1\n"]
     assert len(pools) == 1, "the provider is shared"
+
+
+@bubblewrap
+async def test_a_file_that_the_model_made_unreadable_earns_nothing_and_fails_nothing():
+    commands = [
+        "true",
+        "mkdir answer.txt",
+        "mkfifo answer.txt",
+        "echo 42 > answer.txt; chmod 000 answer.txt",
+        "ln -s answer.txt answer.txt",
+        "truncate -s 17M answer.txt",
+        "cd /; chmod -R u+rwx /home/user; rm -rf /home/user /home/user/* /home/user/.[!.]*; chmod 000 /home/user",
+        "echo 42 > answer.txt",
+    ]
+    rewards = []
+    for command in commands:
+        model = ScriptedModel([call(command), "done"])
+        result = await ludus.collect_async(Shell, model=model, input=[row(0)])
+        rewards += result.rewards()
+    assert rewards == [0.0] * 7 + [1.0]
+
+
+@bubblewrap
+async def test_a_failing_sandbox_is_no_missing_file():
+    provider = await choice.open_provider("bubblewrap", warm=0)
+    try:
+        sandbox = await provider.open(SandboxSpec())
+        await sandbox.close()
+        with pytest.raises((SandboxError, RuntimeError)):
+            await sandbox.read_if_there("answer.txt")
+    finally:
+        await provider.close()
 
 
 @bubblewrap

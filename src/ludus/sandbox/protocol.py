@@ -172,6 +172,18 @@ class Sandbox(ABC):
             raise OSError(f"{path} in the sandbox is larger than {max_bytes} bytes")
         return result.stdout
 
+    async def read_if_there(self, path: str, max_bytes: int = READ_BYTES) -> bytes | None:
+        """The content of a regular file that a program may have left; None if there is none that can be read.
+
+        For verifiers: a missing, unreadable or too large file is the program's doing, and no failure of the rollout.
+        """
+        try:
+            return await self.read(path, max_bytes)
+        except (TimeoutError, ConnectionError) as error:
+            raise SandboxError(f"the sandbox failed while {path:.200} was read: {error}") from error
+        except OSError:
+            return None
+
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Write a file. Folders on the way are made."""
         mode = "755" if executable else "644"
