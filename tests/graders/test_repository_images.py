@@ -89,6 +89,9 @@ async def test_the_model_s_diff_is_judged_on_a_clean_checkout(provider: SandboxP
     async with await provider.open(SPEC) as sandbox:
         await sandbox.exec("sed -i 's/.1:.//' shop.py; echo 1 > new.txt; echo bad > conftest.py", cwd="/testbed")
         made = await made_patch(sandbox, "HEAD")
+        assert made is not None
+        await sandbox.exec("rm -rf .git", cwd="/testbed")
+        assert await made_patch(sandbox, "HEAD") is None, "a model without a repository earns nothing"
     patch = without_protected(made)
     assert "conftest.py" in made
     assert "conftest.py" not in patch

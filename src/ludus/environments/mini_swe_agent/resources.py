@@ -25,7 +25,7 @@ from ludus.graders.repository import (
     read_tree,
     with_change,
 )
-from ludus.graders.repository.rows import TestNames, base_tree, hidden_tests, preparation_of
+from ludus.graders.repository.rows import TestNames, base_tree, check_tests, hidden_tests, preparation_of
 from ludus.sandbox import SandboxLimits, SandboxSpec
 from ludus.sandbox.resources import LazySandbox, SandboxConfig, SandboxResources
 
@@ -85,12 +85,17 @@ class RepositoryRepair(SandboxResources):
         names = task.FAIL_TO_PASS, task.PASS_TO_PASS
         if self.image is None:
             self.base: Tree = base_tree(task.files or {})
-            self.tests: RepositoryTests = hidden_tests(self.base, task.test_patch, *names, task.hide_expected)
+            self.tests: RepositoryTests = hidden_tests(
+                self.base, task.test_patch, *names, task.hide_expected, set_up=bool(task.setup_script)
+            )
             self.sandbox = LazySandbox(CheckoutProvider(self.shared, self.base), self.sandbox.spec)
         else:
+            check_tests(task.test_patch, task.FAIL_TO_PASS)
+            if not task.test_patch.strip():
+                raise Failure("bad_row", "test_patch is empty: git cannot apply it to the image")
             self.tests = RepositoryTests(tuple(names[0]), tuple(names[1]), hide_expected=False)
             self.sandbox = LazySandbox(self.shared, image_spec(self.config, self.image))
-            await images.open_image(self.sandbox, self.sandbox.spec.image or self.image)
+            await images.open_image(self.sandbox, self.sandbox.spec.image or self.image, task.base_commit)
         await self.preparation.run(self.sandbox)
 
     @tool
@@ -117,7 +122,10 @@ class RepositoryRepair(SandboxResources):
 
     async def _judge_image(self, task: Task, image: str) -> Verdict:
         """The verdict on the change in a sandbox of an image."""
-        patch = images.without_protected(await images.made_patch(self.sandbox, task.base_commit)) if self.used else ""
+        made = await images.made_patch(self.sandbox, task.base_commit) if self.used else ""
+        if made is None:
+            return _nothing("git cannot tell what was changed, or the change is too large")
+        patch = images.without_protected(made)
         if not patch:
             return _nothing("nothing was changed")
         spec, seconds = image_spec(self.config, image), self.config.eval_timeout

@@ -184,6 +184,13 @@ async def test_a_set_up_script_prepares_both_sandboxes(judge: Judge) -> None:
         ({"test_patch": "--- a/none\n+++ b/none\n@@ -1 +1 @@\n-a\n+b\n"}, "test_patch does not fit"),
         ({"FAIL_TO_PASS": "[]"}, "FAIL_TO_PASS is empty"),
         ({"FAIL_TO_PASS": "what"}, "must be a list of tests"),
+        ({"test_patch": "garbage"}, "test_patch is no diff: 'garbage'"),
+        ({"test_patch": ""}, "neither files nor test_patch has tests/test_issue.py"),
+        ({"FAIL_TO_PASS": ["tests/nosuch.py::t"]}, "FAIL_TO_PASS names tests/nosuch.py::t, but neither files nor"),
+        ({"PASS_TO_PASS": ["tests/nosuch.py::t"]}, "PASS_TO_PASS names tests/nosuch.py::t, but neither files nor"),
+        ({"PASS_TO_PASS": ["tests/test_issue.py::test_nosuch"]}, "but tests/test_issue.py has no such test"),
+        ({"PASS_TO_PASS": ["tests/test_issue.py"]}, "not of the form FILE::TEST"),
+        ({"files": None, "image_name": "mine:1", "test_patch": "garbage"}, "test_patch is no diff: 'garbage'"),
     ],
 )
 @together
@@ -192,7 +199,7 @@ async def test_a_row_that_cannot_be_judged_fails_without_a_reward(
 ) -> None:
     found = await judge({**row_of("paginator"), **fields}, "Done.")
     assert isinstance(found, Failure)
-    assert found.kind == "bad_row"
+    assert (found.kind, found.stage) == ("bad_row", found.stage if "must be" in cause else "open")
     assert cause in found.cause
 
 

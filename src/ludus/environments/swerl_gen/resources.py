@@ -16,6 +16,7 @@ from ludus.graders.repository import (
     TEST_SPEC,
     CheckoutProvider,
     PatchError,
+    RepositoryTests,
     SetUp,
     Tree,
     apply_patch,
@@ -86,14 +87,27 @@ class SearchReplace(SandboxResources):
     config: Config
     sandbox_spec = TEST_SPEC
 
+    async def open(self, task: Task) -> None:
+        """Read the row: one that cannot be judged fails before the model is asked."""
+        instance = task.instance
+        self.base: Tree = self._base(task)
+        self.preparation: SetUp = self._preparation(task)
+        if task.mode == "repro-gen":
+            self.fixed: Tree = _fixed(self.base, instance.patch)
+            return
+        names = instance.FAIL_TO_PASS, instance.PASS_TO_PASS
+        set_up = bool(self.preparation.script)
+        self.tests: RepositoryTests = hidden_tests(
+            self.base, instance.test_patch, *names, instance.hide_expected, set_up=set_up
+        )
+
     async def verify(self, task: Task, response: Response) -> Verdict:
         """Judge a repair, or a script that reproduces the bug."""
         text = "\n".join(texts_of(item) for item in response.output if item.get("type") == "message")
-        base = self._base(task)
         try:
             if task.mode == "repro-gen":
-                return await self._reproduced(task, base, script_of(text))
-            return await self._repaired(task, base, text)
+                return await self._reproduced(script_of(text))
+            return await self._repaired(task, text)
         except BadAnswer as problem:
             return Verdict(0.0, resolved=False, patch="", problem=str(problem))
 
@@ -104,12 +118,9 @@ class SearchReplace(SandboxResources):
             raise Failure("bad_row", f"{cause}: add instance.files (path to text)")
         return base_tree(task.instance.files)
 
-    async def _repaired(self, task: Task, base: Tree, text: str) -> Verdict:
+    async def _repaired(self, task: Task, text: str) -> Verdict:
         """1 if all tests pass, 0.2 if some that failed before pass and nothing broke, else 0."""
-        instance, shown = task.instance, task.metadata.relevant_file_contents
-        tests = hidden_tests(
-            base, instance.test_patch, instance.FAIL_TO_PASS, instance.PASS_TO_PASS, instance.hide_expected
-        )
+        base, shown = self.base, task.metadata.relevant_file_contents
         given = applied(shown, edits_of(text, relaxed=self.config.relaxed_formatting))
         edited = {path: data.encode(errors="replace") for path, data in given.items() if data != shown[path]}
         if task.metadata.remove_repo_name:
@@ -122,36 +133,33 @@ class SearchReplace(SandboxResources):
             self.shared,
             base,
             counted,
-            tests,
+            self.tests,
             spec=self.config.sandbox.applied_to(TEST_SPEC),
             seconds=self.config.sandbox_timeout,
-            preparation=self._preparation(task),
+            preparation=self.preparation,
         )
         reward = 1.0 if grade.resolved else 0.2 if grade.partly else 0.0
         problem = next(iter(grade.why.values()), None)
         passed = [name for name, ok in {**grade.fail_to_pass, **grade.pass_to_pass}.items() if ok]
         return Verdict(reward, resolved=grade.resolved, patch=patch[:KEPT], tests_passed=passed, problem=problem)
 
-    async def _reproduced(self, task: Task, base: Tree, script: str) -> Verdict:
+    async def _reproduced(self, script: str) -> Verdict:
         """1 if the script tells the repository before the fix from the one after it, in any layout of the code."""
-        try:
-            fixed = apply_patch(base, task.instance.patch)
-        except PatchError as error:
-            raise Failure("bad_row", f"patch does not fit the row's files: {error}") from error
+        base, fixed = self.base, self.fixed
         runs = [(base, BUG_IS_THERE), (fixed, BUG_IS_GONE)]
         if not self.config.compat:
             runs += [(_rewritten(base), BUG_IS_THERE), (_rewritten(fixed), BUG_IS_GONE)]
         for tree, wanted in runs:
-            code = await self._exit_code(task, tree, script)
+            code = await self._exit_code(tree, script)
             if code != wanted:
                 where = "with the bug" if wanted == BUG_IS_THERE else "without the bug"
                 return Verdict(0.0, resolved=False, patch="", problem=f"exit code {code} {where}, not {wanted}")
         return Verdict(1.0, resolved=True, patch="", problem=None)
 
-    async def _exit_code(self, task: Task, tree: Tree, script: str) -> int | None:
+    async def _exit_code(self, tree: Tree, script: str) -> int | None:
         clean = CheckoutProvider(self.shared, tree)
         async with await clean.open(self.config.sandbox.applied_to(TEST_SPEC)) as sandbox:
-            await self._preparation(task).run(sandbox)
+            await self.preparation.run(sandbox)
             await sandbox.write("reproduce.py", script.encode(errors="replace"))
             command = ["python3", "../reproduce.py"]
             env = {"PYTHONPATH": ".:src"}
@@ -161,6 +169,17 @@ class SearchReplace(SandboxResources):
     def _preparation(self, task: Task) -> SetUp:
         script = str((task.instance.model_extra or {}).get("setup_script") or "")
         return preparation_of(script, task.instance.setup_hosts, self.config.allowed_hosts)
+
+
+def _fixed(base: Tree, patch: str) -> Tree:
+    """The repository after the row's fix."""
+    try:
+        fixed = apply_patch(base, patch)
+    except PatchError as error:
+        raise Failure("bad_row", f"patch does not fit the row's files: {error}") from error
+    if fixed == base:
+        raise Failure("bad_row", f"patch changes nothing, so no script could tell the bug from its fix: {patch!r:.80}")
+    return fixed
 
 
 def _rewritten(tree: Tree) -> Tree:

@@ -154,5 +154,27 @@ async def test_a_row_without_its_repository_is_a_bad_row(judge: Judge) -> None:
     row["metadata"]["image"] = "/images/x.sif"
     found = await judge(row, "x")
     assert isinstance(found, Failure)
-    assert (found.kind, found.stage) == ("bad_row", "verify")
+    assert (found.kind, found.stage) == ("bad_row", "open")
     assert "/images/x.sif" in found.cause
+
+
+@pytest.mark.parametrize(
+    ("row", "fields", "cause"),
+    [
+        (REPAIRS[0], {"test_patch": "garbage"}, "test_patch is no diff: 'garbage'"),
+        (REPAIRS[0], {"test_patch": ""}, "neither files nor test_patch has tests/"),
+        (REPAIRS[0], {"FAIL_TO_PASS": ["tests/nosuch.py::t"]}, "FAIL_TO_PASS names tests/nosuch.py::t, but neither"),
+        (REPAIRS[0], {"PASS_TO_PASS": ["tests/nosuch.py::t"]}, "PASS_TO_PASS names tests/nosuch.py::t, but neither"),
+        (REPAIRS[0], {"PASS_TO_PASS": ["tests/test_issue.py::test_nosuch"]}, "has no such test"),
+        (SCRIPTS[0], {"patch": ""}, "patch changes nothing"),
+        (SCRIPTS[0], {"patch": "--- a/none\n+++ b/none\n@@ -1 +1 @@\n-a\n+b\n"}, "patch does not fit"),
+    ],
+)
+@together
+async def test_a_row_that_cannot_be_judged_fails_before_the_model_is_asked(
+    judge: Judge, row: dict[str, Any], fields: dict[str, Any], cause: str
+) -> None:
+    found = await judge({**row, "instance": {**row["instance"], **fields}}, "x")
+    assert isinstance(found, Failure)
+    assert (found.kind, found.stage) == ("bad_row", "open")
+    assert cause in found.cause

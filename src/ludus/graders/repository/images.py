@@ -72,8 +72,10 @@ def checked_name(image: str, provider: str) -> str:
     return image
 
 
-async def open_image(sandbox: Sandbox, image: str) -> None:
-    """Open a sandbox of an image before the model is asked, and look for the repository in it."""
+async def open_image(sandbox: Sandbox, image: str, base_commit: str = "HEAD") -> None:
+    """Open a sandbox of an image before the model is asked, and look for the repository and its commit in it."""
+    if not _COMMIT.fullmatch(base_commit):
+        raise Failure("bad_row", f"base_commit is no commit: {base_commit!r:.80}")
     try:
         ended = await sandbox.exec(["test", "-e", f"{FOLDER}/.git"])
     except SandboxError as error:
@@ -81,6 +83,10 @@ async def open_image(sandbox: Sandbox, image: str) -> None:
         raise SandboxError(f"the task's image {image} cannot be used: {error.cause}; {hint}") from error
     if not ended.ok:
         raise Failure("bad_row", f"the image {image} has no git repository in {FOLDER}")
+    ended = await sandbox.exec(shell(f"git rev-parse --verify --quiet {base_commit}^{{commit}}"), cwd=FOLDER)
+    if not ended.ok:
+        words = _last(ended) or ended.why
+        raise Failure("bad_row", f"the repository of the image {image} has no commit {base_commit}: {words}")
 
 
 def shell(command: str) -> list[str]:
@@ -88,17 +94,15 @@ def shell(command: str) -> list[str]:
     return ["bash", "-c", f"{_ACTIVATE}{command}"]
 
 
-async def made_patch(sandbox: Sandbox, base_commit: str) -> str:
-    """The diff from the base commit to the working tree, with new files."""
-    if not _COMMIT.fullmatch(base_commit):
-        raise Failure("bad_row", f"base_commit is no commit: {base_commit!r:.80}")
+async def made_patch(sandbox: Sandbox, base_commit: str) -> str | None:
+    """The diff from the base commit to the working tree, with new files; None if a program made that impossible, for
+    example by removing the repository."""
     script = (
         f"git add -A && git -c core.fileMode=false diff --cached --no-color --no-ext-diff {base_commit} > /tmp/.diff"
     )
     ended = await sandbox.exec(shell(script), cwd=FOLDER, timeout=120)
-    if not ended.ok:
-        raise Failure("sandbox", f"git cannot tell what the model changed: {ended.why}: {_last(ended)}")
-    return (await sandbox.read("/tmp/.diff", MOST_BYTES)).decode(errors="surrogateescape")
+    made = await sandbox.read_if_there("/tmp/.diff", MOST_BYTES) if ended.ok else None
+    return None if made is None else made.decode(errors="surrogateescape")
 
 
 def without_protected(patch: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -29,6 +30,11 @@ def _listed(value: Any) -> Any:
 #: The names of tests: a list, or the JSON text of one.
 TestNames = Annotated[list[str], BeforeValidator(_listed)]
 
+_DIFF = re.compile(r"^(\+\+\+ |diff --git )", re.MULTILINE)
+_DEFINED = re.compile(r"\bdef\s+(test\w*)")
+#: What makes tests whose names no text has.
+_MAKES_NAMES = re.compile(r"\b(globals|locals|vars|setattr|exec|type)\s*\(|\bimport\s+\*|__dict__|\bmetaclass\b")
+
 
 def base_tree(files: dict[str, str]) -> Tree:
     """The files of a row. A path that leads elsewhere is a bad row."""
@@ -38,14 +44,18 @@ def base_tree(files: dict[str, str]) -> Tree:
     return {path: text.encode() for path, text in files.items()}
 
 
-def hidden_tests(base: Tree, test_patch: str, fail: list[str], keep: list[str], hide_expected: bool) -> RepositoryTests:
-    """The hidden tests of a row, from its `test_patch`."""
+def hidden_tests(
+    base: Tree, test_patch: str, fail: list[str], keep: list[str], hide_expected: bool, *, set_up: bool = False
+) -> RepositoryTests:
+    """The hidden tests of a row, from its `test_patch`. A row whose tests no change could pass is a bad row.
+
+    `set_up` says whether a script of the row may make further files, so that a test's file may be missing here.
+    """
+    check_tests(test_patch, fail)
     try:
         patched, touched = apply_patch(base, test_patch), paths_of(test_patch)
     except PatchError as error:
         raise Failure("bad_row", f"test_patch does not fit the row's files: {error}") from error
-    if not fail:
-        raise Failure("bad_row", "FAIL_TO_PASS is empty: no change could be told from none")
     files = {path: patched[path] for path in touched if path in patched}
     for path, data in files.items():
         if hide_expected and path.endswith(".py"):
@@ -53,7 +63,40 @@ def hidden_tests(base: Tree, test_patch: str, fail: list[str], keep: list[str], 
                 ast.parse(data)
             except (SyntaxError, ValueError) as error:
                 raise Failure("bad_row", f"test_patch writes {path:.80}, which is no Python: {error}") from error
+    for field, names in (("FAIL_TO_PASS", fail), ("PASS_TO_PASS", keep)):
+        _check_names(field, names, {**base, **patched}, set_up)
     return RepositoryTests(tuple(fail), tuple(keep), files, hide_expected)
+
+
+def check_tests(test_patch: str, fail: list[str]) -> None:
+    """Raise `bad_row` for a text that is no diff, and where no test could tell a change from none."""
+    if not fail:
+        raise Failure("bad_row", "FAIL_TO_PASS is empty: no change could be told from none")
+    if test_patch.strip() and not _DIFF.search(test_patch):
+        raise Failure("bad_row", f"test_patch is no diff: {test_patch.strip()!r:.80}")
+
+
+def _check_names(field: str, names: list[str], tree: Tree, set_up: bool) -> None:
+    """Raise `bad_row` for a test that is in no file: one that is missing keeps all others from passing."""
+    for name in names:
+        path, found, inside = name.partition("::")
+        if not found or not inside:
+            raise Failure("bad_row", f"{field} names {name!r:.120}, which is not of the form FILE::TEST")
+        if path not in tree and not set_up:
+            raise Failure("bad_row", f"{field} names {name:.120}, but neither files nor test_patch has {path:.120}")
+        if path in tree and not set_up and not _may_define(path, inside, tree):
+            raise Failure("bad_row", f"{field} names {name:.120}, but {path:.120} has no such test")
+
+
+def _may_define(path: str, inside: str, tree: Tree) -> bool:
+    """Whether a file can have a test. Tests that are inherited, imported or made when the file runs are allowed."""
+    name = inside.partition("[")[0].rpartition("::")[2]
+    text = tree[path].decode(errors="replace")
+    if not path.endswith(".py") or not name.isidentifier() or name in text or _MAKES_NAMES.search(text):
+        return True
+    if any(name.startswith(f"{defined}_") for defined in _DEFINED.findall(text)):  # parameterized adds to the name
+        return True
+    return any(name.encode() in data for other, data in tree.items() if other.endswith(".py"))
 
 
 def preparation_of(script: str, hosts: list[str], allowed: list[str]) -> SetUp:
