@@ -14,9 +14,12 @@ from pathlib import Path
 
 import interruptible
 import pytest
+from rich.console import Console
 from waiting import CEILING
 
 from ludus.agents.typed_calls import Call, read_turn
+from ludus.cli.chat_rollout import ChatScreen
+from ludus.cli.keyboard import Keyboard
 
 YAML = """
 name: keeper
@@ -111,6 +114,35 @@ def test_a_person_plays_the_model(keeper: Path):
     assert "  answer: It is 5 now." in lines
     assert log(keeper) == ["opened", "closed"]
     assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("Look:\n", "Look:"),
+        (
+            "```python\ndef f():\n\n    return 1\n/verify\n```\nmore\n",
+            "```python\ndef f():\n\n    return 1\n/verify\n```",
+        ),
+        ("~~~~\n~~~\n```\n~~~~\n", "~~~~\n~~~\n```\n~~~~"),
+        ("one\\\ntwo\\\n  three\n", "one\ntwo\n  three"),
+        ("here: \\\n```\nx \\\n```\n", "here: \n```\nx \\\n```"),
+        ("/paste\n  add count=1\n\n/verify\n/end\n", "  add count=1\n\n/verify"),
+        ("/paste\n/end\nshort\n", "short"),
+        ("```\nnever closed\n", "```\nnever closed"),
+    ],
+)
+async def test_an_answer_can_have_several_lines(typed: str, answer: str):
+    lines = iter(typed.split("\n")[:-1])
+
+    class Typed(Keyboard):
+        async def line(self, prompt: str) -> str | None:
+            return next(lines, None)
+
+    screen = ChatScreen(Console(), Typed(), {}, as_model=True)
+    text = await screen.read()
+    assert text is not None
+    assert read_turn(text, [{"name": "add"}]) == answer
 
 
 def test_invalid_calls_get_the_errors_that_a_model_would_get(keeper: Path):

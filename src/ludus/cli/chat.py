@@ -38,7 +38,8 @@ def chat(
     """Play one rollout by hand and see its verdict.
 
     Without --model you take the model's turns: call tools, then answer, or make moves in a game. With --model you watch
-    the model and can send it more messages.
+    the model and can send it more messages. A text of several lines: end a line with a backslash, open a block with
+    ``` and close it, or type /paste, the lines, and /end. /help lists all commands.
 
     Example: ludus chat example_session_state_mgmt --row 2
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -20,6 +21,7 @@ from ludus.response import Item
 _COMMANDS = {
     "/tools": "list the tools with their parameters",
     "/task": "show the row: the prompt and the fields that the verifier reads",
+    "/paste": "begin a text of several lines, which a line /end ends",
     "/verify": "end the rollout and see the verdict (or Ctrl-D)",
     "/quit": "leave without a verdict (or Ctrl-C)",
     "/help": "this list",
@@ -29,9 +31,28 @@ _HELP_AS_MODEL = {
     "/call NAME {...}": "call a tool with these arguments, even if they are invalid",
     "/say TEXT": "answer with text that looks like a call or a command",
     "any other text": "your answer, which ends the rollout",
+    "several lines": "a line that ends with \\ goes on; a block that begins with ``` ends with ```",
 }
 _HELP_IN_GAME = {"any text": "your move", "/say TEXT": "a move that looks like a command"}
-_HELP_AS_USER = {"/say TEXT": "a message that looks like a command", "any other text": "the next message to the model"}
+_HELP_AS_USER = {
+    "/say TEXT": "a message that looks like a command",
+    "any other text": "the next message to the model",
+    "several lines": "a line that ends with \\ goes on; a block that begins with ``` ends with ```",
+}
+
+
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})([^`]*)$")
+
+
+def _fence_after(fence: str, line: str) -> str:
+    """The fence of a code block that is open after a line, where one was open before it; empty if none is."""
+    match = _FENCE.match(line)
+    if match is None:
+        return fence
+    if not fence:
+        return match[1]
+    closes = match[1].startswith(fence) and not match[2].strip()
+    return "" if closes else fence
 
 
 class ChatScreen:
@@ -99,8 +120,32 @@ class ChatScreen:
                 await asyncio.sleep(0)  # raises CancelledError, which closes the session like Ctrl-C
             if not words:
                 continue
-            if not self._run_command(words[0]):
-                return line.strip()
+            if words == ["/paste"]:
+                if (typed := await self._pasted()).strip():
+                    return f"/say {typed}"
+            elif not self._run_command(words[0]):
+                return (await self._continued(line)).strip()
+
+    async def _pasted(self) -> str:
+        """The lines up to `/end`, as they are."""
+        lines = []
+        while (line := await self._keyboard.line("... ")) is not None and line.strip() != "/end":
+            lines.append(line)
+        return "\n".join(lines)
+
+    async def _continued(self, line: str) -> str:
+        """A text that begins with a line: the next ones belong to it after a backslash, and while a fence is open."""
+        lines, fence = [line], _fence_after("", line)
+        while fence or line.endswith("\\"):
+            if not fence:
+                lines[-1] = line[:-1]
+            following = await self._keyboard.line("... ")
+            if following is None:
+                break
+            line = following
+            lines.append(line)
+            fence = _fence_after(fence, line)
+        return "\n".join(lines)
 
     def _run_command(self, word: str) -> bool:
         """Run a command of `ludus chat`; False if the word is not one."""

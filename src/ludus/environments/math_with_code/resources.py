@@ -6,6 +6,7 @@ answer, so there is nothing to gain from deceiving it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -19,6 +20,8 @@ from ludus.environments.math_with_code.session import PythonSession, installed, 
 from ludus.graders.answers import last_boxed
 from ludus.response import texts_of
 from ludus.sandbox.resources import LazySandbox, SandboxConfig, SandboxResources
+
+_EMPTY_BOX = re.compile(r"\\boxed\{\s*\}")
 
 
 class MathWithCode(SandboxResources):
@@ -82,7 +85,7 @@ def _boxed(response: Response) -> str | None:
     """The last box of the last message that has one with something in it."""
     for item in reversed(response.output):
         if item.get("type", "message") == "message" and item.get("role", "assistant") == "assistant":
-            found = (last_boxed(texts_of(item)) or "").strip()
+            found = (last_boxed(_EMPTY_BOX.sub("", texts_of(item))) or "").strip()
             if found:
                 return found
     return None

@@ -230,6 +230,7 @@ def test_any_text_can_be_compared(text: str) -> None:
         ([r"\boxed{42}", "done"], 1.0),
         ([r"\boxed{42}", r"\boxed{}"], 1.0),
         ([r"\boxed{42} or \boxed{41}"], 0.0),
+        ([r"\boxed{42} \boxed{} \boxed{ }"], 1.0),
         (["42"], 0.0),
     ],
 )
