@@ -32,7 +32,7 @@ demo: $(VENV)/demo
 # why, and the names of the tests that failed, also where pytest did not get to its end.
 test: $(VENV)/installed
 	-$(MAKE) interop
-	$(BIN)/python tests/suite.py -rN --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python tests/suite.py -rN --numprocesses auto --maxprocesses 4 --dist loadfile --durations 30
 
 # The tests of Ray, in an environment of its own: Ray is large and starts slowly. They fail where no cluster comes up.
 $(RAY)/installed: pyproject.toml
