@@ -285,3 +285,27 @@ async def test_settings_of_the_checkout_are_read_from_where_pytest_would_find_th
         assert not (await grade_change(provider, {**base, **written}, {**base, "x.py": b""}, VISIBLE)).resolved
         written = {path: text % b"" for path, text in settings.items()}
         assert (await grade_change(provider, {**base, **written}, {**base, "x.py": b""}, VISIBLE)).resolved
+
+
+FORGES = """
+import os, sys
+frame = sys._getframe()
+while frame and 'channel' not in frame.f_locals:
+    frame = frame.f_back
+secret, fd = frame.f_locals['request']['secret'], frame.f_locals['channel'].fd
+def forge(text):
+    line = f'\\n{secret} {text}\\n'.encode()
+    while line:
+        line = line[os.write(fd, line):]
+"""
+FORGED = {
+    "a deep value": 'forge(\'{"check":0,"test":"x","value":\' + \'{"set":[\' * 400 + \']}\' * 400 + \'}\')',
+    "a deep name of a test": "forge('{\"check\":0,\"test\":' + '[' * 900 + ']' * 900 + ',\"value\":0}')",
+    "a deep name of a tool": "forge('{\"tampered\":' + '[' * 900 + ']' * 900 + '}')",
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+async def test_a_forged_report_earns_nothing_and_is_no_failure(provider: SandboxProvider, name: str):
+    found = await grade(provider, cart=f"{FORGES}\n{FORGED[name]}\n".encode() + BUGGY)
+    assert not found.resolved

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,12 +18,18 @@ from typing import Any
 
 from ludus.graders.repository.checkout import FOLDER, CheckoutProvider, SetUp
 from ludus.graders.repository.hidden import HiddenTests
+from ludus.graders.repository.reported import value_of
 from ludus.graders.repository.settings import pytest_settings
 from ludus.graders.repository.trees import Tree, with_change, write_tree
-from ludus.sandbox.protocol import ExecResult, SandboxError, SandboxProvider, SandboxSpec
+from ludus.runtime.threads import in_thread
+from ludus.sandbox.protocol import ExecResult, Program, SandboxError, SandboxProvider, SandboxSpec
 
 #: What a sandbox in which tests run is made of. pytest is imported before anything of the repository.
 TEST_SPEC = SandboxSpec(packages=("pytest",), preload=("pytest", "unittest.mock", "doctest"))
+
+
+#: Bytes of all reports of one run, and how many are read on the event loop.
+_REPORTS, _LARGE = 8 << 20, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -90,11 +96,16 @@ async def grade_change(
     }
     bench = _Bench(provider, base, spec, seconds, preparation)
     ended = await bench.run(checkout, request)
-    reports = _reports(ended, secret)
+    judge = in_thread if len(ended.stdout) > _LARGE else _here
+    reports = await judge(_reports, ended, secret)
     if not _started(reports) and not (ended.out_of_memory and await bench.starts(request)):
         last = " ".join(ended.stderr.decode(errors="replace").split())[-200:]
         raise SandboxError(f"the tests could not be started: {ended.why}: {last}")
-    return Grade.of(tests, _not_passed(listed, reports, hidden, ended))
+    return Grade.of(tests, await judge(_not_passed, listed, reports, hidden, ended))
+
+
+async def _here(call: Callable[..., Any], *given: Any) -> Any:
+    return call(*given)
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,8 @@ class _Bench:
                 gone = (path for path in self.base if path not in checkout)
                 await sandbox.exec(["rm", "-rf", "--", *gone], cwd=FOLDER)
                 await write_tree(sandbox, checkout, FOLDER)
-            return await sandbox.python(_program(), stdin=json.dumps(request).encode(), timeout=self.seconds)
+            stdin = json.dumps(request).encode()
+            return await sandbox.run(Program((), _program(), stdin, self.seconds, output_bytes=_REPORTS))
 
     async def starts(self, request: Mapping[str, Any]) -> bool:
         """Whether the test program starts on the clean checkout, where no code of a model runs."""
@@ -141,15 +153,18 @@ def _not_passed(
     listed: Iterable[str], reports: list[dict[str, Any]], hidden: HiddenTests, ended: ExecResult
 ) -> dict[str, str]:
     """The tests that did not pass, with the reason."""
-    tampered = next((str(report["tampered"]) for report in reports if "tampered" in report), None)
+    tampered = next((report["tampered"] for report in reports if "tampered" in report), None)
     if tampered is not None:
-        return dict.fromkeys(listed, f"the test tools were changed: {tampered:.100}")
+        name = tampered if isinstance(tampered, str) else "?"
+        return dict.fromkeys(listed, f"the test tools were changed: {name:.100}")
     outcomes: dict[str, list[bool]] = defaultdict(list)
     values: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for report in reports:
-        test = str(report.get("test"))
+        test = report.get("test")
+        if not isinstance(test, str):
+            continue
         if isinstance(report.get("check"), int):
-            values[test][report["check"]].append(_value(report.get("value")))
+            values[test][report["check"]].append(value_of(report.get("value")))
         elif "passed" in report:
             outcomes[test].append(report["passed"] is True)
     why = {}
@@ -175,56 +190,6 @@ def _reports(ended: ExecResult, secret: str) -> list[dict[str, Any]]:
             if isinstance(report, dict):
                 found.append(report)
     return found
-
-
-class _Other:
-    """A reported value that is no plain data: it equals nothing."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        return False
-
-
-def _value(given: Any) -> Any:
-    """The plain value of a report."""
-    match given:
-        case {"value": None | bool() | int() | str() as value}:
-            return value
-        case {"float": str(text)}:
-            return _number(text)
-        case {"bytes": str(text)}:
-            return _bytes(text)
-        case {"list": [*parts]}:
-            return [_value(part) for part in parts]
-        case {"tuple": [*parts]}:
-            return tuple(_value(part) for part in parts)
-        case {"set": [*parts]} | {"frozenset": [*parts]}:
-            return _collected(set, (_value(part) for part in parts))
-        case {"dict": [*pairs]}:
-            return _collected(dict, ((_value(pair[0]), _value(pair[1])) for pair in pairs))
-    return _Other()
-
-
-def _number(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return _Other()
-
-
-def _bytes(text: str) -> Any:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return _Other()
-
-
-def _collected(kind: Any, parts: Iterable[Any]) -> Any:
-    try:
-        return kind(parts)
-    except (TypeError, LookupError):
-        return _Other()
 
 
 @cache

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ludus.graders.repository.reported import ReportedDict
+
 _OPERATORS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -195,6 +197,8 @@ def _close(value: Any, expected: Any, rel: float | None = None, abs: float | Non
         same = isinstance(value, (list, tuple)) and len(value) == len(expected)
         return same and all(_close(*pair, rel, abs) for pair in zip(value, expected, strict=True))
     if isinstance(expected, dict):
+        if isinstance(value, ReportedDict):
+            value = value.by_keys_of(expected)
         same = isinstance(value, dict) and value.keys() == expected.keys()
         return same and all(_close(value[key], expected[key], rel, abs) for key in expected)
     if not isinstance(value, (int, float)) or not isinstance(expected, (int, float)):

@@ -8,9 +8,12 @@ its files cannot take the place of Python's own modules or of the test tools.
 from __future__ import annotations
 
 import json
+import numbers
 import os
 import sys
 import types
+from collections.abc import ItemsView, KeysView
+from decimal import Decimal
 from typing import Any
 
 LONGEST = 60_000  # bytes of one report
@@ -109,6 +112,12 @@ def plain(value: Any, depth: int = 0) -> Any:
         return {"float": float.__repr__(value)}
     if isinstance(value, (bytes, bytearray)):
         return {"bytes": bytes(value).hex()}
+    if isinstance(value, numbers.Number):
+        return plain_number(value)
+    if isinstance(value, types.MappingProxyType):
+        value = dict(value)
+    if isinstance(value, (KeysView, ItemsView)):
+        value = set(value)
     kinds: tuple[Any, ...] = (list, tuple, set, frozenset)
     for kind in kinds:
         if isinstance(value, kind):
@@ -116,6 +125,19 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         return {"dict": [[plain(key, depth + 1), plain(part, depth + 1)] for key, part in dict.items(value)]}
     return {"other": type(value).__name__}
+
+
+def plain_number(value: Any) -> Any:
+    """A number of another kind as JSON."""
+    if isinstance(value, Decimal):
+        return {"decimal": Decimal.__str__(value)}
+    if isinstance(value, numbers.Integral):
+        return {"value": int(value)}
+    if isinstance(value, numbers.Rational):
+        return {"fraction": f"{int(value.numerator)}/{int(value.denominator)}"}
+    if isinstance(value, numbers.Real):
+        return {"float": float.__repr__(float(value))}
+    return {"complex": complex.__str__(complex(value))} if isinstance(value, numbers.Complex) else {"other": "number"}
 
 
 def fingerprint() -> dict[str, Any]:
