@@ -92,3 +92,36 @@ def test_links_and_paths_that_lead_elsewhere_are_left_out_of_a_tree():
 def test_a_tree_that_is_too_large_is_refused():
     with pytest.raises(TreeTooLarge):
         tree_of(archive(*((tarfile.TarInfo(f"repo/{n}"), b"") for n in range(5001))), "repo")
+
+
+def test_hard_links_of_an_archive_are_files_with_the_content_that_they_share():
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+
+        def add(name: str, kind: bytes, link: str = "", data: bytes = b"") -> None:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.size = kind, link, len(data)
+            archive.addfile(member, io.BytesIO(data))
+
+        add("./backup/a.py", tarfile.REGTYPE, data=b"shared")
+        add("./repo/a.py", tarfile.LNKTYPE, "./backup/a.py")
+        add("./repo/b.py", tarfile.LNKTYPE, "./repo/a.py")
+        add("./repo/soft.py", tarfile.SYMTYPE, "/etc/passwd")
+        add("./repo/of_soft.py", tarfile.LNKTYPE, "./repo/soft.py")
+        add("./repo/nowhere.py", tarfile.LNKTYPE, "../../etc/passwd")
+        add("./repo/itself.py", tarfile.LNKTYPE, "./repo/itself.py")
+    assert tree_of(buffer.getvalue(), "repo") == {"a.py": b"shared", "b.py": b"shared"}
+
+
+def test_the_bytes_of_hard_links_are_counted_for_each_name():
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        member = tarfile.TarInfo("./repo/a")
+        member.size = 1 << 20
+        archive.addfile(member, io.BytesIO(bytes(1 << 20)))
+        for number in range(40):
+            member = tarfile.TarInfo(f"./repo/{number}")
+            member.type, member.linkname = tarfile.LNKTYPE, "./repo/a"
+            archive.addfile(member)
+    with pytest.raises(TreeTooLarge):
+        tree_of(buffer.getvalue(), "repo")

@@ -67,21 +67,29 @@ async def read_tree(sandbox: Sandbox, folder: str) -> Tree:
 
 
 def tree_of(archive: bytes, folder: str) -> Tree:
-    """The regular files of a folder in a tar archive. Links, devices and paths that lead elsewhere are left out."""
+    """The regular files of a folder in a tar archive, each name of a file with several names.
+
+    Symbolic links, devices and paths that lead elsewhere are left out.
+    """
     tree: Tree = {}
     size = 0
+    regular: dict[str, tarfile.TarInfo] = {}  # where the content of each name lies
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
         for member in members:
             path = member.name.removeprefix("./")
+            source = regular.get(member.linkname.removeprefix("./")) if member.islnk() else member
+            if source is None or not source.isreg():
+                continue
+            regular[path] = source
             inside = path.removeprefix(f"{folder}/")
-            if not member.isreg() or inside == path or not is_plain(inside):
+            if inside == path or not is_plain(inside):
                 continue
             if _LEFT_OUT.intersection(inside.split("/")) or inside.endswith(".pyc"):
                 continue
-            size += member.size
+            size += source.size
             if len(tree) >= MOST_FILES or size > MOST_BYTES:
                 raise TreeTooLarge(f"more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB")
-            content = members.extractfile(member)
+            content = members.extractfile(source)
             tree[inside] = content.read() if content is not None else b""
     return tree
 
