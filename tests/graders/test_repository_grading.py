@@ -309,3 +309,36 @@ FORGED = {
 async def test_a_forged_report_earns_nothing_and_is_no_failure(provider: SandboxProvider, name: str):
     found = await grade(provider, cart=f"{FORGES}\n{FORGED[name]}\n".encode() + BUGGY)
     assert not found.resolved
+
+
+RIGHT = {
+    "a branch": ("for n in (1, 2):\n  if n > 5: assert m.f(n) == 9\n  else: assert m.f(n) == n", "def f(n): return n"),
+    "the class of an exception": (
+        "with pytest.raises(ValueError) as e: m.f()\n"
+        "assert e.type is ValueError\ne.match('x')\nassert str(e.value) == 'x'",
+        "def f(): raise ValueError('x')",
+    ),
+    "an exit": ("with pytest.raises(SystemExit): m.f()", "def f(): raise SystemExit(1)"),
+    "another name of a class": (
+        "with pytest.raises(m.Mine): m.f()\nwith pytest.raises(IOError): m.g()",
+        "Mine = ValueError\ndef f(): raise ValueError\ndef g(): raise OSError",
+    ),
+    "a long value": ("assert m.f() != ''\nassert 'y' in m.f()", "def f(): return 'x' * 70_000 + 'y'"),
+    "a generator": ("assert 3 in m.f()\nassert 7 not in m.f()", "def f(): return (n for n in range(5))"),
+    "a range": ("assert 3 in m.f()", "def f(): return range(5)"),
+    "a deque": ("assert 3 in m.f()", "import collections\ndef f(): return collections.deque([3])"),
+    "a decimal number": ("assert m.f() == 1\nassert m.f() < 1.5", "import decimal\ndef f(): return decimal.Decimal(1)"),
+    "the keys of a dictionary": ("assert m.f().keys() == {1, 2}", "def f(): return {1: 1, 2: 2}"),
+}
+
+
+async def test_right_programs_pass_tests_whose_expected_values_are_hidden(provider: SandboxProvider):
+    source, modules, names = "import importlib, pytest\n", dict[str, bytes](), []
+    for number, (test, program) in enumerate(RIGHT.values()):
+        body = "".join(f"    {line}\n" for line in test.split("\n"))
+        source += f"import m{number}\ndef test_{number}():\n    m = m{number}\n{body}"
+        modules[f"m{number}.py"] = program.encode()
+        names.append(f"tests/test_right.py::test_{number}")
+    tests = RepositoryTests(tuple(names), (), {"tests/test_right.py": source.encode()})
+    found = await grade_change(provider, BASE, {**BASE, **modules}, tests, seconds=20)
+    assert {[*RIGHT][names.index(name)]: why for name, why in found.why.items()} == {}

@@ -34,7 +34,7 @@ def hidden(body: str) -> HiddenTests:
 )
 def test_an_expected_value_leaves_the_test_and_is_compared_outside(assertion: str, right: Any, wrong: Any):
     found = hidden(f"def test_a():\n    assert {assertion}\n")
-    assert "_check(0, f(1))" in found.sources["t.py"]
+    assert "_check(0, f(1)" in found.sources["t.py"]
     assert "secret" not in found.sources["t.py"]
     assert found.missed("t.py::test_a", {0: [right]}) is None
     assert found.missed("t.py::test_a", {0: [right, wrong]}) == "an assertion does not hold"
@@ -61,3 +61,33 @@ def test_other_assertions_and_helpers_stay_as_they_are():
 def test_a_value_of_another_type_does_not_hold_and_does_not_crash():
     found = hidden("def test_a():\n    assert f() < 3\n    assert 'a' in f()\n")
     assert found.missed("t.py::test_a", {0: [None], 1: [3]}) == "an assertion does not hold"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    if f(0):\n        assert f() == 1\n",
+        "    for each in f(0):\n        assert f() == 1\n",
+        "    while f(0):\n        assert f() == 1\n",
+        "    try:\n        f(0)\n    except KeyError:\n        assert f() == 1\n",
+        "    if f(0):\n        return\n    assert f() == 1\n",
+        "    with pytest.raises(f(0)):\n        assert f() == 1\n",
+        "    for each in (1, 2):\n        if each == f(0):\n            continue\n        assert f() == 1\n",
+    ],
+)
+def test_an_assertion_that_may_be_passed_by_need_not_be_reached(body: str):
+    found = hidden(f"def test_a():\n    assert f() == 0\n{body}")
+    assert found.missed("t.py::test_a", {0: [0]}) is None
+    assert found.missed("t.py::test_a", {0: [0], 1: [2]}) == "an assertion does not hold"
+    assert found.missed("t.py::test_a", {1: [1]}) == "an assertion was not reached"
+
+
+@pytest.mark.parametrize("block", ["for each in (1, 2)", "for each in range(2)", "with f(0)"])
+def test_an_assertion_in_a_block_that_always_runs_must_be_reached(block: str):
+    found = hidden(f"def test_a():\n    assert f() == 0\n    {block}:\n        assert f(1) == 1\n")
+    assert found.missed("t.py::test_a", {0: [0]}) == "an assertion was not reached"
+
+
+def test_a_value_that_a_test_of_another_name_reports_must_hold_too():
+    found = hidden("class TestA:\n    def test_a(self):\n        assert f() == 0\n\nclass TestB(TestA):\n    pass\n")
+    assert found.missed("t.py::TestB::test_a", {0: [1]}) == "an assertion does not hold"

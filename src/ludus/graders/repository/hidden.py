@@ -6,6 +6,9 @@ file or a frame, return 41, or return an object that equals everything. Therefor
 
 Taken out are literals that an assertion compares with (`==`, `!=`, `<`, `in`, `is` and the others, also
 `pytest.approx`), and the exceptions of `pytest.raises`. Other assertions stay as they are and are decided inside.
+
+An assertion that a right program may pass by (in a branch, in a loop, after a `return`) need not be reached. All others
+must be.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class Expectation:
 
     test: str  #: `tests/test_cart.py::TestCart::test_total`
     holds: Callable[[Any], bool]
+    always: bool = True  #: whether every right program reaches it
 
 
 class HiddenTests:
@@ -57,13 +61,14 @@ class HiddenTests:
     def missed(self, test: str, reported: Mapping[int, list[Any]]) -> str | None:
         """Which expectation of a test the reported values do not meet; None if they meet all."""
         own = test.partition("[")[0]
-        for number, expectation in enumerate(self.expectations):
-            if expectation.test == own:
-                values = reported.get(number)
-                if not values:
-                    return "an assertion was not reached"
-                if not all(_is_met(expectation, value) for value in values):
-                    return "an assertion does not hold"
+        mine = [number for number, expectation in enumerate(self.expectations) if expectation.test == own]
+        if any(self.expectations[number].always and not reported.get(number) for number in mine):
+            return "an assertion was not reached"
+        for number, values in reported.items():
+            if not 0 <= number < len(self.expectations):
+                return "an assertion that does not exist was reported"
+            if not all(_is_met(self.expectations[number], value) for value in values):
+                return "an assertion does not hold"
         return None
 
     def _rewritten(self, path: str, text: str, names: tuple[str, str, str]) -> str:
@@ -100,6 +105,8 @@ class _Rewriter(ast.NodeTransformer):
         self._names = [path]
         self._check, self._raises = check, raises
         self._expectations = expectations
+        self._always = True
+        self._first_return = math.inf
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         return self._inside(node)
@@ -120,23 +127,63 @@ class _Rewriter(ast.NodeTransformer):
         if (expected := _expected(right)) is not None:
             return self._checked(node, left, partial(expected.compared, compare))
         if (expected := _expected(left)) is not None:
-            return self._checked(node, right, partial(expected.compared, _swapped(compare)))
+            contains = isinstance(sign, (ast.In, ast.NotIn))
+            return self._checked(node, right, partial(expected.compared, _swapped(compare)), contains)
         return node
 
+    def visit_If(self, node: ast.If) -> ast.AST:
+        return self._sometimes(node)
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        return self.generic_visit(node) if _runs_to_its_end(node) else self._sometimes(node)
+
+    def visit_AsyncFor(self, node: ast.AsyncFor) -> ast.AST:
+        return self._sometimes(node)
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        return self._sometimes(node)
+
+    def visit_Try(self, node: ast.Try) -> ast.AST:
+        return self._sometimes(node)
+
+    def visit_TryStar(self, node: ast.TryStar) -> ast.AST:
+        return self._sometimes(node)
+
+    def visit_Match(self, node: ast.Match) -> ast.AST:
+        return self._sometimes(node)
+
+    def visit_AsyncWith(self, node: ast.AsyncWith) -> ast.AST:
+        return self._sometimes(node)
+
     def visit_With(self, node: ast.With) -> ast.AST:
+        swallows = any(_may_swallow(item.context_expr) for item in node.items)
         for item in node.items:
             match item.context_expr:
-                case ast.Call(func=ast.Attribute(attr="raises"), args=[kinds], keywords=[]) if self._test is not None:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="pytest"), attr="raises"), args=[kinds], keywords=[]
+                ) if self._test is not None:
                     names = _class_names(kinds)
                     if names:
-                        number = self._keep(partial(_raised, names))
+                        number = self._keep(node, partial(_raised, names))
                         item.context_expr = _call(self._raises, ast.Constant(number))
-        return self.generic_visit(node)
+        return self._sometimes(node) if swallows else self.generic_visit(node)
+
+    def _sometimes(self, node: Any) -> ast.AST:
+        """Visit what a right program may pass by."""
+        before, self._always = self._always, False
+        self.generic_visit(node)
+        self._always = before
+        return node  # type: ignore[no-any-return]
 
     def _inside(self, node: Any) -> ast.AST:
+        before = self._always, self._first_return
+        self._always = True
+        returns = (each.lineno for each in ast.walk(node) if isinstance(each, ast.Return))
+        self._first_return = min(returns, default=math.inf)
         self._names.append(node.name)
         self.generic_visit(node)
         self._names.pop()
+        self._always, self._first_return = before
         return node  # type: ignore[no-any-return]
 
     @property
@@ -144,12 +191,36 @@ class _Rewriter(ast.NodeTransformer):
         """The test that is being rewritten. Assertions of helpers stay as they are."""
         return "::".join(self._names) if self._names[-1].startswith("test") and len(self._names) > 1 else None
 
-    def _checked(self, node: ast.Assert, value: ast.expr, holds: Callable[[Any], bool]) -> ast.AST:
-        return ast.copy_location(ast.Expr(_call(self._check, ast.Constant(self._keep(holds)), value)), node)
+    def _checked(
+        self, node: ast.Assert, value: ast.expr, holds: Callable[[Any], bool], contains: bool = False
+    ) -> ast.AST:
+        arguments = [ast.Constant(self._keep(node, holds)), value, *([ast.Constant(True)] if contains else [])]
+        return ast.copy_location(ast.Expr(_call(self._check, *arguments)), node)
 
-    def _keep(self, holds: Callable[[Any], bool]) -> int:
-        self._expectations.append(Expectation(self._test or "", holds))
+    def _keep(self, node: ast.stmt, holds: Callable[[Any], bool]) -> int:
+        always = self._always and node.lineno < self._first_return
+        self._expectations.append(Expectation(self._test or "", holds, always))
         return len(self._expectations) - 1
+
+
+def _runs_to_its_end(node: ast.For) -> bool:
+    """Whether a loop runs its body at least once, and nothing leaves it early."""
+    if any(isinstance(each, (ast.Break, ast.Continue)) for each in ast.walk(node)):
+        return False
+    match node.iter:
+        case ast.List(elts=[_, *_]) | ast.Tuple(elts=[_, *_]):
+            return True
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(count))]):
+            return count > 0
+    return False
+
+
+def _may_swallow(node: ast.expr) -> bool:
+    """Whether a context manager ends its block at an exception and goes on, by its name."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+            return "raises" in name.lower() or "suppress" in name.lower()
+    return False
 
 
 class _Expected:

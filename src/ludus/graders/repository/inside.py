@@ -7,6 +7,7 @@ its files cannot take the place of Python's own modules or of the test tools.
 
 from __future__ import annotations
 
+import itertools
 import json
 import numbers
 import os
@@ -16,7 +17,8 @@ from collections.abc import ItemsView, KeysView
 from decimal import Decimal
 from typing import Any
 
-LONGEST = 60_000  # bytes of one report
+LONGEST = 1 << 20  # bytes of one report
+MOST_PARTS = 100_000  # of what a test looks for a value in
 DEEPEST = 12
 FRAMEWORK = ("_pytest", "pytest", "pluggy", "unittest", "doctest", "builtins")
 
@@ -38,8 +40,10 @@ class ReportChannel:
         except (TypeError, ValueError, RecursionError):
             return
         line = f"\n{self.secret} {text}\n".encode("utf-8", "replace")
-        if len(line) <= LONGEST:
-            os.write(self.fd, line)
+        if len(line) > LONGEST:
+            line = f"\n{self.secret} {json.dumps({**report, 'value': {'other': 'too long'}})}\n".encode()
+        while line:
+            line = line[os.write(self.fd, line) :]
 
 
 class Reporter:
@@ -71,9 +75,12 @@ class Reporter:
         passed = self.outcomes == ["passed"] * 3
         self.channel.send(test=nodeid, passed=passed, outcomes=self.outcomes)
 
-    def check(self, number: int, value: Any) -> None:
-        """Report a value that the host compares with the expected one."""
-        self.channel.send(check=number, test=self.test, value=plain(value))
+    def check(self, number: int, value: Any, contains: bool = False) -> None:
+        """Report a value that the host compares with the expected one, or in which it looks for that one."""
+        given = plain(value)
+        if contains and "other" in given:
+            given = plain(list(itertools.islice(value, MOST_PARTS)))
+        self.channel.send(check=number, test=self.test, value=given)
 
     def raises(self, number: int) -> Raises:
         """Report what a block raises."""
@@ -81,21 +88,34 @@ class Reporter:
 
 
 class Raises:
-    """Catches the exception of a block and reports its classes."""
+    """Catches the exception of a block and reports the names of its classes."""
 
     def __init__(self, reporter: Reporter, number: int) -> None:
+        import pytest
+
         self.reporter = reporter
         self.number = number
-        self.value: BaseException | None = None
+        self.info: Any = pytest.ExceptionInfo.for_later()
 
-    def __enter__(self) -> Raises:
-        return self
+    def __enter__(self) -> Any:
+        return self.info
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> bool:
-        self.value = value
-        names = [each.__name__ for each in kind.__mro__] if kind is not None else []
+        names = class_names(kind) if kind is not None else []
         self.reporter.channel.send(check=self.number, test=self.reporter.test, value=plain(names))
-        return kind is not None and issubclass(kind, Exception)
+        if kind is None:
+            return False
+        self.info.fill_unfilled((kind, value, traceback))
+        return issubclass(kind, (Exception, SystemExit, KeyboardInterrupt))
+
+
+def class_names(kind: type) -> list[str]:
+    """Every name of a class and of those above it, also those that modules give it: `IOError` is `OSError`."""
+    above = {id(each) for each in kind.__mro__[:-1]}
+    names = {each.__name__ for each in kind.__mro__}
+    for module in list(sys.modules.values()):
+        names.update(key for key, value in list(getattr(module, "__dict__", {}).items()) if id(value) in above)
+    return sorted(name for name in names if isinstance(name, str))
 
 
 def plain(value: Any, depth: int = 0) -> Any:
