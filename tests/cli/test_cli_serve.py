@@ -120,6 +120,7 @@ def test_a_host_of_another_machine_is_one_line_that_names_the_option():
     ("arguments", "said"),
     [
         (["nothing"], "error: unknown environment nothing."),
+        (["sandbox", COUNTER], "error: ludus serve sandbox serves sandboxes and no environment. Start two servers:"),
         ([COUNTER, "--set", "resources.colour=red"], "error: resources has no setting colour."),
         ([COUNTER, "--model", "scripted:nowhere.yaml", "--workers", "2"], "error: cannot read script nowhere.yaml"),
         ([COUNTER, "--host", "0.0.0.0"], "error: listening on 0.0.0.0 needs a token."),

@@ -42,6 +42,13 @@ async def test_auto_takes_the_provider_that_suits_the_spec(monkeypatch: pytest.M
         await provider.close()
 
 
+def test_without_a_package_manager_the_command_is_named_all_the_same(nothing_installed: None, tmp_path: Any):
+    for program in tmp_path.iterdir():
+        program.unlink()
+    assert install_command("bubblewrap") == "apt-get install -y bubblewrap"
+    assert install_command("process") is None
+
+
 def test_each_provider_says_what_to_install(nothing_installed: None):
     assert install_command("bubblewrap") == "dnf install -y bubblewrap"
     assert install_command("oci") == "dnf install -y runc"

@@ -91,6 +91,32 @@ async def test_a_file_that_the_model_made_unreadable_earns_nothing_and_fails_not
     assert rewards == [0.0] * 7 + [1.0]
 
 
+def asked_for_nothing(request: Any) -> Any:
+    raise AssertionError("the model was asked")
+
+
+@needs("oci")
+@pytest.mark.parametrize("image", ["/nonexistent", "nosuch:latest"])
+async def test_a_missing_image_is_noticed_before_a_model_is_asked(image: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/engine.sock")
+    settings = {"resources.sandbox.image": image}
+    with pytest.raises(UserError, match=f"{image} is .*Check resources.sandbox.image"):
+        await ludus.collect_async(Shell, model=ScriptedModel(asked_for_nothing), input=[row(0)], settings=settings)
+
+
+async def test_an_unreachable_server_is_noticed_before_a_model_is_asked():
+    settings = {"resources.sandbox.provider": "remote", "resources.sandbox.urls": ["http://127.0.0.1:1"]}
+    with pytest.raises(UserError, match=r"cannot reach http://127.0.0.1:1: .*start a server with: ludus serve sandbox"):
+        await ludus.collect_async(Shell, model=ScriptedModel(asked_for_nothing), input=[row(0)], settings=settings)
+
+
+def test_a_spec_of_another_type_is_refused_with_its_place():
+    with pytest.raises(UserError, match=r"^Wrong.sandbox_spec is a dict. Write SandboxSpec\(limits="):
+
+        class Wrong(SandboxResources):
+            sandbox_spec = {"memory_mb": 3}  # type: ignore[assignment]
+
+
 @bubblewrap
 async def test_a_failing_sandbox_is_no_missing_file():
     provider = await choice.open_provider("bubblewrap", warm=0)

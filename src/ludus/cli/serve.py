@@ -55,6 +55,7 @@ def serve(
 
     `ludus serve sandbox --port 9000` serves the sandboxes of this machine instead, for the provider `remote`.
     """
+    from ludus.errors import UserError
     from ludus.runtime.settings import parse_assignments
     from ludus.serve.plan import Plan
 
@@ -63,6 +64,10 @@ def serve(
 
         serve_sandbox(host, port, max_sessions, token_env, parse_assignments(set_ or []), json_)
         return
+    if "sandbox" in environments:
+        others = " ".join(name for name in environments if name != "sandbox")
+        hint = f"Start two servers: ludus serve sandbox --port PORT, and ludus serve {others:.200}"
+        raise UserError("ludus serve sandbox serves sandboxes and no environment", hint)
     plan = Plan.of(
         environments,
         model,

@@ -134,6 +134,10 @@ class Submission:
         return result.timed_out or result.cpu_seconds > self.seconds
 
 
+_NODE = re.compile(r"Node\.js v\d[\w.-]*")
+_THROWN = re.compile(r"(Uncaught )?[A-Z]\w*(Error|Exception)\b")
+
+
 class PythonProgram(Submission):
     """A Python program that reads standard input and prints. `sys.exit` in it is an ordinary end."""
 
@@ -230,5 +234,11 @@ def _bytes(text: str) -> bytes:
 
 
 def _last_line(result: ExecResult) -> str:
+    """The last line of stderr, without what Node writes after an exception: stack, fields, version."""
     lines = re.split(r"\s*\n\s*", result.stderr[-2000:].decode(errors="replace").strip())
-    return f": {lines[-1]:.300}" if lines[-1] else ""
+    last = lines[-1]
+    if _NODE.fullmatch(last):
+        said = [line for line in lines[:-1] if line and not line.startswith("at ")]
+        thrown = [line for line in said if _THROWN.match(line)]
+        last = (thrown or said or [""])[-1]
+    return f": {last:.300}" if last else ""

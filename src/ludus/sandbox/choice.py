@@ -174,11 +174,11 @@ def local_provider(name: str) -> SandboxProvider:
 
 
 def install_command(name: str) -> str | None:
-    """The command that installs what a provider needs, for this machine's package manager."""
-    for program, command in _INSTALLERS.items():
-        if name in _PACKAGES and shutil.which(program) is not None:
-            return f"{command} {_PACKAGES[name]}"
-    return None
+    """The command that installs what a provider needs, for this machine's package manager, else Debian's."""
+    if name not in _PACKAGES:
+        return None
+    found = next((command for program, command in _INSTALLERS.items() if shutil.which(program) is not None), None)
+    return f"{found or _INSTALLERS['apt-get']} {_PACKAGES[name]}"
 
 
 @cache

@@ -42,7 +42,7 @@ class ContainerEngine:
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls) -> AsyncIterator[ContainerEngine]:
+    async def connect(cls, image: str = "") -> AsyncIterator[ContainerEngine]:
         """The first engine whose socket answers. Raises `SandboxError` if there is none."""
         for path in filter(os.path.exists, _sockets()):
             connector = aiohttp.UnixConnector(path=path)
@@ -56,7 +56,8 @@ class ContainerEngine:
                     yield cls(session, path)
                     return
         tried = ", ".join(_sockets())
-        raise SandboxError(f"the image is no folder and no archive, and no container engine answers at {tried}")
+        what = f"the image {image:.200}" if image else "the image"
+        raise SandboxError(f"{what} is no folder and no archive, and no container engine answers at {tried}")
 
     async def inspect(self, name: str) -> EngineImage:
         """What the engine knows about an image. It is not pulled: that is a decision of the user."""

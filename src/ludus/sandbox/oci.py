@@ -43,6 +43,11 @@ class OciProvider(FolderProvider):
         super().__init__()
         self._images = ImageStore(cache)
 
+    async def check(self, spec: SandboxSpec) -> None:
+        """Find and unpack the image."""
+        if spec.image is not None:
+            await self._images.get(spec.image)
+
     async def open(self, spec: SandboxSpec) -> OciSandbox:
         """A new sandbox."""
         require(self, spec)

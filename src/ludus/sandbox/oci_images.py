@@ -90,7 +90,7 @@ class ImageStore:
         return self._load(key)
 
     async def _from_engine(self, name: str) -> UnpackedImage:
-        async with ContainerEngine.connect() as engine:
+        async with ContainerEngine.connect(name) as engine:
             about = await engine.inspect(name)
             key = _key("engine", about.id)
             if not (self._cache / key).is_dir():

@@ -48,6 +48,10 @@ class SandboxPool(SandboxProvider):
             raise
         return lease
 
+    async def check(self, spec: SandboxSpec) -> None:
+        """Raise `SandboxError` where no sandbox of a spec could open."""
+        await self.provider.check(spec)
+
     async def _take(self, spec: SandboxSpec) -> Sandbox:
         idle = self._idle.get(spec)
         if idle is None:

@@ -104,7 +104,7 @@ class ProcessSandbox(SupervisedSandbox):
         """Unpack a snapshot into HOME, with the rights of the programs."""
         result = await self._trusted(["tar", "-xf", "-"], stdin=snapshot)
         if not result.ok:
-            raise OSError(f"cannot restore the snapshot: {result.why}: {result.stderr.decode(errors='replace'):.200}")
+            raise OSError(f"cannot restore the snapshot: {result.why}: {result.last_line}")
 
     def _end_processes(self) -> None:
         """End what is left if a program ended the supervisor first: all of its control group, all of its user."""

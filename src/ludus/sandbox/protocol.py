@@ -100,6 +100,11 @@ class ExecResult:
         return self.stdout.decode(errors="replace")
 
     @property
+    def last_line(self) -> str:
+        """The last line that it wrote to stderr, cut to 300 characters."""
+        return self.stderr[-2000:].decode(errors="replace").strip().rpartition("\n")[2].strip()[:300]
+
+    @property
     def why(self) -> str:
         """How it ended, in a few words: `exit code 0`, `timed out after 2.0 s`, `signal 11`."""
         if self.timed_out:
@@ -115,12 +120,7 @@ class SandboxError(Failure):
     """The sandbox itself failed: no program is to blame, and nothing can be said about its result."""
 
     def __init__(self, cause: str) -> None:
-        super().__init__("sandbox", cause)
-
-
-def _problem(result: ExecResult) -> str:
-    """What a command of our own said before it failed, or how it ended."""
-    return f"{result.stderr.decode(errors='replace').strip():.200}" or result.why
+        super().__init__("sandbox", " ".join(cause.split()))
 
 
 class Sandbox(ABC):
@@ -167,7 +167,7 @@ class Sandbox(ABC):
         if result.exit_code == 44:
             raise FileNotFoundError(f"no such file in the sandbox: {path}")
         if not result.ok:
-            raise OSError(f"cannot read {path} in the sandbox: {_problem(result)}")
+            raise OSError(f"cannot read {path} in the sandbox: {result.last_line or result.why}")
         if len(result.stdout) > max_bytes:
             raise OSError(f"{path} in the sandbox is larger than {max_bytes} bytes")
         return result.stdout
@@ -187,10 +187,11 @@ class Sandbox(ABC):
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Write a file. Folders on the way are made."""
         mode = "755" if executable else "644"
-        script = f'mkdir -p -- "$(dirname -- "$1")" && cat > "$1" && chmod {mode} -- "$1"'
+        folder = 'case "$1" in ?*/*) mkdir -p -- "${1%/*}";; esac'  # an image may lack `dirname`
+        script = f'{folder} && cat > "$1" && chmod {mode} -- "$1"'
         result = await self._trusted(["sh", "-c", script, "sh", path], stdin=data)
         if not result.ok:
-            raise OSError(f"cannot write {path} in the sandbox: {_problem(result)}")
+            raise OSError(f"cannot write {path} in the sandbox: {result.last_line or result.why}")
 
     async def write_files(self, files: Mapping[str, bytes]) -> None:
         """Write the files that a sandbox begins with. Their times are 0: what a program sees depends on no clock."""
@@ -221,7 +222,7 @@ class Sandbox(ABC):
         """Unpack a snapshot into HOME. It is unpacked inside, so that nothing in it can reach outside."""
         result = await self._trusted(["tar", "-C", HOME, "-xpf", "-"], stdin=snapshot)
         if not result.ok:
-            raise OSError(f"cannot restore the snapshot: {result.why}: {result.stderr.decode(errors='replace'):.200}")
+            raise OSError(f"cannot restore the snapshot: {result.why}: {result.last_line}")
 
     async def allow_hosts(self, hosts: Sequence[str]) -> None:
         """Let programs reach these hosts through a proxy, until `deny_hosts`. Only for set-up code that you trust."""
@@ -301,6 +302,9 @@ class SandboxProvider(ABC):
     @abstractmethod
     async def open(self, spec: SandboxSpec) -> Sandbox:
         """A sandbox with the files of its spec. Raises `SandboxError`."""
+
+    async def check(self, spec: SandboxSpec) -> None:  # noqa: B027
+        """Raise `SandboxError` where no sandbox of a spec could open: its image is missing, no server answers."""
 
     async def fork(self, sandbox: Sandbox) -> Sandbox:
         """A second sandbox with the same files. Processes are not copied."""

@@ -31,6 +31,9 @@ _GRACE, _OPEN = 60.0, 120.0
 #: Seconds to wait for a free place when all servers are full, and to leave an unreachable server alone.
 _WAIT, _REST = 600.0, 10.0
 
+#: Seconds in which a server must answer before the first rollout.
+_CHECK = 20.0
+
 
 class SandboxServer:
     """One server: its connections, and how many of our sandboxes it runs."""
@@ -84,13 +87,25 @@ class RemoteProvider(SandboxProvider):
 
     def __init__(self, urls: Sequence[str], token_env: str = "LUDUS_TOKEN") -> None:
         if not urls:
-            hint = 'Name them: --set resources.sandbox={"provider": "remote", "urls": ["http://HOST:PORT"]}'
+            hint = "Name them: --set resources.sandbox.provider=remote --set 'resources.sandbox.urls=[\"http://HOST:PORT\"]'"
             raise UserError("the sandbox provider remote needs the URLs of its servers", hint)
         owner, token = f"{os.getpid()}-{token_hex(8)}", look_up_key(token_env)
         self._servers = [SandboxServer(url, owner, token) for url in urls]
         self._opened: set[RemoteSandbox] = set()
         self._abandoned: set[asyncio.Task[None]] = set()
         self._reporting: asyncio.Task[None] | None = None
+
+    async def check(self, spec: SandboxSpec) -> None:
+        """Ask the servers until one answers."""
+        failure = SandboxError("no sandbox server can be reached")
+        for server in self._servers:
+            try:
+                await server.ask("renew", within=_CHECK)
+            except SandboxError as error:
+                failure = error
+            else:
+                return
+        raise failure
 
     async def open(self, spec: SandboxSpec) -> RemoteSandbox:
         """A sandbox on the server with the fewest, when one has a place."""

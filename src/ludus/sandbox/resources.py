@@ -21,10 +21,11 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
+from ludus.errors import UserError
 from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.threads import awaited
 from ludus.sandbox.choice import check_spec, open_provider
-from ludus.sandbox.protocol import Delegate, Sandbox, SandboxProvider, SandboxSpec
+from ludus.sandbox.protocol import Delegate, Sandbox, SandboxError, SandboxProvider, SandboxSpec
 
 
 class SandboxSettings(BaseModel):
@@ -76,6 +77,10 @@ class SandboxResources(Resources):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        spec = vars(cls).get("sandbox_spec")
+        if isinstance(spec, dict | str):
+            example = "SandboxSpec(limits=SandboxLimits(memory_mb=512))"
+            raise UserError(f"{cls.__name__}.sandbox_spec is a {type(spec).__name__}", f"Write {example}")
         if "close" in vars(cls):  # an author's close() may raise, or not call ours
             cls.close = _closing(cls.close)  # type: ignore[method-assign]
 
@@ -88,6 +93,7 @@ class SandboxResources(Resources):
         image = spec.image is not None
         provider = await open_provider(chosen.provider, image=image, urls=chosen.urls, warm=chosen.warm)
         try:
+            await _check(provider, spec, chosen)
             yield provider
         finally:
             await provider.close()
@@ -102,6 +108,16 @@ class SandboxResources(Resources):
         if isinstance(self.sandbox, LazySandbox):
             twin.sandbox = await self.sandbox.fork()
         return twin
+
+
+async def _check(provider: SandboxProvider, spec: SandboxSpec, chosen: SandboxSettings) -> None:
+    """Refuse to start where no sandbox could open, before a model is asked."""
+    try:
+        await provider.check(spec)
+    except SandboxError as error:
+        remote = chosen.provider == "remote"
+        hint = "Check resources.sandbox.urls, and start a server with: ludus serve sandbox"
+        raise UserError(error.cause, hint if remote else "Check resources.sandbox.image") from error
 
 
 class LazySandbox(Delegate):

@@ -19,10 +19,17 @@ class SandboxRouter(SandboxProvider):
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
         """A sandbox of the provider that suits the spec."""
+        return await self._of(spec).open(spec)
+
+    async def check(self, spec: SandboxSpec) -> None:
+        """Raise `SandboxError` where no sandbox of a spec could open."""
+        await self._of(spec).check(spec)
+
+    def _of(self, spec: SandboxSpec) -> SandboxProvider:
         name = self._choose(spec)
         if name not in self._made:
             self._made[name] = self._make(name)
-        return await self._made[name].open(spec)
+        return self._made[name]
 
     async def close(self) -> None:
         """Close every provider that was made."""

@@ -244,6 +244,9 @@ async def test_other_languages_run_where_their_tools_are(graded: Graded, name: s
     given = next(each for each in map(json.loads, lines) if each["task_id"] == name)
     assert (await graded(given["solution"], given, "x")).values["test_results"] == ["passed"] * 3
     assert (await graded("nonsense(", given, "x")).values["test_results"] == ["error"]
+    if tool == "node":
+        thrown = (await graded("function f() {\n  throw new TypeError('no such thing');\n}\nf();", given, "x")).values
+        assert thrown["first_failure"]["cause"] == "exit code 1: TypeError: no such thing"
     loop = "int main() { volatile int x = 0; for (;;) x++; }" if tool == "g++" else "for (;;) {}"
     verdict = await graded(loop, given, "x", unit_test_timeout_secs=1)
     assert verdict.values["test_results"] == ["time_limit"]

@@ -85,7 +85,7 @@ class PythonSession:
         result = await self._sandbox.python(_source(), argv=["start"], timeout=_LIFETIME)
         self._started = result.ok
         if not result.ok and not self._lost:
-            raise SandboxError(f"the Python session did not start: {result.why}: {result.stderr[-200:]!r}")
+            raise SandboxError(f"the Python session did not start: {result.why}: {result.last_line}")
         return None if result.ok else "the Python session ended and cannot be started again"
 
 

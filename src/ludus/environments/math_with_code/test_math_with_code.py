@@ -242,6 +242,18 @@ async def test_the_last_box_of_the_messages_counts(texts: list[str], reward: flo
     assert verdict.reward == reward
 
 
+@needs_sandbox()
+async def test_a_session_that_cannot_start_is_a_failure_of_one_line() -> None:
+    calls = [{"calls": [{"name": "execute_python", "arguments": {"code": "1"}}]}, "done"]
+    settings = {"resources.sandbox.processes": 1}
+    result = await ludus.collect_async(NAME, model=ScriptedModel(calls), input=[ROW], settings=settings)
+    (failed,) = result.failures()
+    assert failed.error is not None
+    assert failed.error.cause == (
+        "the Python session did not start: exit code 1: BlockingIOError: [Errno 11] Resource temporarily unavailable"
+    )
+
+
 #: The cheats that a comparison of two texts could fall for: those that find the answer, or change what is compared.
 TRIED = ("prints_success", "overwrites_files", "replaces_equality", "reads_frames", "reads_memory", "reads_files")
 
