@@ -1,6 +1,7 @@
 """Where the first bottleneck appears at 10, 100 and 1,000 nodes: a simulation that first reproduces measured curves.
 
-    ludus bench example_session_state_mgmt --in-flight 1k,4k,16k --workers 2 --output benchmarks/measured_scale.json
+    ludus bench example_session_state_mgmt --in-flight 1k,4k,16k --workers 2 --delay 0.5..1.5 \\
+        --output benchmarks/measured_scale.json
     python benchmarks/simulate_scale.py benchmarks/measured_scale.json --docs docs/scale.md
 
 The model is a closed queueing network. A rollout is `calls` model calls with a piece of CPU time before, between and
@@ -149,9 +150,9 @@ def reproduced(points: list[dict[str, Any]], spec: str) -> tuple[str, float, flo
     """
     rows, of_rate, of_time = [], 0.0, 0.0
     for point in points:
-        found = as_measured(point, costs_of([point], spec, 0))
-        others = [other for other in points if other is not point]
-        guess = as_measured(point, costs_of(others, spec, 0)) if others else None
+        own, others = costs_of([point], spec, 0), [other for other in points if other is not point]
+        found = as_measured(point, own)
+        guess = as_measured(point, replace(costs_of(others, spec, 0), delay=own.delay)) if others else None
         rate, mean = point["rollouts_per_second"], point["rollout_s"]["mean"]
         errors = found.rate / rate - 1, found.mean_s / mean - 1
         of_rate, of_time = max(of_rate, abs(errors[0])), max(of_time, abs(errors[1]))
@@ -225,7 +226,7 @@ def report(found: dict[str, Any], without_http: dict[str, Any] | None, cluster: 
     heads = ["nodes", "in flight", "delay of a call", "rollouts/s", "mean time", "workers' load", "collector's load"]
     heads += ["memory a node", "model calls/s", "first bottleneck", "shards"]
     lines = table(heads, [scaled(costs, cluster, delay, *size) for delay in (spec, long_delay) for size in sizes])
-    machine = f"{found['machine']['cores']} cores, load {found['machine']['load']} from other work"
+    machine = f"{found['machine']['cores']} cores, load average {found['machine']['load']}"
     return (
         f"Measured {found['taken'][:10]} with {found['environment']}, model delay {spec} s, {machine}. Simulated "
         f"{time.strftime('%Y-%m-%d')} by `python benchmarks/simulate_scale.py {' '.join(sys.argv[1:])}`.\n"

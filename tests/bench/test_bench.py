@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -16,23 +17,27 @@ from ludus.collection.collection import Collection
 from ludus.collection.options import Options
 from ludus.errors import UserError
 
+ROOT = Path(__file__).parents[2]
 ENVIRONMENT = "example_session_state_mgmt"
 
 
-def ludus_bench(*words: str, open_files: int | None = None) -> subprocess.CompletedProcess[str]:
+def ludus_bench(
+    *words: str, open_files: int | None = None, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     def limit() -> None:
         if open_files is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
 
     command = [sys.executable, "-m", "ludus", "bench", *words]
-    return subprocess.run(command, capture_output=True, text=True, preexec_fn=limit)
+    return subprocess.run(command, capture_output=True, text=True, preexec_fn=limit, cwd=folder)
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """The command of docs/scale.md, with --json."""
     folder = tmp_path_factory.mktemp("bench")
-    words = ["--in-flight", "20", "--rollouts", "24", "--delay", "0.01", "--output", str(folder / "bench.json")]
-    return ludus_bench(ENVIRONMENT, *words, "--json"), folder
+    (block,) = re.findall(r"```sh\nludus bench (.*?)\n```", (ROOT / "docs" / "scale.md").read_text(), re.DOTALL)
+    return ludus_bench(*block.split(), "--json", folder=folder), folder
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ def point(**changed: Any) -> dict[str, Any]:
         ({"cores": {"collector": 0.95, "workers": 0, "busiest_stub": 0.1}}, "collector", "--workers 4"),
         ({"workers": 4, "cores": {"collector": 0.2, "workers": 3.6, "busiest_stub": 0}}, "cores", "--ray"),
         ({"workers": 2, "cores": {"collector": 0.95, "workers": 1.0, "busiest_stub": 0}}, "collector", "--shard"),
-        ({"cpu_share": {"collector": 0.5, "workers": None}}, "cores", "other processes"),
+        ({"cpu_share": {"collector": 0.5, "workers": None}}, "cores", "got one 50%"),
         ({"stages_s": {"model": {"mean": 3.9}, "verify": {"mean": 0.1}}}, "model", "2.00 s later"),
         ({}, "environment", "stage verify"),
     ],

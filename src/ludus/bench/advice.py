@@ -37,6 +37,12 @@ def first_bottleneck(point: dict[str, Any], cores: int) -> Bottleneck:
         return Bottleneck("slots", "the model's delay: nothing else is waited for, so raise --in-flight for more")
     if used["busiest_stub"] >= FULL:
         return Bottleneck("stub", "the stub model uses a whole core: add --stubs, or measure with --no-http")
+    share = point["cpu_share"]["workers" if workers > 1 else "collector"]
+    if share is not None and share < CROWDED:
+        what = "our processes, the stub and other programs together"
+        return Bottleneck(
+            "cores", f"{what} need more than {cores} cores (ours got one {share:.0%} of the time): use a larger machine"
+        )
     each_worker = used["workers"] / workers if workers > 1 else 0.0
     if sum((used["collector"], used["workers"])) >= FULL * cores:
         return Bottleneck("cores", f"all {cores} cores are busy: use a larger machine, --ray or --shard")
@@ -46,12 +52,6 @@ def first_bottleneck(point: dict[str, Any], cores: int) -> Bottleneck:
         return _busy("workers", "each worker uses its core", workers, cores)
     if workers == 1 and _is_full(used["collector"], point["cpu_share"]["collector"]):
         return _busy("collector", "the collector uses its core", workers, cores)
-    share = point["cpu_share"]["workers" if workers > 1 else "collector"]
-    if share is not None and share < CROWDED:
-        return Bottleneck(
-            "cores",
-            f"other processes take the cores: ours ran {share:.0%} of the time in which it could. Measure again",
-        )
     stage = _slowest_stage(point)
     if stage == "model":
         late = f"{point['wait_s']:.2f} s later than the model's delay"
