@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import sys
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -32,7 +33,24 @@ def row_problem(
         return f"the tests never use {entry_point}"
     if solution is not None and not _defines(trees["solution"], entry_point):
         return f"the solution does not define {entry_point}"
+    if solution is None and (compared := _compared_by_identity(trees["test"])) is not None:
+        cause = f"the tests ask whether a value `is` {compared}, which another process cannot answer"
+        return f"{cause}: use ==, or add a solution"
     return _missing_module(trees, packages)
+
+
+def _compared_by_identity(tree: ast.Module) -> str | None:
+    """What tests compare with `is`, if it is neither a constant nor a built-in type. A solution would show the same."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and any(isinstance(each, (ast.Is, ast.IsNot)) for each in node.ops):
+            sides = [node.left, *node.comparators]
+            if not any(isinstance(each, ast.Constant) or _is_type(each) for each in sides):
+                return ast.unparse(node.comparators[-1])[:40]
+    return None
+
+
+def _is_type(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and isinstance(getattr(builtins, node.id, None), type)
 
 
 def _uses(tree: ast.Module, name: str) -> bool:

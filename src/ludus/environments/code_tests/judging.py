@@ -78,7 +78,7 @@ async def run_tests(sandbox: Sandbox, tests: HiddenTests, code: str, seconds: fl
 @cache
 def _tester() -> str:
     candidate = _text("crossing") + _text("candidate")
-    return f"{candidate}{_text('tester')}\nmain({candidate!r})\n"
+    return f"{candidate}{_text('foreign')}{_text('tester')}\nmain({candidate!r})\n"
 
 
 def _text(name: str) -> str:

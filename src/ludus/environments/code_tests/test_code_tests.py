@@ -145,6 +145,7 @@ async def test_the_prompts_own_functions_serve_both_sides(graded: Graded) -> Non
             {"prompt": "def f(x: int) -> int:\n", "entry_point": "f", "test": "assert f(1) == 1"},
             "prompt is only the head of a function",
         ),
+        (row("x = [1]\nassert f(x) is x"), "which another process cannot answer"),
         ({"text": "Add one.", "test_list": ["assert inc(dec(1)) == 1"]}, "do not show which function they call"),
     ],
 )
@@ -181,6 +182,81 @@ async def test_without_a_solution_what_cannot_cross_is_a_failure_and_no_reward(j
     failure = await judge(row("assert f(len) == 1"), fenced("def f(x):\n    return 1"))
     assert isinstance(failure, Failure)
     assert (failure.stage, failure.kind) == ("verify", "cannot_judge")
+
+
+CLASSES = "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\nclass Bad(Exception):\n    pass\n"
+
+
+@needs_sandbox()
+@together
+@pytest.mark.parametrize(
+    ("test", "code"),
+    [
+        (cases("self.assertEqual(f(1), 2)") + "if __name__ == '__main__':\n    unittest.main()\n",
+         "def f(x):\n    return x + 1"),
+        ("import asyncio\nassert asyncio.run(f(1)) == 2", "async def f(x):\n    return x + 1"),
+        ("try:\n    f(1)\nexcept Bad as error:\n    assert str(error) == 'x'\nelse:\n    raise AssertionError",
+         "def f(x):\n    raise Bad('x')"),
+        ("assert isinstance(f(1), P)", "def f(x):\n    return P(x)"),
+        ("assert f(1) is int", "def f(x):\n    return type(x)"),
+        ("assert f({'a': 1}) == {'a'}", "def f(d):\n    return d.keys()"),
+        ("assert sorted(f({'a': 1})) == [('a', 1)]", "def f(d):\n    return d.items()"),
+        ("assert f(1).x == 1 and f(1) == (1, 2)",
+         "from collections import namedtuple\nQ = namedtuple('Q', 'x y')\ndef f(x):\n    return Q(x, 2)"),
+        ("g = f(4)\nassert next(g) == 0 and list(g) == [1, 2, 3] and list(g) == []",
+         "def f(n):\n    yield from range(n)"),
+        ("from itertools import islice\nassert list(islice(f(), 2)) == [7, 7]",
+         "class A:\n    def __iter__(self):\n        while True:\n            yield 7\ndef f():\n    return A()"),
+        ("r = f()\nassert len(r) == 2 and list(r) == [1, 2] and 2 in r",
+         "class A:\n    def __len__(self):\n        return 2\n    def __iter__(self):\n        return iter([1, 2])\n"
+         "def f():\n    return A()"),
+    ],
+)  # fmt: skip
+async def test_without_a_solution_a_right_program_passes(graded: Graded, test: str, code: str) -> None:
+    assert (await graded(code, row(test, context=CLASSES))).reward == 1.0
+
+
+@needs_sandbox()
+@together
+@pytest.mark.parametrize(
+    ("test", "code"),
+    [
+        ("b = f()\nb.add(1)\nassert b.pop() == 1",
+         "class f:\n    def __init__(self):\n        self.add, self.pop = [].append, lambda: 1"),
+        ("assert f(1) == P(1)", "def f(x):\n    return P(x)"),
+        ("assert P(1) == f(1)", "def f(x):\n    return P(x)"),
+        ("assert f(1)[0] == 1", "class f(object):\n    def __init__(self, x): pass\n    __getitem__ = lambda s, i: 1"),
+        ("assert str(f(1)) == 'one'", "class f:\n    def __init__(self, x): pass\n    __str__ = lambda s: 'one'"),
+        ("assert f(1) == {1: 2}", "class A:\n    pass\ndef f(x):\n    return {A(): 2}"),
+        ("assert f(1) == helper(1)", "def helper(x):\n    return x\ndef f(x):\n    return x"),
+    ],
+)  # fmt: skip
+async def test_without_a_solution_what_only_the_program_can_do_is_a_failure(judge: Judge, test: str, code: str) -> None:
+    failure = await judge(row(test, context=CLASSES), fenced(code))
+    assert isinstance(failure, Failure)
+    assert (failure.stage, failure.kind) == ("verify", "cannot_judge")
+
+
+@needs_sandbox()
+@together
+@pytest.mark.parametrize(
+    "test",
+    [
+        "r = f(3)\nassert len(r) == 3 and all(each > 0 for each in r)",
+        "r = f(3)\nassert all(each > 0 for each in r) and len(r) == 3",
+        "r = f(3)\nassert all(each > 0 for each in r) and list(r) == [1, 2, 3]",
+    ],
+)
+async def test_an_object_cannot_tell_the_tests_two_things(graded: Graded, test: str) -> None:
+    code = (
+        "class A:\n    turn = 0\n    def __len__(self):\n        return 3\n    def __iter__(self):\n"
+        "        self.turn += 1\n        return iter([] if self.turn == 1 else [1, 2, 3])\ndef f(x):\n    return A()"
+    )
+    given = row(test, solution="def f(x):\n    return [1, 2, 3]")
+    assert (await graded(code, given)).reward == 0.0
+    assert (
+        await graded("def f(x):\n    return (1, 2, 3)" if "list(" in test else given["solution"], given)
+    ).reward == 1
 
 
 @needs_sandbox()

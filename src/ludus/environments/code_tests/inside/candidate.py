@@ -55,7 +55,8 @@ class Candidate:
 
     def iterate(self, number: int) -> dict[str, Any]:
         """Begin to iterate over an object."""
-        return {"value": self.refer(iter(self.kept[number]))}
+        iterator = iter(self.kept[number])
+        return {"value": self.refer(iterator), "itself": iterator is self.kept[number]}
 
     def advance(self, number: int) -> dict[str, Any]:
         """The next value of an iterator."""
@@ -66,6 +67,19 @@ class Candidate:
     def length(self, number: int) -> dict[str, Any]:
         """The length of an object."""
         return {"value": len(self.kept[number])}
+
+    def has(self, number: int, name: str) -> dict[str, Any]:
+        """Whether an object has an attribute that is not one of every object."""
+        value = self.kept[number]
+        if name.startswith("__"):
+            return {"value": getattr(type(value), name, None) is not getattr(object, name, None)}
+        return {"value": hasattr(value, name)}
+
+    def finish(self, number: int) -> dict[str, Any]:
+        """Run a coroutine to its end."""
+        import asyncio
+
+        return {"value": encode(asyncio.run(self.kept[number]), self.refer)}
 
 
 def answer_calls() -> None:

@@ -50,6 +50,14 @@ def encode(value: Any, refer: Callable[[Any], int] | None = None) -> Any:
 
 def encode_known(value: Any, refer: Callable[[Any], int] | None) -> list[Any] | None:
     """A container or a value of the standard library as JSON data; None for anything else."""
+    if isinstance(value, type):
+        return ["type", value.__name__] if TYPES.get(value.__name__) is value else None
+    fields = getattr(type(value), "_fields", None)
+    if isinstance(value, tuple) and isinstance(fields, tuple) and len(fields) == len(value):
+        return ["named", type(value).__name__, list(map(str, fields)), [encode(each, refer) for each in value]]
+    for name, (view, _) in VIEWS.items():
+        if isinstance(value, view):
+            return [name, [encode(each, refer) for each in value]]
     for name, kind in SEQUENCES.items():
         if isinstance(value, kind):
             return [name, [encode(each, refer) for each in value]]
@@ -87,6 +95,13 @@ def decode(data: Any, reference: Callable[[int, str], Any]) -> Any:
         return fill(MAPPINGS[name], [(decode(key, reference), decode(each, reference)) for key, each in rest[0]])
     if name in VALUES:
         return VALUES[name][2](*rest)
+    if name in VIEWS:
+        return VIEWS[name][1]([decode(each, reference) for each in rest[0]])
+    if name == "named":
+        kind = collections.namedtuple(str(rest[0]), [str(each) for each in rest[1][:200]])  # type: ignore[misc]
+        return kind(*(decode(each, reference) for each in rest[2]))
+    if name == "type":
+        return TYPES[rest[0]]
     if name == "int":
         return int(rest[0], 16)
     if name in ("bytes", "bytearray"):
@@ -124,6 +139,20 @@ MAPPINGS: dict[str, Any] = {
     "default": collections.defaultdict,
     "dict": dict,
 }
+#: The views of a dict, and how they are made of their items.
+VIEWS: dict[str, tuple[type, Callable[[list[Any]], Any]]] = {
+    "keys": (type({}.keys()), lambda items: dict.fromkeys(items).keys()),
+    "values": (type({}.values()), lambda items: dict(enumerate(items)).values()),
+    "items": (type({}.items()), lambda items: dict(items).items()),
+}
+#: The types that a program can return.
+TYPES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(int, float, complex, bool, str, bytes, bytearray, list, tuple, set, frozenset, dict, range, object, type),
+        *(type(None), datetime.date, datetime.datetime, datetime.timedelta, decimal.Decimal, fractions.Fraction),
+    )
+}
 #: For other values: their type, their parts, and how they are made of them.
 VALUES: dict[str, tuple[Any, Callable[[Any], list[Any]], Callable[..., Any]]] = {
     "datetime": (datetime.datetime, lambda v: [v.isoformat()], datetime.datetime.fromisoformat),
@@ -138,16 +167,6 @@ VALUES: dict[str, tuple[Any, Callable[[Any], list[Any]], Callable[..., Any]]] = 
     "fraction": (fractions.Fraction, lambda v: [str(v)], fractions.Fraction),
     "range": (range, lambda v: [v.start, v.stop, v.step], lambda *parts: range(*map(int, parts))),
 }
-
-
-def plain_attributes() -> set[str]:
-    """The attributes of all plain data. Those of numpy's arrays are left out where pandas may be meant."""
-    kinds = [str, bytes, bytearray, int, float, complex, *SEQUENCES.values(), *MAPPINGS.values()]
-    kinds += [kind for kind, _, _ in VALUES.values()]
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and "pandas" not in sys.modules:
-        kinds += [numpy.ndarray, numpy.generic]
-    return {name for kind in kinds for name in dir(kind)}
 
 
 class Channel:

@@ -14,22 +14,19 @@ import subprocess
 import sys
 import types
 import unittest
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ludus.environments.code_tests.inside.candidate import BOOT
-from ludus.environments.code_tests.inside.crossing import CannotCross, Channel, decode, encode, plain_attributes
+from ludus.environments.code_tests.inside.crossing import CannotCross, Channel, decode, encode
+from ludus.environments.code_tests.inside.foreign import Foreign, awaited, exception_of, is_of_program
 
 PR_SET_DUMPABLE = 4
 
 
 class ProgramEnded(Exception):
     """The program's process is gone, or sent what is no reply."""
-
-
-class ProgramError(Exception):
-    """The program raised an exception of a type that is unknown here."""
 
 
 class Program:
@@ -43,6 +40,7 @@ class Program:
         os.close(replies[1])
         self._channel = Channel(replies[0], calls[1])
         self._sources, self._text, self._changes = sources, text, changes
+        self.known: dict[str, Any] = {}  #: the names of the context, which the program has too
 
     def start(self) -> None:
         """Run the program's top level. Raises what it raises."""
@@ -66,13 +64,16 @@ class Program:
     def value(self, data: Any) -> Any:
         """A value that the program returned."""
         try:
-            return decode(data, lambda number, kind: Foreign(self, number, kind))
+            return decode(data, self._object)
         except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
             raise ProgramEnded(f"the program sent what is no value: {error!r:.100}") from None
 
-    def ask(self, operation: str, number: int) -> dict[str, Any]:
+    def ask(self, operation: str, number: int, *rest: str) -> dict[str, Any]:
         """Do something with an object of the program."""
-        return self._ask([operation, number])
+        return self._ask([operation, number, *rest])
+
+    def _object(self, number: int, kind: str) -> Any:
+        return awaited(self, number) if kind == "coroutine" else Foreign(self, number, kind)
 
     def close(self) -> None:
         """End the process."""
@@ -89,76 +90,8 @@ class Program:
         if not isinstance(reply, dict):
             raise ProgramEnded("the program sent what is no reply")
         if "raised" in reply:
-            raise exception_of(reply)
+            raise exception_of(reply, self.known)
         return reply
-
-
-class Foreign:
-    """An object of the program that is no plain data. It equals nothing, and can only be iterated and measured."""
-
-    def __init__(self, program: Program, number: int, kind: str) -> None:
-        vars(self).update(_program=program, _number=number, _kind=kind)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"<an object of type {vars(self)['_kind']} of the program>"
-
-    def __iter__(self) -> Iterator[Any]:
-        program, number = vars(self)["_program"], vars(self)["_number"]
-        iterator = program.ask("iterate", number).get("value")
-        while not (reply := program.ask("advance", iterator)).get("end"):
-            yield program.value(reply.get("value"))
-
-    def __next__(self) -> Any:
-        reply = vars(self)["_program"].ask("advance", vars(self)["_number"])
-        if reply.get("end"):
-            raise StopIteration
-        return vars(self)["_program"].value(reply.get("value"))
-
-    def __len__(self) -> int:
-        return int(vars(self)["_program"].ask("length", vars(self)["_number"]).get("value", 0))
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __getattr__(self, name: str) -> Any:
-        kind = vars(self)["_kind"]
-        if name in plain_attributes():  # plain data has it: the program should have returned that
-            raise AttributeError(f"an object of type {kind} of the program has no attribute {name}")
-        raise CannotCross(f"the tests use {name} of an object of type {kind}")
-
-
-def exception_of(reply: dict[str, Any]) -> BaseException:
-    """The exception that the program raised, if its type is known here and no signal to a test framework."""
-    text = str(reply.get("text", ""))
-    try:
-        names = [(str(module), str(name)) for module, name in reply["raised"]]
-    except (TypeError, ValueError):
-        return ProgramError(text)
-    for module, name in names:
-        kind = getattr(sys.modules.get(module), name, None) if "." not in name else None
-        allowed = isinstance(kind, type) and issubclass(kind, (Exception, SystemExit))
-        if allowed and module.partition(".")[0] not in ("__main__", "unittest", "pytest", "_pytest"):
-            if kind in (Exception, SystemExit) and names[0] != (module, name):
-                break
-            if issubclass(kind, (StopIteration, StopAsyncIteration, GeneratorExit)):  # type: ignore[arg-type]
-                break  # it would end a loop of the tests
-            return made(kind, text)  # type: ignore[arg-type]
-    return ProgramError(f"{names[0][1] if names else 'an exception'}: {text}")
-
-
-def made(kind: type[BaseException], text: str) -> BaseException:
-    """An exception with a text, also of a type that wants other arguments."""
-    try:
-        return kind(text)
-    except Exception:
-        error = kind.__new__(kind)
-        error.args = (text,)
-        return error
 
 
 class Report(unittest.TestResult):
@@ -200,8 +133,11 @@ class Report(unittest.TestResult):
 
 def outcome_of(error: BaseException) -> tuple[str, str]:
     """What an exception says about a test, and its text."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    if isinstance(error, CannotCross):
+    try:
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    except CannotCross as other:  # the text shows an object of the program
+        text = f"{type(error).__name__}, and {other}"[:300]
+    if isinstance(error, CannotCross) or (isinstance(error, NameError) and not is_of_program(error)):
         return "cannot_judge", text
     return ("wrong" if isinstance(error, AssertionError) else "error"), text
 
@@ -212,6 +148,8 @@ def run_tests(asked: dict[str, Any], program: Program, tell: Callable[[str, str,
     names = vars(module)
     if asked["context"]:
         exec(compile(asked["context"], "context", "exec", dont_inherit=True), names)
+    program.known = dict(names)
+    unittest.main = unittest.TestProgram = lambda *_, **__: None  # type: ignore[assignment,misc]  # we run the cases
     functions = {name: program.function(name) for name in asked["names"]}
     names.update(functions, candidate=functions[asked["names"][0]])
     for number, line in enumerate(asked["asserts"]):
