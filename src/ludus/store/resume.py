@@ -46,6 +46,9 @@ def rollout_of(row: Any) -> Rollout:
     for name, (value, kind) in expected_types.items():
         if not isinstance(value, kind):
             raise TypeError(f"{name} is {value!r:.40}, which is not of type {kind.__name__}")
+    for call in rollout.calls:
+        if not isinstance(call, dict):
+            raise TypeError(f"model_calls holds {call!r:.40}, which is not of type dict")
     if not isinstance(job.environment, str):
         raise TypeError(f"agent_ref.name is {job.environment!r:.40}, which is not of type str")
     for stage, seconds in rollout.timings.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveFloat
@@ -30,6 +31,9 @@ from ludus.sandbox.resources import SandboxConfig, SandboxResources
 
 #: The exit codes of a script that reproduces a bug: where the bug is, and where it is not.
 BUG_IS_THERE, BUG_IS_GONE = 2, 0
+
+#: How often a script runs on the code with the bug, and how often on the code without it.
+RUNS = 3
 
 #: The record keeps this much of a patch.
 KEPT = 50_000
@@ -145,11 +149,7 @@ class SearchReplace(SandboxResources):
 
     async def _reproduced(self, script: str) -> Verdict:
         """1 if the script tells the repository before the fix from the one after it, in any layout of the code."""
-        base, fixed = self.base, self.fixed
-        runs = [(base, BUG_IS_THERE), (fixed, BUG_IS_GONE)]
-        if not self.config.compat:
-            runs += [(_rewritten(base), BUG_IS_THERE), (_rewritten(fixed), BUG_IS_GONE)]
-        for tree, wanted in runs:
+        for tree, wanted in runs_in_secret_order(self.base, self.fixed, layouts=not self.config.compat):
             code = await self._exit_code(tree, script)
             if code != wanted:
                 where = "with the bug" if wanted == BUG_IS_THERE else "without the bug"
@@ -180,6 +180,19 @@ def _fixed(base: Tree, patch: str) -> Tree:
     if fixed == base:
         raise Failure("bad_row", f"patch changes nothing, so no script could tell the bug from its fix: {patch!r:.80}")
     return fixed
+
+
+def runs_in_secret_order(base: Tree, fixed: Tree, *, layouts: bool) -> list[tuple[Tree, int]]:
+    """The trees on which a script runs, with the exit codes that it must have.
+
+    A script that only looks at the clock, or counts its runs, cannot know which tree it sees: it guesses 1 of 20
+    orders.
+    """
+    runs = [(tree, code) for tree, code in ((base, BUG_IS_THERE), (fixed, BUG_IS_GONE)) for _ in range(RUNS)]
+    if layouts:
+        runs[0], runs[-1] = (_rewritten(base), BUG_IS_THERE), (_rewritten(fixed), BUG_IS_GONE)
+    random.SystemRandom().shuffle(runs)
+    return runs
 
 
 def _rewritten(tree: Tree) -> Tree:

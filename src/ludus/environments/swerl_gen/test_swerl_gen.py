@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ludus import Environment, Failure, Verdict
 from ludus.environments.swerl_gen import build, qualify
 from ludus.environments.swerl_gen.edits import BadAnswer, Edit, applied, edits_of, script_of
+from ludus.environments.swerl_gen.resources import BUG_IS_GONE, BUG_IS_THERE, runs_in_secret_order
 from ludus.testing import judging, needs_sandbox
 
 NAME = "swerl_gen"
@@ -178,3 +179,15 @@ async def test_a_row_that_cannot_be_judged_fails_before_the_model_is_asked(
     assert isinstance(found, Failure)
     assert (found.kind, found.stage) == ("bad_row", "open")
     assert cause in found.cause
+
+
+@pytest.mark.parametrize("layouts", [True, False])
+def test_a_script_cannot_know_on_which_tree_it_runs_next(layouts: bool) -> None:
+    base, fixed = {"a.py": b"x = (1)\n"}, {"a.py": b"x = (2)\n"}
+    orders = [runs_in_secret_order(base, fixed, layouts=layouts) for _ in range(200)]
+    codes = [tuple(code for _, code in order) for order in orders]
+    assert all(sorted(each) == [BUG_IS_GONE] * 3 + [BUG_IS_THERE] * 3 for each in codes)
+    assert all(len({each[place] for each in codes}) == 2 for place in range(6))  # neither tree has a place of its own
+    for order in orders:
+        assert all((b"2" in tree["a.py"].splitlines()[-1]) == (code == BUG_IS_GONE) for tree, code in order)
+        assert sum(tree not in (base, fixed) for tree, _ in order) == (2 if layouts else 0)
