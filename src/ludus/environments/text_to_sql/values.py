@@ -108,7 +108,7 @@ def texts(rng: random.Random, seed: int, own: list[Any], given: list[Any]) -> li
 def seen_by(calls: set[str], column: Column, numbers: list[int], values: list[Any]) -> list[Any]:
     """Values at which functions of the query show that they are called: `ABS` needs a negative number."""
     if column.kind in (INTEGER, REAL):
-        found = [-1, -3, -7] if calls & _SIGNS else []
+        found: list[Any] = [-1, -3, -7] if calls & _SIGNS else []
         found += [number * 2 + more for number in numbers[:4] if "mod" in calls for more in (0, 1, number)]
         return [float(value) for value in found] if column.kind == REAL else found
     texts = [value for value in values if isinstance(value, str)][:3]
