@@ -140,7 +140,7 @@ MAPPINGS: dict[str, Any] = {
     "dict": dict,
 }
 #: The views of a dict, and how they are made of their items.
-VIEWS: dict[str, tuple[type, Callable[[list[Any]], Any]]] = {
+VIEWS: dict[str, tuple[Any, Callable[[list[Any]], Any]]] = {
     "keys": (type({}.keys()), lambda items: dict.fromkeys(items).keys()),
     "values": (type({}.values()), lambda items: dict(enumerate(items)).values()),
     "items": (type({}.items()), lambda items: dict(items).items()),

@@ -23,7 +23,7 @@ class Foreign:
     def __init__(self, program: Any, number: int, kind: str) -> None:
         vars(self).update(_program=program, _number=number, _kind=kind, _items=[], _source=None, _ended=False)
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """A class of the context if the object is of it, so that `isinstance` works."""
         mine = vars(self)
@@ -125,7 +125,7 @@ def _among(self: Foreign, item: Any) -> bool:
 Foreign.__eq__ = _operation("__eq__", lambda self, other: self is other)  # type: ignore[method-assign]
 Foreign.__repr__ = _operation("__repr__", lambda self: f"<{_named(self)}>")  # type: ignore[method-assign]
 Foreign.__str__ = _operation("__str__", lambda self: repr(self))  # type: ignore[method-assign]
-Foreign.__contains__ = _operation("__contains__", _among)  # type: ignore[attr-defined]
+setattr(Foreign, "__contains__", _operation("__contains__", _among))  # noqa: B010
 for _each in "lt le gt ge add sub mul truediv floordiv mod pow neg and or xor".split():
     setattr(Foreign, f"__{_each}__", _operation(f"__{_each}__", lambda self, *rest: NotImplemented))
 for _each in "getitem setitem delitem call reversed int float index abs round enter exit".split():
