@@ -36,11 +36,12 @@ def start() -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(ADDRESS)
     listener.listen()
-    if os.fork():
+    pid = os.fork()
+    if pid:
+        with open(PID, "w") as file:  # not by the child: `run` needs it at once
+            file.write(str(pid))
         return
     os.setsid()
-    with open(PID, "w") as file:
-        file.write(str(os.getpid()))
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
