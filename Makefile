@@ -74,7 +74,7 @@ interop: $(INTEROP)/installed $(TRAINERS)/installed
 
 # The viewer's page, from src/ludus/view/web into src/ludus/view/static, which is committed. Needs Node.
 web:
-	cd src/ludus/view/web && npm ci --no-audit --no-fund && npm run build
+	cd src/ludus/view/web && npm install --no-audit --no-fund && npm run build
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -278,7 +278,7 @@ def test_no_page_is_wider_than_the_window(tab: Tab, width: int):
     page.set_viewport_size({"width": 1280, "height": 860})
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: npm ci in src/ludus/view/web")
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: npm install in src/ludus/view/web")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_page_has_a_barrier(tab: Tab, theme: str):
     page, first = tab.page, tab.keys["first"]
