@@ -36,12 +36,13 @@ function useVersion(run: string | null): number {
 
 export interface Answer<T> { data: T | null; problem: string | null; loading: boolean; reload: () => void }
 
-/** The answer to a question, asked again when the run has grown. The last answer stays while the next one comes. */
+/** The answer to a question, asked again when the run has grown. The last answer to such a question stays while the
+ * next one comes, but never the answer to another kind of question. */
 export function useAnswer<T>(path: string, given: Given, run: string | null = null, live = true): Answer<T> {
   const version = useVersion(run);
   const [again, setAgain] = useState(0);
-  const [state, setState] = useState<{ asked: string; data: T | null; problem: string | null }>(
-    { asked: "", data: null, problem: null });
+  const [state, setState] = useState<{ asked: string; path: string; data: T | null; problem: string | null }>(
+    { asked: "", path, data: null, problem: null });
   const key = JSON.stringify([path, given]);
   const busy = useRef<AbortController | null>(null);
   useEffect(() => {
@@ -49,9 +50,9 @@ export function useAnswer<T>(path: string, given: Given, run: string | null = nu
     const control = new AbortController();
     busy.current = control;
     ask<T>(path, given, control.signal).then(
-      (data) => setState({ asked: key, data, problem: null }),
+      (data) => setState({ asked: key, path, data, problem: null }),
       (error: Error) => {
-        if (error.name !== "AbortError") setState((old) => ({ ...old, asked: key, problem: error.message }));
+        if (error.name !== "AbortError") setState((old) => ({ data: old.path === path ? old.data : null, asked: key, path, problem: error.message }));
       },
     );
     return () => control.abort();
@@ -62,5 +63,5 @@ export function useAnswer<T>(path: string, given: Given, run: string | null = nu
     const timer = setTimeout(() => setAgain((n) => n + 1), 3000);
     return () => clearTimeout(timer);
   }, [state]);
-  return { data: state.data, problem: state.problem, loading: state.asked !== key, reload: () => setAgain((n) => n + 1) };
+  return { data: state.path === path ? state.data : null, problem: state.problem, loading: state.asked !== key, reload: () => setAgain((n) => n + 1) };
 }
