@@ -17,7 +17,7 @@ interface Compared {
 
 export function CompareRuns({ a, b }: { a: string; b: string }) {
   const { data, problem } = useAnswer<Compared>("compare", { run: a, with: b }, null);
-  useKeys({ Escape: () => go("#/") }, []);
+  useKeys({ Escape: () => go("#/") });
   if (problem && !data) return <Problem text={problem} />;
   if (!data) return <Loading />;
   const { result } = data;
@@ -58,7 +58,7 @@ function Difference({ value }: { value: number }) {
 
 export function CompareRollouts({ run, a, b }: { run: string; a: number; b: number }) {
   const left = useAnswer<OneRollout>("rollout", { run, id: a }, run, false), right = useAnswer<OneRollout>("rollout", { run, id: b }, run, false);
-  useKeys({ Escape: () => go(link(["run", run, "rollout", a])) }, [run, a]);
+  useKeys({ Escape: () => go(link(["run", run, "rollout", a])) });
   const problem = left.problem ?? right.problem;
   if (problem) return <Problem text={problem} />;
   if (!left.data || !right.data) return <Loading />;

@@ -1,5 +1,5 @@
 // The keyboard: one key each, never while somebody types.
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 
 export function isTyping(target: EventTarget | null): boolean {
   const element = target as HTMLElement | null;
@@ -8,16 +8,19 @@ export function isTyping(target: EventTarget | null): boolean {
   return ["TEXTAREA", "SELECT"].includes(element.tagName) || element.isContentEditable;
 }
 
-export function useKeys(keys: Record<string, () => void>, depends: unknown[]): void {
+/** Keys and what they do. What they do is that of the last render: a key pressed before the next paint counts too. */
+export function useKeys(keys: Record<string, () => void>): void {
+  const latest = useRef(keys);
+  latest.current = keys;
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
       if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;
       const element = event.target as HTMLElement;
       if (event.key === "Enter" && ["A", "BUTTON", "INPUT", "SUMMARY"].includes(element.tagName)) return;
-      const run = keys[event.key];
+      const run = latest.current[event.key];
       if (run) { event.preventDefault(); run(); }
     };
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
-  }, depends);
+  }, []);
 }

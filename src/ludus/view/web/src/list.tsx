@@ -31,12 +31,13 @@ export function RolloutList({ run, given, tags }: { run: string; given: Record<s
   }, [typed]);
   useEffect(() => setAt(-1), [query, sort, skip]);
   const rows = data?.rollouts ?? [];
-  const open = (index: number) => rows[index] && link(["run", run, "rollout", rows[index].id], { q: query, sort: sort === "order" ? undefined : sort });
+  const open = (index: number) => rows[index] && !loading
+    ? link(["run", run, "rollout", rows[index].id], { q: query, sort: sort === "order" ? undefined : sort }) : undefined;
   useKeys({
     j: () => setAt((now) => Math.min(now + 1, rows.length - 1)),
     k: () => setAt((now) => Math.max(now - 1, 0)),
     Enter: () => { const found = open(at); if (found) go(found); },
-  }, [at, rows.length, query, sort]);
+  });
   useEffect(() => { document.querySelector("tr.current")?.scrollIntoView({ block: "nearest" }); }, [at]);
   const tagAll = async () => {
     const tag = prompt(`Tag ${plural(data?.total ?? 0, "rollout")} with:`);
@@ -76,7 +77,7 @@ export function RolloutList({ run, given, tags }: { run: string; given: Record<s
           {!data.total && <Empty title={query ? "No rollout matches" : "There is no rollout yet"}>
             {query && <p class="quiet">Filters: reward, outcome, tool, stop, stage, kind, task, tokens, turns, errors, tag, note, policy, attempt. A minus excludes: <code>-tool:search</code></p>}
           </Empty>}
-          {data.total > 0 && <table class="rollouts">
+          {data.total > 0 && <table class="rollouts" data-shows={loading ? undefined : query}>
             <thead><tr><th scope="col">Reward</th><th scope="col">Asked</th><th scope="col">End</th>
               <th scope="col" class="number">Calls</th><th scope="col" class="number">Tokens</th><th scope="col" class="number">Time</th></tr></thead>
             <tbody>{rows.map((row, index) => (

@@ -49,7 +49,7 @@ function Frame({ crumbs, children }: { crumbs: ComponentChildren; children: Comp
     dispatchEvent(new Event("themechange"));
   }, [theme]);
   const turn = () => setTheme((now) => now === "dark" || (!now && matchMedia("(prefers-color-scheme: dark)").matches) ? "light" : "dark");
-  useKeys({ "?": () => help.current?.showModal(), t: turn, "/": () => document.getElementById("search")?.focus() }, []);
+  useKeys({ "?": () => help.current?.showModal(), t: turn, "/": () => document.getElementById("search")?.focus() });
   useEffect(() => {
     const leave = (event: KeyboardEvent) => { if (event.key === "Escape" && isTyping(event.target)) (event.target as HTMLElement).blur(); };
     addEventListener("keydown", leave);

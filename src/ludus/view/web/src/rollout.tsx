@@ -22,7 +22,7 @@ export function Rollout({ run, id, given }: { run: string; id: number; given: Re
     j: () => step(data?.around.next), k: () => step(data?.around.previous),
     Escape: () => go(link(["run", run], { tab: "rollouts", q: query, sort: sort === "order" ? undefined : sort })),
     1: () => pick("conversation"), 2: () => pick("tokens"), 3: () => pick("task"), 4: () => pick("raw"),
-  }, [data, tab, query, sort, id]);
+  });
   if (problem) return <Problem text={problem} />;
   if (!data) return <Loading />;
   const { facts } = data;
@@ -84,7 +84,7 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
     r: () => setUpTo((now) => (now === null ? 1 : null)),
     ArrowRight: () => setUpTo((now) => (now === null ? null : Math.min(now + 1, steps))),
     ArrowLeft: () => setUpTo((now) => (now === null ? null : Math.max(now - 1, 0))),
-  }, [upTo, steps]);
+  });
   const visibleBlocks = blocks.slice(0, upTo ?? shown);
   return (
     <div class="conversation">

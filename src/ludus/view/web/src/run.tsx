@@ -21,7 +21,7 @@ export function Run({ run, given }: { run: string; given: Record<string, string>
   const { data, problem } = useAnswer<Overview>("run", { run }, run);
   const tab = given.tab ?? (given.q !== undefined ? "rollouts" : "overview");
   const pick = (name: string) => go(link(["run", run], { tab: name, q: name === "rollouts" ? given.q : undefined }));
-  useKeys({ Escape: () => go("#/"), 1: () => pick("overview"), 2: () => pick("rollouts"), 3: () => pick("about") }, [tab, run]);
+  useKeys({ Escape: () => go("#/"), 1: () => pick("overview"), 2: () => pick("rollouts"), 3: () => pick("about") });
   if (problem && !data) return <Problem text={problem} />;
   if (!data) return <Loading />;
   return (

@@ -46,7 +46,7 @@ export function Runs() {
     k: () => setAt((now) => Math.max(now - 1, 0)),
     Enter: () => { if (runs[at]) go(link(["run", runs[at].key])); },
     x: () => { if (runs[at]) toggle(runs[at].key); },
-  }, [at, runs.length]);
+  });
   if (problem && !data) return <Problem text={problem} />;
   if (!data) return <Loading />;
   return (
