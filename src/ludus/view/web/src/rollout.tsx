@@ -24,7 +24,7 @@ export function Rollout({ run, id, given }: { run: string; id: number; given: Re
     1: () => pick("conversation"), 2: () => pick("tokens"), 3: () => pick("task"), 4: () => pick("raw"),
   });
   if (problem) return <Problem text={problem} />;
-  if (!data) return <Loading />;
+  if (!data?.facts) return <Loading />;
   const { facts } = data;
   return (
     <main id="main" class={loading ? "rollout stale" : "rollout"}>
