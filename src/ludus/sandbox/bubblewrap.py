@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 
 import ludus
 from ludus.sandbox import packages, seccomp
@@ -29,10 +30,14 @@ _WRITABLE = {HOME: 0.5, "/tmp": 0.4, "/dev/shm": 0.1}
 #: What else belongs to the programs' user. A reset sets its mode and times, and removes nothing.
 _KEPT = ("/dev/pts", "/dev/pts/ptmx")
 
-#: Settings of the kernel. Some belong to the namespaces of a sandbox, so a program could leave them to the next user.
-_KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/pressure")
+#: Settings of the kernel that a program could change: those of its namespaces, which would stay for the next user, and
+#: the watches of the load. All others belong to the host's root, who is nobody inside, and every mount costs time.
+_KERNEL_SETTINGS = ("/proc/sys", "/proc/pressure")
 
-_SYSTEM = ("/usr", "/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/certs")
+#: What of the host is seen, and what is copied: a small file costs less than a mount.
+_SYSTEM = ("/usr", "/etc/alternatives")
+_COPIED = ("/etc/ld.so.cache", "/etc/localtime")
+_WITH_NETWORK = ("/etc/resolv.conf", "/etc/ssl/certs")
 _LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 _FILES = {
     "/etc/passwd": f"root:x:0:0::/root:/usr/sbin/nologin\nuser:x:{_USER_INSIDE}:{_USER_INSIDE}::{HOME}:/bin/sh\n",
@@ -166,8 +171,13 @@ def _binds(spec: SandboxSpec, stage: Stage, fds: list[int]) -> Iterator[str]:
             yield from ("--ro-bind", link, link)
     for name in spec.folders:
         yield from ("--symlink", f"{HOME}/{name}", f"/{name}")
-    if spec.network and os.path.exists("/etc/resolv.conf"):
-        yield from ("--ro-bind", os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf")
+    for path in _WITH_NETWORK if spec.network else ():
+        if os.path.exists(path):
+            yield from ("--ro-bind", os.path.realpath(path), path)
+    for path in _COPIED:
+        if os.path.isfile(path):
+            fds.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            yield from ("--perms", "0444", "--file", str(fds[-1]), path)
     for path, text in _FILES.items():
         yield from ("--perms", "0444", "--file", str(_memory_file(text.encode(), fds)), path)
     for place in packages.places(spec.packages):
@@ -175,11 +185,12 @@ def _binds(spec: SandboxSpec, stage: Stage, fds: list[int]) -> Iterator[str]:
     yield from _hidden()
 
 
-def _hidden() -> Iterator[str]:
+@cache
+def _hidden() -> tuple[str, ...]:
     """Our own package, if it is installed where a sandbox can see it: it holds answers to tasks."""
     ours = os.path.realpath(os.path.dirname(ludus.__file__))
-    if any(ours.startswith(f"{path}/") for path in (*_SYSTEM, *python_prefix())):
-        yield from ("--tmpfs", ours, "--remount-ro", ours)
+    seen = any(ours.startswith(f"{path}/") for path in (*_SYSTEM, *python_prefix()))
+    return ("--tmpfs", ours, "--remount-ro", ours) if seen else ()
 
 
 def _memory_file(data: bytes, fds: list[int]) -> int:

@@ -11,6 +11,7 @@ import platform
 import socket
 import struct
 from collections.abc import Iterable
+from functools import cache
 
 #: Refused whatever the arguments. The numbers are those of the kernel's tables for x86-64 and for arm64.
 _REFUSED = {
@@ -94,6 +95,7 @@ _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 
 
+@cache
 def program() -> bytes | None:
     """The BPF program for this machine, or None if its architecture is not in the tables."""
     known = _ARCHITECTURES.get(platform.machine())
@@ -122,6 +124,7 @@ def program() -> bytes | None:
     return code.bytes()
 
 
+@cache
 def no_sockets() -> bytes | None:
     """A second filter, for a sandbox that shares the host's network: no socket but a pair of the program's own."""
     known = _ARCHITECTURES.get(platform.machine())

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from ludus.sandbox.protocol import SandboxError
@@ -90,10 +90,11 @@ def missing_program(*programs: str) -> str | None:
     return None
 
 
-def python_prefix() -> list[str]:
+@cache
+def python_prefix() -> tuple[str, ...]:
     """The folder of Python, if it is not under `/usr`."""
     prefix = os.path.realpath(sys.base_prefix)
-    return [] if prefix == "/usr" or prefix.startswith("/usr/") else [prefix]
+    return () if prefix == "/usr" or prefix.startswith("/usr/") else (prefix,)
 
 
 def _needed() -> list[str]:

@@ -86,6 +86,7 @@ def program_environment(spec: SandboxSpec) -> dict[str, str]:
     }
 
 
+@cache
 def base_python() -> str:
     """The interpreter behind this one: that of a virtual environment is a link to it."""
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
