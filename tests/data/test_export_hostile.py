@@ -52,3 +52,21 @@ def test_a_file_that_cannot_be_read_is_one_line_and_the_earlier_export_stays(who
     assert says in done.stderr
     assert (tmp_path / "out.jsonl").read_text() == "earlier"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "run.jsonl", "whole.jsonl"]
+
+
+@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (b'"reward":0.0', b'"reward":1.0,"reward":0.0', "run.jsonl:2: the key 'reward' stands twice in an object"),
+        (b'"rollout_id":"', b'"note":"\\ud800","rollout_id":"', "run.jsonl:2: not JSON: a lone surrogate at column"),
+    ],
+)
+def test_a_line_of_which_a_parser_would_lose_something_is_named(whole, tmp_path, to, old, new, says):
+    first, second, *rest = whole.splitlines(keepends=True)
+    assert old in second
+    (tmp_path / "run.jsonl").write_bytes(b"".join((first, second.replace(old, new, 1), *rest)))
+    done = command(tmp_path, "export", "run.jsonl", "--to", to, "-o", "out.jsonl")
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+    assert not (tmp_path / "out.jsonl").exists()

@@ -24,13 +24,13 @@ from ludus.data.hub import HubReference, is_hub
 from ludus.data.layouts import Layout, detect_layout, fitting_layout
 from ludus.data.mapping import RowMapping
 from ludus.data.sources import read_lines, resolve
-from ludus.data.strict import refuse_losses
 from ludus.errors import UserError
 from ludus.record import Row
 from ludus.runtime.encoding import json_error
 from ludus.runtime.settings import checked, read_yaml
 from ludus.runtime.wording import describe_errors
 from ludus.store.drafts import check_new, draft
+from ludus.store.strict import refuse_losses
 from ludus.task import Task, digest
 
 #: How many rows are looked at to tell the layout.

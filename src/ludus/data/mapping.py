@@ -16,10 +16,10 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from ludus.data.conversations import answer_text, flat_tools, is_conversation, split_conversation
-from ludus.data.strict import refuse_losses
 from ludus.errors import UserError, did_you_mean
 from ludus.prompt import PromptTemplate
 from ludus.record import Row
+from ludus.store.strict import refuse_losses
 
 _MISSING = object()
 _GOLD = "expected_answer"

@@ -15,12 +15,12 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from ludus.data.strict import DuplicateKey, LongInteger, refuse_duplicate_keys, refuse_long_integers
 from ludus.errors import UserError
 from ludus.runtime.boundary import is_interrupt
 from ludus.runtime.encoding import json_error
 from ludus.runtime.imports import describe
 from ludus.runtime.wording import describe_errors
+from ludus.store.strict import DuplicateKey, LongInteger, refuse_duplicate_keys, refuse_long_integers
 from ludus.task import Task, digest
 
 #: A line with at most this many opening brackets cannot be nested too deep, so its depth is not checked.

@@ -19,9 +19,12 @@ import orjson
 from ludus.dialects.token_capture import TOKEN_FIELDS
 from ludus.errors import UserError
 from ludus.record import Row
+from ludus.runtime.encoding import json_error
 from ludus.runtime.formats import refuse_all_but_json_lines
 from ludus.store.loading import RolloutsFile, is_torn
+from ludus.store.strict import refuse_duplicate_keys
 
+_REWARD = b'"reward":'
 _ENDED = ("completed", "masked")
 _PROMPT_IDS, _IDS, _LOGPROBS = TOKEN_FIELDS  # three lookups are several times as fast as a comparison of sets
 
@@ -64,10 +67,13 @@ class Records:
             offset += len(line)
             row = _plain_row(line)
             if row is not None:
+                if line.count(_REWARD) > 1:  # seldom, and no place where a reward may be doubtful
+                    refuse_duplicate_keys(f"{self.path}:{number}", line.strip(), row)
                 yield Place(start, len(line), number, True), row
                 continue
             if line.isspace():
                 continue
+            self._refuse_half_characters(line, number)
             try:
                 row = self._reader.read_line(line, number).to_row()
             except UserError:
@@ -87,6 +93,15 @@ class Records:
         except orjson.JSONDecodeError as error:
             raise UserError(f"{self.path}:{place.number} changed while it was read", "Start again") from error
         return row
+
+    def _refuse_half_characters(self, line: bytes, number: int) -> None:
+        """Refuse a text with half of a surrogate pair: no file in UTF-8 can hold it, and a `?` is not what was said."""
+        try:
+            orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            if "surrogate" in error.msg:
+                why = f"{self.path}:{number}: {json_error(error)}"
+                raise UserError(why, "Repair the line or remove it") from error
 
 
 def _plain_row(line: bytes) -> Row | None:

@@ -19,7 +19,7 @@ from ludus.data.overlap import overlap
 from ludus.data.sample import sample
 from ludus.data.split import split
 from ludus.data.stats import stats
-from ludus.data.strict import refuse_duplicate_keys
+from ludus.store.strict import refuse_duplicate_keys
 
 
 @pytest.mark.parametrize(
