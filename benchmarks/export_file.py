@@ -1,9 +1,10 @@
 """`ludus data export` of stored rollouts: its speed against reading and writing the file, and its memory.
 
-python benchmarks/export_file.py
+python benchmarks/export_file.py [--tools]
 
 The floor parses every line and writes it again with orjson. Floor and product alternate in fresh processes and the CPU
-time of the best run of each is compared. Tasks have eight rollouts each, which lie as far apart as they can.
+time of the best run of each is compared. Tasks have eight rollouts each, which lie as far apart as they can. With
+`--tools` every rollout reasons about three calls of a tool and makes them.
 `growth_bytes` is the growth of memory in an export of a million rollouts from its first hundredth to its end.
 """
 
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import orjson
 from measure import rss_bytes, run_json
@@ -27,10 +29,34 @@ REPEATS = 8
 FORMATS = ("sft", "dpo", "grpo", "openai", "atif")
 
 
-def make(path: Path, rows: int) -> None:
+def steps(number: int) -> list[dict[str, object]]:
+    """What a model does before it answers: a thought and a call."""
+    thought = "I should look up the weather in this city first, and then decide. " * 3
+    arguments = json.dumps({"city": "Paris", "days": number})
+    output = json.dumps({"temperature": 20 + number, "text": "sunny with clouds " * 5})
+    return [
+        {"type": "reasoning", "id": f"rs_{number}", "summary": [{"type": "summary_text", "text": thought}]},
+        {"type": "function_call", "call_id": f"call_{number}", "name": "get_weather", "arguments": arguments},
+        {"type": "function_call_output", "call_id": f"call_{number}", "output": output},
+    ]
+
+
+def with_tools(row: dict[str, Any]) -> dict[str, Any]:
+    """A rollout that calls a tool three times before it answers."""
+    properties = {"city": {"type": "string"}, "days": {"type": "integer"}}
+    parameters = {"type": "object", "properties": properties, "required": ["city", "days"]}
+    tool = {"type": "function", "name": "get_weather", "description": "The weather", "parameters": parameters}
+    response = row["response"]
+    output = [item for number in range(3) for item in steps(number)] + response["output"]
+    return {**row, "response": {**response, "output": output, "tools": [tool]}}
+
+
+def make(path: Path, rows: int, *, tools: bool) -> None:
     """Copies of 500 collected rollouts, as rollouts of tasks whose repeats are far apart."""
     make_verified(path, 500)
     kept = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    if tools:
+        kept = [with_tools(row) for row in kept]
     tasks = max(rows // REPEATS, 1)
     with path.open("wb") as file:
         for number in range(rows):
@@ -67,16 +93,17 @@ def run(case: str, source: Path, target: Path) -> dict[str, float]:
     return run_json([sys.executable, str(Path(__file__)), "--run", case, str(source), str(target)])
 
 
-def compare(rows: int, many: int, rounds: int) -> dict[str, object]:
+def compare(rows: int, many: int, rounds: int, *, tools: bool) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "rollouts.jsonl", Path(folder) / "out.jsonl"
-        make(source, rows)
+        make(source, rows, tools=tools)
         found: dict[str, list[dict[str, float]]] = {name: [] for name in ("floor", *FORMATS)}
         for _ in range(rounds):
             for name, runs in found.items():
                 runs.append(run(name, source, target))
         best = {name: min(each["cpu_s"] for each in runs) for name, runs in found.items()}
-        make(source, many)
+        if many:
+            make(source, many, tools=tools)
         memory = {name: run(name, source, target) for name in ("sft", "dpo", "grpo")} if many else {}
     return {
         "rows": rows,
@@ -94,10 +121,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--many", type=int, default=MANY, help="rollouts of the measurement of memory; 0 for none")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tools", action="store_true", help="rollouts that reason and call a tool")
     parser.add_argument("--run", nargs=3, metavar=("CASE", "SOURCE", "TARGET"), help="measure once in this process")
     options = parser.parse_args()
     if options.run is None:
-        print(json.dumps(compare(options.rows, options.many, options.rounds)))
+        print(json.dumps(compare(options.rows, options.many, options.rounds, tools=options.tools)))
         return
     case, source, target = options.run[0], Path(options.run[1]), Path(options.run[2])
     print(json.dumps(measured(case, source, target)))

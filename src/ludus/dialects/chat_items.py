@@ -28,19 +28,19 @@ def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | No
     messages: list[ChatMessage] = []
     turn: AssistantTurn | None = None
     last = len(items) - 1
-    thought: str | None = None  # of the item before, which holds nothing else
+    done = False  # with the item before, which was a thought
     for index, item in enumerate(items):
+        if done:
+            done = False
+            continue
         if turn is None and index < last and item.get("type") == "reasoning" and style.reasoning == "reasoning_content":
             thought = _plain_thought(item)
-            if thought is not None and _is_thought_of(items, index + 1):
+            spoken = _whole_turn(items, index + 1) if thought is not None else None
+            if spoken is not None:
+                messages.append({"role": "assistant", "content": None, "reasoning_content": thought, **spoken})
+                done = True
                 continue
-            thought = None
         plain = plain_message(item)  # the usual case, at a fifth of the price
-        if thought is not None and plain is not None:
-            calls = {"tool_calls": plain["tool_calls"]} if "tool_calls" in plain else {}
-            messages.append({"role": "assistant", "content": plain["content"], "reasoning_content": thought, **calls})
-            thought = None
-            continue
         if plain is not None:
             if plain["role"] != "assistant":
                 if turn is not None:
@@ -157,12 +157,14 @@ def _plain_thought(item: Item) -> str | None:
     return text if text and text.__class__ is str and "type" in part else None
 
 
-def _is_thought_of(items: list[Item], index: int) -> bool:
-    """Whether the item after a thought is a whole turn: one plain text or call, after which the turn ends."""
+def _whole_turn(items: list[Item], index: int) -> ChatMessage | None:
+    """The message of the item after a thought, if it is a whole turn: one plain text or call, after which it ends."""
     if index + 1 < len(items) and not _ends_turn(items[index + 1]):
-        return False
+        return None
     plain = plain_message(items[index])
-    return plain is not None and plain["role"] == "assistant" and bool(plain["content"] or "tool_calls" in plain)
+    if plain is None or plain["role"] != "assistant" or not (plain["content"] or "tool_calls" in plain):
+        return None
+    return plain
 
 
 def _message_to_chat(item: Item, path: str, style: ChatStyle, conversion: Conversion) -> ChatMessage:
