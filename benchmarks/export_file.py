@@ -75,7 +75,7 @@ def product(source: Path, target: Path, to: str) -> dict[str, float]:
             peak = max(peak, rss_bytes())
             first = first or peak
 
-    made = export(source, to, target, tick=watch)
+    made = export(source, to, target, overwrite=True, tick=watch)
     assert made.rollouts == made.used + sum(made.left_out.values())
     return {"growth_bytes": peak - first, "peak_bytes": peak, "rows": made.rows}
 
