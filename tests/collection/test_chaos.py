@@ -79,7 +79,7 @@ def test_the_command_breaks_workers_and_says_in_one_line_that_the_records_are_ri
     words += ["--chaos", "seed=2,worker_kill=20%,model_500=2%,disk_full=2%,node_kill=1"]
     done = subprocess.run(words, cwd=killed.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "warning: node_kill kills nothing: this engine has no nodes" in done.stderr
+    assert "warning: node_kill kills nothing: there are no nodes without --ray" in done.stderr
     (line,) = [each for each in done.stderr.splitlines() if each.startswith("chaos: ")]
     assert line.startswith("chaos: 16 rollouts, each with one record, none scored on a fault. Faults: ")
     assert "worker_kill" in line

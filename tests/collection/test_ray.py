@@ -97,6 +97,15 @@ def test_two_nodes_one_killed_in_the_middle_of_5000_rollouts_lose_none_and_recor
     assert result.metrics["workers"]["died"] >= 1
 
 
+def test_chaos_kills_a_node_and_spares_the_head(cluster, second_node, folder):
+    options = {"concurrency": 16, "workers": 2, "ray": cluster.address, "chaos": "seed=1,node_kill=2"}
+    result = run(folder, "out", input=rows(600), **options)
+    assert result.metrics["chaos"] == {"faults": {"node_kill": 1}, "rollouts": 600, "problems": []}
+    assert result.metrics["counts"]["completed"] == 600
+    assert "node_kill killed 1 of 2 nodes: it spares the head's and the driver's" in result.warnings
+    assert result.metrics["workers"]["died"] >= 1
+
+
 def test_nodes_get_the_code_and_ludus_itself_through_the_runtime_environment(cluster, folder):
     result = run(folder, "out", input=rows(6), ray=cluster.address, workers=1)
     assert result.metrics["counts"]["completed"] == 6

@@ -269,8 +269,8 @@ class Collection(Results):
             raise UserError("--chaos needs --output, and cannot be used with --branch or --agent", "Leave it out")
         if chaos.worker_kill and (options.workers or 1) == 1 and options.ray is None:
             self.warnings.append("worker_kill kills nothing: there are no worker processes without --workers")
-        if chaos.node_kill:
-            self.warnings.append("node_kill kills nothing: this engine has no nodes")
+        if chaos.node_kill and options.ray is None:
+            self.warnings.append("node_kill kills nothing: there are no nodes without --ray")
         return chaos
 
     def _check_chaos(self, collector: Collector) -> dict[str, Any]:
@@ -279,6 +279,9 @@ class Collection(Results):
         repeats, faults = range(collector.plan.repeats), collector.progress.faults
         expected = [rollout_id(task_id, repeat) for task_id, _, _ in self.rows for repeat in repeats]
         problems = check_records(expected, rollouts, failures, faults)
+        wanted, killed = collector.plan.chaos.node_kill if collector.plan.chaos else 0, faults.counts["node_kill"]
+        if self.options.ray is not None and killed < wanted:
+            self.warnings.append(f"node_kill killed {killed} of {wanted} nodes: it spares the head's and the driver's")
         return {"faults": dict(faults.counts), "rollouts": len(expected), "problems": problems}
 
     def _engine(self, plan: CollectionPlan) -> Engine:

@@ -69,6 +69,10 @@ class WorkerConnection(ABC):
     def kill(self) -> None:
         """Kill the worker and everything it started."""
 
+    async def kill_machine(self) -> bool:
+        """Kill the machine that the worker is on, if others are left to play on. Returns whether it was killed."""
+        return False
+
     @abstractmethod
     def _send(self, data: bytes) -> None:
         """Send frames. A worker that died is noticed where its frames are read."""

@@ -163,6 +163,17 @@ class LeasingEngine(ABC):
                     rollouts.append(EncodedRollout(line, read_summary(lease.job, summary), lease.work, name))
             await self._collector.recorder.add_encoded(rollouts)
             self._maybe_kill(worker, len(rollouts))
+            await self._maybe_kill_machine(worker)
+
+    async def _maybe_kill_machine(self, worker: WorkerConnection) -> None:
+        """Kill the machine of a worker on purpose, if `--chaos` says so. The kills are spread over the run."""
+        chaos, progress = self._setup.chaos, self._collector.progress
+        if chaos is None or chaos.node_kill == 0 or worker.ended:
+            return
+        killed = progress.faults.counts["node_kill"]
+        due = progress.finished * (chaos.node_kill + 1) >= progress.total * (killed + 1)
+        if killed < chaos.node_kill and due and await worker.kill_machine():
+            progress.faults.note("node_kill")
 
     def _maybe_kill(self, worker: WorkerConnection, finished: int) -> None:
         """Kill a worker on purpose, if `--chaos` says so."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
 import subprocess
 import time
@@ -76,6 +77,16 @@ class WorkerActor:
         with contextlib.suppress(BlockingIOError):
             reports = os.read(self._reports, MOST_BYTES)
         return Taken(frames, reports, ended, self._death() if ended else None)
+
+    def node(self) -> str:
+        """The id of the node that this actor is on."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
+    def kill_node(self) -> None:
+        """Kill the process that makes this machine a node: the one that started this actor's process."""
+        os.kill(os.getppid(), signal.SIGKILL)
 
     def _received(self) -> tuple[bytes, bool]:
         parts, size = list[bytes](), 0

@@ -11,6 +11,9 @@ from ludus.collection.engines.connection import WorkerConnection
 from ludus.collection.engines.frames import READ_AHEAD, Frames
 from ludus.collection.engines.ray_actor import Taken
 
+#: What the head of a cluster has among its resources, and no other node.
+_HEAD = "node:__internal_head__"
+
 
 class _TakenFrames(Frames):
     """The frames of an actor. Bytes are taken only while somebody waits for a frame: a slow reader slows the worker."""
@@ -61,6 +64,19 @@ class RayWorker(WorkerConnection):
         self._taking.cancel()
         with suppress(Exception):  # Ray itself may be gone
             self._ray.kill(self._actor)
+
+    async def kill_machine(self) -> bool:
+        """Kill the node of the actor, unless it is the head of the cluster or the node of the collection."""
+        nodes = await asyncio.to_thread(self._ray.nodes)
+        spared = {node["NodeID"] for node in nodes if _HEAD in node["Resources"]}
+        spared.add(self._ray.get_runtime_context().get_node_id())
+        try:
+            if await self._actor.node.remote() in spared:
+                return False
+        except self._ray.exceptions.RayError:  # it died meanwhile, which `_take_all` tells
+            return False
+        self._actor.kill_node.remote()
+        return True
 
     def abandon(self) -> None:
         """Take back the request for an actor that is not ready yet."""
