@@ -16,7 +16,7 @@ ROOT = Path(ludus.__file__).parent
 #: Each room may import from rooms of its own line and of the lines below it.
 ROOMS = """
     cli testing tui
-    environments
+    environments cookbook
     rescore compare profile bench credit qualify data train serve collection view telemetry
     agents models graders sandbox integrations remote http
     store
@@ -124,12 +124,18 @@ def test_environments_do_not_import_each_other():
                 assert not other.startswith("ludus.environments.") or other.split(".")[2] == own, f"{name}:{line}"
 
 
+def test_recipes_do_not_import_each_other():
+    for name, edges in EDGES.items():
+        if name.startswith("ludus.cookbook."):
+            assert not [other for other in edges if other.startswith("ludus.cookbook")], name
+
+
 def test_no_two_public_classes_share_a_name():
     found: dict[str, list[str]] = {}
     packages = Path(__file__).parents[1] / "packages"
     others = {str(path): ast.parse(path.read_text()) for path in sorted(packages.glob("*/src/**/*.py"))}
     for name, tree in {**TREES, **others}.items():
-        if ".environments" not in name:
+        if ".environments" not in name and ".cookbook" not in name:
             for node in tree.body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     found.setdefault(node.name, []).append(name)

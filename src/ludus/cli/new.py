@@ -13,33 +13,63 @@ from typing import Annotated
 import typer
 
 TEMPLATE = Path(__file__).parent / "template"
+COOKBOOK = Path(__file__).parents[1] / "cookbook"
 
 
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case letters, digits and _, for example my_game.")],
     path: Annotated[Path, typer.Option("--path", help="The parent folder.")] = Path(),
+    like: Annotated[
+        str | None,
+        typer.Option("--like", metavar="RECIPE", help=f"Copy a recipe of the cookbook: {', '.join(recipes())}."),
+    ] = None,
 ) -> None:
     """Create an environment in a new folder.
 
     It is small, passes its own tests and can be played at once. Change it into the environment you need.
 
     Example: ludus new my_game
+
+    Start from a recipe: ludus new my_desk --like sql_desk
     """
     import shutil
 
     from ludus.errors import UserError
 
     _check_name(name)
+    if like is not None and like not in recipes():
+        raise UserError(f"there is no recipe {like!r:.80}", f"Choose one of: {', '.join(recipes())}")
     folder = path / name
     if folder.exists() or folder.is_symlink():
         raise UserError(f"{folder} exists already", "Choose another name, or another folder with --path DIR")
     try:
         folder.mkdir(parents=True)
-        write(folder, name)
+        write(folder, name) if like is None else copy_recipe(like, folder, name)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise UserError(f"cannot write {folder}: {error.strerror}", "Choose another folder with --path DIR") from error
     _print_next_steps(folder)
+
+
+def recipes() -> list[str]:
+    """The names of the recipes that `--like` copies."""
+    return sorted(file.parent.name for file in COOKBOOK.glob("*/environment.yaml"))
+
+
+def copy_recipe(recipe: str, folder: Path, name: str) -> None:
+    """Copy a recipe under another name: in `environment.yaml`, in the README's title and commands, and of its test."""
+    words = {f"name: {recipe}\n": f"name: {name}\n", f"# {recipe}\n": f"# {name}\n", f"./{recipe}": f"./{name}"}
+    for source in sorted((COOKBOOK / recipe).rglob("*")):
+        inner = source.relative_to(COOKBOOK / recipe)
+        if source.is_dir() or "__pycache__" in inner.parts:
+            continue
+        content = source.read_text(encoding="utf-8")
+        if source.name in ("environment.yaml", "README.md"):
+            for word, other in words.items():
+                content = content.replace(word, other)
+        target = folder / (f"test_{name}.py" if source.name == f"test_{recipe}.py" else inner)
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(content, encoding="utf-8")
 
 
 def write(folder: Path, name: str) -> None:

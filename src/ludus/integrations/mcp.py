@@ -78,8 +78,12 @@ class McpResources(Resources):
     @classmethod
     @asynccontextmanager
     async def share(cls, config: Any) -> AsyncIterator[Any]:
-        """The server that the settings describe, with `${NAME}` replaced by the keys."""
-        yield server_of(config)
+        """The server that the settings describe, with `${NAME}` replaced by the keys.
+
+        None if the settings describe none and the class makes its own in `servers`.
+        """
+        own = cls.servers is not McpResources.servers and not (config.url or config.command)
+        yield None if own else server_of(config)
 
     async def servers(self, task: Any) -> dict[str, McpServer]:
         """The servers of this rollout, by the prefix of their tools' names.

@@ -1,6 +1,6 @@
-"""MCP servers that a session can connect to: over streamable HTTP, or as a child process over stdio.
+"""MCP servers that a session can connect to: over streamable HTTP, as a child process over stdio, or in this process.
 
-Both give the SDK's transport. This is also the only module that knows which errors of the SDK mean a lost connection.
+All give the SDK's transport. This is also the only module that knows which errors of the SDK mean a lost connection.
 """
 
 from __future__ import annotations
@@ -111,6 +111,20 @@ class StdioServer:
         parameters = StdioServerParameters(command=program, args=arguments, env=self.env)
         assert stderr.file is not None
         return stdio_client(parameters, errlog=stderr.file)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class InProcessServer:
+    """A server object of the SDK in this process, without a port or a child process. Give each rollout its own."""
+
+    server: Any
+    name: str = "the MCP server in this process"
+    keys: tuple[str, ...] = ()
+
+    def transport(self, stderr: StderrFile) -> AbstractAsyncContextManager[Any]:
+        """The server itself: the SDK's client connects to it in memory."""
+        connected: AbstractAsyncContextManager[Any] = self.server
+        return connected
 
 
 def is_disconnect(error: Exception) -> bool:

@@ -1,0 +1,47 @@
+"""Tests of different quality get their rewards. They are skipped where bubblewrap does not work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ludus
+from ludus import Rollout, ScriptedModel
+from ludus.testing import needs_sandbox
+
+FOLDER = Path(__file__).parent
+
+
+def play(*turns: Any) -> Rollout:
+    """One rollout of the first row with these model turns."""
+    return ludus.collect(FOLDER, model=ScriptedModel(list(turns)), limit=1).rollouts[0]
+
+
+def answer(tests: str) -> str:
+    return f"```python\n{tests}\n```"
+
+
+@needs_sandbox()
+def test_tests_that_catch_every_mistake_earn_1_and_weak_tests_a_share():
+    strong = "assert [clamp(n, 0, 10) for n in (-3, 0, 1, 5, 10, 12)] == [0, 0, 1, 5, 10, 10]"
+    assert play(answer(strong)).reward == 1.0
+    weak = play(answer("assert clamp(-3, 0, 10) == 0"))
+    assert weak.verdict is not None
+    assert (weak.reward, weak.verdict.values["caught"]) == (0.5, 2)
+
+
+@needs_sandbox()
+def test_tests_that_refuse_a_right_implementation_or_nothing_earn_0():
+    for tests in ("assert clamp(5, 0, 10) == 6", "assert True", "import os\nos._exit(0)", "not python"):
+        assert play(answer(tests)).reward == 0.0
+
+
+@needs_sandbox()
+def test_tests_that_count_their_runs_learn_nothing():
+    counting = "import os\nruns = len(os.listdir())\nopen(f'run{runs}', 'w').close()\nassert runs < 2"
+    assert play(answer(counting)).reward == 0.0
+
+
+@needs_sandbox()
+def test_an_answer_without_a_block_earns_0():
+    assert play("assert clamp(5, 0, 10) == 5").reward == 0.0
