@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -9,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from ludus import Environment
+from ludus.cli.new import copy_recipe, recipes
 
 SCRIPT = """
 - {call: look_up_price, arguments: {item: apple}}
@@ -152,3 +156,37 @@ def test_an_unwritable_path_is_one_line(tmp_path: Path):
     assert done.returncode == 2
     assert done.stderr.startswith("error: cannot write a_file/game: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_like_copies_a_recipe_under_the_new_name(tmp_path: Path):
+    done = ludus("new", "corner_desk", "--like", "sql_desk", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "test_corner_desk.py" in done.stdout
+    folder = tmp_path / "corner_desk"
+    assert "name: corner_desk\n" in (folder / "environment.yaml").read_text()
+    readme = (folder / "README.md").read_text()
+    assert readme.startswith("# corner_desk\n")
+    assert "ludus qualify ./corner_desk " in readme
+    assert "sql_desk" not in readme + (folder / "environment.yaml").read_text()
+    done = ludus("qualify", "./corner_desk", "--limit", "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "corner_desk can be trusted" in done.stdout
+
+
+def test_every_recipe_can_be_copied_and_works_outside_of_the_package(tmp_path: Path):
+    for number, recipe in enumerate(recipes()):
+        name = f"copy_{number}"
+        copy_recipe(recipe, tmp_path / name, name)
+        files = {path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*") if path.is_file()}
+        assert {Path("resources.py"), Path("qualify.py"), Path("README.md"), Path(f"test_{name}.py")} <= files
+        assert not [path for path in files if path.suffix == ".pyc"]
+        if recipe != "form_filling" or importlib.util.find_spec("mcp"):
+            assert Environment.load(tmp_path / name).name == name
+
+
+def test_an_unknown_recipe_is_one_line_with_the_names_of_all(tmp_path: Path):
+    done = ludus("new", "corner_desk", "--like", "sql_dest", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "there is no recipe 'sql_dest'" in done.stderr
+    assert all(name in done.stderr for name in recipes())
+    assert not (tmp_path / "corner_desk").exists()

@@ -30,6 +30,7 @@ CELLS = {"A1": "2", "A2": " 3 ", "A3": "-1.5", "B1": "=A1+A2", "B2": "=B1*B1-(A3
         ("=COUNT(A1:A99)", 3),
         ("=Z99", 0),
         ("1e3", 1000),
+        ("=" + "(" * 99 + "1" + ")" * 99, 1),
     ],
 )
 def test_a_formula_has_its_value(formula: str, value: float):
@@ -41,14 +42,11 @@ def test_a_formula_has_its_value(formula: str, value: float):
     [
         *("=", "=)", "=A1 A2", "=1/0", "=C1", "=C1+1", "=SUM()", "=AVERAGE(D1:D9)", "=MIN(D1:D9)", "=NOPE(A1)", "=SUM"),
         *("=a1", "=AA1", "=A100", "=A0", "=1J", "=9**9", "=1//2", "=A1:A2", '="text"', "=(A1,A2)", "=SUM(A1:A2:A3)"),
-        *("text", "", "nan", "inf", "=1e9", "=9" + "*9" * 200, "=__import__('os')", "=" + "(" * 99 + "1" + ")" * 99),
-        *("=\n1", "=1\x00", "=1E999", "=１"),
+        *("text", "", "nan", "inf", "=1e9", "=9" + "*9" * 200, "=__import__('os')"),
+        *("=\n1", "=1\x00", "=1E999", "=\uff11"),
     ],
 )
 def test_what_has_no_value_is_one_kind_of_error(formula: str):
-    if formula == "=" + "(" * 99 + "1" + ")" * 99:
-        assert FormulaSheet({"C1": formula}).value("C1") == 1  # strange, and a formula
-        return
     with pytest.raises(FormulaError):
         FormulaSheet({**CELLS, "C1": formula}).value("C1")
 

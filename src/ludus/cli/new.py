@@ -68,7 +68,7 @@ def copy_recipe(recipe: str, folder: Path, name: str) -> None:
             for word, other in words.items():
                 content = content.replace(word, other)
         target = folder / (f"test_{name}.py" if source.name == f"test_{recipe}.py" else inner)
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(content, encoding="utf-8")
 
 
