@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,13 @@ def test_a_recipe_is_complete_and_its_code_fits_on_a_screen(name: str):
     cheating = readme.partition("## How a model could cheat, and why it does not pay\n\n")[2].partition("\n\n")[0]
     assert len(re.findall(r"[.:](?:\s|$)", cheating)) >= 2
     assert "Apache-2.0" in readme
+
+
+def test_the_wheel_leaves_out_no_file_of_a_recipe():
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for path in (path.relative_to(ROOT) for path in COOKBOOK.glob("*/*.*")):
+        for pattern in wheel["exclude"]:  # as in a .gitignore: without a slash, a pattern is for the file's name
+            assert not fnmatch(str(path) if "/" in pattern else path.name, pattern), f"{pattern} leaves out {path}"
 
 
 @pytest.mark.parametrize("name", RECIPES)
