@@ -59,6 +59,7 @@ class RayEngine(LeasingEngine):
         self._code = Code(setup, shipped=address != LOCAL and not is_connected())
         self._runtime = self._code.runtime_environment(runtime or {}, self._needs.packages)
         self._pending: set[RayWorker] = set()
+        self._killed: set[str] = set()  # the nodes that `--chaos` killed
         self._changed = asyncio.Event()
         self._over = False
 
@@ -93,7 +94,7 @@ class RayEngine(LeasingEngine):
         if self._over:
             return None
         first = frame({**parts, "ahead_ms": AHEAD_MS}, [self._code.setup])
-        worker = RayWorker(number, self._ray, self._actor.remote(first, os.getcwd()))
+        worker = RayWorker(number, self._ray, self._actor.remote(first, os.getcwd()), self._killed)
         self._pending.add(worker)
         return worker
 

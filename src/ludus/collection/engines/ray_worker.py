@@ -32,11 +32,13 @@ class _TakenFrames(Frames):
 
 class RayWorker(WorkerConnection):
     """A worker in an actor. The actor is never restarted by Ray: its leases end with it, and another one gets new
-    leases. A node that Ray has given up may go on playing for a while, and nobody listens to it any more."""
+    leases. A node that Ray has given up may go on playing for a while, and nobody listens to it any more.
 
-    def __init__(self, number: int, ray: Any, actor: Any) -> None:
+    `killed` are the nodes that were killed on purpose: their orphans still answer."""
+
+    def __init__(self, number: int, ray: Any, actor: Any, killed: set[str]) -> None:
         super().__init__(number)
-        self._ray, self._actor = ray, actor
+        self._ray, self._actor, self._killed = ray, actor, killed
         self._take = actor.take.options(concurrency_group="take")
         self._give = actor.give.options(concurrency_group="give")
         self._reader = asyncio.StreamReader(limit=READ_AHEAD)
@@ -71,10 +73,12 @@ class RayWorker(WorkerConnection):
         spared = {node["NodeID"] for node in nodes if _HEAD in node["Resources"]}
         spared.add(self._ray.get_runtime_context().get_node_id())
         try:
-            if await self._actor.node.remote() in spared:
-                return False
+            node = await self._actor.node.remote()
         except self._ray.exceptions.RayError:  # it died meanwhile, which `_take_all` tells
             return False
+        if node in spared | self._killed:
+            return False
+        self._killed.add(node)
         self._actor.kill_node.remote()
         return True
 
