@@ -1,0 +1,188 @@
+"""The code blocks of a page of the documentation, and a shell that follows the page from top to bottom.
+
+A page becomes one bash script that runs in an empty folder:
+
+- `bash` blocks are commands. Variables and background processes live until the end of the page.
+- `python`, `yaml`, `toml` and `json` blocks whose first line is a comment with a file name are written to that file.
+- Other `python` blocks are run as programs. All other blocks are shown and not run.
+
+A comment `<!-- needs: WORD -->` before a block says that the block needs more than the core. With `key` and `vllm` it
+runs against a stub of a model server, and with the name of a Python package where that package is installed (`EXTRAS`).
+Blocks with any other word are not run, but their `ludus` commands are parsed and the names that their Python imports
+from `ludus` are looked up.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import os
+import random
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ludus.cli import app
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+#: What a block may need and the stub of a model server can give.
+STUBBED = frozenset({"key", "vllm"})
+
+#: What a block may need, and the package that must be installed to run it.
+EXTRAS = {"local": "xllamacpp", "data": "pyarrow", "train": "torch", "plot": "matplotlib", "mcp": "mcp"}
+
+#: The address at which the pages expect a model server.
+MODEL_ADDRESS = "127.0.0.1:8000"
+
+_BLOCK = re.compile(r"^(?:<!-- needs: (?P<needs>\w+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+_FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
+_PORT = re.compile(r"(?<=127\.0\.0\.1:)\d{4,5}|(?<=port )\d{4,5}")
+_SERVERS = 8  # ports in a row that a page's servers may count up through
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    needs: str | None = None
+    line: int = 0
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file that the block is written to."""
+        found = _FILE_NAME.match(self.text) if self.language in ("python", "yaml", "toml", "json") else None
+        return found and found[1]
+
+    @property
+    def runs(self) -> bool:
+        """Whether the test follows the block."""
+        return self.needs is None or self.needs in STUBBED or self.needs in EXTRAS
+
+
+def blocks(text: str) -> list[Block]:
+    """All fenced blocks of a page, in order."""
+    return [
+        Block(found["language"], found["text"], found["needs"], text.count("\n", 0, found.start()) + 1)
+        for found in _BLOCK.finditer(text)
+    ]
+
+
+def follow(page: Path, folder: Path, model_address: str) -> None:
+    """Run the page in the folder; AssertionError with the page's line and the output if a block fails."""
+    text = page.read_text(encoding="utf-8")
+    programs = _programs(folder.parent / f"{folder.name}-programs")
+    script = _script(blocks(text), programs)
+    for port, free in _ports(script, model_address).items():
+        script = re.sub(rf"(?<=127\.0\.0\.1:){port}\b|(?<=port ){port}\b", free, script)
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "COLUMNS": "120",
+        "OPENAI_BASE_URL": f"http://{model_address}/v1",
+        "OPENAI_API_KEY": "stub",
+        "AZURE_OPENAI_ENDPOINT": f"http://{model_address}",
+        "AZURE_OPENAI_API_KEY": "stub",
+    }
+    log = folder.parent / f"{folder.name}.log"
+    with log.open("wb") as output:
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+    said = log.read_text(encoding="utf-8", errors="replace")
+    assert done.returncode == 0, f"{page} stopped after these lines:\n{said[-6000:]}"
+
+
+def missing_package(page: Path) -> str | None:
+    """A package that the page needs and that is not installed."""
+    needed = (EXTRAS.get(block.needs or "") for block in blocks(page.read_text(encoding="utf-8")))
+    return next((package for package in needed if package and importlib.util.find_spec(package) is None), None)
+
+
+def check(block: Block) -> None:
+    """Parse what cannot be run here: the `ludus` commands of a bash block, the imports of a Python block."""
+    if block.language == "bash":
+        for words in ludus_commands(block.text):
+            accepts(words)
+    elif block.language == "python":
+        for node in ast.walk(ast.parse(block.text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ludus":
+                module = importlib.import_module(str(node.module))
+                for name in node.names:
+                    assert hasattr(module, name.name), f"line {block.line}: no {name.name} in {node.module}"
+
+
+def ludus_commands(text: str) -> list[list[str]]:
+    """The words of each `ludus` command in a shell script, without the name `ludus`."""
+    joined = text.replace("\\\n", " ")
+    found = re.findall(r"^(?:\w+=\S+ )*ludus ([^\n|&>;]*)", joined, re.MULTILINE)
+    return [shlex.split(each, comments=True) for each in found]
+
+
+def accepts(words: list[str]) -> None:
+    """Parse the words as the command line does; an exception if an option does not exist."""
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        command, words = command.commands[words[0]], words[1:]
+    with command.make_context("ludus", words) as context:
+        assert not context.args
+
+
+def _programs(folder: Path) -> Path:
+    """A folder with the commands `ludus` and `gym` of this checkout."""
+    folder.mkdir()
+    for name, module in (("ludus", "ludus.__main__"), ("gym", "ludus_nemo_gym.gym")):
+        program = folder / name
+        program.write_text(f"#!{sys.executable}\nfrom {module} import main\n\nmain()\n", encoding="utf-8")
+        program.chmod(0o755)
+    return folder
+
+
+def _script(page: list[Block], programs: Path) -> str:
+    lines = ["set -eu -o pipefail", "trap 'code=$?; set +e; kill $(jobs -p) 2> /dev/null; wait; exit $code' EXIT"]
+    for number, block in enumerate(block for block in page if block.runs):
+        if block.file is not None:
+            made = programs / f"{number}.file"
+            made.write_text(block.text, encoding="utf-8")
+            lines += [f"mkdir -p {shlex.quote(str(Path(block.file).parent))}", f"cp {made} {shlex.quote(block.file)}"]
+        elif block.language == "python":
+            made = programs / f"{number}.py"
+            made.write_text(block.text, encoding="utf-8")
+            lines += [f"echo '== line {block.line}'", f"PYTHONPATH=$PWD:${{PYTHONPATH:-}} python {made}"]
+        elif block.language == "bash":
+            lines += [f"echo '== line {block.line}'", block.text]
+    return "\n".join(lines)
+
+
+def _ports(script: str, model_address: str) -> dict[str, str]:
+    """A free port for each one that the page names, so that pages can be followed side by side."""
+    taken = {MODEL_ADDRESS.partition(":")[2]: model_address.partition(":")[2]}
+    for port in sorted(set(_PORT.findall(script)) - taken.keys(), key=int):
+        before = next((known for known in taken if 0 < int(port) - int(known) < _SERVERS and known != "8000"), None)
+        taken[port] = str(int(taken[before]) + int(port) - int(before)) if before else str(next(_free_ports()))
+    return taken
+
+
+def _free_ports() -> Iterator[int]:
+    """Ports below those that the system gives away, each with free ones behind it."""
+    while True:
+        first = random.randrange(15000, 30000)
+        try:
+            for port in range(first, first + _SERVERS):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        yield first

@@ -1,0 +1,102 @@
+"""Every page of the documentation's sections can be followed from top to bottom in an empty folder."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from doc_pages import DOCS, Block, accepts, blocks, check, follow, missing_package
+from model_stub import ModelStub
+from servers import running
+
+SECTIONS = (
+    "about",
+    "get-started",
+    "model-server",
+    "resources-server",
+    "agent-server",
+    "data",
+    "environment-tutorials",
+    "training-tutorials",
+    "infrastructure",
+    "reference",
+    "troubleshooting",
+    "contribute",
+    "moving",
+)
+PAGES = [page for section in SECTIONS for page in sorted((DOCS / section).glob("*.md"))]
+_TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(DOCS))
+
+
+def acts(page: Path) -> bool:
+    """Whether there is anything to run on the page."""
+    return any(block.runs and block.language in ("bash", "python") for block in blocks(page.read_text()))
+
+
+@pytest.fixture(scope="module")
+def model_address() -> Iterator[str]:
+    with running(ModelStub()) as stub:
+        yield stub.url.removeprefix("http://").removesuffix("/v1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if acts(page)], ids=name)
+def test_the_page_can_be_followed_in_an_empty_folder(page: Path, tmp_path: Path, model_address: str):
+    if package := missing_package(page):
+        pytest.skip(f"the page needs the package {package}")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    follow(page, folder, model_address)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_needs_other_machines_names_real_commands_and_imports(page: Path):
+    for block in blocks(page.read_text()):
+        if not block.runs:
+            check(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_page_is_wrapped_at_120_columns(page: Path):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    long = [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
+    assert long == []
+
+
+def test_every_page_of_a_section_is_in_exactly_one_table_of_contents():
+    listed: Counter[Path] = Counter()
+    for page in PAGES:
+        for tree in _TOCTREE.findall(page.read_text()):
+            for line in tree.splitlines():
+                if line and not line.startswith(":"):
+                    target = re.sub(r".*<(.*)>", r"\1", line.strip())
+                    listed[(page.parent / f"{target.removesuffix('.md')}.md").resolve()] += 1
+    wanted = {page for page in [*PAGES, *DOCS.glob("*.md")] if page.name != "index.md"}
+    assert {page.name: count for page, count in listed.items() if count > 1} == {}
+    assert sorted(name(page) for page in wanted - set(listed)) == []
+
+
+def test_a_block_that_needs_a_gpu_is_checked_and_not_run():
+    (block,) = blocks("Text.\n\n<!-- needs: gpu -->\n```bash\nludus collect mcqa --modle x\n```\n")
+    assert block == Block("bash", "ludus collect mcqa --modle x\n", "gpu", 3)
+    assert not block.runs
+    with pytest.raises(Exception, match="modle"):
+        check(block)
+    accepts(["data", "export", "runs/a", "--to", "sft", "--output", "x.jsonl"])
+
+
+def test_a_page_whose_command_fails_is_reported_with_its_line(tmp_path: Path):
+    broken = tmp_path / "page.md"
+    broken.write_text("# Page\n\n```python\n# a.py\nx = 1\n```\n\n```bash\ntest -f a.py\n```\n\n```bash\nfalse\n```\n")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    with pytest.raises(AssertionError, match="== line 12"):
+        follow(broken, folder, "127.0.0.1:9")
+    assert (folder / "a.py").read_text() == "# a.py\nx = 1\n"
