@@ -8,7 +8,7 @@ A page becomes one bash script that runs in an empty folder:
 
 A comment `<!-- needs: WORD -->` before a block says that the block needs more than the core. With `key` and `vllm` it
 runs against a stub of a model server, and with the name of a Python package where that package is installed (`EXTRAS`).
-Blocks with any other word are not run, but their `ludus` commands are parsed and the names that their Python imports
+With `bubblewrap` it runs where that sandbox works. Blocks with any other word are not run, but their `ludus` commands are parsed and the names that their Python imports
 from `ludus` are looked up.
 """
 
@@ -25,13 +25,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from ludus.cli import app
+from ludus.sandbox.choice import find
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -40,10 +41,7 @@ DOCS = ROOT / "docs"
 STUBBED = frozenset({"key", "vllm"})
 
 #: What a block may need, and the package that must be installed to run it.
-EXTRAS = {"local": "xllamacpp", "data": "pyarrow", "train": "torch", "plot": "matplotlib", "mcp": "mcp"}
-
-#: The address at which the pages expect a model server.
-MODEL_ADDRESS = "127.0.0.1:8000"
+EXTRAS = {"local": "xllamacpp", "data": "pyarrow", "train": "torch", "trl": "trl", "plot": "matplotlib"}
 
 _BLOCK = re.compile(r"^(?:<!-- needs: (?P<needs>\w+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 _FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
@@ -69,6 +67,8 @@ class Block:
     @property
     def runs(self) -> bool:
         """Whether the test follows the block."""
+        if self.needs == "bubblewrap":
+            return find("bubblewrap").problem is None
         return self.needs is None or self.needs in STUBBED or self.needs in EXTRAS
 
 
@@ -84,9 +84,7 @@ def follow(page: Path, folder: Path, model_address: str) -> None:
     """Run the page in the folder; AssertionError with the page's line and the output if a block fails."""
     text = page.read_text(encoding="utf-8")
     programs = _programs(folder.parent / f"{folder.name}-programs")
-    script = _script(blocks(text), programs)
-    for port, free in _ports(script, model_address).items():
-        script = re.sub(rf"(?<=127\.0\.0\.1:){port}\b|(?<=port ){port}\b", free, script)
+    script = _script(_with_ports(blocks(text), model_address), programs)
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
@@ -166,13 +164,20 @@ def _script(page: list[Block], programs: Path) -> str:
     return "\n".join(lines)
 
 
-def _ports(script: str, model_address: str) -> dict[str, str]:
-    """A free port for each one that the page names, so that pages can be followed side by side."""
-    taken = {MODEL_ADDRESS.partition(":")[2]: model_address.partition(":")[2]}
-    for port in sorted(set(_PORT.findall(script)) - taken.keys(), key=int):
-        before = next((known for known in taken if 0 < int(port) - int(known) < _SERVERS and known != "8000"), None)
-        taken[port] = str(int(taken[before]) + int(port) - int(before)) if before else str(next(_free_ports()))
-    return taken
+def _with_ports(page: list[Block], model_address: str) -> list[Block]:
+    """The blocks with free ports in place of their own, so that pages can be followed side by side.
+
+    The ports from 8000 to 8009 are those of model servers: the stub's stands for all of them.
+    """
+    taken: dict[int, int] = {}
+    for port in sorted({int(port) for block in page for port in _PORT.findall(block.text)}):
+        before = next((known for known in taken if known > 8009 and port - known < _SERVERS), None)
+        if port in range(8000, 8010):
+            taken[port] = int(model_address.partition(":")[2])
+        else:
+            taken[port] = taken[before] + port - before if before else next(_free_ports())
+
+    return [replace(block, text=_PORT.sub(lambda port: str(taken[int(port[0])]), block.text)) for block in page]
 
 
 def _free_ports() -> Iterator[int]:
