@@ -41,11 +41,11 @@ DOCS = ROOT / "docs"
 STUBBED = frozenset({"key", "vllm"})
 
 #: What a block may need, and the package that must be installed to run it.
-EXTRAS = {"local": "xllamacpp", "data": "pyarrow", "train": "torch", "trl": "trl", "plot": "matplotlib"}
+EXTRAS = {"local": "xllamacpp", "data": "pyarrow"}
 
 _BLOCK = re.compile(r"^(?:<!-- needs: (?P<needs>\w+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 _FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
-_PORT = re.compile(r"(?<=127\.0\.0\.1:)\d{4,5}|(?<=port )\d{4,5}")
+_PORT = re.compile(r'(?<=127\.0\.0\.1:)\d{4,5}|(?<=port )\d{4,5}|(?<="port": )\d{4,5}')
 _SERVERS = 8  # ports in a row that a page's servers may count up through
 
 

@@ -247,6 +247,11 @@ async def test_a_rollout_without_ids_is_masked_and_keeps_its_reward(trainer: Tra
     assert turns(result) == []
 
 
+async def test_a_row_may_name_the_environment_of_an_agent_as_ludus_data_prepare_writes_it(trainer: Trainer):
+    ((_, result),) = await trainer.rollouts([a_row(0, agent_ref={"name": COUNTER})])
+    assert result["reward"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("row", "status"),
     [

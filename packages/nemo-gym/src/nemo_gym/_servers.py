@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -121,9 +122,15 @@ class ServersOnThread:
             self._rollouts.discard(task)
 
     def _agents(self) -> dict[str, App | str]:
+        """The agents by name, and by environment where one agent has it: `ludus data prepare` names environments."""
         serving = self._serving
         agents = [server for server in serving.plan.servers if server.kind == "responses_api_agents"]
-        return {**{each.name: serving.apps.get(each.name) or each.url for each in agents}, **self._remote_agents}
+        named = {each.name: serving.apps.get(each.name) or each.url for each in agents}
+        count = Counter(each.environment for each in agents)
+        only = {
+            each.environment: named[each.name] for each in agents if each.environment and count[each.environment] == 1
+        }
+        return {**only, **named, **self._remote_agents}
 
 
 async def play(row: Row, agents: Mapping[str, App | str], token: str | None, name: str) -> Row:
