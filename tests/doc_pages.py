@@ -7,9 +7,9 @@ A page becomes one bash script that runs in an empty folder:
 - Other `python` blocks are run as programs. All other blocks are shown and not run.
 
 A comment `<!-- needs: WORD -->` before a block says that the block needs more than the core. With `key` and `vllm` it
-runs against a stub of a model server, and with the name of a Python package where that package is installed (`EXTRAS`).
-With `bubblewrap` it runs where that sandbox works. Blocks with any other word are not run, but their `ludus` commands are parsed and the names that their Python imports
-from `ludus` are looked up.
+runs against a stub of a model server, with a word of `EXTRAS` where that package is installed, and with `bubblewrap`
+where that sandbox works. Blocks with any other word are not run, but their `ludus` commands are parsed and the names
+that their Python imports from `ludus` are looked up.
 """
 
 from __future__ import annotations
