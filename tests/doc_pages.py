@@ -37,6 +37,11 @@ from ludus.sandbox.choice import find
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
+#: Pages that the build of the site writes: they may be absent, and are not followed.
+GENERATED = frozenset(
+    {"reference/cli.md", "reference/configuration.md", "reference/python.md", "troubleshooting/errors.md"}
+)
+
 #: What a block may need and the stub of a model server can give.
 STUBBED = frozenset({"key", "vllm"})
 
@@ -78,6 +83,11 @@ def blocks(text: str) -> list[Block]:
         Block(found["language"], found["text"], found["needs"], text.count("\n", 0, found.start()) + 1)
         for found in _BLOCK.finditer(text)
     ]
+
+
+def code(text: str, language: str) -> list[str]:
+    """The texts of a page's blocks in one language."""
+    return [block.text for block in blocks(text) if block.language == language]
 
 
 def follow(page: Path, folder: Path, model_address: str) -> None:

@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from doc_pages import DOCS, accepts
 
-from ludus.cli import app
-
-DOCS = Path(__file__).parents[2] / "docs"
 SLURM = (DOCS / "examples" / "slurm.sh").read_text()
 MANIFEST = (DOCS / "examples" / "kubernetes.yaml").read_text()
 JOB: dict[str, Any] = yaml.safe_load(MANIFEST)
@@ -41,14 +39,6 @@ def commands(text: str) -> list[list[str]]:
     joined = text.replace("\\\n", " ")
     found = re.findall(r"\bludus ((?:collect|merge) [^\n'`]*)", joined)
     return [shlex.split(each, comments=True) for each in found]
-
-
-def accepts(words: list[str]) -> None:
-    """Parse the words as the command line does."""
-    group: Any = typer.main.get_command(app)
-    command = group.commands[words[0]]
-    with command.make_context(words[0], words[1:]) as context:
-        assert not context.args
 
 
 def merge_command(text: str) -> str:
