@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import os
 import random
 import re
@@ -29,6 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 
 from ludus.cli import app
@@ -36,6 +36,20 @@ from ludus.sandbox.choice import find
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+
+#: The sections of the site that hold written pages.
+TUTORIALS = ("environment-tutorials", "training-tutorials", "moving", "contribute")
+GUIDES = (
+    "about",
+    "get-started",
+    "model-server",
+    "resources-server",
+    "agent-server",
+    "data",
+    "infrastructure",
+    "reference",
+    "troubleshooting",
+)
 
 #: Pages that the build of the site writes: they may be absent, and are not followed.
 GENERATED = frozenset(
@@ -85,6 +99,26 @@ def blocks(text: str) -> list[Block]:
     ]
 
 
+def name(page: Path) -> str:
+    """The name of a page in the report of a test."""
+    return page.relative_to(DOCS).as_posix()
+
+
+def pages(*sections: str) -> list[Path]:
+    """The written pages of these sections."""
+    found = [page for section in sections for page in sorted((DOCS / section).glob("*.md"))]
+    return [page for page in found if name(page) not in GENERATED]
+
+
+def pages_to_follow(*sections: str) -> list[Path]:
+    """The pages of these sections with anything to run."""
+    return [page for page in pages(*sections) if any(_acts(block) for block in blocks(page.read_text("utf-8")))]
+
+
+def _acts(block: Block) -> bool:
+    return block.runs and block.language in ("bash", "python")
+
+
 def code(text: str, language: str) -> list[str]:
     """The texts of a page's blocks in one language."""
     return [block.text for block in blocks(text) if block.language == language]
@@ -113,10 +147,14 @@ def follow(page: Path, folder: Path, model_address: str) -> None:
     assert done.returncode == 0, f"{page} stopped after these lines:\n{said[-6000:]}"
 
 
-def missing_package(page: Path) -> str | None:
-    """A package that the page needs and that is not installed."""
+def follow_or_skip(page: Path, folder: Path, model_address: str) -> None:
+    """Follow the page in a new folder inside `folder`. Skips the test if a package that the page needs is missing."""
     needed = (EXTRAS.get(block.needs or "") for block in blocks(page.read_text(encoding="utf-8")))
-    return next((package for package in needed if package and importlib.util.find_spec(package) is None), None)
+    for package in filter(None, needed):
+        pytest.importorskip(package, reason=f"the page needs {package}")
+    work = folder / "work"
+    work.mkdir()
+    follow(page, work, model_address)
 
 
 def check(block: Block) -> None:

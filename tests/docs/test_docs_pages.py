@@ -1,64 +1,38 @@
-"""Every page of the documentation's sections can be followed from top to bottom in an empty folder."""
+"""Every page of the documentation's sections can be followed from top to bottom in an empty folder.
+
+The tutorials are followed by test_docs_tutorials.py, so that two processes can share the work.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doc_pages import DOCS, GENERATED, Block, accepts, blocks, check, follow, missing_package
-from model_stub import ModelStub
-from servers import running
-
-SECTIONS = (
-    "about",
-    "get-started",
-    "model-server",
-    "resources-server",
-    "agent-server",
-    "data",
-    "environment-tutorials",
-    "training-tutorials",
-    "infrastructure",
-    "reference",
-    "troubleshooting",
-    "contribute",
-    "moving",
+from doc_pages import (
+    DOCS,
+    GUIDES,
+    TUTORIALS,
+    Block,
+    accepts,
+    blocks,
+    check,
+    follow,
+    follow_or_skip,
+    name,
+    pages,
+    pages_to_follow,
 )
-PAGES = [
-    page
-    for section in SECTIONS
-    for page in sorted((DOCS / section).glob("*.md"))
-    if page.relative_to(DOCS).as_posix() not in GENERATED
-]
+
+PAGES = pages(*GUIDES, *TUTORIALS)
 _TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def name(page: Path) -> str:
-    return str(page.relative_to(DOCS))
-
-
-def acts(page: Path) -> bool:
-    """Whether there is anything to run on the page."""
-    return any(block.runs and block.language in ("bash", "python") for block in blocks(page.read_text()))
-
-
-@pytest.fixture(scope="module")
-def model_address() -> Iterator[str]:
-    with running(ModelStub()) as stub:
-        yield stub.url.removeprefix("http://").removesuffix("/v1")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if acts(page)], ids=name)
+@pytest.mark.parametrize("page", pages_to_follow(*GUIDES), ids=name)
 def test_the_page_can_be_followed_in_an_empty_folder(page: Path, tmp_path: Path, model_address: str):
-    if package := missing_package(page):
-        pytest.skip(f"the page needs the package {package}")
-    folder = tmp_path / "work"
-    folder.mkdir()
-    follow(page, folder, model_address)
+    follow_or_skip(page, tmp_path, model_address)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
