@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import contextlib
 import subprocess
 import sys
 from itertools import pairwise
@@ -94,9 +93,11 @@ class Killed:
         for calls in moments:
             wanted += calls
             self._wait_for_calls(process, wanted)
-            alive = {child.pid for child in psutil.Process(process.pid).children()} if process.poll() is None else ()
-            if alive and (pid := self._lines()[-1][2]) in alive:
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                children = psutil.Process(process.pid).children() if process.poll() is None else ()
+                for child in children:
+                    if child.pid == self._lines()[-1][2]:
+                        child.kill()
         assert process.wait() == 0, (self.folder / "stderr.log").read_text()
 
     def _wait_for_calls(self, process: subprocess.Popen[bytes], wanted: int) -> None:
