@@ -13,6 +13,7 @@ from ludus import Environment, ScriptedModel, UserError
 from ludus import environment as environment_module
 from ludus.folder import folders
 from ludus.models import open_model
+from ludus.qualify.oracle import Oracle
 from ludus.runtime.settings import parse_assignments
 
 
@@ -112,6 +113,27 @@ def test_a_mistake_in_an_environment_folder_is_reported_in_one_line(tmp_path, ya
     with pytest.raises(UserError, match=says) as caught:
         Environment.load(make(tmp_path / "mine", yaml, code))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_files_of_a_folder_import_each_other_in_every_process(tmp_path):
+    (tmp_path / "environment.yaml").write_text("name: shop\nresources: resources.py:Shop\n")
+    (tmp_path / "prices.py").write_text("def total(number):\n    return number * 2.0\n")
+    (tmp_path / "resources.py").write_text(
+        "from ludus import Resources\n"
+        "from .prices import total\n"
+        "def price(number):\n    return total(number)\n"
+        "class Shop(Resources):\n"
+        "    async def verify(self, task, response):\n"
+        "        return await self.in_process(total, 2) + await self.in_process(price, 3)\n"
+    )
+    (tmp_path / "qualify.py").write_text("from .resources import price\ndef oracle(task):\n    return str(price(1))\n")
+    rows = [{"responses_create_params": {"input": "What is it?"}}] * 2
+    for workers in (1, 2):
+        found = ludus.collect(str(tmp_path), model=ScriptedModel("2.0"), input=rows, workers=workers)
+        assert [rollout.reward for rollout in found.rollouts] == [10.0, 10.0]
+    environment = Environment.load(tmp_path)
+    assert Oracle.of(environment).script(environment.task(rows[0])) == "2.0"
 
 
 def test_a_file_that_is_not_utf_8_is_reported_with_the_bad_byte(tmp_path, monkeypatch):

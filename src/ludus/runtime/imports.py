@@ -61,16 +61,19 @@ def import_named(name: str) -> ModuleType:
 
 
 def load_file(path: Path, name: str | None = None) -> ModuleType:
-    """Import a file: a built-in environment's file as part of `ludus`, any other under a name made from its path.
+    """Import a file: of a built-in environment as part of `ludus`, any other as part of a package that is its folder.
 
-    `name` is the name that a copy of the file gets in another process.
+    So files of a folder can import each other: `from .prices import total`. `name` is the name that a copy of the file
+    gets in another process.
     """
     path = path.resolve()
     if path.parent.parent == BUILT_IN:
         return importlib.import_module(f"ludus.environments.{path.parent.name}.{path.stem}")
-    name = name or f"{LOADED_FILE}{blake2b(os.fsencode(path), digest_size=6).hexdigest()}_{path.stem}"
+    folder = blake2b(os.fsencode(path.parent), digest_size=6).hexdigest()
+    name = name or f"{LOADED_FILE}{folder}.{path.stem}"
     if name in sys.modules:
         return sys.modules[name]
+    make_package(name.rpartition(".")[0], path.parent)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise UserError(f"there is no file {path}")
@@ -82,6 +85,13 @@ def load_file(path: Path, name: str | None = None) -> ModuleType:
         del sys.modules[name]
         raise _import_error(error, str(path)) from error
     return module
+
+
+def make_package(name: str, folder: Path) -> None:
+    """Make a folder importable as a package, if it is not."""
+    if name and name not in sys.modules:
+        package = sys.modules[name] = ModuleType(name)
+        package.__path__ = [str(folder)]
 
 
 def declared_class(owner: type, name: str, usual: type[BaseModel], required: type[BaseModel] | None = None) -> Any:

@@ -17,6 +17,7 @@ import select
 import signal
 import sys
 import traceback
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,7 @@ def load(module: str, file: str | None, name: str) -> Callable[..., Any]:
         except ModuleNotFoundError as error:
             if file is None or not f"{module}.".startswith(f"{error.name}."):
                 raise  # the module exists; something that it imports does not
+            make_package(module.rpartition(".")[0], os.path.dirname(file))
             spec = importlib.util.spec_from_file_location(module, file)
             if spec is None or spec.loader is None:
                 raise
@@ -84,6 +86,13 @@ def load(module: str, file: str | None, name: str) -> Callable[..., Any]:
     for part in name.split("."):
         found = getattr(found, part)
     return found  # type: ignore[no-any-return]
+
+
+def make_package(name: str, folder: str) -> None:
+    """Make a folder importable as a package, if it is not, so that its files can import each other."""
+    if name and name not in sys.modules:
+        package = sys.modules[name] = types.ModuleType(name)
+        package.__path__ = [folder]
 
 
 def answer(channel: Channel, function: Callable[..., Any], args: bytes, seconds: float) -> bytes:
