@@ -73,8 +73,7 @@ class TrainingMember:
 
         Empty if a member that does not train has no tokens.
         """
-        calls = [call for call in self.rollout.calls if not call.get("given")]
-        if not self.trains and not any("prefix" in call for call in calls):
+        if not self.trains and not any("prefix" in call for call in self.rollout.calls if not call.get("given")):
             return []
         return list(self.rollout.sequences())
 

@@ -74,8 +74,11 @@ class OpenGroup:
         )
 
     def _within_span(self, member: TrainingMember) -> bool:
-        limit, versions = self.policy.max_span, member.versions
-        if limit is None or not versions:
+        limit = self.policy.max_span
+        if limit is None:
+            return True
+        versions = member.versions
+        if not versions:
             return True
         known = [version for version in versions if version is not None]
         return len(known) == len(versions) and max(known) - min(known) <= limit
