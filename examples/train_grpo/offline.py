@@ -3,7 +3,8 @@
 On a CPU, in half a minute, with the micro model; on a GPU, in a minute, with SmolLM2-135M:
 
     python examples/train_grpo/offline.py --output runs/offline
-    python examples/train_grpo/offline.py --model smollm2 --environment sort_numbers --seconds 60 --output runs/offline
+    python examples/train_grpo/offline.py --model smollm2 --environment sort_numbers --rounds 1 --sft-rate 2e-5 \\
+        --dpo-rate 1e-5 --seconds 60 --output runs/offline
 
 Each round plays the training tasks `--group-size` times at temperature 1, keeps the rollouts that reach the reward of
 the best few percent (`--best`), and trains on them with TRL's SFTTrainer. Then the trained model plays once more, and
@@ -24,14 +25,16 @@ from budget import Budget, elapsed, stop_at  # isort: skip  (first: it takes the
 import argparse
 import copy
 import json
+import math
 import os
+import time
 from typing import Any
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from environments import ENVIRONMENTS
-from policy import Player, Row, load_model, options_of, run_trainer, trainer_settings, write_json
+from policy import Player, Row, dataset, load_model, options_of, run_trainer, trainer_settings, write_json
 
 import ludus
 from ludus.data.export.format import Choices
@@ -50,11 +53,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--held-out", type=int, default=20, help="tasks that are never trained on")
     parser.add_argument("--group-size", type=int, default=48, help="rollouts of each training task")
     parser.add_argument("--best", type=float, default=0.02, help="SFT takes the reward that this share reach")
-    parser.add_argument("--sft-steps", type=int, default=30)
+    parser.add_argument("--sft-steps", type=int, default=12)
     parser.add_argument("--dpo-steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=32, help="rows of one training step")
     parser.add_argument("--sft-rate", type=float, default=2e-3, help="learning rate of SFT")
-    parser.add_argument("--dpo-rate", type=float, default=1e-3, help="learning rate of DPO")
+    parser.add_argument("--dpo-rate", type=float, default=5e-4, help="learning rate of DPO")
     parser.add_argument("--max-batch", type=int, default=256, help="requests in one batch of generation")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, help="the most that the program may take, loading included")
@@ -120,14 +123,16 @@ class Offline:
         from trl import SFTConfig, SFTTrainer
 
         deadline = self.budget.stage(stage)
-        rewards = sorted((rollout.reward for run in runs for rollout in ludus.load(run)), reverse=True)
-        least = rewards[int(self.options.best * len(rewards))]
+        played = [rollout.reward for run in runs for rollout in ludus.load(run)]
+        rewards = sorted((reward for reward in played if reward is not None), reverse=True)
+        better = [reward for reward in rewards if reward > rewards[-1]]  # equal rewards say nothing
+        least = max(rewards[int(self.options.best * len(rewards))], min(better, default=math.inf))
         filters, choices = Filters(reward=(least, None)), Choices(shape="completion")
         rows, exported = self.export("sft", stage, runs, filters=filters, choices=choices)
         trainer = SFTTrainer(
             self.weights,
             args=SFTConfig(**self.settings("sft"), max_steps=self.options.sft_steps),
-            train_dataset=_dataset(rows, ["prompt", "completion"]),
+            train_dataset=dataset(rows, "prompt", "completion"),
             processing_class=self.tokenizer,
             callbacks=[stop_at(deadline)],
         )
@@ -143,7 +148,7 @@ class Offline:
             self.weights,
             ref_model=copy.deepcopy(self.weights),
             args=DPOConfig(**self.settings("dpo"), max_steps=self.options.dpo_steps),
-            train_dataset=_dataset(rows, ["prompt", "chosen", "rejected"]),
+            train_dataset=dataset(rows, "prompt", "chosen", "rejected"),
             processing_class=self.tokenizer,
             callbacks=[stop_at(deadline)],
         )
@@ -180,20 +185,13 @@ class Offline:
 
     def result(self) -> Row:
         """What metrics.json holds."""
-        done = {"seconds": round(elapsed(), 1), "device": self.weights.device.type, "evaluations": self.evaluations}
-        return {"options": options_of(self.options), **done, "stages": self.stages}
+        times = {"seconds": round(elapsed(), 1), "cpu_seconds": round(time.process_time(), 1)}
+        head = {"options": options_of(self.options), "device": self.weights.device.type, **times}
+        return {**head, "evaluations": self.evaluations, "stages": self.stages}
 
 
 #: The stages of a round and the weights of their times.
 _STAGES = (("rollouts", 3.0), ("sft", 2.0), ("held-out", 1.0))
-
-
-def _dataset(rows: list[Row], columns: list[str]) -> Any:
-    from datasets import Dataset
-    from datasets.utils.logging import disable_progress_bar
-
-    disable_progress_bar()
-    return Dataset.from_list([{name: row[name] for name in columns} for row in rows])
 
 
 def _shown(interval: tuple[float, float] | None) -> str:

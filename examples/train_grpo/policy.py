@@ -101,6 +101,15 @@ def run_trainer(trainer: Any, keep: str) -> list[Row]:
     ]
 
 
+def dataset(rows: list[Row], *columns: str) -> Any:
+    """Rows as a dataset for a trainer, with these columns or all. Trainers map it without progress bars then."""
+    from datasets import Dataset
+    from datasets.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    return Dataset.from_list([{name: row[name] for name in columns or row} for row in rows])
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write beside and rename, so that a reader never sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
