@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,16 @@ from typing import Any
 import pytest
 import viewed_runs
 import waiting
+from browsing import AXE, CHROMIUM, COLOURS, Tab
 from viewing import viewing
 
-import ludus
 from ludus.view.exporting import export_page
 from ludus.view.serving import Viewer
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 if CHROMIUM is None:
     pytest.skip("needs a browser: apt-get install chromium", allow_module_level=True)
 playwright_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
 
-AXE = Path(ludus.__file__).parent / "view" / "web" / "node_modules" / "axe-core" / "axe.min.js"
 pytestmark = pytest.mark.slow
 
 
@@ -50,36 +47,6 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
-class Tab:
-    """A page of the browser inside the viewer. It collects what the browser complains about."""
-
-    def __init__(self, browser: Any, viewer: Viewer) -> None:
-        self.context = browser.new_context(viewport={"width": 1280, "height": 860}, accept_downloads=True)
-        self.context.set_default_timeout(waiting.CEILING * 1000)
-        self.page = self.context.new_page()
-        self.complaints: list[str] = []
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on(
-            "console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None
-        )
-        self.outside: list[str] = []
-        self.page.on("request", lambda request: self.outside.append(request.url))
-        self.viewer = viewer
-        self.page.goto(viewer.link())
-        self.page.wait_for_selector("table.runs")
-        self.keys = {Path(run.run.name).name: key for key, run in viewer.runs.runs.items()}
-
-    def open(self, place: str) -> None:
-        """Go to a place behind the #."""
-        self.page.goto(f"{self.viewer.url}/#{place}")
-
-    def keep(self, name: str) -> None:
-        """Keep a screenshot, if somebody wants them."""
-        if kept := os.environ.get("LUDUS_SCREENSHOTS"):
-            self.page.wait_for_timeout(300)
-            self.page.screenshot(path=str(Path(kept) / f"{name}.png"))
-
-
 @pytest.fixture(scope="module")
 def tab(browser: Any, viewer: Viewer) -> Iterator[Tab]:
     found = Tab(browser, viewer)
@@ -87,36 +54,30 @@ def tab(browser: Any, viewer: Viewer) -> Iterator[Tab]:
     found.context.close()
 
 
-def text_of(tab: Tab, selector: str) -> str:
-    return str(tab.page.wait_for_selector(selector).inner_text())
-
-
 def test_runs_are_listed_filtered_and_compared(tab: Tab):
-    tab.open("/")
+    tab.open("/", "table.runs tbody tr:nth-child(3)")
     page = tab.page
-    page.wait_for_selector("table.runs tbody tr:nth-child(3)")
     tab.keep("runs")
     page.fill("#search", "second")
     page.wait_for_selector("table.runs tbody tr:nth-child(2)", state="detached")
-    assert "second" in text_of(tab, "table.runs tbody")
+    assert "second" in tab.text("table.runs tbody")
     page.fill("#search", "")
     for name in ("first", "second"):
         page.check(f"tr:has(a[href='#/run/{tab.keys[name]}']) input")
     page.click("text=Compare the two")
-    assert "B minus A" in text_of(tab, ".verdict-line")
+    assert "B minus A" in tab.text(".verdict-line")
     tab.keep("compare")
 
 
 def test_a_run_shows_its_figures_and_leads_to_the_rollouts(tab: Tab):
-    tab.open(f"/run/{tab.keys['first']}")
+    tab.open(f"/run/{tab.keys['first']}", ".plot canvas")
     page = tab.page
-    page.wait_for_selector(".plot canvas")
     for title in ("Rewards", "Pass rate per task", "Where the time went", "Failures", "Tool calls", "Stop reasons"):
         assert page.locator("h2", has_text=title).first.is_visible()
     assert page.locator(".heat li").count() == 12
     tab.keep("run")
     page.click(".bars a:has-text('http_429')")
-    assert "the endpoint answered 429" in text_of(tab, "table.rollouts")
+    assert "the endpoint answered 429" in tab.text("table.rollouts")
     page.go_back()
     page.click(".heat li:nth-child(2) a")
     page.wait_for_selector("table.rollouts tbody tr:nth-child(4)")
@@ -124,9 +85,8 @@ def test_a_run_shows_its_figures_and_leads_to_the_rollouts(tab: Tab):
 
 
 def test_a_search_marks_words_and_the_keyboard_walks_through_the_matches(tab: Tab):
-    tab.open(f"/run/{tab.keys['first']}?tab=rollouts")
+    tab.open(f"/run/{tab.keys['first']}?tab=rollouts", "table.rollouts")
     page = tab.page
-    page.wait_for_selector("table.rollouts")
     page.keyboard.press("/")
     page.keyboard.type("refunded reward:1")
     page.wait_for_selector("table.rollouts[data-shows='refunded reward:1']")
@@ -136,7 +96,7 @@ def test_a_search_marks_words_and_the_keyboard_walks_through_the_matches(tab: Ta
     page.keyboard.press("Enter")
     page.wait_for_selector(".conversation mark")
     tab.keep("rollout")
-    first = text_of(tab, "h1.id")
+    first = tab.text("h1.id")
     page.keyboard.press("3")  # the tab stays for the next rollout
     page.wait_for_selector("#tab-task[aria-selected=true]")
     page.keyboard.press("j")
@@ -150,9 +110,8 @@ def test_a_search_marks_words_and_the_keyboard_walks_through_the_matches(tab: Ta
 
 
 def test_a_rollout_is_replayed_step_by_step(tab: Tab):
-    tab.open(f"/run/{tab.keys['first']}/rollout/1")
+    tab.open(f"/run/{tab.keys['first']}/rollout/1", ".item.assistant")
     page = tab.page
-    page.wait_for_selector(".item.assistant")
     page.keyboard.press("r")
     page.wait_for_selector(".item.assistant", state="detached")
     for _ in range(3):
@@ -162,18 +121,54 @@ def test_a_rollout_is_replayed_step_by_step(tab: Tab):
 
 
 def test_the_next_rollout_brings_its_own_conversation(tab: Tab):
-    tab.open(f"/run/{tab.keys['first']}/rollout/4")
+    tab.open(f"/run/{tab.keys['first']}/rollout/4", "h1.id:has-text('refund-000-3')")
     page = tab.page
-    page.wait_for_selector("h1.id:has-text('refund-000-3')")
     page.keyboard.press("j")
     page.wait_for_selector(".item.user:has-text('A-1001')")
     page.wait_for_selector(".item.assistant:has-text('A-1001'), .item.assistant:has-text('I am sorry')")
 
 
-def test_the_trainers_eye_colours_tokens(tab: Tab):
-    tab.open(f"/run/{tab.keys['first']}/rollout/1?tab=tokens")
+def test_an_answer_that_is_given_up_half_way_is_not_shown(tab: Tab):
+    page, first = tab.page, tab.keys["first"]
+    tab.open(f"/run/{first}/rollout/1", ".item.assistant")
+    network = tab.context.new_cdp_session(page)
+    slow = {"offline": False, "latency": 0, "downloadThroughput": 8000, "uploadThroughput": -1}
+    network.send("Network.enable")
+    network.send("Network.emulateNetworkConditions", slow)  # the head of an answer arrives long before its body
+    begun = list[str]()
+    page.on("response", lambda reply: begun.append(reply.url))
+    for key in ("j", "j", "k"):
+        page.keyboard.press(key)
+    page.keyboard.press("j")
+    tab.go(f"/run/{tab.keys['hostile']}/rollout/3")
+    waiting.until(lambda: page.evaluate("1") and any(f"run={tab.keys['hostile']}" in url for url in begun))
+    tab.go(f"/run/{first}/rollout/2")
+    page.wait_for_selector("h1.id:has-text('refund-000-1')")
+    network.send("Network.emulateNetworkConditions", {**slow, "downloadThroughput": -1})
+    network.detach()
+    assert tab.complaints == []
+
+
+def test_typing_goes_on_while_a_search_is_shown(tab: Tab):
+    tab.open(f"/run/{tab.keys['first']}?tab=rollouts", "table.rollouts")
     page = tab.page
-    trained = page.wait_for_selector(".token.trained") and page.locator(".ids .token.trained").count()
+    page.focus("#search")
+    page.keyboard.type("refunded")
+    # The next letter comes between the new address and the next paint.
+    page.evaluate("""() => new Promise((done) => addEventListener("hashchange", () => {
+        const field = document.getElementById("search");
+        field.value += "x";
+        field.dispatchEvent(new InputEvent("input", { bubbles: true }));
+        done();
+    }, { once: true }))""")
+    page.wait_for_selector("text=No rollout matches")
+    assert page.input_value("#search") == "refundedx"
+
+
+def test_the_trainers_eye_colours_tokens(tab: Tab):
+    tab.open(f"/run/{tab.keys['first']}/rollout/1?tab=tokens", ".ids .token.trained")
+    page = tab.page
+    trained = page.locator(".ids .token.trained").count()
     page.click(".chips button:has-text('logprob')")
     page.wait_for_selector(".ids .lp0, .ids .lp1, .ids .lp2")
     assert page.locator(".ids [class*=' lp']").count() == trained
@@ -182,20 +177,20 @@ def test_the_trainers_eye_colours_tokens(tab: Tab):
 
 
 def test_a_note_is_saved_and_a_tag_becomes_a_filter(tab: Tab):
-    tab.open(f"/run/{tab.keys['second']}/rollout/2")
+    tab.open(f"/run/{tab.keys['second']}/rollout/2", "#note")
     page = tab.page
     page.fill("#note", "Look at the policy")
     page.fill("#tags", "policy")
     page.click("aside button:has-text('Save')")
     page.wait_for_selector("text=Saved beside the run")
-    tab.open(f"/run/{tab.keys['second']}?tab=rollouts")
+    tab.open(f"/run/{tab.keys['second']}?tab=rollouts", "table.rollouts")
     page.click(".chips button:has-text('tag:policy')")
     page.wait_for_selector("table.rollouts .tag")
     page.wait_for_selector("table.rollouts tbody tr:nth-child(2)", state="detached")
 
 
 def test_an_environment_is_played_from_the_page(tab: Tab):
-    tab.open("/play")
+    tab.open("/play", ".play-start")
     page = tab.page
     page.click("button:has-text('Start')")
     page.wait_for_selector("#line:enabled")
@@ -204,27 +199,24 @@ def test_an_environment_is_played_from_the_page(tab: Tab):
     page.wait_for_selector(".output, .item.call")
     page.wait_for_selector("#line:enabled")
     page.click("button:has-text('Verdict')")
-    assert "reward" in text_of(tab, "section.item")
+    assert "reward" in tab.text("section.item")
     tab.keep("play")
 
 
 def test_two_rollouts_stand_side_by_side(tab: Tab):
-    tab.open(f"/diff/{tab.keys['first']}/1/5")
-    page = tab.page
-    page.wait_for_selector(".diff-cell.differs mark")
-    assert "different tasks" in text_of(tab, ".warning")
+    tab.open(f"/diff/{tab.keys['first']}/1/5", ".diff-cell.differs mark")
+    assert "different tasks" in tab.text(".warning")
 
 
 def test_hostile_text_does_nothing_and_is_shown(tab: Tab):
     page = tab.page
     for place in ("/", f"/run/{tab.keys['hostile']}", f"/run/{tab.keys['hostile']}?tab=rollouts"):
-        tab.open(place)
+        tab.open(place, "main")
         page.wait_for_function("() => document.body.innerText.includes('<script>window.harmed')")
     for part in ("conversation", "task", "raw"):
-        tab.open(f"/run/{tab.keys['hostile']}/rollout/1?tab={part}")
+        tab.open(f"/run/{tab.keys['hostile']}/rollout/1?tab={part}", "#panel")
         page.wait_for_function("() => document.querySelector('#panel')?.innerText.includes('onerror=')")
-    tab.open(f"/run/{tab.keys['hostile']}/rollout/1")
-    page.wait_for_selector("img.picture")
+    tab.open(f"/run/{tab.keys['hostile']}/rollout/1", "img.picture")
     assert page.locator("img.picture").count() == 1  # the others are no images, or somewhere else
     assert page.locator(".hidden-mark", has_text="U+202E").first.is_visible()
     assert page.evaluate("window.harmed") is None
@@ -233,69 +225,47 @@ def test_hostile_text_does_nothing_and_is_shown(tab: Tab):
 
 
 def test_a_rollout_of_ten_thousand_turns_opens_and_grows_while_scrolling(tab: Tab):
-    tab.open(f"/run/{tab.keys['hostile']}/rollout/3")
+    tab.open(f"/run/{tab.keys['hostile']}/rollout/3", ".block")
     page = tab.page
-    page.wait_for_selector(".block")
     assert page.locator(".block").count() < 400
     scroll = "() => { scrollTo(0, document.body.scrollHeight); return document.querySelectorAll('.block').length; }"
     waiting.until(lambda: page.evaluate(scroll) > 250, every=0.2)
-    tab.open(f"/run/{tab.keys['hostile']}/rollout/2")
-    assert "Show all 200,000 characters" in text_of(tab, ".item .more")
+    tab.open(f"/run/{tab.keys['hostile']}/rollout/2", ".item .more")
+    assert "Show all 200,000 characters" in tab.text(".item .more")
 
 
 def test_a_run_that_grows_is_shown_without_a_reload(tab: Tab, folder: Path, viewer: Viewer):
-    tab.open(f"/run/{tab.keys['second']}?tab=rollouts&q=task%3Arefund-900")
+    tab.open(f"/run/{tab.keys['second']}?tab=rollouts&q=task%3Arefund-900", "text=No rollout matches")
     page = tab.page
-    page.wait_for_selector("text=No rollout matches")
-    import random
-
     with (folder / "second" / "rollouts.jsonl").open("ab") as file:
         file.write(viewed_runs.refund_rollout(900, 0, random.Random(1)).encode() + b"\n")
     page.wait_for_selector("table.rollouts tbody tr")
-    assert "A-1900" in text_of(tab, "table.rollouts")
-
-
-@pytest.mark.parametrize("width", [360, 1280])
-def test_no_page_is_wider_than_the_window(tab: Tab, width: int):
-    page = tab.page
-    page.set_viewport_size({"width": width, "height": 740})
-    first, hostile = tab.keys["first"], tab.keys["hostile"]
-    places = [
-        "/",
-        f"/run/{first}",
-        f"/run/{first}?tab=rollouts",
-        f"/run/{first}/rollout/1",
-        f"/run/{hostile}/rollout/1",
-    ]
-    places += [f"/run/{first}/rollout/1?tab=tokens", f"/compare/{first}/{tab.keys['second']}", f"/diff/{first}/1/2"]
-    for place in places:
-        tab.open(place)
-        page.wait_for_selector("#main")
-        page.wait_for_timeout(50)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, place
-    tab.keep(f"width-{width}")
-    page.set_viewport_size({"width": 1280, "height": 860})
+    assert "A-1900" in tab.text("table.rollouts")
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: npm install in src/ludus/view/web")
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_page_has_a_barrier(tab: Tab, theme: str):
-    page, first = tab.page, tab.keys["first"]
-    places = {"/": "table.runs", f"/run/{first}": ".plot canvas", f"/run/{first}?tab=rollouts": "table.rollouts"}
-    places |= {
+def test_no_page_has_a_barrier_or_is_wider_than_the_window(tab: Tab):
+    first, second, hostile = tab.keys["first"], tab.keys["second"], tab.keys["hostile"]
+    places = {
+        "/": "table.runs",
+        "/play": ".play-start",
+        f"/run/{first}": ".plot canvas",
+        f"/run/{first}?tab=rollouts": "table.rollouts",
         f"/run/{first}?tab=about": ".json",
-        f"/run/{first}/rollout/1": ".item",
-        f"/compare/{first}/{tab.keys['second']}": ".tasks",
+        f"/run/{first}/rollout/1": ".item.assistant",
+        f"/run/{first}/rollout/1?tab=tokens": ".ids .token",
+        f"/run/{first}/rollout/1?tab=task": ".stack",
+        f"/compare/{first}/{second}": ".tasks",
+        f"/diff/{first}/1/2": ".diff",
+        f"/run/{hostile}/rollout/1": ".item.assistant",
     }
-    places |= {f"/run/{first}/rollout/1?tab=tokens": ".ids", f"/run/{first}/rollout/1?tab=task": ".stack"}
-    places |= {f"/diff/{first}/1/2": ".diff"}
     for place, shown in places.items():
-        tab.open(place)
-        page.wait_for_selector(shown)
-        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
-        page.evaluate(AXE.read_text())
-        found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations)")
-        assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found] == [], place
+        tab.open(place, shown)
+        assert tab.barriers("light") == [], place
+        assert tab.barriers("dark", COLOURS) == [], place
+        assert tab.width(360) <= 360, place
+        assert tab.width(1280) <= 1280, place
+    tab.page.set_viewport_size({"width": 1280, "height": 860})
 
 
 def test_an_exported_page_works_from_a_file(browser: Any, viewer: Viewer, tmp_path: Path):

@@ -86,12 +86,12 @@ export async function ask<T>(path: string, given: Given = {}, signal?: AbortSign
   let reply: Response;
   try {
     reply = await fetch(from, { signal });
+    if (folder === null || reply.status !== 404) return await read<T>(reply);
   } catch (error) {
-    if ((error as Error).name === "AbortError") throw error;
-    throw new Error("The viewer does not answer. Is ludus view still running?");
+    if (error instanceof TypeError) throw new Error("The viewer does not answer. Is ludus view still running?");
+    throw error;
   }
-  if (folder !== null && reply.status === 404) throw new Error("This site does not hold that page.");
-  return read<T>(reply);
+  throw new Error("This site does not hold that page.");
 }
 
 export async function send<T>(path: string, body: Json): Promise<T> {
@@ -104,7 +104,7 @@ export async function send<T>(path: string, body: Json): Promise<T> {
 }
 
 async function read<T>(reply: Response): Promise<T> {
-  const found = await reply.json().catch(() => ({ detail: `The viewer answered ${reply.status}.` }));
-  if (!reply.ok) throw new Error(typeof found.detail === "string" ? found.detail : `The viewer answered ${reply.status}.`);
-  return found as T;
+  if (reply.ok) return (await reply.json()) as T; // a body that breaks off, or is aborted, is no answer
+  const said = await reply.json().catch(() => null);
+  throw new Error(typeof said?.detail === "string" ? said.detail : `The viewer answered ${reply.status}.`);
 }

@@ -61,7 +61,7 @@ export function CompareRollouts({ run, a, b }: { run: string; a: number; b: numb
   useKeys({ Escape: () => go(link(["run", run, "rollout", a])) });
   const problem = left.problem ?? right.problem;
   if (problem) return <Problem text={problem} />;
-  if (!left.data?.facts || !right.data?.facts) return <Loading />;
+  if (!left.data || !right.data) return <Loading />;
   const lines = paired(left.data.items.map(plain), right.data.items.map(plain));
   const same = left.data.facts.task_id === right.data.facts.task_id;
   return (

@@ -1,5 +1,5 @@
 // The keyboard: one key each, never while somebody types.
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 export function isTyping(target: EventTarget | null): boolean {
   const element = target as HTMLElement | null;
@@ -8,11 +8,11 @@ export function isTyping(target: EventTarget | null): boolean {
   return ["TEXTAREA", "SELECT"].includes(element.tagName) || element.isContentEditable;
 }
 
-/** Keys and what they do. What they do is that of the last render: a key pressed before the next paint counts too. */
+/** Keys and what they do. They work as soon as the page stands, before it is painted, and do what its last render says. */
 export function useKeys(keys: Record<string, () => void>): void {
   const latest = useRef(keys);
   latest.current = keys;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const pressed = (event: KeyboardEvent) => {
       if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;
       const element = event.target as HTMLElement;

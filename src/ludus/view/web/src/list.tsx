@@ -1,5 +1,5 @@
 // The rollouts of a run: search, filters, sorting, tags.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { address, send, served, type Page } from "./api";
 import { percent, plural, seconds, short, whole } from "./format";
 import { useKeys } from "./keys";
@@ -23,10 +23,11 @@ export function RolloutList({ run, given, tags }: { run: string; given: Record<s
   const { data, problem, loading } = useAnswer<Page>("rollouts", { run, q: query, sort, skip, limit: PAGE }, run);
   const to = (q: string, order = sort, from = 0) =>
     link(["run", run], { tab: "rollouts", q, sort: order === "order" ? undefined : order, skip: from || undefined });
-  useEffect(() => setTyped(query), [query]);
+  const sent = useRef(query); // what this field asked for last: another query comes from a chip, a link or a step back
+  useEffect(() => { if (query !== sent.current) { sent.current = query; setTyped(query); } }, [query]);
   useEffect(() => {
-    if (typed === query) return undefined;
-    const timer = setTimeout(() => go(to(typed), true), 250);
+    if (typed === sent.current) return undefined;
+    const timer = setTimeout(() => { sent.current = typed; go(to(typed), true); }, 250);
     return () => clearTimeout(timer);
   }, [typed]);
   useEffect(() => setAt(-1), [query, sort, skip]);

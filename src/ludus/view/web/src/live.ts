@@ -50,9 +50,9 @@ export function useAnswer<T>(path: string, given: Given, run: string | null = nu
     const control = new AbortController();
     busy.current = control;
     ask<T>(path, given, control.signal).then(
-      (data) => setState({ asked: key, path, data, problem: null }),
+      (data) => { if (!control.signal.aborted) setState({ asked: key, path, data, problem: null }); },
       (error: Error) => {
-        if (error.name !== "AbortError") setState((old) => ({ data: old.path === path ? old.data : null, asked: key, path, problem: error.message }));
+        if (!control.signal.aborted) setState((old) => ({ data: old.path === path ? old.data : null, asked: key, path, problem: error.message }));
       },
     );
     return () => control.abort();

@@ -1,6 +1,6 @@
 // The viewer: one page whose address says what is shown.
 import { render, type ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { served } from "./api";
 import { CompareRollouts, CompareRuns } from "./compare";
 import { isTyping, useKeys } from "./keys";
@@ -50,7 +50,7 @@ function Frame({ crumbs, children }: { crumbs: ComponentChildren; children: Comp
   }, [theme]);
   const turn = () => setTheme((now) => now === "dark" || (!now && matchMedia("(prefers-color-scheme: dark)").matches) ? "light" : "dark");
   useKeys({ "?": () => help.current?.showModal(), t: turn, "/": () => document.getElementById("search")?.focus() });
-  useEffect(() => {
+  useLayoutEffect(() => {
     const leave = (event: KeyboardEvent) => { if (event.key === "Escape" && isTyping(event.target)) (event.target as HTMLElement).blur(); };
     addEventListener("keydown", leave);
     return () => removeEventListener("keydown", leave);

@@ -24,7 +24,7 @@ export function Rollout({ run, id, given }: { run: string; id: number; given: Re
     1: () => pick("conversation"), 2: () => pick("tokens"), 3: () => pick("task"), 4: () => pick("raw"),
   });
   if (problem) return <Problem text={problem} />;
-  if (!data?.facts) return <Loading />;
+  if (!data) return <Loading />;
   const { facts } = data;
   return (
     <main id="main" class={loading ? "rollout stale" : "rollout"}>
@@ -44,9 +44,9 @@ export function Rollout({ run, id, given }: { run: string; id: number; given: Re
         ["tokens", "Tokens"], ["task", "Task and verdict"], ["raw", "Raw"]]} />
       <div class="with-side">
         <div id="panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
-          {tab === "tokens" ? <Tokens key={id} run={run} id={id} has={Boolean(facts.has_tokens)} />
+          {tab === "tokens" ? <Tokens key={data.id} run={run} id={data.id} has={Boolean(facts.has_tokens)} />
             : tab === "task" ? <TaskTab data={data} />
-            : tab === "raw" ? <Raw run={run} id={id} size={data.place.bytes} />
+            : tab === "raw" ? <Raw key={data.id} run={run} id={data.id} size={data.place.bytes} />
             : <Conversation key={data.id} run={run} data={data} words={wordsOf(query)} />}
         </div>
         <Side run={run} data={data} to={to} />
@@ -62,15 +62,17 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
   const [problem, setProblem] = useState("");
   const blocks = blocksOf(items);
   const rewards = turnRewards(data, items);
-  const end = useRef<HTMLDivElement>(null);
+  const end = useRef<HTMLDivElement>(null), asking = useRef(false);
   const more = async () => {
     if (shown < blocks.length) { setShown(shown + 100); return; }
-    if (items.length >= data.items_total || !served) return;
+    if (items.length >= data.items_total || !served || asking.current) return;
+    asking.current = true;
     try {
       const found = await ask<{ items: Item[] }>("items", { run, id: data.id, skip: items.length });
       setItems([...items, ...found.items]);
       setShown(shown + found.items.length);
     } catch (error) { setProblem((error as Error).message); }
+    asking.current = false;
   };
   useEffect(() => {
     if (!end.current || upTo !== null) return undefined;
@@ -146,7 +148,7 @@ function Raw({ run, id, size }: { run: string; id: number; size: number }) {
     try { setText(JSON.stringify(JSON.parse(found), null, 2)); } catch { setText(found); }
     return found;
   };
-  useEffect(() => { setText(null); if (served && size < 2_000_000) void load(); }, [run, id]);
+  useEffect(() => { if (served && size < 2_000_000) void load(); }, []);
   const copy = async () => {
     try { await navigator.clipboard.writeText(await load()); setSaid("Copied."); } catch { setSaid("The browser did not allow it."); }
   };

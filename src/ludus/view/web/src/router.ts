@@ -1,5 +1,5 @@
 // Addresses are behind the #, so that they work in an exported file too: #/run/KEY/rollout/12?tab=tokens
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 export interface Place { path: string[]; given: Record<string, string> }
 
@@ -28,7 +28,7 @@ export function go(to: string, replace = false): void {
 
 export function usePlace(): Place {
   const [place, setPlace] = useState(here);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const changed = () => setPlace(here());
     addEventListener("hashchange", changed);
     addEventListener("popstate", changed);
