@@ -15,8 +15,12 @@ from ludus.view.serving import Viewer
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = Path(ludus.__file__).parent / "view" / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
-#: Repetitions of what stands before them, which the search for barriers leaves out: it costs about 10 ms for each text.
-REPETITIONS = [[".ids .token:nth-child(n+80)"], ["table.rollouts tbody tr:nth-child(n+10)"], [".tasks tr:nth-child(n+6)"]]
+#: Repetitions of what stands before them, which the search for barriers leaves out: each text costs about 10 ms.
+REPETITIONS = [
+    [".ids .token:nth-child(n+80)"],
+    ["table.rollouts tbody tr:nth-child(n+10)"],
+    [".tasks tr:nth-child(n+6)"],
+]
 
 #: The barriers that depend on colours, which are the only difference between a light and a dark page.
 COLOURS = {"runOnly": ["color-contrast"]}
@@ -31,15 +35,17 @@ class Tab:
         self.page = self.context.new_page()
         self.complaints: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on(
-            "console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None
-        )
+        self.page.on("console", self._complain)
         self.outside: list[str] = []
         self.page.on("request", lambda request: self.outside.append(request.url))
         self.viewer = viewer
         self.page.goto(viewer.link())
         self.page.wait_for_selector("table.runs")
         self.keys = {Path(run.run.name).name: key for key, run in viewer.runs.runs.items()}
+
+    def _complain(self, said: Any) -> None:
+        if said.type in ("error", "warning"):
+            self.complaints.append(f"{said.text} ({said.location.get('url')})")
 
     def open(self, place: str, shown: str) -> None:
         """Go to a place behind the #, and wait until an element is shown there.

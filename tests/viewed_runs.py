@@ -103,9 +103,28 @@ def refund_rollout(task: int, repeat: int, rng: random.Random) -> Rollout:
     model = rng.uniform(0.8, 4.5)
     made.timings = {"open": 0.01, "connect": 0.05, "model": model, "tool": rng.uniform(0.05, 0.9), "verify": 0.12}
     made.timings["total"] = sum(made.timings.values()) + 0.08
+    made.steps = _steps(made.timings)
     if not good:
         made.tool_errors = [{"tool": "refund", "exception": "KeyError", "where": "resources.py:41", "count": 1}]
     return made
+
+
+def _steps(timings: dict[str, float]) -> list[tuple[str, float, float]]:
+    """Three model calls with tools after the first two, and the verdict."""
+    shares = [
+        ("open", 1.0),
+        ("model", 0.5),
+        ("tool", 0.3),
+        ("model", 0.2),
+        ("tool", 0.7),
+        ("model", 0.3),
+        ("verify", 1.0),
+    ]
+    steps, at = list[tuple[str, float, float]](), 0.0
+    for stage, share in shares:
+        steps.append((stage, round(at, 6), round(share * timings[stage], 6)))
+        at += share * timings[stage] + 0.01
+    return steps
 
 
 def _calls(task: int, repeat: int, rng: random.Random) -> list[dict[str, Any]]:
@@ -115,6 +134,8 @@ def _calls(task: int, repeat: int, rng: random.Random) -> list[dict[str, Any]]:
         logprobs = [-rng.expovariate(1.4) for _ in generated]
         tokens = Tokens(list(prompt), generated, logprobs, policy_version=f"step-{10 * (repeat + 1)}")
         calls.append({"items": items, **log.add(tokens)})
+        if turn == 2:
+            calls[-1]["entropies"] = [rng.expovariate(1.5) for _ in generated]
         prompt = prompt + generated + [rng.randint(1, 900) for _ in range(18)]
         if turn == 1 and task % 3 == 0:
             prompt = prompt[:70] + prompt[90:]  # a template that drops earlier reasoning

@@ -84,6 +84,7 @@ class Episode:
         "_tools_running",
         "_turn_of_last_tool",
         "asides",
+        "began",
         "calls",
         "deadline",
         "fails_on_tool_errors",
@@ -97,6 +98,7 @@ class Episode:
         "resources",
         "since",
         "stage",
+        "steps",
         "task",
         "timings",
         "tool_errors",
@@ -120,8 +122,9 @@ class Episode:
         self.deadline = deadline or limits.deadline()
         self.opening: asyncio.Future[Any] | None = None  #: a plain `def open` that may still run on its thread
         self.stage: Stage = "open"
-        self.since = perf_counter()
+        self.began = self.since = perf_counter()
         self.timings: dict[str, float] = {}
+        self.steps: list[tuple[str, float, float]] = []  #: stage, time of its begin and seconds of each step
         self.calls: list[dict[str, Any]] = []
         self.usage: dict[str, Any] = {}
         self.tool_errors: list[dict[str, Any]] = []
@@ -251,7 +254,7 @@ class Episode:
         self.task = self.job.task = task
         self.resources = resources
         self.items = Items(task.input)
-        for kept in (self.calls, self.usage, self.timings, self.tool_errors, self.asides):
+        for kept in (self.calls, self.usage, self.timings, self.steps, self.tool_errors, self.asides):
             kept.clear()
         self.mask = self._last = self._recorded = self._tokens = self._tools = self._turn_of_last_tool = None
 
@@ -322,10 +325,18 @@ class Episode:
         """The tokens of the last model call, or None if the model reported no token ids."""
         return self._tokens.last if self._tokens is not None else None
 
+    def timed_steps(self) -> list[tuple[str, float, float]]:
+        """The steps in the order in which they ended: stage, seconds from the rollout's start to its begin, seconds.
+
+        Times are whole microseconds. `round` takes four times as long.
+        """
+        began = self.began
+        return [(stage, int((at - began) * 1e6) / 1e6, int(taken * 1e6) / 1e6) for stage, at, taken in self.steps]
+
     def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str = "") -> Awaitable[T]:
         """Await one step under its deadline, record its time, and raise its `Failure`. See `boundary.step`."""
         self.stage, self.since = stage, perf_counter()
-        return step(stage, seconds, work, name, self.deadline, self.timings, self.since)
+        return step(stage, seconds, work, name, self.deadline, self.timings, self.since, self.steps)
 
 
 class Acting(Protocol):
@@ -363,6 +374,7 @@ async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollo
             await _close(episode, rollout)
         rollout.response = rollout.response or episode.response
         episode.timings["total"] = perf_counter() - began
+        rollout.steps = episode.timed_steps()
     return rollout
 
 
@@ -372,7 +384,7 @@ async def _close(episode: Episode, rollout: Rollout) -> None:
     seconds = episode.limits.close
     work = call_after(episode.opening, seconds / 2, episode.resources.close)
     try:
-        await finish(step("close", seconds, work, timings=episode.timings))
+        await finish(step("close", seconds, work, timings=episode.timings, steps=episode.steps))
     except Failure as failure:
         rollout.fail(failure)
 

@@ -87,6 +87,16 @@ def read_tool_errors(row: Row) -> list[Row]:
     return [each for each in found if isinstance(each, dict) and _TOOL_ERROR.keys() == each.keys() and _fits(each)]
 
 
+def read_timings(row: Row) -> tuple[Any, list[tuple[str, float, float]]]:
+    """The seconds of each stage in a record, and its steps. Steps that are none are left out."""
+    timings = row.get("timings") or {}
+    if not isinstance(timings, dict) or "steps" not in timings:
+        return timings, []
+    found = timings["steps"] if isinstance(timings["steps"], list) else []
+    steps = [(each[0], each[1], each[2]) for each in found if _is_step(each)]
+    return {stage: seconds for stage, seconds in timings.items() if stage != "steps"}, steps
+
+
 def failure_row(failure: Failure) -> Row:
     """The fields of a failure."""
     return {"stage": failure.stage, "kind": failure.kind, "cause": failure.cause, "where": failure.where}
@@ -135,6 +145,12 @@ def task_row(row: Row, ours: bool | None = None) -> Row:
 
 def _fits(tool_error: Row) -> bool:
     return all(isinstance(tool_error[key], kinds) for key, kinds in _TOOL_ERROR.items())
+
+
+def _is_step(each: Any) -> bool:
+    if not isinstance(each, list) or len(each) != 3 or not isinstance(each[0], str):
+        return False
+    return all(type(number) in (int, float) and 0 <= number < float("inf") for number in each[1:])
 
 
 def _drop(task: Row, keys: Iterable[Any]) -> None:

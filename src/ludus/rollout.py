@@ -10,7 +10,7 @@ from ludus.dialects.chat import to_chat
 from ludus.errors import Failure, UserError
 from ludus.model import Request
 from ludus.outcome import Outcome, Verdict
-from ludus.record import origin_of, read_tool_errors, read_verdict, record_row, task_row
+from ludus.record import origin_of, read_timings, read_tool_errors, read_verdict, record_row, task_row
 from ludus.response import Items, Response
 from ludus.runtime.encoding import encode
 from ludus.task import Task
@@ -50,7 +50,8 @@ class Rollout:
     for each model call, how many items it wrote and, if known, which tokens it added. A call marked `given` was made
     by the rollout from which this one branches. `response.tools` are the tools that the model was offered; a call that
     was offered others lists them as its `tools`. `tool_errors` counts the exceptions of tools: `tool`, `exception`,
-    `where` and `count`. `step_times` says when each step began, if the run was traced.
+    `where` and `count`. `step_times` says when each step began, if the run was traced. `steps`
+    holds stage, seconds since the start and seconds of each step; the record has them as `steps` of its `timings`.
     """
 
     job: Job
@@ -65,6 +66,7 @@ class Rollout:
     response: Response | None = None
     receipt: str | None = None
     step_times: dict[str, Any] | None = None
+    steps: list[tuple[str, float, float]] = field(default_factory=list)
 
     @property
     def rollout_id(self) -> str:
@@ -158,7 +160,7 @@ class Rollout:
             rest |= job.origin
         rest["response"] = self._response_row()
         rest["usage"] = self.usage
-        rest["timings"] = self.timings
+        rest["timings"] = {**self.timings, "steps": self.steps} if self.steps else self.timings
         rest["model_calls"] = self.calls
         if self.tool_errors:
             rest["tool_errors"] = self.tool_errors
@@ -195,7 +197,8 @@ class Rollout:
         )
         rollout = cls(job, outcome=Outcome(row["outcome"]), stop_reason=row.get("stop_reason"))
         rollout.response = Response(row["response"]) if row.get("response") else None
-        rollout.usage, rollout.timings = row.get("usage") or {}, row.get("timings") or {}
+        rollout.usage = row.get("usage") or {}
+        rollout.timings, rollout.steps = read_timings(row)
         rollout.calls, rollout.tool_errors = row.get("model_calls") or [], read_tool_errors(row)
         rollout.receipt, rollout.step_times = row.get("receipt"), row.get("step_times")
         if rollout.outcome is Outcome.FAILED:

@@ -109,6 +109,22 @@ def test_a_search_marks_words_and_the_keyboard_walks_through_the_matches(tab: Ta
     assert page.input_value("#search") == "refunded reward:1"
 
 
+def test_the_steps_of_a_rollout_stand_on_a_line_of_time_and_lead_to_their_items(tab: Tab):
+    tab.open(f"/run/{tab.keys['first']}/rollout/1", ".lanes i")
+    page = tab.page
+    assert page.locator(".lanes i").count() == 7
+    assert "7 steps in" in tab.text(".steps-line h2")
+    titles = [page.locator(".lanes i").nth(n).get_attribute("title") or "" for n in range(7)]
+    assert [title.partition(":")[0] for title in titles[1:4]] == ["model call 1", "tool search_orders", "model call 2"]
+    page.set_viewport_size({"width": 1280, "height": 300})
+    page.locator(".lanes .s-model").nth(2).click()
+    page.wait_for_function("""() => {
+        const place = document.querySelector("#item-5").getBoundingClientRect();
+        return place.top >= 0 && place.bottom <= innerHeight;
+    }""")
+    page.set_viewport_size({"width": 1280, "height": 860})
+
+
 def test_a_rollout_is_replayed_step_by_step(tab: Tab):
     tab.open(f"/run/{tab.keys['first']}/rollout/1", ".item.assistant")
     page = tab.page
@@ -173,6 +189,9 @@ def test_the_trainers_eye_colours_tokens(tab: Tab):
     page.wait_for_selector(".ids .lp0, .ids .lp1, .ids .lp2")
     assert page.locator(".ids [class*=' lp']").count() == trained
     assert page.locator(".trainer .warning", has_text="A new sequence starts at call 3").count() == 1
+    page.click(".chips button:has-text('entropy')")
+    page.wait_for_selector(".ids .lp1, .ids .lp2, .ids .lp3")
+    assert page.locator(".ids [class*=' lp']").count() < trained  # only one call has it
     tab.keep("tokens")
 
 
@@ -195,6 +214,8 @@ def test_an_environment_is_played_from_the_page(tab: Tab):
     page.click("button:has-text('Start')")
     page.wait_for_selector("#line:enabled")
     page.fill("#line", "increment_counter count=3")
+    page.keyboard.press("Shift+Enter")  # a new line, and nothing is sent
+    assert page.input_value("#line") == "increment_counter count=3\n"
     page.keyboard.press("Enter")
     page.wait_for_selector(".output, .item.call")
     page.wait_for_selector("#line:enabled")

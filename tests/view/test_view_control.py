@@ -98,3 +98,36 @@ async def test_a_collection_with_a_limit_still_ends(limit: int):
     await asyncio.wait_for(asyncio.gather(*(work() for _ in range(4))), waiting.CEILING)
     assert sorted(began) == list(range(6))
     assert most == limit
+
+
+async def test_more_rollouts_are_played_at_once_than_at_the_start(tmp_path: Path):
+    import asyncio
+
+    import ludus
+
+    rows = tmp_path / "rows.jsonl"
+    row = {"responses_create_params": {"input": "add 3"}, "initial_count": 1, "expected_count": 4}
+    rows.write_text("".join(json.dumps({"task_id": f"t{n}", **row}) + "\n" for n in range(40)))
+    at_once, most, all_there = 0, 0, asyncio.Event()
+
+    async def answer(request: Any) -> str:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        if at_once == 12:
+            all_there.set()
+        await all_there.wait()  # for ever, if no more than two are played
+        at_once -= 1
+        return "done"
+
+    async def watch(collector: Any) -> None:
+        await waiting.until_async(lambda: at_once == 2)
+        collector.control.set(paused=False, limit=12)
+
+    model = ludus.ScriptedModel(answer)
+    collecting = ludus.collect_async(
+        "example_session_state_mgmt", model=model, input=rows, output=tmp_path / "run", concurrency=2, watch=watch
+    )
+    await asyncio.wait_for(collecting, waiting.CEILING)
+    assert lines(tmp_path / "run" / "rollouts.jsonl") == 40
+    assert most == 12

@@ -98,6 +98,8 @@ def test_a_rollout_has_its_repeats_its_place_and_its_time(visitor: Visitor, keys
     assert [each["repeat"] for each in found["related"]["repeats"]] == [0, 1, 2, 3]
     assert found["around"] == {"previous": 2, "next": 4, "place": 3, "total": 4}
     assert found["timings"]["model"] > 0
+    assert [stage for _, stage, _, _ in found["steps"]] == "open model tool model tool model verify".split()
+    assert "steps" not in found["timings"]
     assert found["verdict"]["reward_components"]["polite"] == 1
     assert "prompt_ids" not in found["calls"][0]
 
@@ -110,6 +112,11 @@ def test_the_trainers_page_has_the_sequences_and_says_where_one_broke(visitor: V
         assert sequence["trained"] == sum(sequence["mask"])
     assert [each["call"] for each in found["breaks"]] == [3]
     assert found["breaks"][0]["at"] == 70
+    where, why = found["breaks"][0]["why"]
+    assert where == "the first id that differs lies in what call 1 wrote"  # it wrote ids 60 to 72 or more
+    assert why == "the new prompt is 2 ids shorter: text was dropped, as by a compaction"
+    assert [call["entropy"] is None for call in found["calls"]] == [True, True, False]
+    assert ["entropies" in span for span in found["spans"]] == [False, False, True]
     assert found["advantage"]["group"] == 4
     assert sum(span["to"] - span["from"] for span in found["spans"]) == sum(s["trained"] for s in found["sequences"])
 

@@ -127,7 +127,8 @@ def show_rollout(console: Console, row: Row) -> None:
     verdict = set(map(str, named)) if isinstance(named, list) else set()
     fields = {name: value for name, value in row.items() if name not in _RECORD | verdict}
     show_pairs(console, "task", fields)
-    show_pairs(console, "time", {stage: _duration(value) for stage, value in _object(row.get("timings")).items()})
+    timings = {stage: value for stage, value in _object(row.get("timings")).items() if stage != "steps"}
+    show_pairs(console, "time", {stage: _duration(value) for stage, value in timings.items()})
     show_pairs(console, "tokens", _object(row.get("usage")) or _object(_object(row.get("response")).get("usage")))
     show_pairs(console, "record", _record(row))
 

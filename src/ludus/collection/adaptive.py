@@ -32,6 +32,10 @@ class Adaptive:
         """The largest allowed number of rollouts in flight."""
         return int(self._limit)
 
+    def raise_maximum(self, maximum: int) -> None:
+        """Let the limit grow further."""
+        self._maximum = max(self._maximum, maximum)
+
     def answered(self, seconds: float, in_flight: int, now: float) -> None:
         """A call was answered. The limit grows only if it is reached."""
         self._recent = _moving_average(self._recent, seconds, RECENT_WEIGHT)
@@ -70,6 +74,10 @@ class Gate:
             if admitted.done() and not admitted.cancelled():
                 self.leave()
             raise
+
+    def raise_maximum(self, maximum: int) -> None:
+        """Let the limit grow further, as answers come in."""
+        self.adaptive.raise_maximum(maximum)
 
     def answered(self, seconds: float) -> None:
         """A call was answered."""

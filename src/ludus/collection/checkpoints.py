@@ -187,7 +187,9 @@ class ResumingAgent:
         episode.go_on(whole, rollout.calls, rollout.usage)
         episode.asides += rollout.asides
         episode.timings.clear()
-        episode.timings.update({**rollout.timings, "replay": perf_counter() - began})
+        replayed = perf_counter() - began
+        episode.timings.update({**rollout.timings, "replay": replayed})
+        episode.steps[:] = [("replay", began, replayed)]
         self._progress.resumed += 1
         self._progress.turns_kept += len(rollout.calls)
         return len(rollout.calls)

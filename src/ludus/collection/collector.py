@@ -24,6 +24,7 @@ from ludus.collection.stragglers import ENDED_BY
 from ludus.collection.watchdog import LoopWatchdog
 from ludus.errors import REMEDIES, UserError
 from ludus.rollout import Rollout, rollout_id
+from ludus.runtime.running import allow_open_files
 from ludus.store.journal import Journal
 from ludus.store.resume import read_rollouts
 from ludus.store.turns import TurnJournal
@@ -72,8 +73,19 @@ class ThisProcess:
         count = max(1, min(self._settings.concurrency, progress.total))
         async with playing:
             jobs = chain.from_iterable(playing.jobs(recorder.with_turns(each)) for each in work)
+            collector.control.raise_to = lambda asked: self._raise(playing, min(asked, progress.total), progress)
             await playing.play(ControlledJobs(jobs, collector.control, lambda: len(progress.in_flight)), count)
             recorder.finish()
+
+    def _raise(self, playing: Playing, count: int, progress: Progress) -> None:
+        """Play more rollouts at once, if the system allows that many open files."""
+        try:
+            if self._settings.model.connects:
+                allow_open_files(count)
+        except UserError as error:
+            progress.notices.append(str(error))
+        else:
+            playing.raise_concurrency(count)
 
     def model_stats(self) -> dict[str, Any]:
         """The statistics of the model."""

@@ -1,4 +1,4 @@
-"""Control of a running collection from outside: pause, resume, fewer rollouts at once, stop cleanly.
+"""Control of a running collection from outside: pause, resume, fewer or more rollouts at once, stop cleanly.
 
 Whoever may write the run's folder puts a request into `control.json` there, as `ludus view` does. `ludus collect` looks
 at the file every second. A request names the process that it is for, so that a file of an earlier run does nothing.
@@ -23,11 +23,15 @@ LOOK_SECONDS = 1.0
 
 
 class Control:
-    """What was asked of a running collection. `limit` is the most rollouts at once, or None for all it started with."""
+    """What was asked of a running collection. `limit` is the most rollouts at once, or None for all it started with.
+
+    `raise_to` lets the engine play as many at once as it is told, if it can play more than at its start.
+    """
 
     def __init__(self) -> None:
         self.paused = False
         self.limit: int | None = None
+        self.raise_to: Callable[[int], None] | None = None
         self._changed = asyncio.Event()
 
     def admits(self, in_flight: int) -> bool:
@@ -37,6 +41,8 @@ class Control:
     def set(self, *, paused: bool, limit: int | None) -> None:
         """Follow a request."""
         self.paused, self.limit = paused, limit
+        if limit is not None and self.raise_to is not None:
+            self.raise_to(limit)
         self.wake()
 
     def wake(self) -> None:

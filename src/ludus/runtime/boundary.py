@@ -41,13 +41,14 @@ async def step(
     deadline: Deadline | None = None,
     timings: dict[str, float] | None = None,
     began: float | None = None,
+    steps: list[tuple[str, float, float]] | None = None,
 ) -> T:
     """Await one step under its deadline, add its time to `timings`, and raise a `Failure` for whatever it raises.
 
         verdict = await step("verify", 120.0, resources.verify(task, response))
 
     `name` is what a timeout calls the step. `deadline` is that of the running task; without one the step gets its own.
-    `began` is the time now, if the caller knows it.
+    `began` is the time now, if the caller knows it. `steps` gets the stage, when the step began, and its seconds.
     """
     own = deadline is None
     if began is None:
@@ -64,7 +65,10 @@ async def step(
         _raise(failure_of(error, stage, seconds, name, deadline, own), error)
     finally:
         if timings is not None:
-            timings[stage] = timings.get(stage, 0.0) + perf_counter() - began
+            taken = perf_counter() - began
+            timings[stage] = timings.get(stage, 0.0) + taken
+            if steps is not None:
+                steps.append((stage, began, taken))
     if deadline.leave(own):
         raise deadline.timeout(stage, seconds, name)
     return result

@@ -21,6 +21,7 @@ from ludus.collection.control import ask
 from ludus.errors import UserError
 from ludus.http.messages import Refusal
 from ludus.profile.prices import Price
+from ludus.view.cards import cards_of
 from ludus.view.index import RunIndex
 from ludus.view.places import ViewedRun, find_runs, read_json_object
 from ludus.view.summary import headline, overview
@@ -87,7 +88,7 @@ class LiveRun:
             "described": described,
             "loop": metrics.get("loop"),
             "warnings": metrics.get("warnings") or [],
-            "card": self.run.card(),
+            "cards": cards_of(self.run, line["environments"]),
         }
 
     def state(self, described: dict[str, Any], done: int) -> dict[str, Any]:

@@ -6,12 +6,13 @@ more; a text that is too long is cut and says so. The raw line stays available a
 
 from __future__ import annotations
 
+import heapq
 import sqlite3
 from typing import Any
 
 from ludus.errors import Failure, UserError
 from ludus.http.messages import Refusal
-from ludus.record import FAILURE, Row, task_row
+from ludus.record import FAILURE, Row, read_timings, task_row
 from ludus.store.stored import parse
 from ludus.view.facts import items_of
 from ludus.view.index import RunIndex
@@ -25,6 +26,9 @@ MAX_TEXT = 200_000
 MAX_DEPTH = 40
 MAX_ENTRIES = 5000
 MAX_RELATED = 400
+
+#: How many steps of a rollout are drawn on its line of time: the longest ones.
+MAX_STEPS = 1000
 
 #: An image as data may be longer than a text: cut, it would not be an image.
 MAX_IMAGE = 8_000_000
@@ -42,6 +46,7 @@ def rollout_payload(index: RunIndex, rollout: int, query: str, sort: str) -> dic
     response = _object(row.get("response"))
     output = items_of(response.get("output"))
     asked = _object(row.get("responses_create_params"))
+    timings, steps = read_timings(row)
     return {
         "id": rollout,
         "facts": {name: facts[name] for name in facts.keys() if name not in ("key", "task")},  # noqa: SIM118
@@ -60,7 +65,9 @@ def rollout_payload(index: RunIndex, rollout: int, query: str, sort: str) -> dic
         if facts["outcome"] == "failed"
         else None,
         "task": clipped(_task_fields(row)),
-        "timings": _object(row.get("timings")),
+        "timings": _object(timings),
+        "steps": _longest(steps),
+        "steps_total": len(steps),
         "usage": clipped(_object(row.get("usage")) or _object(response.get("usage"))),
         "tool_errors": clipped(items_of(row.get("tool_errors"))),
         "response": clipped({key: value for key, value in response.items() if key not in ("output", "tools", "usage")}),
@@ -132,6 +139,12 @@ def _call(call: Row) -> Row:
             shown[name.replace("_ids", "_tokens")] = len(call[name])
     found: Row = clipped(shown)
     return found
+
+
+def _longest(steps: list[tuple[str, float, float]]) -> list[tuple[int, str, float, float]]:
+    """The longest steps in the order of the rollout, each with its number from 0."""
+    numbered = [(number, *step) for number, step in enumerate(steps)]
+    return sorted(heapq.nlargest(MAX_STEPS, numbered, key=lambda step: step[3]))
 
 
 def _related(database: sqlite3.Connection, facts: sqlite3.Row) -> dict[str, Any]:

@@ -40,10 +40,6 @@ class ViewedRun:
         """The content of run.json; empty if it is missing or broken."""
         return read_json_object(self.files.run)
 
-    def card(self) -> dict[str, Any]:
-        """The qualification card of the environment, if somebody put it beside the run as card.json."""
-        return read_json_object(self.beside("card.json"))
-
     def metrics(self) -> dict[str, Any]:
         """The content of metrics.json; empty if it is missing, broken or older than the rollouts."""
         try:

@@ -16,16 +16,21 @@ from ludus.errors import UserError, missing_extra
 from ludus.record import Row
 from ludus.tokens import Sequence, sequences
 from ludus.train.advantages import group_mean, z_score
+from ludus.view.entropy import call_entropies, mean
 from ludus.view.facts import items_of
 from ludus.view.index import RunIndex
-from ludus.view.one import read_row
+from ludus.view.one import clipped, read_row
 
 #: The most tokens of one rollout that a page shows, and the most members of a group that are read.
 MAX_TOKENS = 30_000
 MAX_GROUP = 4096
+MAX_CALLS = 500
 
 #: How many ids stand before and after a break.
 _AROUND = 12
+
+#: How many ids after a break are turned into text, to see whether only the ids differ.
+MAX_RETOKENIZED = 2000
 
 
 class Tokenizer:
@@ -63,7 +68,8 @@ class Tokenizer:
 def trainer_payload(index: RunIndex, rollout: int, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """The sequences of a rollout, where they broke, and its advantage in its group."""
     facts, row = read_row(index, rollout)
-    calls = [call for call in items_of(row.get("model_calls")) if _has_tokens(call)]
+    every, entropies = items_of(row.get("model_calls")), call_entropies(row)
+    calls = [call for call in every if _has_tokens(call)]
     with index.reading() as database:
         group = database.execute(
             "SELECT id, reward, outcome FROM rollouts WHERE task = ? AND final = 1 AND reward NOTNULL "
@@ -80,7 +86,9 @@ def trainer_payload(index: RunIndex, rollout: int, tokenizer: Tokenizer | None) 
         room = max(0, room - len(sequence.ids))
     return {
         "sequences": shown,
-        "spans": _spans(calls),
+        "calls": [_call(*each) for each in zip(every[:MAX_CALLS], entropies, range(1, MAX_CALLS + 1), strict=False)],
+        "calls_total": len(every),
+        "spans": _spans(calls, [each for call, each in zip(every, entropies, strict=True) if _has_tokens(call)]),
         "breaks": _breaks(calls, tokenizer),
         "advantage": _advantage(rollout, group),
         "tokenizer": tokenizer.name if tokenizer is not None else None,
@@ -103,8 +111,24 @@ def _sequence(sequence: Sequence, room: int, tokenizer: Tokenizer | None) -> dic
     }
 
 
-def _spans(calls: list[Row]) -> list[dict[str, Any]]:
-    """Which ids of which sequence each call wrote."""
+def _call(call: Row, entropies: list[float | None], number: int) -> dict[str, Any]:
+    """One model call in numbers. What the record does not tell is None."""
+    generated, logprobs, version = call.get("generated_ids"), call.get("logprobs"), call.get("policy_version")
+    return {
+        "call": number,
+        "policy": None if version is None else str(version)[:100],
+        "prompt": call["prefix"] + len(call["prompt_ids"]) if _has_tokens(call) else None,
+        "generated": len(generated) if isinstance(generated, list) else None,
+        "logprob": mean([finite_number(value) for value in logprobs]) if isinstance(logprobs, list) else None,
+        "entropy": mean(entropies),
+        "entropy_is_least": "entropies" not in call,
+        "sampling": clipped(call.get("sampling")),
+        "given": call.get("given") is True,
+    }
+
+
+def _spans(calls: list[Row], entropies: list[list[float | None]]) -> list[dict[str, Any]]:
+    """Which ids of which sequence each call wrote, with their entropies if there is one for each."""
     spans, length, number = [], 0, 0
     for position, call in enumerate(calls, start=1):
         if call["prefix"] != length:
@@ -113,13 +137,16 @@ def _spans(calls: list[Row]) -> list[dict[str, Any]]:
         length = start + len(call["generated_ids"])
         version = call.get("policy_version")
         span = {"call": position, "sequence": number, "from": start, "to": length}
+        known = entropies[position - 1]
         spans.append({**span, "policy": None if version is None else str(version)[:100]})
+        if known and len(known) == length - start:
+            spans[-1]["entropies"] = known
     return spans
 
 
 def _breaks(calls: list[Row], tokenizer: Tokenizer | None) -> list[dict[str, Any]]:
     """Where a call's prompt does not continue the call before, and what stood there before and after."""
-    found, ids = [], list[int]()
+    found, ids, wrote = [], list[int](), list[tuple[int, int, int]]()
     for number, call in enumerate(calls, start=1):
         prefix = call["prefix"]
         if number > 1 and prefix != len(ids):
@@ -129,8 +156,35 @@ def _breaks(calls: list[Row], tokenizer: Tokenizer | None) -> list[dict[str, Any
                 entry["before_text"], entry["after_text"] = (
                     "".join(tokenizer.pieces(each)) for each in (before, after)
                 )
+            author = next((each for start, end, each in wrote if start <= prefix < end), None)
+            entry["why"] = _why(call, ids[prefix:], author, tokenizer)
             found.append(entry)
+        start = prefix + len(call["prompt_ids"])
+        wrote = [each for each in wrote if each[0] < prefix] + [(start, start + len(call["generated_ids"]), number)]
         ids = ids[:prefix] + call["prompt_ids"] + call["generated_ids"]
+    return found
+
+
+def _why(call: Row, lost: list[int], author: int | None, tokenizer: Tokenizer | None) -> list[str]:
+    """What the record tells about the cause of a break.
+
+    `lost` are the ids that the call's prompt does not continue. Call `author` wrote the first of them; None: a prompt.
+    """
+    found = []
+    if "tools" in call:
+        found.append("this call was offered other tools than the first one")
+    where = "in a prompt" if author is None else f"in what call {author} wrote"
+    found.append(f"the first id that differs lies {where}")
+    fresh = call["prompt_ids"]
+    if tokenizer is not None and lost:
+        before = "".join(tokenizer.pieces(lost[:MAX_RETOKENIZED]))
+        after = "".join(tokenizer.pieces(fresh[: 2 * MAX_RETOKENIZED]))
+        if before and after.startswith(before):
+            return [*found, "the text is the same: it was tokenized again, into other ids"]
+    if len(fresh) < len(lost):
+        found.append(f"the new prompt is {len(lost) - len(fresh):,} ids shorter: text was dropped, as by a compaction")
+    else:
+        found.append("text was changed or dropped, as by a template that leaves reasoning out")
     return found
 
 

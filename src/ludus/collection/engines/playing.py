@@ -17,6 +17,7 @@ from ludus.collection.adaptive import Adaptive, Gate
 from ludus.collection.branching import BranchPoints
 from ludus.collection.chaos import Chaos, ChaosModel, faulty_environment
 from ludus.collection.checkpoints import ResumingAgent, SavedTurns, TurnWriter, why_not_saved
+from ludus.collection.engines.crew import Crew
 from ludus.collection.group_verifier import GroupVerifier
 from ludus.collection.plan import TaskWork
 from ludus.collection.player import Players
@@ -131,6 +132,7 @@ class Playing:
         self._withdrawn: dict[str, Failure | None] = {}
         self._stragglers = Stragglers(settings.stragglers, self.withdraw) if settings.stragglers.by_task else None
         self._cancelled: dict[str, Episode] = {}  # withdrawn, by rollout id
+        self._crew: Crew | None = None  # while rollouts are played
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Playing:
@@ -183,14 +185,20 @@ class Playing:
 
     async def play(self, source: JobSource, count: int) -> None:
         """Play all jobs of a source, at most `count` at once."""
-        workers = [asyncio.create_task(self._work(source)) for _ in range(count)]
-        expiring = asyncio.create_task(self.verifier.judge_expired())
-        tasks = [*workers, asyncio.create_task(self._finish(workers)), expiring]
+        self._crew = crew = Crew(lambda: self._work(source))
+        crew.grow(count)
+        finishing, expiring = (
+            asyncio.create_task(self._finish(crew)),
+            asyncio.create_task(self.verifier.judge_expired()),
+        )
+        others = [finishing, expiring]
         if self._settings.stragglers.max_staleness is not None:
-            tasks.append(asyncio.create_task(self._end_stale()))
+            others.append(asyncio.create_task(self._end_stale()))
         try:
-            await asyncio.gather(*tasks[count : count + 2])
+            await asyncio.gather(finishing, expiring)
         finally:
+            crew.closed = True
+            tasks = [*crew.tasks, *others]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -198,9 +206,16 @@ class Playing:
             await self._branches.close()
             await late_calls(LATE_CALLS_SECONDS)
 
-    async def _finish(self, workers: list[asyncio.Task[None]]) -> None:
+    def raise_concurrency(self, count: int) -> None:
+        """Play up to `count` rollouts at once, if that is more than now."""
+        if self._crew is not None:
+            self._crew.grow(count)
+        if self.gate is not None:
+            self.gate.raise_maximum(count)
+
+    async def _finish(self, crew: Crew) -> None:
         """Wait for the workers, then close the verifier: no group can get another rollout."""
-        await asyncio.gather(*workers)
+        await crew.done
         self.verifier.close()
 
     async def _work(self, source: JobSource) -> None:
@@ -320,6 +335,6 @@ def _ended(job: Job, why: Failure | None, episode: Episode | None = None) -> Pla
     if episode is not None:
         rollout.usage, rollout.timings, rollout.calls = episode.usage, episode.timings, episode.calls
         rollout.response, rollout.tool_errors = episode.response, episode.tool_errors
-        rollout.step_times = step_times(episode)
+        rollout.step_times, rollout.steps = step_times(episode), episode.timed_steps()
     rollout.fail(why)
     return rollout, None

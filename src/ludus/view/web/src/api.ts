@@ -19,6 +19,7 @@ export interface TaskCell {
 export interface FailureGroup {
   stage: string; kind: string; count: number; final: number; cause: string; causes: number; example: number;
 }
+export interface EnvironmentCard { environment: string; card: Json | null; from: string | null; command: string }
 export interface Overview extends RunLine {
   histogram: { low: number; high: number; counts: number[] };
   tasks: { total: number; every: number; cells: TaskCell[] };
@@ -34,7 +35,7 @@ export interface Overview extends RunLine {
   };
   turns: { turns: number; count: number }[];
   bad_lines: { total: number; first: { file: number; number: number; why: string }[] };
-  tags: Record<string, number>; described: Json; loop: Json; warnings: string[]; card?: Json;
+  tags: Record<string, number>; described: Json; loop: Json; warnings: string[]; cards: EnvironmentCard[];
 }
 export interface Listed {
   id: number; rollout_id: string; repeat: number; attempt: number; final: number; outcome: string;
@@ -55,7 +56,7 @@ export interface OneRollout {
   around: { previous: number | null; next: number | null; place: number | null; total: number };
   related: { repeats: Related[]; branches: Related[]; root: string | null };
   prompt: Item[]; tools: Item[]; items: Item[]; items_total: number; calls: Item[]; verdict: Json; failure: Json;
-  task: Json; timings: Record<string, number>; usage: Json; tool_errors: Item[]; response: Json;
+  task: Json; timings: Record<string, number>; steps: [number, string, number, number][]; steps_total: number; usage: Json; tool_errors: Item[]; response: Json;
 }
 
 export type Given = Record<string, string | number>;

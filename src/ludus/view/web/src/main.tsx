@@ -19,10 +19,10 @@ const KEYS: [string, string][] = [
 function App() {
   const { path, given } = usePlace();
   const [kind, run, part, id] = path;
-  const page = kind === "run" && part === "rollout" ? <Rollout run={run} id={Number(id)} given={given} />
+  const page = kind === "run" && part === "rollout" ? <Rollout key={run} run={run} id={Number(id)} given={given} />
     : kind === "run" && run ? <Run key={run} run={run} given={given} />
-    : kind === "compare" && part ? <CompareRuns a={run} b={part} />
-    : kind === "diff" && id ? <CompareRollouts run={run} a={Number(part)} b={Number(id)} />
+    : kind === "compare" && part ? <CompareRuns key={`${run} ${part}`} a={run} b={part} />
+    : kind === "diff" && id ? <CompareRollouts key={run} run={run} a={Number(part)} b={Number(id)} />
     : kind === "play" && served ? <Play />
     : kind ? <Problem text="There is no such page." /> : <Runs />;
   useEffect(() => { document.title = kind === "run" && part === "rollout" ? `rollout ${id} · ludus view` : "ludus view"; }, [path.join("/")]);

@@ -68,8 +68,12 @@ function Table({ table, asModel, again }: { table: string; asModel: boolean; aga
   };
   const submit = (event: Event) => {
     event.preventDefault();
-    if (line.trim()) { void act("say", { line }); setLine(""); }
+    if (!line.trim() || shown.state !== "yours") return;
+    setShown((old) => ({ ...old, state: "waiting" }));
+    void act("say", { line });
+    setLine("");
   };
+  const keyed = (event: KeyboardEvent) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event); };
   const items = shown.entries.map((entry) => entry.item ?? { type: "said", text: entry.said });
   return (
     <div class="conversation play">
@@ -83,12 +87,14 @@ function Table({ table, asModel, again }: { table: string; asModel: boolean; aga
       {shown.result && <section class="item"><h3>verdict</h3><p><Outcome outcome={shown.result.outcome} reward={shown.result.reward ?? null} /></p><JsonView value={shown.result} /></section>}
       {shown.state !== "ended" ? <form class="play-line" onSubmit={submit}>
         <label class="sr-only" for="line">{asModel ? "Your answer or tool call" : "Your message"}</label>
-        <input id="line" autocomplete="off" value={line} disabled={shown.state !== "yours"} onInput={(event) => setLine(event.currentTarget.value)}
+        <textarea id="line" autocomplete="off" value={line} disabled={shown.state !== "yours"} onInput={(event) => setLine(event.currentTarget.value)} onKeyDown={keyed}
+          rows={Math.min(12, Math.max(1, line.split("\n").length))} aria-describedby="line-keys"
           placeholder={shown.state !== "yours" ? "" : asModel ? "An answer, or a call: NAME key=value" : "The next message to the model"} />
         <button disabled={shown.state !== "yours"}>Send</button>
         <button type="button" disabled={shown.state !== "yours"} onClick={() => void act("verdict")}>Verdict</button>
         <button type="button" onClick={() => void act("leave")}>Leave</button></form>
         : <p><button type="button" onClick={again}>Play another</button></p>}
+      {shown.state !== "ended" && <p class="quiet small" id="line-keys"><kbd>Enter</kbd> sends, <kbd>Shift</kbd> <kbd>Enter</kbd> begins a new line.</p>}
       {shown.tools.length > 0 && <p class="quiet small">Tools: {visible(shown.tools.join(", "))}</p>}
       <div ref={end} />
     </div>

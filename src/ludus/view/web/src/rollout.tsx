@@ -7,6 +7,7 @@ import { useKeys } from "./keys";
 import { useAnswer } from "./live";
 import { go, link } from "./router";
 import { JsonView, Text, visible, wordsOf } from "./text";
+import { Timeline, turnsOf } from "./timeline";
 import { Tokens } from "./tokens";
 import { Loading, Outcome, Pairs, Problem, Tabs } from "./ui";
 
@@ -60,6 +61,7 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
   const [upTo, setUpTo] = useState<number | null>(null);
   const [shown, setShown] = useState(60);
   const [problem, setProblem] = useState("");
+  const [wanted, setWanted] = useState<number | null>(null);
   const blocks = blocksOf(items);
   const rewards = turnRewards(data, items);
   const end = useRef<HTMLDivElement>(null), asking = useRef(false);
@@ -81,6 +83,11 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
     return () => watch.disconnect();
   }, [shown, items.length, upTo]);
   useEffect(() => { if (upTo !== null) document.querySelector(".block:last-of-type")?.scrollIntoView({ block: "nearest" }); }, [upTo]);
+  useEffect(() => {
+    if (wanted === null) return;
+    document.getElementById(`item-${wanted}`)?.scrollIntoView({ block: "center" });
+    setWanted(null);
+  }, [wanted]);
   const steps = Math.min(blocks.length, 2000);
   useKeys({
     r: () => setUpTo((now) => (now === null ? 1 : null)),
@@ -91,6 +98,7 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
   return (
     <div class="conversation">
       <h2 class="sr-only">Conversation</h2>
+      {upTo === null && <Timeline data={data} show={(item) => { setShown(Math.max(shown, item + 60)); setWanted(item); }} />}
       <div class="replay">
         <button type="button" aria-pressed={upTo !== null} onClick={() => setUpTo(upTo === null ? 1 : null)}>{upTo === null ? "Replay step by step" : "Show all"}</button>
         {upTo !== null && <>
@@ -119,12 +127,8 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
 function turnRewards(data: OneRollout, items: Item[]): Map<number, number> {
   const rewards = data.verdict.turn_rewards, found = new Map<number, number>();
   if (!Array.isArray(rewards) || rewards.length !== data.calls.length) return found;
-  let at = 0;
-  const isInput = (item: Item) => item.type === "function_call_output" || ((item.type ?? "message") === "message" && (item.role ?? "assistant") !== "assistant");
-  data.calls.forEach((call, index) => {
-    while (at < items.length && isInput(items[at])) at++;
-    at += Number(call.items) || 0;
-    if (call.items && typeof rewards[index] === "number") found.set(at - 1, rewards[index]);
+  turnsOf(data.calls, items).forEach((turn, index) => {
+    if (turn.last >= turn.first && typeof rewards[index] === "number") found.set(turn.last, rewards[index]);
   });
   return found;
 }

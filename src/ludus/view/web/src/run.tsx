@@ -7,6 +7,7 @@ import { bytes, percent, plural, reward, seconds, short, when, whole } from "./f
 import { useKeys } from "./keys";
 import { useAnswer } from "./live";
 import { RolloutList } from "./list";
+import { Qualification, TrustPill } from "./qualification";
 import { go, link } from "./router";
 import { JsonView } from "./text";
 import { Bars, Card, CountBar, Empty, Loading, Pairs, Problem, Stat, Tabs } from "./ui";
@@ -29,7 +30,9 @@ export function Run({ run, given }: { run: string; given: Record<string, string>
       <header class="page-head">
         <div>
           <h1>{data.name} {data.state.running && <span class="pill live">running</span>}</h1>
-          <p class="quiet">{[data.environments.join(", "), data.model, when(data.started)].filter(Boolean).join(" · ")}</p>
+          <p class="quiet">{[data.environments.join(", "), data.model, when(data.started)].filter(Boolean).join(" · ")}{" "}
+            {data.cards.filter((each) => each.card).map((each) => <a key={each.environment} href={link(["run", run], { tab: "about" })}
+              title={`The qualification card of ${each.environment}`}><TrustPill card={each.card} /></a>)}</p>
         </div>
         {served && data.state.control && <Controls run={run} control={data.state.control} />}
       </header>
@@ -163,7 +166,7 @@ function Controls({ run, control }: { run: string; control: NonNullable<Overview
     <div class="tools" role="group" aria-label="Control of the collection">
       <span class="quiet small" aria-live="polite">{said}</span>
       {!now.only_stop && <button type="button" onClick={() => void change({ paused: !now.paused })}>{now.paused ? "Resume" : "Pause"}</button>}
-      {!now.only_stop && now.most !== null && <label class="small quiet">at once <input type="number" min={1} max={now.most} value={now.concurrency ?? now.most}
+      {!now.only_stop && now.most !== null && <label class="small quiet">at once <input type="number" min={1} value={now.concurrency ?? now.most}
         onChange={(event) => void change({ concurrency: Math.max(1, Number(event.currentTarget.value) || 1) })} /></label>}
       <button type="button" disabled={now.stop} onClick={() => { if (confirm("Stop the collection? It can be resumed with --resume.")) void change({ stop: true }); }}>Stop</button>
     </div>
@@ -205,11 +208,7 @@ function About({ data }: { data: Overview }) {
   return (
     <div class="grid">
       <Card title="Files"><Pairs rows={parts} /></Card>
-      <Card title="Qualification card">
-        {data.card ? <JsonView value={data.card} />
-          : <><p class="quiet">There is none beside the run. Make one, which says whether the environment can be trusted:</p>
-            <pre>ludus qualify {data.environments[0] || "ENV"} --json &gt; {data.name}/card.json</pre></>}
-      </Card>
+      {data.cards.map((each) => <Card key={each.environment} title={`Can ${each.environment} be trusted?`}><Qualification given={each} /></Card>)}
       <Card title="run.json">
         {Object.keys(data.described).length ? <JsonView value={data.described} /> : <p class="quiet">The run has no run.json.</p>}
       </Card>

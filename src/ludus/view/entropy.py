@@ -1,0 +1,72 @@
+"""How unsure the model was at each token, where the record says it. Without the model's alternatives nothing is shown.
+
+A model that knows the entropy stores it as `entropies` of its call. Otherwise the alternatives that a request with
+`top_logprobs` asked for give a lower bound: everything that is not listed counts as one more alternative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import exp, log
+from typing import Any
+
+from ludus.collection.statistics import finite_number
+from ludus.record import Row
+from ludus.view.facts import items_of
+
+#: The most tokens of one call whose alternatives are read.
+MAX_TOKENS = 30_000
+
+
+def call_entropies(row: Row) -> list[list[float | None]]:
+    """The entropy of each token of each model call, in nats. Empty for a call whose record does not tell."""
+    response = row.get("response")
+    output = items_of(response.get("output")) if isinstance(response, dict) else []
+    found, at = list[list[float | None]](), 0
+    for call in items_of(row.get("model_calls")):
+        while at < len(output) and _is_input(output[at]):
+            at += 1
+        count = call.get("items")
+        count = count if isinstance(count, int) and count > 0 else 0
+        stored = call.get("entropies")
+        if isinstance(stored, list):
+            found.append([finite_number(value) for value in stored[:MAX_TOKENS]])
+        else:
+            found.append([lower_bound(entry) for entry in _entries(output[at : at + count])])
+        at += count
+    return found
+
+
+def lower_bound(entry: Row) -> float | None:
+    """The least entropy of a token with its listed alternatives; None without any."""
+    listed = {
+        str(each.get("token")): finite_number(each.get("logprob")) for each in items_of(entry.get("top_logprobs"))
+    }
+    if not listed:
+        return None
+    listed.setdefault(str(entry.get("token")), finite_number(entry.get("logprob")))
+    chances = [exp(min(value, 0.0)) for value in listed.values() if value is not None]
+    rest = 1.0 - sum(chances)
+    return -sum(chance * log(chance) for chance in (*chances, rest) if chance > 0)
+
+
+def _entries(items: list[Row]) -> Iterator[Row]:
+    left = MAX_TOKENS
+    for item in items:
+        for part in items_of(item.get("content")):
+            entries = items_of(part.get("logprobs"))[:left]
+            left -= len(entries)
+            if any(entry.get("top_logprobs") for entry in entries):
+                yield from entries
+
+
+def _is_input(item: Row) -> bool:
+    if item.get("type", "message") == "message":
+        return item.get("role", "assistant") != "assistant"
+    return item.get("type") == "function_call_output"
+
+
+def mean(values: list[Any]) -> float | None:
+    """The mean of the known values."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
