@@ -4,6 +4,7 @@ python benchmarks/view_run.py [--rollouts 100000]
 
 The viewer runs in a process of its own. `first_seconds` is the time from its start until it has sent the page and the
 list of runs, with nothing indexed. The other times are medians of requests to an indexed run, as a browser sends them.
+`paint_seconds` is the best first paint of three in chromium, if that and playwright are installed.
 Indexing is measured in CPU seconds of one process: on a shared machine, wall time depends on the other load.
 """
 
@@ -12,6 +13,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -79,7 +81,8 @@ class Client:
     """A browser's requests."""
 
     def __init__(self, link: str) -> None:
-        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+        self.cookies = CookieJar()
+        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self.cookies))
         self.url = link.partition("/?")[0]
         self._opener.open(link).read()
 
@@ -98,7 +101,32 @@ class Client:
         return statistics.median(times)
 
 
-def measure(folder: Path, rollouts: int) -> dict[str, float]:
+def first_paint(client: Client) -> float | None:
+    """The seconds from the start of a navigation in chromium to the first content on the screen; the best of three."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        return None
+    if browser is None:
+        return None
+    times = []
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
+        context = opened.new_context()
+        context.add_cookies([{"name": c.name, "value": c.value or "", "url": client.url} for c in client.cookies])
+        page = context.new_page()
+        for _ in range(3):
+            page.goto("about:blank")
+            page.goto(client.url)
+            page.wait_for_selector("table.runs")
+            painted = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+            times.append(page.wait_for_function(painted).json_value() / 1000)
+        opened.close()
+    return float(min(times))
+
+
+def measure(folder: Path, rollouts: int) -> dict[str, float | None]:
     size = (folder / "rollouts.jsonl").stat().st_size
     began = time.perf_counter()
     command = [sys.executable, "-m", "ludus", "view", str(folder), "--json"]
@@ -112,6 +140,7 @@ def measure(folder: Path, rollouts: int) -> dict[str, float]:
             client.get(f"/api/run?run={run}")
             first = time.perf_counter() - began
             process, peak = psutil.Process(server.pid), 0
+            first_cpu = sum(process.cpu_times()[:2])
             while True:
                 peak = max(peak, process.memory_info().rss)
                 progress = json.loads(client.get(f"/api/rollouts?run={run}&limit=1"))["index"]
@@ -120,10 +149,12 @@ def measure(folder: Path, rollouts: int) -> dict[str, float]:
                 time.sleep(0.5)
             cpu = sum(process.cpu_times()[:2])
             chosen = [random.Random(2).randint(1, rollouts) for _ in range(30)]
-            found = {
+            found: dict[str, float | None] = {
                 "bytes": size,
                 "first_seconds": first,
-                "index_mb_per_cpu_second": size / 1e6 / cpu,
+                "first_cpu_seconds": first_cpu,
+                "index_mb_per_cpu_second": size / 1e6 / (cpu - first_cpu),
+                "paint_seconds": first_paint(client),
                 "page_seconds": client.median([f"/api/run?run={run}"] * 3),
                 "rollout_seconds": client.median([f"/api/rollout?run={run}&id={number}" for number in chosen]),
                 "search_seconds": client.median([f"/api/rollouts?run={run}&q=needle{n}+reward:0" for n in range(20)]),

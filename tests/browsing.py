@@ -17,8 +17,8 @@ AXE = Path(ludus.__file__).parent / "view" / "web" / "node_modules" / "axe-core"
 
 #: Repetitions of what stands before them, which the search for barriers leaves out: each text costs about 10 ms.
 REPETITIONS = [
-    [".ids .token:nth-child(n+80)"],
-    ["table.rollouts tbody tr:nth-child(n+10)"],
+    [".ids .token:nth-child(n+70)"],
+    ["table.rollouts tbody tr:nth-child(n+6)"],
     [".tasks tr:nth-child(n+6)"],
 ]
 

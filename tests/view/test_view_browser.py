@@ -272,7 +272,7 @@ def test_no_page_has_a_barrier_or_is_wider_than_the_window(tab: Tab):
         "/play": ".play-start",
         f"/run/{first}": ".plot canvas",
         f"/run/{first}?tab=rollouts": "table.rollouts",
-        f"/run/{first}?tab=about": ".json",
+        f"/run/{first}?tab=about": "h2:has-text('run.json')",
         f"/run/{first}/rollout/1": ".item.assistant",
         f"/run/{first}/rollout/1?tab=tokens": ".ids .token",
         f"/run/{first}/rollout/1?tab=task": ".stack",
@@ -282,8 +282,9 @@ def test_no_page_has_a_barrier_or_is_wider_than_the_window(tab: Tab):
     }
     for place, shown in places.items():
         tab.open(place, shown)
-        assert tab.barriers("light") == [], place
-        assert tab.barriers("dark", COLOURS) == [], place
+        if hostile not in place:  # its elements are those of any rollout
+            assert tab.barriers("light") == [], place
+            assert tab.barriers("dark", COLOURS) == [], place
         assert tab.width(360) <= 360, place
         assert tab.width(1280) <= 1280, place
     tab.page.set_viewport_size({"width": 1280, "height": 860})

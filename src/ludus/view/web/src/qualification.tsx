@@ -8,9 +8,11 @@ const KINDS: Record<string, string> = { trusted: "good", "not shown": "partial",
 const text = (value: unknown, most = 300) => visible(typeof value === "string" ? value.slice(0, most) : JSON.stringify(value)?.slice(0, most) ?? "");
 const rate = (value: unknown) => (typeof value === "number" ? percent(value) : "unknown");
 
-export function TrustPill({ card }: { card: Json }) {
+const SAID: Record<string, string> = { trusted: "trusted", "not shown": "trust not shown", strict: "too strict", unsound: "unsound", broken: "broken" };
+
+export function TrustPill({ card, of }: { card: Json; of?: string }) {
   const verdict = String(card.verdict ?? (card.passed === true ? "trusted" : card.passed === false ? "broken" : "unknown"));
-  return <span class={`pill ${KINDS[verdict] ?? "none"}`}>{text(verdict, 40)}</span>;
+  return <span class={`pill ${KINDS[verdict] ?? "none"}`}>{of}{text(SAID[verdict] ?? verdict, 40)}</span>;
 }
 
 export function Qualification({ given }: { given: EnvironmentCard }) {

@@ -186,8 +186,8 @@ function Side({ run, data, to }: { run: string; data: OneRollout; to: (id: numbe
         {data.tool_errors.map((error, index) => <p key={index} class="failed-text small">{visible(String(error.tool))} raised {visible(String(error.exception))} ×{error.count}</p>)}
       </section>
       {parts.length > 0 && <section><h2>Time <span class="quiet">{seconds(timings.total)}</span></h2>
-        <div class="timeline" role="img" aria-label={parts.map(([stage, value]) => `${stage} ${seconds(value)}`).join(", ")}>
-          {parts.map(([stage, value]) => <i key={stage} class={`s-${stage}`} style={{ width: `${(value / total) * 100}%` }} title={`${stage}: ${seconds(value)}`} />)}</div>
+        {!data.steps.length && <div class="timeline" role="img" aria-label={parts.map(([stage, value]) => `${stage} ${seconds(value)}`).join(", ")}>
+          {parts.map(([stage, value]) => <i key={stage} class={`s-${stage}`} style={{ width: `${(value / total) * 100}%` }} title={`${stage}: ${seconds(value)}`} />)}</div>}
         <Pairs rows={parts.map(([stage, value]) => [stage, <><i class={`dot s-${stage}`} />{seconds(value)}</>])} /></section>}
       {Object.keys(usage).length > 0 && <section><h2>Tokens</h2><Pairs rows={[["in", whole(usage.input_tokens)],
         ...(usage.input_tokens_details?.cached_tokens ? [["cached", whole(usage.input_tokens_details.cached_tokens)] as [string, any]] : []),

@@ -32,7 +32,7 @@ export function Run({ run, given }: { run: string; given: Record<string, string>
           <h1>{data.name} {data.state.running && <span class="pill live">running</span>}</h1>
           <p class="quiet">{[data.environments.join(", "), data.model, when(data.started)].filter(Boolean).join(" · ")}{" "}
             {data.cards.filter((each) => each.card).map((each) => <a key={each.environment} href={link(["run", run], { tab: "about" })}
-              title={`The qualification card of ${each.environment}`}><TrustPill card={each.card} /></a>)}</p>
+              title={`The qualification card of ${each.environment}`}><TrustPill card={each.card} of="environment: " /></a>)}</p>
         </div>
         {served && data.state.control && <Controls run={run} control={data.state.control} />}
       </header>
