@@ -127,11 +127,14 @@ def _texts(row: Row) -> Iterator[str]:
 def _item_texts(item: Row) -> Iterator[str]:
     for key in ("name", "arguments", "output", "content", "summary"):
         value = item.get(key)
+        if value is None:
+            continue
         if isinstance(value, str):
             yield value
-        for part in items_of(value):
-            if isinstance(part.get("text"), str):
-                yield part["text"]
+        elif isinstance(value, list):
+            for part in value:
+                if isinstance(part, dict) and isinstance(part.get("text"), str):
+                    yield part["text"]
 
 
 def asked(row: Row) -> str:
