@@ -69,6 +69,12 @@ def test_every_reply_forbids_what_is_not_the_viewers_own(visitor: Visitor, path:
     assert headers["cache-control"] == "no-store"
 
 
+def test_a_browser_that_asks_for_the_usual_icon_gets_ours(visitor: Visitor):
+    status, headers, body = visitor.send("GET", "/favicon.ico")
+    assert (status, headers["content-type"]) == (200, "image/svg+xml")
+    assert body == visitor.send("GET", "/icon.svg")[2]
+
+
 def test_hostile_text_arrives_as_json_and_as_it_was_written(visitor: Visitor, keys: dict[str, str]):
     found = visitor.ask("rollout", run=keys["hostile"], id=1)
     assert found["items"][4]["content"][0]["text"] == viewed_runs.HOSTILE

@@ -46,6 +46,8 @@ class ViewApp(App):
         self.routes["GET", "/"] = self._page
         for name, kind in _ASSETS.items():
             self.routes["GET", f"/{name}"] = _asset(name, kind)
+        # A browser that has not read the page yet, on a slow connection, asks for the icon here.
+        self.routes["GET", "/favicon.ico"] = self.routes["GET", "/icon.svg"]
         self.routes["GET", "/api/runs"] = self._list
         self.routes["GET", "/api/changes"] = self._changes
         self._route("run", lambda run, _: run.overview(runs.prices))

@@ -62,8 +62,8 @@ def _entries(items: list[Row]) -> Iterator[Row]:
 
 def _is_input(item: Row) -> bool:
     if item.get("type", "message") == "message":
-        return item.get("role", "assistant") != "assistant"
-    return item.get("type") == "function_call_output"
+        return bool(item.get("role", "assistant") != "assistant")
+    return bool(item.get("type") == "function_call_output")
 
 
 def mean(values: list[Any]) -> float | None:
