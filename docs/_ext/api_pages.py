@@ -1,0 +1,252 @@
+"""The reference of the Python names, read from the source: signatures, docstrings and the comments of attributes.
+
+Nothing is imported, so that the page of an adapter does not need the trainer that it is written for.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from page_text import block, code, first_paragraph, paragraphs, table
+
+SOURCE = Path(__file__).parents[2] / "src" / "ludus"
+
+#: The pages: a title, what the names are for, and the modules whose public names are shown.
+PAGES: dict[str, tuple[str, str, list[str]]] = {
+    "ludus": ("ludus", "The names that most programs need. Write `import ludus`.", []),
+    "words": (
+        "The words",
+        "What tasks, trajectories, tokens and verdicts are made of.",
+        ["task", "response", "tokens", "outcome", "tools", "prompt", "dataset", "folder", "record", "errors"],
+    ),
+    "models": (
+        "ludus.models",
+        "Models, and `open_model`, which turns a spec into one.",
+        ["models", *(f"models.{name}" for name in ("scripted", "openai", "vllm", "azure", "local", "transformers"))]
+        + ["models.token_engine", "models.replay", "remote.model"],
+    ),
+    "agents": (
+        "ludus.agents",
+        "What drives a rollout. `environment.yaml` names agents by type.",
+        [f"agents.{name}" for name in ("simple", "single_turn", "gymnasium", "conversation", "command", "mini_swe")]
+        + ["agents.user"],
+    ),
+    "graders": (
+        "ludus.graders",
+        "Functions that judge text, for verifiers.",
+        [f"graders.{name}" for name in ("answers", "arguments", "code_blocks", "formats", "judge", "math", "outputs")]
+        + [f"graders.{name}" for name in ("patterns", "programs", "schemas", "units", "repository")],
+    ),
+    "sandbox": (
+        "ludus.sandbox",
+        "Running code that nobody trusts.",
+        ["sandbox.protocol", "sandbox.resources", "sandbox.choice"],
+    ),
+    "data": (
+        "ludus.data",
+        "The work of `ludus data` as functions.",
+        [f"data.{name}" for name in ("sources", "convert", "mapping", "validate", "prepare", "split", "dedupe")]
+        + [f"data.{name}" for name in ("overlap", "sample", "stats", "filters", "transfer", "export")],
+    ),
+    "train": (
+        "ludus.train",
+        "Groups of rollouts for trainers, and an adapter for each trainer.",
+        [f"train.{name}" for name in ("contract", "group", "policy", "stored", "advantages", "player", "prompts")]
+        + [f"train.{name}" for name in ("trl", "trl_environment", "verl", "verl_data", "skyrl", "areal", "slime")]
+        + [f"train.{name}" for name in ("tinker", "art", "openrlhf")],
+    ),
+    "trust": (
+        "Checks and figures",
+        "The work of `ludus qualify`, `verify`, `recall`, `compare`, `profile` and `credit` as functions.",
+        ["qualify.run", "qualify.card", "rescore.rescoring", "rescore.recall", "compare.comparison"]
+        + ["profile.profile", "profile.difficulty", "credit.crediting"],
+    ),
+    "integrations": (
+        "ludus.integrations",
+        "Other people's environments as resources.",
+        ["integrations.mcp", "integrations.openenv", "integrations.verifiers", "remote.resources", "remote.agent"],
+    ),
+    "testing": ("ludus.testing", "Helpers for the tests of an environment.", ["testing"]),
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Name:
+    """A public name: where it is imported from, and the code that defines it."""
+
+    module: str
+    name: str
+    node: Function | ast.ClassDef
+    lines: tuple[str, ...]
+
+
+def api_pages() -> dict[str, str]:
+    """The whole Markdown of each page, by the page's name."""
+    return {page: _page(page, *content) for page, content in PAGES.items()}
+
+
+def api_index() -> str:
+    """A table of the pages, and one of all names with the sentence that says what each is."""
+    pages = table(
+        ["page", "what is there"],
+        ([f"[{title}](python/{page}.md)", what] for page, (title, what, _) in PAGES.items()),
+    )
+    rows = [
+        [f"[{code(each.name)}](python/{page}.md#{each.name.lower()})", code(each.module), _summary(each)]
+        for page in PAGES
+        for each in names_of(page)
+    ]
+    return f"{pages}\n\n## All names\n\n{table(['name', 'from', 'what it is'], rows)}"
+
+
+def names_of(page: str) -> list[Name]:
+    """The public names on a page, in the order of their modules."""
+    modules = PAGES[page][2]
+    if modules:
+        return [name for module in modules for name in _defined(module)]
+    found = []
+    for name, module in sorted(_lazy_names().items()):
+        (defined,) = [each for each in _defined(module) if each.name == name]
+        found.append(Name("ludus", name, defined.node, defined.lines))
+    return found
+
+
+def _page(page: str, title: str, what: str, modules: list[str]) -> str:
+    parts = [f"# {title}", what]
+    for each in names_of(page):
+        parts += _section(each)
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(name: Name) -> list[str]:
+    parts = [f"## {name.name}", block(f"from {name.module} import {name.name}", "python")]
+    if isinstance(name.node, ast.ClassDef):
+        return [*parts, *_class(name.node, name.lines)]
+    return [*parts, block(_signature(name.node), "python"), paragraphs(ast.get_docstring(name.node))]
+
+
+def _class(node: ast.ClassDef, lines: tuple[str, ...]) -> list[str]:
+    bases = [ast.unparse(base) for base in node.bases]
+    made = next((each for each in node.body if isinstance(each, Function) and each.name == "__init__"), None)
+    parts = [block(f"class {node.name}" + (f"({', '.join(bases)})" if bases else ""), "python")]
+    if made is not None:
+        made.args.args.pop(0) if made.args.args[:1] and made.args.args[0].arg == "self" else None
+        parts.append(block(_signature(made).replace("def __init__", node.name, 1).removesuffix(" -> None"), "python"))
+    parts.append(paragraphs(ast.get_docstring(node)))
+    rows = _attributes(node, lines)
+    if rows:
+        parts.append(table(["attribute", "type", "default", "meaning"], rows))
+    for member in node.body:
+        if isinstance(member, Function) and _is_public(member):
+            decorators = {ast.unparse(each).split("(")[0] for each in member.decorator_list}
+            if "overload" in decorators or any(each.endswith(".setter") for each in decorators):
+                continue
+            attribute = bool(decorators & {"property", "cached_property", "functools.cached_property"})
+            heading = f"### {node.name}.{member.name}"
+            shown = f"{member.name}: {ast.unparse(member.returns)}" if attribute and member.returns else None
+            parts += [heading, block(shown or _signature(member), "python"), paragraphs(ast.get_docstring(member))]
+    return [part for part in parts if part]
+
+
+def _attributes(node: ast.ClassDef, lines: tuple[str, ...]) -> list[list[str]]:
+    rows = []
+    for member in node.body:
+        if not isinstance(member, ast.AnnAssign) or not isinstance(member.target, ast.Name):
+            continue
+        if member.target.id.startswith("_") or member.target.id == "model_config":
+            continue
+        default = code(_short(ast.unparse(member.value))) if member.value is not None else ""
+        meaning = paragraphs(comment_of(member, lines))
+        rows.append([code(member.target.id), code(_short(ast.unparse(member.annotation))), default, meaning])
+    return rows
+
+
+def comment_of(member: ast.AnnAssign, lines: tuple[str, ...]) -> str:
+    """The `#:` comment above an attribute, or the comment behind it."""
+    above: list[str] = []
+    for line in reversed(lines[: member.lineno - 1]):
+        if not line.strip().startswith("#:"):
+            break
+        above.insert(0, line.strip()[2:].strip())
+    end = (member.end_lineno or member.lineno) - 1
+    behind = lines[end].encode()[member.end_col_offset or 0 :].decode().partition("#")[2].strip()
+    return " ".join(above) or ("" if behind.startswith(("type:", "noqa")) else behind)
+
+
+def _signature(node: Function) -> str:
+    """The signature of a function on one line, or with one parameter on each line where it is long."""
+    prefix = "async def " if isinstance(node, ast.AsyncFunctionDef) else "def "
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
+    one_line = f"{prefix}{node.name}({ast.unparse(node.args)}){returns}"
+    if len(one_line) <= 100:
+        return one_line
+    parts = _parameters(node.args)
+    return f"{prefix}{node.name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returns}"
+
+
+def _parameters(given: ast.arguments) -> list[str]:
+    """Each parameter as it is written."""
+    plain = [*given.posonlyargs, *given.args]
+    defaults: list[ast.expr | None] = [None] * (len(plain) - len(given.defaults)) + list(given.defaults)
+    parts = [_parameter(each, default) for each, default in zip(plain, defaults, strict=True)]
+    if given.posonlyargs:
+        parts.insert(len(given.posonlyargs), "/")
+    if given.vararg is not None:
+        parts.append(f"*{_parameter(given.vararg, None)}")
+    elif given.kwonlyargs:
+        parts.append("*")
+    parts += [_parameter(*each) for each in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    return parts + ([f"**{_parameter(given.kwarg, None)}"] if given.kwarg is not None else [])
+
+
+def _parameter(each: ast.arg, default: ast.expr | None) -> str:
+    hint = f": {ast.unparse(each.annotation)}" if each.annotation is not None else ""
+    equals = " = " if hint else "="
+    return f"{each.arg}{hint}" + (f"{equals}{ast.unparse(default)}" if default is not None else "")
+
+
+def _summary(name: Name) -> str:
+    return first_paragraph(paragraphs(first_paragraph(ast.get_docstring(name.node) or "")))
+
+
+def _is_public(node: Function | ast.ClassDef) -> bool:
+    return not node.name.startswith("_")
+
+
+@cache
+def _defined(module: str) -> list[Name]:
+    """The public classes and functions that a module defines, or those that its `__all__` imports from its folder."""
+    path = SOURCE.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    text = file.read_text()
+    lines = tuple(text.split("\n"))
+    found, seen = [], set()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef | Function) and _is_public(node):
+            if any(ast.unparse(each).endswith("overload") for each in node.decorator_list) or node.name in seen:
+                continue
+            seen.add(node.name)
+            found.append(Name(f"ludus.{module}", node.name, node, lines))
+        if isinstance(node, ast.ImportFrom) and path.is_dir() and (node.module or "").startswith(f"ludus.{module}."):
+            wanted = {each.name for each in node.names}
+            members = _defined((node.module or "").removeprefix("ludus."))
+            found += [Name(f"ludus.{module}", each.name, each.node, each.lines) for each in members if each.name in wanted]
+    return found
+
+
+def _lazy_names() -> dict[str, str]:
+    """The module of each name of `ludus`, which `ludus/__init__.py` lists."""
+    for node in ast.parse((SOURCE / "__init__.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_NAMES":
+            modules: dict[str, tuple[str, ...]] = ast.literal_eval(node.value)
+            return {name: module for module, names in modules.items() for name in names}
+    raise LookupError("ludus/__init__.py has no _NAMES")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."

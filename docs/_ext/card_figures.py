@@ -1,0 +1,128 @@
+"""Measures the built-in environments for their cards, and writes the figures to `cards.json` beside this file.
+
+    python docs/_ext/card_figures.py            # all environments: some minutes
+    python docs/_ext/card_figures.py mcqa       # one
+
+For each environment: the card of `ludus qualify`, one rollout of its oracle as a conversation, and the time of a
+verdict. Everything runs offline, with scripts in place of models. The file is committed; run this again after a change
+of a verifier, of its rows or of its `qualify.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from ludus.collection.rows import Rows
+from ludus.environment import Environment
+from ludus.errors import UserError
+from ludus.folder import folders
+from ludus.qualify.attempts import Attempt, play
+from ludus.qualify.card import Card
+from ludus.qualify.oracle import Oracle
+from ludus.qualify.rivals import among_rivals
+from ludus.qualify.run import qualify
+from ludus.rollout import Rollout
+
+FILE = Path(__file__).with_name("cards.json")
+ROWS = 8
+MAX_TEXT, MAX_MESSAGES, MAX_VERDICTS = 900, 14, 5
+
+
+def main(names: list[str]) -> None:
+    """Measure the named environments, or all, and write the file after each."""
+    kept: dict[str, Any] = json.loads(FILE.read_text()) if FILE.exists() else {}
+    known = folders()
+    for name in names or sorted(known):
+        print(f"{name}: measuring", file=sys.stderr)
+        kept[name] = measure(name)
+        lines = [f"{json.dumps(each)}: {json.dumps(_rounded(kept[each]), ensure_ascii=False)}" for each in sorted(kept)]
+        FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def measure(name: str, rows: int = ROWS) -> dict[str, Any]:
+    """The figures of one environment, or why there are none on this machine."""
+    try:
+        card = qualify(name, limit=rows)
+        played = asyncio.run(_play_oracle(name, rows))
+    except UserError as error:
+        return {"missing": re.sub(r"pip install -e '.*\[", "pip install 'ludus-gym[", str(error))}
+    scored = [each for each in played if each.reward is not None]
+    if not scored:
+        return {"missing": _first_failure(played), "card": _short_card(card)}
+    seconds = statistics.median(each.timings.get("verify", 0.0) for each in scored)
+    best = max(scored, key=lambda each: each.reward or 0.0)
+    return {"card": _short_card(card), "verdict_ms": float(f"{1000 * seconds:.2g}"), "example": _example(best)}
+
+
+async def _play_oracle(name: str, limit: int) -> list[Rollout]:
+    """Rollouts of the oracle over the first rows that it has a script for."""
+    environment = Environment.load(name).copy()
+    oracle = Oracle.of(environment)
+    environment.configure(oracle.settings)
+    environment = among_rivals(environment, oracle)
+    attempts = []
+    for task_id, row, task in Rows(environment.rows(None), environment.task, limit, 0, environment.with_prompt):
+        script = oracle.script(task)
+        if script is not None and len(attempts) < MAX_VERDICTS:
+            attempts.append(Attempt(task_id, row, "oracle", "oracle", script))
+    played = await play(environment, attempts, concurrency=1, seed=0)
+    return list(played.values())
+
+
+def _first_failure(played: list[Rollout]) -> str:
+    errors = [str(each.error) for each in played if each.error is not None]
+    return errors[0] if errors else "no row contains its answer, so no right rollout can be made without a model"
+
+
+def _short_card(card: Card) -> dict[str, Any]:
+    row = card.to_row()
+    kept = ("verdict", "not_shown", "rows", "attempts", "chance", "oracle", "false_positive_rate", "false_negative_rate")
+    return {
+        **{key: row[key] for key in kept},
+        "exploits": [{key: each[key] for key in ("best", "reward", "limit", "why")} for each in row["exploits"]],
+        "checks": [{key: each[key] for key in ("name", "status", "reason")} for each in row["checks"]],
+    }
+
+
+def _example(rollout: Rollout) -> dict[str, Any]:
+    messages = [_message(each) for each in rollout.messages()]
+    return {
+        "messages": messages[:MAX_MESSAGES],
+        "left_out": max(0, len(messages) - MAX_MESSAGES),
+        "reward": rollout.reward,
+        "stop_reason": rollout.stop_reason,
+    }
+
+
+def _message(given: dict[str, Any]) -> dict[str, Any]:
+    content = given.get("content")
+    if isinstance(content, list):
+        content = "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    calls = [
+        {"name": call["function"]["name"], "arguments": _cut(call["function"]["arguments"])}
+        for call in given.get("tool_calls") or ()
+    ]
+    return {"role": given["role"], "text": _cut(content or ""), **({"calls": calls} if calls else {})}
+
+
+def _rounded(value: Any) -> Any:
+    """The same JSON with three decimals in every number."""
+    if isinstance(value, dict):
+        return {key: each if key == "verdict_ms" else _rounded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return round(value, 3) if isinstance(value, float) else value
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ..."
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

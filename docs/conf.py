@@ -1,0 +1,26 @@
+"""How Sphinx builds the site. `_ext/site_build.py` runs it on a staged copy of this folder."""
+
+from __future__ import annotations
+
+project = "Ludus"
+author = "the Ludus authors"
+html_title = "Ludus"
+
+extensions = ["myst_parser", "sphinx_copybutton"]
+myst_enable_extensions: list[str] = ["deflist"]
+myst_heading_anchors = 4
+exclude_patterns = ["_ext"]
+source_suffix = {".md": "markdown"}
+
+html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_show_copyright = False
+copybutton_prompt_text = "$ "
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+
+# A code block in a language that Pygments cannot read to its end is shown without colours, which is no mistake.
+suppress_warnings = ["misc.highlighting_failure"]
