@@ -6,7 +6,7 @@ INTEROP := .venv-interop
 TRAINERS := .venv-trainers
 RAY    := .venv-ray
 
-.PHONY: demo test test-ray train train-demo interop web lint bench docs clean
+.PHONY: demo test test-ray train train-demo interop web lint bench docs test-docs cards clean
 
 # uv installs in a fifth of the time. pip does it where uv cannot be had, or does not find a package.
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -91,8 +91,22 @@ lint: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/bench.py
 
-docs: $(VENV)/installed
+# What builds the documentation site.
+$(VENV)/docs: $(VENV)/installed
+	$(PIP) --editable '.[docs]'
+	touch $@
+
+# The documentation site, into build/docs, without a request to any host. A broken link or page fails the build.
+docs: $(VENV)/docs
+	$(BIN)/python docs/_ext/site_build.py build/docs
+
+# The code, the commands and the links of the pages, and the site itself. All but the site is part of make test.
+test-docs: $(VENV)/docs
 	$(BIN)/python -m pytest tests/docs
+
+# The figures of the environments' cards: run it after a change of a verifier, and commit docs/_ext/cards.json.
+cards: $(VENV)/installed
+	$(BIN)/python docs/_ext/card_figures.py
 
 clean:
 	rm -rf $(VENV) $(INTEROP) $(TRAINERS) $(RAY) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

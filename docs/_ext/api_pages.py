@@ -6,6 +6,7 @@ Nothing is imported, so that the page of an adapter does not need the trainer th
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,60 +15,61 @@ from page_text import block, code, first_paragraph, paragraphs, table
 
 SOURCE = Path(__file__).parents[2] / "src" / "ludus"
 
+
+def _in(room: str, files: str) -> list[str]:
+    return [f"{room}.{file}" for file in files.split()]
+
+
 #: The pages: a title, what the names are for, and the modules whose public names are shown.
 PAGES: dict[str, tuple[str, str, list[str]]] = {
     "ludus": ("ludus", "The names that most programs need. Write `import ludus`.", []),
     "words": (
         "The words",
         "What tasks, trajectories, tokens and verdicts are made of.",
-        ["task", "response", "tokens", "outcome", "tools", "prompt", "dataset", "folder", "record", "errors"],
+        "task response tokens outcome tools prompt dataset folder record errors".split(),
     ),
     "models": (
         "ludus.models",
         "Models, and `open_model`, which turns a spec into one.",
-        ["models", *(f"models.{name}" for name in ("scripted", "openai", "vllm", "azure", "local", "transformers"))]
-        + ["models.token_engine", "models.replay", "remote.model"],
+        ["models", *_in("models", "scripted openai vllm azure local transformers token_engine replay"), "remote.model"],
     ),
     "agents": (
         "ludus.agents",
         "What drives a rollout. `environment.yaml` names agents by type.",
-        [f"agents.{name}" for name in ("simple", "single_turn", "gymnasium", "conversation", "command", "mini_swe")]
-        + ["agents.user"],
+        _in("agents", "simple single_turn gymnasium conversation command mini_swe user"),
     ),
     "graders": (
         "ludus.graders",
         "Functions that judge text, for verifiers.",
-        [f"graders.{name}" for name in ("answers", "arguments", "code_blocks", "formats", "judge", "math", "outputs")]
-        + [f"graders.{name}" for name in ("patterns", "programs", "schemas", "units", "repository")],
+        _in("graders", "answers arguments code_blocks formats judge math outputs patterns programs schemas repository"),
     ),
-    "sandbox": (
-        "ludus.sandbox",
-        "Running code that nobody trusts.",
-        ["sandbox.protocol", "sandbox.resources", "sandbox.choice"],
-    ),
+    "sandbox": ("ludus.sandbox", "Running code that nobody trusts.", _in("sandbox", "protocol resources choice")),
     "data": (
         "ludus.data",
         "The work of `ludus data` as functions.",
-        [f"data.{name}" for name in ("sources", "convert", "mapping", "validate", "prepare", "split", "dedupe")]
-        + [f"data.{name}" for name in ("overlap", "sample", "stats", "filters", "transfer", "export")],
+        _in(
+            "data", "sources convert mapping validate prepare split dedupe overlap sample stats filters transfer export"
+        ),
     ),
     "train": (
         "ludus.train",
         "Groups of rollouts for trainers, and an adapter for each trainer.",
-        [f"train.{name}" for name in ("contract", "group", "policy", "stored", "advantages", "player", "prompts")]
-        + [f"train.{name}" for name in ("trl", "trl_environment", "verl", "verl_data", "skyrl", "areal", "slime")]
-        + [f"train.{name}" for name in ("tinker", "art", "openrlhf")],
+        _in("train", "contract group policy stored advantages player prompts trl trl_environment verl verl_data")
+        + _in("train", "skyrl areal slime tinker art openrlhf"),
     ),
     "trust": (
         "Checks and figures",
         "The work of `ludus qualify`, `verify`, `recall`, `compare`, `profile` and `credit` as functions.",
-        ["qualify.run", "qualify.card", "rescore.rescoring", "rescore.recall", "compare.comparison"]
-        + ["profile.profile", "profile.difficulty", "credit.crediting"],
+        _in("qualify", "run card")
+        + _in("rescore", "rescoring recall")
+        + _in("compare", "comparison")
+        + _in("profile", "profile difficulty")
+        + _in("credit", "crediting"),
     ),
     "integrations": (
         "ludus.integrations",
         "Other people's environments as resources.",
-        ["integrations.mcp", "integrations.openenv", "integrations.verifiers", "remote.resources", "remote.agent"],
+        [*_in("integrations", "mcp openenv verifiers"), *_in("remote", "resources agent")],
     ),
     "testing": ("ludus.testing", "Helpers for the tests of an environment.", ["testing"]),
 }
@@ -135,8 +137,8 @@ def _class(node: ast.ClassDef, lines: tuple[str, ...]) -> list[str]:
     made = next((each for each in node.body if isinstance(each, Function) and each.name == "__init__"), None)
     parts = [block(f"class {node.name}" + (f"({', '.join(bases)})" if bases else ""), "python")]
     if made is not None:
-        made.args.args.pop(0) if made.args.args[:1] and made.args.args[0].arg == "self" else None
-        parts.append(block(_signature(made).replace("def __init__", node.name, 1).removesuffix(" -> None"), "python"))
+        shown = _signature(made).replace("def __init__", node.name, 1).removesuffix(" -> None")
+        parts.append(block(re.sub(r"\((\s*)self,?\s*", r"(\1", shown, count=1), "python"))
     parts.append(paragraphs(ast.get_docstring(node)))
     rows = _attributes(node, lines)
     if rows:
@@ -235,7 +237,9 @@ def _defined(module: str) -> list[Name]:
         if isinstance(node, ast.ImportFrom) and path.is_dir() and (node.module or "").startswith(f"ludus.{module}."):
             wanted = {each.name for each in node.names}
             members = _defined((node.module or "").removeprefix("ludus."))
-            found += [Name(f"ludus.{module}", each.name, each.node, each.lines) for each in members if each.name in wanted]
+            found += [
+                Name(f"ludus.{module}", each.name, each.node, each.lines) for each in members if each.name in wanted
+            ]
     return found
 
 

@@ -82,7 +82,16 @@ def _first_failure(played: list[Rollout]) -> str:
 
 def _short_card(card: Card) -> dict[str, Any]:
     row = card.to_row()
-    kept = ("verdict", "not_shown", "rows", "attempts", "chance", "oracle", "false_positive_rate", "false_negative_rate")
+    kept = (
+        "verdict",
+        "not_shown",
+        "rows",
+        "attempts",
+        "chance",
+        "oracle",
+        "false_positive_rate",
+        "false_negative_rate",
+    )
     return {
         **{key: row[key] for key in kept},
         "exploits": [{key: each[key] for key in ("best", "reward", "limit", "why")} for each in row["exploits"]],

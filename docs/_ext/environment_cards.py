@@ -68,8 +68,8 @@ def _page(name: str, folder: Path) -> str:
         "## How far the verifier can be trusted",
         *_card(name, measured),
         "## Everything else",
-        f"Rows, reward, settings, provenance and differences from the reference: the README of the environment, in "
-        f"`src/ludus/environments/{name}/README.md`. Settings are also in [the settings](../reference/configuration.md).",
+        f"Rows, reward, settings, provenance and differences from the reference: the environment's README, "
+        f"`src/ludus/environments/{name}/README.md`. All settings: [the reference](../reference/configuration.md).",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

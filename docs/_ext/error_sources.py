@@ -24,6 +24,7 @@ ROOTS = {
     "ludus:Failure": "Failure",
 }
 _TOO_LONG = 60
+_CLASS = re.compile(r"^ *class (\w+)\(([^)]*)\)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,31 @@ class _Scope:
         return _Scope({**values, **own})
 
 
+@cache
 def source_errors(source: Path = SOURCE) -> list[SourceError]:
     """All errors of the source, ordered by file and line. Tests are left out."""
     found: list[SourceError] = []
     classes = error_classes(source)
-    for path in source_files(source):
-        tree = ast.parse(path.read_text())
+    for path, tree in _trees(source).items():
         file = path.relative_to(source).as_posix()
         known = _imported(tree, _module(path, source))
         kinds = {name: classes[origin] for name, origin in known.items() if origin in classes}
         found += _errors(tree.body, _Scope().added(tree.body), file, kinds)
     return sorted(found, key=lambda each: (each.file, each.line))
+
+
+@cache
+def _trees(source: Path) -> dict[Path, ast.Module]:
+    """The files that mention an error's class, parsed. A class counts by its name alone here: too many are no harm."""
+    texts = {path: path.read_text() for path in source_files(source)}
+    bases = [
+        (found[1], set(re.findall(r"\w+", found[2]))) for text in texts.values() for found in _CLASS.finditer(text)
+    ]
+    names = {root.partition(":")[2] for root in ROOTS}
+    while more := {name for name, given in bases if given & names} - names:
+        names |= more
+    mentions = re.compile(rf"\b({'|'.join(sorted(names))})\b")
+    return {path: ast.parse(text) for path, text in texts.items() if mentions.search(text)}
 
 
 def source_files(source: Path = SOURCE) -> list[Path]:
@@ -91,11 +106,11 @@ def source_files(source: Path = SOURCE) -> list[Path]:
 @cache
 def error_classes(source: Path = SOURCE) -> dict[str, str]:
     """The root of every class of errors, by `module:Class`."""
-    trees = {_module(path, source): ast.parse(path.read_text()) for path in source_files(source)}
+    trees = {_module(path, source): tree for path, tree in _trees(source).items()}
     bases: dict[str, list[str]] = {}
     for module, tree in trees.items():
         known = _imported(tree, module)
-        for node in ast.walk(tree):
+        for node in _statements(tree.body, inside=True):
             if isinstance(node, ast.ClassDef):
                 bases[f"{module}:{node.name}"] = [known.get(ast.unparse(base), "") for base in node.bases]
         if module.count(".") < 2:  # a package that passes names of its own files on
@@ -117,7 +132,7 @@ def _module(path: Path, source: Path) -> str:
 def _imported(tree: ast.Module, module: str) -> dict[str, str]:
     """Where the names of a module come from, as `module:name`: imports anywhere in it, and its own definitions."""
     known = {}
-    for node in ast.walk(tree):
+    for node in _statements(tree.body, inside=True):
         if isinstance(node, ast.ImportFrom) and node.module:
             known |= {each.asname or each.name: f"{node.module}:{each.name}" for each in node.names}
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -127,6 +142,8 @@ def _imported(tree: ast.Module, module: str) -> dict[str, str]:
 
 def _errors(body: list[ast.stmt], scope: _Scope, file: str, kinds: dict[str, str]) -> Iterator[SourceError]:
     for statement in body:
+        if not kinds:
+            return
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _errors(statement.body, scope.added(statement.body), file, kinds)
         elif isinstance(statement, ast.ClassDef):
@@ -223,7 +240,11 @@ def _placeholder(node: ast.expr) -> str:
         return f"{{{node.attr.strip('_')}}}"
     if isinstance(node, ast.Subscript):
         key = node.slice
-        return f"{{{key.value}}}" if isinstance(key, ast.Constant) and isinstance(key.value, str) else _placeholder(node.value)
+        return (
+            f"{{{key.value}}}"
+            if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            else _placeholder(node.value)
+        )
     if isinstance(node, ast.Name):
         return f"{{{node.id.strip('_').lower()}}}"
     names = [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
@@ -248,9 +269,11 @@ def _assigned(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
 def _says_something(value: ast.expr) -> bool:
     if isinstance(value, ast.Constant):
         return isinstance(value.value, str)
-    return isinstance(value, ast.JoinedStr | ast.IfExp | ast.BoolOp) or (
-        isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and "'" in ast.unparse(value)
-    ) or (isinstance(value, ast.Call) and ast.unparse(value.func) == "did_you_mean")
+    return (
+        isinstance(value, ast.JoinedStr | ast.IfExp | ast.BoolOp)
+        or (isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and "'" in ast.unparse(value))
+        or (isinstance(value, ast.Call) and ast.unparse(value.func) == "did_you_mean")
+    )
 
 
 def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
@@ -261,12 +284,13 @@ def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
     return [*blocks, *handlers, *cases]
 
 
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def _statements(body: list[ast.stmt], inside: bool = False) -> Iterator[ast.stmt]:
+    """All statements of a body, nested blocks included; `inside`: also those of functions and classes."""
     for statement in body:
         yield statement
-        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if inside or not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for block in _blocks(statement):
-                yield from _statements(block)
+                yield from _statements(block, inside)
 
 
 def _expressions(statement: ast.stmt) -> Iterator[ast.AST]:

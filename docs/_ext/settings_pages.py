@@ -27,7 +27,6 @@ from pydantic_core import PydanticUndefined
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.folder import folders, read_file
-from ludus.models import KINDS
 
 #: The parts of the page: a heading, what it is about, and its classes as `module:Class`, with what sets each of them.
 PARTS: list[tuple[str, str, dict[str, str]]] = [
@@ -89,6 +88,7 @@ NOT_SETTINGS = {
     "ludus.sandbox.wire:ExecMessage": "a message between a sandbox server and its client",
     "ludus.sandbox.wire:FileMessage": "a message between a sandbox server and its client",
     "ludus.agents.simulated_user:UserCall": "a part of a recorded rollout",
+    "ludus.agents.conversation:Ending": "a part of a recorded rollout",
     "ludus.task:Task": "a row",
 }
 
@@ -112,6 +112,7 @@ class SettingsClass:
     cls: type[BaseModel]
 
 
+@cache
 def settings_classes() -> list[tuple[str, str, list[SettingsClass]]]:
     """The parts of the page, with the classes of agents and of environments, which are found by name."""
     parts = [
@@ -122,7 +123,6 @@ def settings_classes() -> list[tuple[str, str, list[SettingsClass]]]:
     for entry in sorted(entry_points(group="ludus.agents"), key=lambda each: each.name):
         if entry.value.startswith("ludus."):
             agents.append(SettingsClass(entry.name, f"agent: {{type: {entry.name}}}", entry.load().Config))
-    agents.append(SettingsClass("Ending", "agent.endings[] of `conversation`", _found("ludus.agents.conversation:Ending")))
     of_agents = ("Agents", "Set in `agent` of `environment.yaml`, or with `--set agent.KEY=VALUE`.", agents)
     of_environments = (
         "Single environments",
@@ -138,25 +138,43 @@ def settings_reference() -> str:
     for title, what, classes in settings_classes():
         lines += [f"## {title}", what]
         for each in classes:
-            lines += [f"### {each.heading}", f"Where: {each.place}.", *_body(each.cls)]
+            lines += [f"### {each.heading}", f"Where: {each.place}.", *_body(each)]
     return "\n\n".join(lines)
 
 
-def fields_of(cls: type[BaseModel]) -> list[list[str]]:
+def fields_of(each: SettingsClass) -> list[list[str]]:
     """For each field its name, type, default and meaning, as Markdown."""
-    notes = meanings(cls)
+    notes = meanings(each)
     rows = []
-    for name, field in cls.model_fields.items():
-        rows.append([code(field.alias or name), _type(field.annotation, field.metadata), _default(field), notes[name]])
+    for name, field in each.cls.model_fields.items():
+        shown = code(field.alias or name)
+        rows.append([shown, _type(field.annotation, field.metadata), _default(field), notes[name]])
     return rows
 
 
-def meanings(cls: type[BaseModel]) -> dict[str, str]:
-    """What each field of a class means; an empty text where the code does not say."""
-    found: dict[str, str] = {}
+def meanings(each: SettingsClass) -> dict[str, str]:
+    """What each field of a class means; an empty text where neither the code nor a README says it."""
+    cls, found = each.cls, {}
     for name, field in cls.model_fields.items():
-        owner = next((each for each in cls.__mro__ if name in vars(each).get("__annotations__", {})), cls)
-        found[name] = field.description or _comments(owner).get(name) or _sentences(cls, owner, name)
+        owner = _owner(cls, name)
+        said = field.description or _comment(cls, name) or _sentences(cls, owner, name)
+        found[name] = said or _readme(each.heading).get(name, "")
+    return found
+
+
+@cache
+def _readme(environment: str) -> dict[str, str]:
+    """What the README of an environment says about each setting of its resources."""
+    folder = folders().get(environment)
+    found: dict[str, str] = {}
+    for line in (folder / "README.md").read_text().split("\n") if folder is not None else ():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) in (2, 3):
+            for part, name in re.findall(r"`(resources\.|\.)?(\w+)(?:\.\w+)*`", cells[0]):
+                text = (
+                    cells[-1] if cells[-1] not in ("see above", "") else found.get(name, "see the environment's README")
+                )
+                found[name] = text if part else found.get(name, text)
     return found
 
 
@@ -182,10 +200,35 @@ def _without_extra(name: str) -> type[BaseModel] | None:
     return config if isinstance(config, type) else None
 
 
-def _body(cls: type[BaseModel]) -> list[str]:
-    rows = fields_of(cls)
-    text = paragraphs(vars(cls).get("__doc__"))
+def _body(each: SettingsClass) -> list[str]:
+    rows = fields_of(each)
+    text = _rest_of_docstring(each.cls)
     return [*([text] if text else []), *([table(["setting", "type", "default", "meaning"], rows)] if rows else [])]
+
+
+def _rest_of_docstring(cls: type[BaseModel]) -> str:
+    """The docstring's first paragraph, and each further one that says more than the table does."""
+    first, *rest = inspect.cleandoc(vars(cls).get("__doc__") or "").split("\n\n")
+    names = [name for name in cls.model_fields if not _comment(cls, name)]
+    used = re.compile("|".join(rf"`{re.escape(name)}[`:. ]" for name in names) or "(?!)")
+    kept = [part for part in rest if any(used.search(sentence) is None for sentence in _split(part))]
+    return paragraphs("\n\n".join([first, *kept]))
+
+
+def _comment(cls: type[BaseModel], name: str) -> str:
+    """The comment on a field, of the class itself or of the nearest class that declares the field with one."""
+    owners = (each for each in cls.__mro__ if name in vars(each).get("__annotations__", {}))
+    return next((text for each in owners if (text := _comments(each).get(name))), "")
+
+
+def _owner(cls: type[BaseModel], name: str) -> type[BaseModel]:
+    """The class that declares a field."""
+    return next((each for each in cls.__mro__ if name in vars(each).get("__annotations__", {})), cls)
+
+
+def _split(text: str) -> list[str]:
+    """The sentences of a docstring."""
+    return re.split(r"(?<=\.) (?=[A-Z`])", " ".join(text.split()))
 
 
 def _found(name: str) -> type[BaseModel]:
@@ -276,8 +319,8 @@ def _comments(cls: type[BaseModel]) -> dict[str, str]:
 def _sentences(cls: type[BaseModel], owner: type[BaseModel], name: str) -> str:
     """The sentences of the docstrings that name a field in backticks."""
     for each in (cls, owner):
-        text = " ".join((vars(each).get("__doc__") or "").split())
-        said = [part for part in re.split(r"(?<=[.:]) (?=[A-Z`])", text) if re.search(rf"`{re.escape(name)}[`:. ]", part)]
+        parts = _split(vars(each).get("__doc__") or "")
+        said = [part for part in parts if re.search(rf"`{re.escape(name)}[`:. ]", part)]
         if said:
             return paragraphs(" ".join(said))
     return ""

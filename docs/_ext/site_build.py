@@ -17,7 +17,6 @@ from pathlib import Path
 
 from api_pages import api_index, api_pages
 from cli_pages import cli_reference
-from cookbook_pages import cookbook_index, cookbook_pages
 from environment_cards import card_pages, cards_index
 from error_pages import errors_page
 from settings_pages import settings_reference
@@ -37,14 +36,12 @@ GENERATED: dict[str, Callable[[], str]] = {
     "python": api_index,
     "errors": errors_page,
     "environments": cards_index,
-    "cookbook": cookbook_index,
 }
 
 #: The pages that are generated as a whole, by the folder that they are in.
 PAGES: dict[str, Callable[[], dict[str, str]]] = {
     "reference/python": api_pages,
     "environments": card_pages,
-    "cookbook": cookbook_pages,
 }
 _MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 

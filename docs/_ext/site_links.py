@@ -29,7 +29,7 @@ def _replaced(text: str, page: Path) -> str:
 
 
 def _link(words: str, target: str, page: Path) -> str:
-    path, hash_, anchor = target.partition("#")
+    path = target.partition("#")[0]
     if not path or re.match(r"[a-z]+:", path) or path.startswith("/"):
         return f"[{words}]({target})"
     inside = PurePosixPath(os.path.normpath(PurePosixPath("docs", page.as_posix()).parent / path))
@@ -46,7 +46,7 @@ def _page_of(path: PurePosixPath) -> str | None:
     match path.parts:
         case ("src", "ludus", "environments", name, *_) if (ROOT / "src/ludus/environments" / name).is_dir():
             return f"environments/{name}.md"
-        case ("examples", "cookbook", name, *_) if (ROOT / "examples/cookbook" / name / "README.md").is_file():
+        case ("src", "ludus", "cookbook", name, *_) if (ROOT / "docs/cookbook" / f"{name}.md").is_file():
             return f"cookbook/{name}.md"
         case ("CONTRIBUTING.md",):
             return "contribute/index.md"

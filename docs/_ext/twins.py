@@ -12,6 +12,7 @@ SUMMARY = (
     "Ludus builds reinforcement-learning environments for language models, collects verified rollouts from them at any "
     "scale, and feeds them to any trainer."
 )
+_NOT_PROSE = re.compile(r"^(`{3,}).*?^\1\s*$|<!--.*?-->", re.MULTILINE | re.DOTALL)
 _HIDDEN = re.compile(r"^(`{3,})\{toctree\}.*?^\1\s*$\n?", re.MULTILINE | re.DOTALL)
 
 
@@ -22,7 +23,11 @@ def write_twins(staging: Path, output: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_HIDDEN.sub("", path.read_text()))
     for path in staging.rglob("*"):
-        if path.is_file() and path.suffix not in (".md", ".py") and path.parts[len(staging.parts)] in ("images", "examples"):
+        if (
+            path.is_file()
+            and path.suffix not in (".md", ".py")
+            and path.parts[len(staging.parts)] in ("images", "examples")
+        ):
             target = output / path.relative_to(staging)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
@@ -30,13 +35,13 @@ def write_twins(staging: Path, output: Path) -> None:
 
 def write_llms_txt(staging: Path, output: Path) -> None:
     """Write the list of all pages: a section per folder, a line per page with its first sentence."""
-    lines = ["# Ludus", "", f"> {SUMMARY}", ""]
+    lines = ["# Ludus", "", f"> {SUMMARY}"]
     section = None
     for path in sorted(pages(staging), key=lambda each: (len(each.relative_to(staging).parts) > 1, each)):
         name = path.relative_to(staging)
         folder = name.parent.as_posix() if len(name.parts) > 1 else "guides"
         if folder != section:
-            lines += ["" if section else "", f"## {folder}", ""]
+            lines += ["", f"## {folder}", ""]
             section = folder
         text = path.read_text()
         lines.append(f"- [{title_of(text)}]({name.as_posix()}): {_sentence(text)}")
@@ -56,7 +61,9 @@ def title_of(text: str) -> str:
 
 def _sentence(text: str) -> str:
     """The first sentence of the first paragraph that is prose."""
-    body = re.sub(r"^(`{3,}).*?^\1\s*$|<!--.*?-->", "", text.partition("\n# ")[2] or text, flags=re.MULTILINE | re.DOTALL)
+    body = re.sub(
+        r"^(`{3,}).*?^\1\s*$|<!--.*?-->", "", text.partition("\n# ")[2] or text, flags=re.MULTILINE | re.DOTALL
+    )
     for paragraph in body.split("\n\n"):
         if paragraph.strip() and not paragraph.lstrip().startswith(("#", "|", "<", "-", "    ")):
             sentence = re.split(r"(?<=[.:?]) ", first_paragraph(paragraph), maxsplit=1)[0]

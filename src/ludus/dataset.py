@@ -27,10 +27,12 @@ class Dataset(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    #: what `--dataset` calls it
     name: str
     path: Path | None = None
     generate: str | None = None
     settings: dict[str, Any] = {}
+    #: the licence of the rows
     licence: str = Field(alias="license", default="unknown")
 
     @model_validator(mode="after")

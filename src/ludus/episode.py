@@ -40,11 +40,16 @@ class Limits(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+    #: `open` of the resources
     open: PositiveFloat = 60.0
+    #: one model call, with its retries
     model: PositiveFloat = 600.0
     tool: PositiveFloat = 120.0
+    #: `verify`
     verify: PositiveFloat = 120.0
+    #: `close` of the resources
     close: PositiveFloat = 30.0
+    #: the whole rollout
     rollout: PositiveFloat = 3600.0
     group: PositiveFloat = 3600.0
 

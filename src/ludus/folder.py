@@ -43,10 +43,14 @@ class WorkerNeeds(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    #: CPU cores of one worker
     cpus: float = Field(default=1.0, ge=0, le=1_000_000)
+    #: GPUs of one worker
     gpus: float = Field(default=0.0, ge=0, le=1_000_000)
+    #: memory of one worker: a number of bytes, or as in `2GiB`
     memory: str | int = 0
     resources: dict[str, Annotated[float, Field(gt=0, le=1_000_000)]] = {}
+    #: the most sessions that one worker holds at once
     sessions: int | None = Field(default=None, ge=1, le=1_000_000)
     packages: list[str] = []
 
@@ -110,21 +114,30 @@ class EnvironmentFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    #: what commands, rows and records call the environment
     name: str
+    #: where the class of the resources is: `resources.py:Class`, or `package.module:Class`
     resources: str
+    #: what `ludus envs` groups environments by
     domain: str = "other"
+    #: one sentence: what it is
     description: str = ""
+    #: one sentence: what a model learns from it
     value: str = ""
+    #: settings of the resources
     settings: dict[str, Any] = {}
     argument: str | None = None
     row_argument: str | None = None
+    #: the `type` of the agent, and its settings
     agent: dict[str, Any] = {"type": "simple"}
     agent_names: list[str] = []
+    #: deadlines in seconds, see `Limits`
     limits: dict[str, Any] = {}
     worker: dict[str, Any] = {}
     pass_reward: FiniteFloat = 1.0
     reward_range: tuple[FiniteFloat, FiniteFloat] | None = None
     prompt: dict[str, Any] | str | None = None
+    #: where rows come from; the first is the default
     datasets: list[Dataset] = []
 
     @field_validator("reward_range")

@@ -46,8 +46,11 @@ class CommandAgent(Agent):
     class Config(AgentConfig):
         """What to run. Only the operator sets this: no text of a row or of a model reaches the command line."""
 
+        #: the program and its arguments, started without a shell
         command: list[str] = Field(min_length=1)
+        #: the environment variables of ours that the program sees
         pass_env: list[str] = []
+        #: the most model calls of a rollout
         max_steps: PositiveInt = 200
 
     config: Config

@@ -19,6 +19,7 @@ class GymnasiumAgent(Agent):
     class Config(AgentConfig):
         """Settings of the turns."""
 
+        #: the most model calls of a rollout
         max_steps: PositiveInt = 10
 
     config: Config

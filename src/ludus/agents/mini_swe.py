@@ -32,6 +32,7 @@ class MiniSweAgent(Agent):
     class Config(AgentConfig):
         """Settings of the agent."""
 
+        #: the most model calls of a rollout
         max_steps: PositiveInt = 100
 
     config: Config

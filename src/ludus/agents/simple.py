@@ -18,6 +18,7 @@ class SimpleAgent(Agent):
     class Config(AgentConfig):
         """Settings of the tool loop."""
 
+        #: the most model calls of a rollout
         max_steps: PositiveInt = 32
 
     config: Config

@@ -37,14 +37,17 @@ class RowMapping(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    #: where each field goes: `{question: prompt, answer: expected_answer}`
     map: dict[str, str] = {}
     after: dict[str, str] = {}
     boxed: list[str] = []
     text: list[str] = []
     parse: list[str] = []
+    #: fields to leave out
     drop: list[str] = []
     optional: list[str] = []
     set: dict[str, Any] = {}
+    #: a template that builds the prompt from fields
     prompt: PromptTemplate | None = None
     task: str | None = None
 

@@ -61,9 +61,11 @@ class McpResources(Resources):
 
         #: A streamable HTTP URL. ${NAME} in `url`, `headers` and `env` is a key from the environment or env.yaml.
         url: str = ""
+        #: headers of every request to `url`
         headers: dict[str, str] = {}
         #: A program and its arguments, started without a shell. It gets only the environment variables in `env`.
         command: list[str] = []
+        #: the environment variables of `command`
         env: dict[str, str] = {}
 
     config: Config

@@ -18,7 +18,9 @@ class AzureModel(OpenAIModel):
         """Settings of a deployment; `model` is the deployment's name."""
 
         api_key_env: str = "AZURE_OPENAI_API_KEY"
+        #: the environment variable that holds an Entra token, used without a key
         token_env: str = "AZURE_OPENAI_AD_TOKEN"
+        #: the version of the API in every URL
         api_version: str = "2025-04-01-preview"
 
     config: Config

@@ -55,12 +55,16 @@ class LocalModel(Model):
         requests without them. The upper limits exist because larger values crash llama.cpp, and with it the process.
         """
 
+        #: a GGUF file of your own; by default the embedded model
         path: Path | None = None
         threads: int | None = Field(default=None, ge=1, le=512)
         parallel: int = Field(default=4, ge=1, le=256)
         context: int = Field(default=2048, ge=256, le=2**20)
+        #: for requests without their own
         temperature: float = Field(default=0.7, ge=0, allow_inf_nan=False)
+        #: for requests without their own
         top_p: float = Field(default=0.95, gt=0, le=1)
+        #: for requests without their own
         max_output_tokens: int = Field(default=256, ge=1)
 
     def __init__(self, config: Config | None = None) -> None:

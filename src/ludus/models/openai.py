@@ -62,21 +62,32 @@ class OpenAIModel(Model):
         probabilities of the distribution that was `sampled` from, or of the `model` before temperature and top_p.
         """
 
+        #: the name of the model on the server
         model: str
+        #: the URL of the endpoint, or several that share the load
         base_url: str | list[str] | None = None
+        #: which API to speak; `auto` tries Responses first
         api: Literal["auto", "responses", "chat"] = "auto"
+        #: the environment variable that holds the key
         api_key_env: str = "OPENAI_API_KEY"
+        #: how often a call is tried again; a number counts for all kinds of errors
         retries: Retries = Retries()
+        #: for requests without their own
         temperature: FiniteFloat | None = None
+        #: for requests without their own
         top_p: FiniteFloat | None = None
+        #: for requests without their own
         max_output_tokens: int | None = None
+        #: fields that are added to every request
         extra_body: dict[str, Any] = {}
+        #: headers that are added to every request
         headers: dict[str, str] = {}
         reasoning: Literal["reasoning_content", "reasoning", "reasoning_details", "think", "none"] | None = None
         stream: bool = False
         http: Literal["lean", "aiohttp"] = "lean"
         max_reply_bytes: PositiveInt = REPLY_BYTES
         max_connections: PositiveInt | None = None
+        #: the version of the weights, for the record
         policy_version: str | None = None
         logprobs: Literal["sampled", "model"] | None = None
 

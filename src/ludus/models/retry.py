@@ -28,11 +28,16 @@ class Retries(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    #: retries after a 429, or another sign that the server is overloaded
     busy: NonNegativeInt = 10
+    #: retries after an error of the server (5xx)
     server: NonNegativeInt = 4
+    #: retries after a connection that broke in the middle
     dropped: NonNegativeInt = 2
     fresh: NonNegativeInt = 8
+    #: seconds before the first retry; each further pause is twice as long
     first_pause: NonNegativeFloat = 0.5
+    #: the longest pause in seconds
     longest_pause: PositiveFloat = 60.0
 
     def pause(self, kind: str, tries: int, retry_after: float | None, left: float) -> float | None:

@@ -67,10 +67,14 @@ class TokenEngine(Model):
         """
 
         context: int = Field(default=2**31, ge=1)
+        #: arguments of the chat template
         chat_template_kwargs: dict[str, Any] = {}
         logprobs: Literal["sampled", "model"] = "sampled"
+        #: for requests without their own
         temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+        #: for requests without their own
         top_p: float = Field(default=1.0, gt=0, le=1)
+        #: for requests without their own
         max_output_tokens: int = Field(default=1024, ge=1)
 
     config: Config

@@ -60,15 +60,22 @@ class TransformersModel(Model):
         """
 
         path: str = ""
+        #: the name of the GGUF file inside `path`
         gguf_file: str | None = None
+        #: the type of the weights
         dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+        #: `auto`, `cpu`, `cuda` or `cuda:N`
         device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
         context: int | None = Field(default=None, ge=1)
+        #: arguments of the chat template
         chat_template_kwargs: dict[str, Any] = {}
         max_batch: int = Field(default=16, ge=1)
         batch_wait_ms: float = Field(default=5.0, ge=0)
+        #: for requests without their own
         temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+        #: for requests without their own
         top_p: float = Field(default=1.0, gt=0, le=1)
+        #: for requests without their own
         max_output_tokens: int = Field(default=256, ge=1)
 
     config: Config

@@ -32,6 +32,7 @@ class VllmModel(OpenAIModel):
         """`prefix: field` sends the ids so far as `required_prefix_token_ids`; `message` puts them on the last turn."""
 
         api: Literal["auto", "responses", "chat"] = "chat"
+        #: arguments of the chat template, such as `{enable_thinking: false}`
         chat_template_kwargs: dict[str, Any] = {}
         prefix: Literal["off", "field", "message"] = "off"
 

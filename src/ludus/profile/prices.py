@@ -29,7 +29,9 @@ class Price(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+    #: for a million input tokens
     input: NonNegativeFloat
+    #: for a million output tokens
     output: NonNegativeFloat
     cached: NonNegativeFloat | None = None
 

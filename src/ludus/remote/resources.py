@@ -41,7 +41,9 @@ _NOT_A_VALUE = TAKEN | {"responses_create_params", "mask_sample", "instance_conf
 class RemoteConfig(ResourcesConfig):
     """The server's URL, and the environment variable that holds its token."""
 
+    #: the URL of the resources server
     url: str = ""
+    #: the environment variable that holds the token of the server
     token_env: str = "LUDUS_TOKEN"
 
 

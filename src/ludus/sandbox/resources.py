@@ -39,8 +39,11 @@ class SandboxSettings(BaseModel):
     urls: list[str] = []
     #: replaces the environment's image
     image: str | None = None
+    #: memory of a program in MB; replaces the limit of the environment
     memory_mb: PositiveInt | None = None
+    #: the most processes of a program; replaces the limit of the environment
     processes: PositiveInt | None = None
+    #: what a program may write, in MB; replaces the limit of the environment
     disk_mb: PositiveInt | None = None
     #: warm sandboxes to keep; by default one for each core
     warm: NonNegativeInt | None = None
@@ -55,6 +58,7 @@ class SandboxSettings(BaseModel):
 class SandboxConfig(ResourcesConfig):
     """Settings of resources with a sandbox."""
 
+    #: which sandbox runs programs, and its limits
     sandbox: SandboxSettings = SandboxSettings()
 
 

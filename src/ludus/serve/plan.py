@@ -20,15 +20,22 @@ class Server(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    #: its name in the head server
     name: str
+    #: what it serves
     kind: Kind
+    #: what serves it, for the head server
     implementation: str
+    #: the environment, of resources and agents
     environment: str | None = None
+    #: settings of the environment or the model
     settings: dict[str, Any] = {}
     resources: str | None = None  # of an agent: the URL of its resources server, if not in this process
     model: str | None = None  # of an agent: the name of its model server
     spec: str | dict[str, Any] | None = None  # of a model: the argument of `open_model`
+    #: the address to listen on
     host: str = "127.0.0.1"
+    #: the port; 0 is any free one
     port: int = 0
     block: str | None = None  # the path of its block, if a configuration describes it, for error messages
 
@@ -43,17 +50,28 @@ class Plan(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    #: the servers
     servers: list[Server] = []
+    #: the address of the head server
     host: str = "127.0.0.1"
+    #: the port of the head server; null: no head server
     head_port: int | None = HEAD_PORT
+    #: the path of its block, if a configuration describes it
     head_block: str | None = None
+    #: processes that share the sockets
     workers: int = 1
     token_env: str = "LUDUS_TOKEN"
+    #: the most open sessions of a process
     max_sessions: int = 16384
+    #: a session without a request for so long is closed
     idle_seconds: float = 600.0
+    #: the largest body of a request
     body_bytes: int = 64 << 20
+    #: URLs that a request may name as its `policy`
     allow_policy: list[str] = []
+    #: whether to record token ids
     tokens: bool = False
+    #: whether to serve tools over MCP too
     mcp: bool = False
 
     @classmethod

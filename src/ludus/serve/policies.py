@@ -29,8 +29,11 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    #: the URL of the endpoint, which `--allow-policy` must allow
     base_url: str
+    #: the name of the model
     model: str
+    #: the key of the endpoint
     api_key: str = ""
 
 

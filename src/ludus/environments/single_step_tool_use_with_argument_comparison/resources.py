@@ -54,6 +54,7 @@ class SingleStepToolUse(Resources):
     class Config(ResourcesConfig):
         """Settings of the verifier."""
 
+        #: how arguments are compared: an object with the settings of the environment's README
         tool_call_comparator_config: ComparatorConfig = ComparatorConfig()
 
     config: Config
