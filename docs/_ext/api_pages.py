@@ -126,20 +126,21 @@ def _page(page: str, title: str, what: str, modules: list[str]) -> str:
 
 
 def _section(name: Name) -> list[str]:
-    parts = [f"## {name.name}", block(f"from {name.module} import {name.name}", "python")]
+    parts = [f"## {name.name}"]
+    before = f"from {name.module} import {name.name}\n\n"
     if isinstance(name.node, ast.ClassDef):
-        return [*parts, *_class(name.node, name.lines)]
-    return [*parts, block(_signature(name.node), "python"), paragraphs(ast.get_docstring(name.node))]
+        return [*parts, *_class(name.node, name.lines, before)]
+    return [*parts, block(before + _signature(name.node), "python"), paragraphs(ast.get_docstring(name.node))]
 
 
-def _class(node: ast.ClassDef, lines: tuple[str, ...]) -> list[str]:
+def _class(node: ast.ClassDef, lines: tuple[str, ...], before: str) -> list[str]:
     bases = [ast.unparse(base) for base in node.bases]
+    shown = f"class {node.name}" + (f"({', '.join(bases)})" if bases else "")
     made = next((each for each in node.body if isinstance(each, Function) and each.name == "__init__"), None)
-    parts = [block(f"class {node.name}" + (f"({', '.join(bases)})" if bases else ""), "python")]
     if made is not None:
-        shown = _signature(made).replace("def __init__", node.name, 1).removesuffix(" -> None")
-        parts.append(block(re.sub(r"\((\s*)self,?\s*", r"(\1", shown, count=1), "python"))
-    parts.append(paragraphs(ast.get_docstring(node)))
+        call = _signature(made).replace("def __init__", node.name, 1).removesuffix(" -> None")
+        shown += "\n\n" + re.sub(r"\((\s*)self,?\s*", r"(\1", call, count=1)
+    parts = [block(before + shown, "python"), paragraphs(ast.get_docstring(node))]
     rows = _attributes(node, lines)
     if rows:
         parts.append(table(["attribute", "type", "default", "meaning"], rows))

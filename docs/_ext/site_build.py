@@ -67,7 +67,7 @@ def build(output: Path = OUTPUT, staging: Path | None = None) -> None:
         if folder.exists():
             shutil.rmtree(folder)
     stage(staging)
-    sphinx = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-j", "auto", "-b", "html"]
+    sphinx = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html"]
     subprocess.run([*sphinx, str(staging), str(output)], check=True, env={**os.environ, "LUDUS_ROOT": str(ROOT)})
     shutil.rmtree(output / ".doctrees", ignore_errors=True)
     write_twins(staging, output)
