@@ -151,8 +151,10 @@ def _class(node: ast.ClassDef, lines: tuple[str, ...], before: str) -> list[str]
                 continue
             attribute = bool(decorators & {"property", "cached_property", "functools.cached_property"})
             heading = f"### {node.name}.{member.name}"
-            shown = f"{member.name}: {ast.unparse(member.returns)}" if attribute and member.returns else None
-            parts += [heading, block(shown or _signature(member), "python"), paragraphs(ast.get_docstring(member))]
+            signature = _signature(member)
+            if attribute and member.returns:
+                signature = f"{member.name}: {ast.unparse(member.returns)}"
+            parts += [heading, block(signature, "python"), paragraphs(ast.get_docstring(member))]
     return [part for part in parts if part]
 
 

@@ -66,7 +66,7 @@ async def _play_oracle(name: str, limit: int) -> list[Rollout]:
     oracle = Oracle.of(environment)
     environment.configure(oracle.settings)
     environment = among_rivals(environment, oracle)
-    attempts = []
+    attempts: list[Attempt] = []
     for task_id, row, task in Rows(environment.rows(None), environment.task, limit, 0, environment.with_prompt):
         script = oracle.script(task)
         if script is not None and len(attempts) < MAX_VERDICTS:

@@ -131,7 +131,7 @@ def _module(path: Path, source: Path) -> str:
 
 def _imported(tree: ast.Module, module: str) -> dict[str, str]:
     """Where the names of a module come from, as `module:name`: imports anywhere in it, and its own definitions."""
-    known = {}
+    known: dict[str, str] = {}
     for node in _statements(tree.body, inside=True):
         if isinstance(node, ast.ImportFrom) and node.module:
             known |= {each.asname or each.name: f"{node.module}:{each.name}" for each in node.names}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
+from api_pages import comment_of
 from page_text import code, escape, paragraphs, table
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
@@ -181,6 +182,7 @@ def _readme(environment: str) -> dict[str, str]:
 def _of_environments() -> list[SettingsClass]:
     found = []
     for name in folders():
+        cls: type[BaseModel] | None
         try:
             cls = Environment.load(name).resources.Config
         except UserError:  # an extra is missing: the class is read without it where that works
@@ -236,8 +238,8 @@ def _found(name: str) -> type[BaseModel]:
     found: Any = import_module(module)
     for part in path.split("."):
         found = getattr(found, part)
-    assert issubclass(found, BaseModel), name
-    return found
+    cls: type[BaseModel] = found
+    return cls
 
 
 def _heading(name: str) -> str:
@@ -296,24 +298,13 @@ def _default(field: Any) -> str:
 
 @cache
 def _comments(cls: type[BaseModel]) -> dict[str, str]:
-    """The `#:` comment above each field of a class body, or the comment behind it."""
+    """The comment on each field of a class body."""
     source = textwrap.dedent(inspect.getsource(cls))
-    lines = source.split("\n")
-    found = {}
-    for node in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-            continue
-        above = []
-        for line in reversed(lines[: node.lineno - 1]):
-            if not line.strip().startswith("#:"):
-                break
-            above.insert(0, line.strip()[2:].strip())
-        end = node.end_lineno or node.lineno
-        behind = lines[end - 1][node.end_col_offset or 0 :].partition("#")[2].strip()
-        text = " ".join(above) or behind
-        if text and not text.startswith(("type:", "noqa")):
-            found[node.target.id] = paragraphs(text)
-    return found
+    lines = tuple(source.split("\n"))
+    (body,) = ast.parse(source).body
+    members = [node for node in body.body if isinstance(node, ast.AnnAssign)] if isinstance(body, ast.ClassDef) else []
+    found = {ast.unparse(node.target): paragraphs(comment_of(node, lines)) for node in members}
+    return {name: text for name, text in found.items() if text}
 
 
 def _sentences(cls: type[BaseModel], owner: type[BaseModel], name: str) -> str:
