@@ -6,7 +6,7 @@ INTEROP := .venv-interop
 TRAINERS := .venv-trainers
 RAY    := .venv-ray
 
-.PHONY: demo test test-ray train train-demo interop web lint bench docs test-docs cards clean
+.PHONY: demo test test-ray train train-demo interop web lint bench docs test-docs cards release clean
 
 # uv installs in a fifth of the time. pip does it where uv cannot be had, or does not find a package.
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -108,5 +108,13 @@ test-docs: $(VENV)/docs
 cards: $(VENV)/installed
 	$(BIN)/python docs/_ext/card_figures.py
 
+# The release, into dist: built twice, checked in clean environments. EXTRAS=math,mcp checks fewer extras than all.
+EXTRAS ?= all
+RELEASE := .venv-release
+release:
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check build hatchling
+	$(RELEASE)/bin/python tools/release --extras $(EXTRAS)
+
 clean:
-	rm -rf $(VENV) $(INTEROP) $(TRAINERS) $(RAY) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv-release $(VENV) $(INTEROP) $(TRAINERS) $(RAY) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

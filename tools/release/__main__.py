@@ -18,7 +18,7 @@ from pathlib import Path
 
 from building import ReleaseError, build, commit_time
 from checking import check_embedded_model, check_extra, check_wheel, extras
-from inventory import cyclonedx, licence_table
+from inventory import Package, cyclonedx, licence_table, with_extras
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,24 +45,26 @@ def release(dist: Path, chosen: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         clean = check_wheel(wheel, Path(folder))
         checks["wheel"] = "ok"
-        _describe(clean.packages(), dist, wheel.name.split("-")[1])
+        core = clean.packages()
         checks["embedded model"] = check_embedded_model(clean)
     _say(f"wheel in a clean environment: ok; embedded model: {checks['embedded model']}")
+    of_extras = []
     for name in chosen:
-        checks[f"extra {name}"] = check_extra(wheel, name, extras(ROOT)[name])
+        checks[f"extra {name}"], installed = check_extra(wheel, name, extras(ROOT)[name])
+        of_extras.append(installed)
         _say(f"extra {name}: {checks[f'extra {name}']}")
+    _describe(with_extras(core, of_extras), dist, wheel.name.split("-")[1])
     (dist / "checks.json").write_text(json.dumps(checks, indent=1) + "\n")
     failed = [name for name, result in checks.items() if result.startswith("failed")]
     if failed:
         raise ReleaseError(f"these checks failed, see checks.json: {', '.join(failed)}")
 
 
-def _describe(found: list[dict[str, object]], dist: Path, version: str) -> None:
-    """Write the licences and the bill of materials of what the wheel brings with it."""
-    ours = [each for each in found if each["name"] not in ("pip", "setuptools")]
+def _describe(found: list[Package], dist: Path, version: str) -> None:
+    """Write the licences and the bill of materials of what the wheel and its extras bring with them."""
     when = datetime.fromtimestamp(int(commit_time(ROOT)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    (dist / "LICENCES.md").write_text(licence_table(ours))
-    (dist / "sbom.cdx.json").write_text(json.dumps(cyclonedx(ours, "ludus-gym", version, when), indent=1) + "\n")
+    (dist / "LICENCES.md").write_text(licence_table(found))
+    (dist / "sbom.cdx.json").write_text(json.dumps(cyclonedx(found, "ludus-gym", version, when), indent=1) + "\n")
 
 
 def _chosen(given: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Checks the built wheel as a user meets it: in clean virtual environments, with nothing of the checkout on the path."""
+"""Checks the built wheel as a user meets it: in clean virtual environments, without the checkout on the path."""
 
 from __future__ import annotations
 
@@ -104,8 +104,11 @@ def extras(root: Path) -> dict[str, list[str]]:
     return {name: given for name, given in found.items() if name not in NOT_ALONE}
 
 
-def check_extra(wheel: Path, extra: str, requirements: list[str]) -> str:
-    """Install one extra alone and import its packages; returns `ok` and the modules, or the reason why not."""
+def check_extra(wheel: Path, extra: str, requirements: list[str]) -> tuple[str, list[dict[str, Any]]]:
+    """Install one extra alone and import its packages.
+
+    Returns `ok` and the modules, or the reason why not, and what is installed.
+    """
     names = [match[0] for each in requirements if (match := re.match(r"[\w.-]+", each)) and match[0] != "ludus-gym"]
     with tempfile.TemporaryDirectory() as folder:
         clean = CleanEnvironment(Path(folder))
@@ -113,8 +116,8 @@ def check_extra(wheel: Path, extra: str, requirements: list[str]) -> str:
             clean.install(f"{wheel}[{extra}]")
             modules = run([str(clean.python), "-c", _IMPORT, *names], clean.work)
         except ReleaseError as error:
-            return f"failed: {error}"
-    return f"ok: {modules.strip()}"
+            return f"failed: {error}", []
+        return f"ok: {modules.strip()}", clean.packages()
 
 
 def _expect_rollouts(folder: Path, count: int) -> None:

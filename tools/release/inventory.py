@@ -36,12 +36,29 @@ def packages() -> list[Package]:
     return [_package(name, found[name], set(found)) for name in sorted(found)]
 
 
+def with_extras(core: list[Package], extras: list[list[Package]]) -> list[Package]:
+    """The packages of the core, and those that only extras bring, which are marked as optional, without installers.
+
+    A package that extras bring in several versions is listed in each.
+    """
+    found = {(each["name"], each["version"]): each for each in core}
+    for package in (package for extra in extras for package in extra):
+        found.setdefault((package["name"], package["version"]), {**package, "optional": True})
+    return [each for (name, _), each in sorted(found.items()) if name not in ("pip", "setuptools", "wheel")]
+
+
 def licence_table(found: list[Package]) -> str:
     """The licences as Markdown, one line for each package."""
-    rows = [f"| {each['name']} | {each['version']} | {each['licence'] or 'not declared'} |" for each in found]
-    return "\n".join(
-        ["# Licences of the dependencies", "", "| package | version | licence |", "| --- | --- | --- |", *rows, ""]
-    )
+    head = ["# Licences of the dependencies", "", "| package | version | licence | part |", "| --- | --- | --- | --- |"]
+    rows = [
+        f"| {each['name']} | {each['version']} | {each['licence'] or 'not declared'} | {_part(each)} |"
+        for each in found
+    ]
+    return "\n".join([*head, *rows, ""])
+
+
+def _part(each: Package) -> str:
+    return "extra" if each.get("optional") else "core"
 
 
 def cyclonedx(found: list[Package], name: str, version: str, when: str) -> dict[str, Any]:
@@ -96,6 +113,8 @@ def _component(each: Package) -> dict[str, Any]:
         "version": each["version"],
         "purl": _purl(each["name"], each["version"]),
     }
+    if each.get("optional"):
+        component["scope"] = "optional"
     if each["summary"]:
         component["description"] = each["summary"]
     if each["licence"]:
