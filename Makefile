@@ -93,7 +93,7 @@ bench: $(VENV)/installed
 
 # What builds the documentation site.
 $(VENV)/docs: $(VENV)/installed
-	$(PIP) --editable '.[docs]'
+	$(call install,--editable '.[docs]')
 	touch $@
 
 # The documentation site, into build/docs, without a request to any host. A broken link or page fails the build.

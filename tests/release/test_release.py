@@ -23,7 +23,7 @@ def repository(tmp_path):
     root.mkdir()
     (root / "pyproject.toml").write_text(
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
-        '[project]\nname = "tiny"\nversion = "1.0"\n'
+        '[project]\nname = "tiny"\nversion = "1.0"\nrequires-python = ">=3.11"\n'
         '[project.optional-dependencies]\na = ["one>=1", "two"]\ndev = ["x"]\n'
     )
     (root / "tiny.py").write_text("x = 1\n")
