@@ -84,21 +84,26 @@ def _package(name: str, of: Distribution, known: set[str]) -> Package:
         "name": name,
         "version": of.version,
         "licence": licence_of(of),
-        "summary": of.metadata.get("Summary") or "",
+        "summary": _field(of, "Summary"),
         "requires": sorted(required & known),
     }
 
 
 def licence_of(of: Distribution) -> str:
     """The licence that a package declares: its expression, its classifiers, or its short text; empty without any."""
-    expression = of.metadata.get("License-Expression")
+    expression = _field(of, "License-Expression")
     if expression:
-        return str(expression)
+        return expression
     classifiers = [each for each in of.metadata.get_all("Classifier") or () if each.startswith("License ::")]
     named = [each.rsplit("::", 1)[1].strip() for each in classifiers if not each.endswith("OSI Approved")]
-    text = (of.metadata.get("License") or "").strip()
+    text = _field(of, "License").strip()
     given = named or ([text.splitlines()[0][:80]] if text and text != "UNKNOWN" else [])
     return " AND ".join(dict.fromkeys(_identifier(each) for each in given))
+
+
+def _field(of: Distribution, name: str) -> str:
+    """A field of the metadata; empty if the package does not have it."""
+    return of.metadata[name] if name in of.metadata else ""
 
 
 def _identifier(words: str) -> str:
