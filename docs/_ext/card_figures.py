@@ -2,14 +2,17 @@
 
     python docs/_ext/card_figures.py            # all environments: some minutes
     python docs/_ext/card_figures.py mcqa       # one
+    python docs/_ext/card_figures.py --rows 2 terminal     # fewer rows, where each runs programs for seconds
 
 For each environment: the card of `ludus qualify`, one rollout of its oracle as a conversation, and the time of a
 verdict. Everything runs offline, with scripts in place of models. The file is committed; run this again after a change
-of a verifier, of its rows or of its `qualify.py`.
+of a verifier, of its rows or of its `qualify.py`. Use a quiet machine: an environment with time limits fails its check
+of isolation where other work takes the cores.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import re
@@ -34,13 +37,17 @@ ROWS = 8
 MAX_TEXT, MAX_MESSAGES, MAX_VERDICTS = 900, 14, 5
 
 
-def main(names: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Measure the named environments, or all, and write the file after each."""
+    parser = argparse.ArgumentParser(description="Measure environments for their cards.")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--rows", type=int, default=ROWS)
+    given = parser.parse_args(arguments)
     kept: dict[str, Any] = json.loads(FILE.read_text()) if FILE.exists() else {}
     known = folders()
-    for name in names or sorted(known):
+    for name in given.names or sorted(known):
         print(f"{name}: measuring", file=sys.stderr)
-        kept[name] = measure(name)
+        kept[name] = measure(name, given.rows)
         lines = [f"{json.dumps(each)}: {json.dumps(_rounded(kept[each]), ensure_ascii=False)}" for each in sorted(kept)]
         FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
