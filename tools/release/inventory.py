@@ -103,7 +103,7 @@ def licence_of(of: Distribution) -> str:
 
 def _field(of: Distribution, name: str) -> str:
     """A field of the metadata; empty if the package does not have it."""
-    return (of.metadata.get_all(name) or [""])[0]
+    return str((of.metadata.get_all(name) or [""])[0])
 
 
 def _identifier(words: str) -> str:
