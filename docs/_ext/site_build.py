@@ -19,6 +19,7 @@ from api_pages import api_index, api_pages
 from cli_pages import cli_reference
 from environment_cards import card_pages, cards_index
 from error_pages import errors_page
+from included import with_included
 from settings_pages import settings_reference
 from site_links import links_for_site
 from site_map import add_toctrees
@@ -54,7 +55,7 @@ def stage(folder: Path) -> None:
         for page, text in pages().items():
             (folder / name / f"{page}.md").write_text(text)
     for path in sorted(folder.rglob("*.md")):
-        text = path.read_text()
+        text = with_included(path.read_text(), (DOCS / path.relative_to(folder)).parent)
         text = _MARK.sub(lambda found: GENERATED[found[1]](), text)
         path.write_text(links_for_site(text, path.relative_to(folder)))
     add_toctrees(folder)

@@ -11,6 +11,7 @@ import cli_pages
 import environment_cards
 import error_pages
 import error_sources
+import included
 import page_text
 import pytest
 import settings_pages
@@ -186,6 +187,14 @@ def test_a_link_out_of_the_docs_leads_to_a_page_or_names_the_path():
     text = f"[a](../src/ludus/environments/mcqa/README.md) [b](../benchmarks/bench.py) [c](data.md#x){code}"
     shown = site_links.links_for_site(text, Path("trust.md"))
     assert shown == f"[a](environments/mcqa.md) b (`benchmarks/bench.py`) [c](data.md#x){code}"
+
+
+def test_an_included_file_stands_in_the_page(tmp_path):
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / "b.md").write_text("no\n<!-- card -->\nyes\n<!-- end -->\nno\n")
+    page = '```{literalinclude} a.py\n:language: python\n```\n\n```{include} b.md\n:start-after: "<!-- card -->"\n'
+    shown = included.with_included(f'{page}:end-before: "<!-- end -->"\n```\n', tmp_path)
+    assert shown == "```python\nx = 1\n```\n\nyes\n"
 
 
 def test_every_page_of_the_map_that_is_not_there_yet_is_left_out_and_every_other_page_is_listed(tmp_path):
