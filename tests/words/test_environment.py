@@ -130,7 +130,7 @@ def test_files_of_a_folder_import_each_other_in_every_process(tmp_path):
     (tmp_path / "qualify.py").write_text("from .resources import price\ndef oracle(task):\n    return str(price(1))\n")
     rows = [{"responses_create_params": {"input": "What is it?"}}] * 2
     for workers in (1, 2):
-        found = ludus.collect(str(tmp_path), model=ScriptedModel("2.0"), input=rows, workers=workers)
+        found = ludus.collect(str(tmp_path), model=ScriptedModel(["2.0"]), input=rows, workers=workers)
         assert [rollout.reward for rollout in found.rollouts] == [10.0, 10.0]
     environment = Environment.load(tmp_path)
     assert Oracle.of(environment).script(environment.task(rows[0])) == "2.0"
