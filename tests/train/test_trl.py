@@ -140,6 +140,15 @@ def test_a_step_in_which_every_rollout_fails_leaves_the_weights_as_they_are(tmp_
     assert rollouts.counts["empty_steps"] == 1
 
 
+def test_training_stops_with_the_cause_if_every_rollout_fails_again_and_again(tmp_path: Path) -> None:
+    rollouts = TrlRollouts(
+        Judged, input=questions(2), model=policy(lambda q, repeat: "crash"), policy=GroupPolicy(replacements=0)
+    )
+    with pytest.raises(UserError, match=r"all 8 rollouts of a step failed. The last: .*verify.*crash.* 2 steps before"):
+        Trained(rollouts, tmp_path, steps=5)
+    assert rollouts.counts["empty_steps"] == 2
+
+
 class Tooled(Judged):
     """One tool."""
 

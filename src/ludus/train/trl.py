@@ -12,12 +12,15 @@ TRL fixes the number of completions of a step, and each is one sequence:
 - A masked member keeps its tokens, has no loss and the reward None.
 - A rollout of several sequences cannot be given to this trainer. It is left out like a masked one, and counted. If all
   rollouts of a step are such, that is an error. `ludus.train.trl_worker` trains on all sequences of a rollout.
+- A step in which every rollout failed leaves the weights as they are, and logs why. After three of them in a row the
+  training stops with the cause: more steps would only cost time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -39,6 +42,11 @@ from ludus.train.trl_model import check_sampling, policy_of
 
 #: The key of a prompt's messages that names its task, and the fields that reach the reward function.
 TASK, REWARD = "task_id", "ludus_reward"
+
+#: After so many steps in a row in which every rollout failed, training stops.
+MOST_FAILED_STEPS = 3
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -111,6 +119,7 @@ class TrlRollouts:
         self._thread: LoopThread | None = None
         self._feed: GroupFeed | None = None
         self.counts: Counter[str] = Counter()  #: how the completions so far came about
+        self._failed_steps = 0  # in a row
         self._seconds = self._generating = 0.0
 
     @property
@@ -143,6 +152,7 @@ class TrlRollouts:
         for group, (_, size) in zip(groups, sizes, strict=True):
             found += completions_of(group, size, padding, counts)
         _check_trainable(found, counts)
+        self._check_alive(groups)
         self.counts += counts
         self._seconds += time.perf_counter() - began
         return {
@@ -186,6 +196,18 @@ class TrlRollouts:
             self._thread = self._feed = None
             raise
         return self._feed
+
+    def _check_alive(self, groups: list[TrainingGroup]) -> None:
+        """Say why every rollout of a step failed, and stop if it happens again and again."""
+        failures = [member.failure for group in groups for member in group.failures]
+        if not failures or any(group.members for group in groups):
+            self._failed_steps = 0
+            return
+        self._failed_steps += 1
+        cause = f"all {len(failures)} rollouts of a step failed. The last: {failures[-1]}"
+        if self._failed_steps == MOST_FAILED_STEPS:
+            raise UserError(f"{cause}. So did those of {MOST_FAILED_STEPS - 1} steps before", "Mend the environment")
+        _LOG.warning("%s", cause)
 
     def _row(self, task_id: str) -> dict[str, Any]:
         row = self._rows.get(task_id)
