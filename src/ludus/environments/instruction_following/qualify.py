@@ -40,7 +40,10 @@ _WHY = "some examples ask for little, and any text that follows their instructio
 
 _FAMILIES = "constant enumeration premature_stop tag_stuffing judge_injection tool_spam"
 
-expected_exploits = {family: (0.25, _WHY) for family in _FAMILIES.split()} | {"echo": (0.35, _WHY)}
+expected_exploits = {family: (0.25, _WHY) for family in _FAMILIES.split()} | {
+    "echo": (0.35, _WHY),
+    "empty": (0.1, "graded by fraction, an empty answer earns the share of instructions that it follows"),
+}
 
 
 def oracle(task: Any) -> str | None:

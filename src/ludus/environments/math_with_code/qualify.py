@@ -42,7 +42,7 @@ def preserving(task: Any) -> dict[str, Any]:
 def breaking(task: Any) -> dict[str, Any]:
     """Other answers, and the right answer where it does not count."""
     text = undressed(gold(task))
-    texts = {"longer": f"{text}1", "listed": f"{text}, 12345", "not_equal": rf"\neq {text}", "negative": f"-{text}"}
+    texts = {"longer": f"1{text}", "listed": f"{text}, 12345", "not_equal": rf"\neq {text}", "negative": f"-{text}"}
     ways: dict[str, Any] = {name: answer(task, each) for name, each in texts.items()}
     number = value_of(text)
     if number is not None:
