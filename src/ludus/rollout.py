@@ -160,7 +160,7 @@ class Rollout:
             rest |= job.origin
         rest["response"] = self._response_row()
         rest["usage"] = self.usage
-        rest["timings"] = {**self.timings, "steps": self.steps} if self.steps else self.timings
+        rest["timings"] = {**self.timings, "steps": [*map(list, self.steps)]} if self.steps else self.timings
         rest["model_calls"] = self.calls
         if self.tool_errors:
             rest["tool_errors"] = self.tool_errors
