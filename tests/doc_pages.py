@@ -31,7 +31,7 @@ from typing import Any
 import pytest
 import typer
 
-from ludus.cli import app
+from ludus.cli import command_line
 from ludus.sandbox.choice import find
 
 ROOT = Path(__file__).parents[1]
@@ -179,7 +179,7 @@ def ludus_commands(text: str) -> list[list[str]]:
 
 def accepts(words: list[str]) -> None:
     """Parse the words as the command line does; an exception if an option does not exist."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(command_line())
     while hasattr(command, "commands"):
         command, words = command.commands[words[0]], words[1:]
     with command.make_context("ludus", words) as context:

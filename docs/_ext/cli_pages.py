@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import typer
 from page_text import block, code, escape, table
 
-from ludus.cli import app
+from ludus.cli import command_line
 
 _EXAMPLE = re.compile(r"(?:^|: |\n)((?:ludus|python|pip|kubectl) .*)", re.DOTALL)
 #: How a value is written on the command line.
@@ -34,7 +34,7 @@ class Command:
 
 def commands() -> list[Command]:
     """Every command, groups before their members."""
-    return list(_walk(typer.main.get_command(app), "ludus"))
+    return list(_walk(typer.main.get_command(command_line()), "ludus"))
 
 
 def cli_reference() -> str:

@@ -109,9 +109,9 @@ def test_a_mistake_in_the_measured_process_is_one_line() -> None:
 def test_a_bad_option_is_refused_before_anything_is_measured(words: list[str]) -> None:
     from typer.testing import CliRunner
 
-    from ludus.cli import app
+    from ludus.cli import command_line
 
-    done = CliRunner().invoke(app, ["bench", ENVIRONMENT, *words])
+    done = CliRunner().invoke(command_line(), ["bench", ENVIRONMENT, *words])
     assert isinstance(done.exception, UserError)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 import yaml
 
-from ludus.cli import app
+from ludus.cli import command_line
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 JOB: dict[str, Any] = yaml.safe_load((EXAMPLES / "kuberay.yaml").read_text())
@@ -24,7 +24,7 @@ RAY_START = {"--head", "--port", "--num-cpus", "--address", "--block"}
 def collects(text: str) -> dict[str, Any]:
     """The options of the one `ludus collect` in a text, as the command line reads them."""
     (found,) = re.findall(r"\bludus (collect [^\n]*)", " ".join(text.replace("\\\n", " ").splitlines()))
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(command_line())
     with group.commands["collect"].make_context("collect", shlex.split(found)[1:]) as context:
         assert not context.args
         return dict(context.params)

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ludus
-from ludus.cli import app
+from ludus.cli import command_line
 from ludus.errors import UserError
 from ludus.folder import folders
 
@@ -33,7 +33,7 @@ SOURCE = ROOT / "src" / "ludus"
 def test_the_cli_reference_has_every_command_with_every_option_and_an_example():
     page = cli_pages.cli_reference()
     sections = dict(re.findall(r"^## (ludus[^\n]*)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(command_line())
     groups = {"ludus": command, **{f"ludus {name}": each for name, each in command.commands.items()}}
     groups |= {f"ludus data {name}": each for name, each in command.commands["data"].commands.items()}
     assert set(sections) == set(groups)

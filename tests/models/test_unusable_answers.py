@@ -10,7 +10,7 @@ import servers
 from typer.testing import CliRunner
 
 import ludus
-from ludus.cli import app
+from ludus.cli import command_line
 from ludus.response import Response
 
 GONE = {"role": "assistant", "content": None}
@@ -76,7 +76,7 @@ def test_scoring_again_keeps_the_mask(server, tmp_path):
     answering(server, completion(GONE, "stop"))
     model = f"{server.url}#m"
     ludus.collect("mcqa", model=model, limit=2, settings={"model.api": "chat"}, output=tmp_path)
-    result = CliRunner().invoke(app, ["verify", str(tmp_path / "rollouts.jsonl"), "--json"])
+    result = CliRunner().invoke(command_line(), ["verify", str(tmp_path / "rollouts.jsonl"), "--json"])
     found = orjson.loads(result.stdout)
     assert (found["unchanged"], found["changed"], found["masked"]) == (2, 0, 2)
 
@@ -101,7 +101,7 @@ def test_a_recorded_answer_that_is_none_is_a_failure_when_scored_again(tmp_path,
     response = {"status": status, "output": [{**servers.SAID, "content": [{"type": "output_text", "text": "4"}]}]}
     file = tmp_path / "rollouts.jsonl"
     file.write_bytes(orjson.dumps({**rows[0], "response": response, "reward": 1.0}) + b"\n")
-    result = CliRunner().invoke(app, ["verify", str(file), "--env", "string_match", "--json"])
+    result = CliRunner().invoke(command_line(), ["verify", str(file), "--env", "string_match", "--json"])
     found = orjson.loads(result.stdout)
     assert (found["failed"], result.exit_code) == (1, 1)
 

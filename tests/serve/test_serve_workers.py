@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from waiting import until, until_gone
 
 import ludus
-from ludus.cli import app
+from ludus.cli import command_line
 from ludus.remote.http import connect
 from ludus.serve.serving import Serving
 
@@ -169,7 +169,7 @@ def test_health_tells_the_pids_of_workers_only_on_loopback(monkeypatch: pytest.M
     with served(COUNTER, resources_only=True, workers=2, host=host) as running:
         url = f"http://127.0.0.1:{running.plan.head_port}"
         workers = Web(url).get("/health").json()["workers"]
-        shown = CliRunner().invoke(app, ["status", url], env={"COLUMNS": "200"})
+        shown = CliRunner().invoke(command_line(), ["status", url], env={"COLUMNS": "200"})
     assert [worker["ready"] for worker in workers] == [True, True]
     assert ["pid" in worker for worker in workers] == [told, told]
     assert ("pid" in shown.output) is told, shown.output

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ludus.cli import app
+from ludus.cli import command_line
 from ludus.errors import UserError
 from ludus.train.conformance.adapters import FeedAdapter, TrlAdapter, TrlAsyncAdapter, find_adapter
 from ludus.train.conformance.checking import Delivered, TrainerAdapter, check
@@ -115,13 +115,13 @@ def test_a_member_trained_on_another_ones_tokens_is_reported() -> None:
 def test_the_command_prints_a_table_or_json_and_its_exit_code_tells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = CliRunner().invoke(app, ["conformance", "feed"])
+    shown = CliRunner().invoke(command_line(), ["conformance", "feed"])
     assert (shown.exit_code, "feed: passed" in shown.output) == (0, True)
     source = "class Empty:\n    name, several_sequences = 'mine', True\n    def deliver(self, script): return []\n"
     (tmp_path / "my_trainer.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    found = CliRunner().invoke(app, ["conformance", "my_trainer:Empty", "--json"])
+    found = CliRunner().invoke(command_line(), ["conformance", "my_trainer:Empty", "--json"])
     assert found.exit_code == 1
     assert json.loads(found.output)["problems"]["plain"][0].endswith("is missing")
 

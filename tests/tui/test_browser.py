@@ -15,7 +15,7 @@ from viewed_runs import HOSTILE
 from waiting import until_async
 from worker_runs import environment, rows, run
 
-from ludus.cli import app as commands
+from ludus.cli import command_line
 from ludus.errors import MissingExtra, UserError
 
 pytest.importorskip("textual", reason="needs: pip install textual")
@@ -169,7 +169,7 @@ def test_a_long_text_is_cut_and_says_so():
 
 @pytest.mark.parametrize(("arguments", "why"), [(["--json"], "Leave N"), ([], "needs a terminal")])
 def test_browsing_without_a_terminal_is_refused_in_one_line(runs, arguments, why):
-    ended = CliRunner().invoke(commands, ["show", str(runs), "--browse", *arguments])
+    ended = CliRunner().invoke(command_line(), ["show", str(runs), "--browse", *arguments])
     assert isinstance(ended.exception, UserError)
     assert why in str(ended.exception)
 
@@ -178,6 +178,6 @@ def test_without_textual_the_error_names_the_command_that_installs_it(runs, monk
     for name in [name for name in sys.modules if name.partition(".")[0] == "textual" or name.startswith("ludus.tui")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "textual", None)
-    ended = CliRunner().invoke(commands, ["show", str(runs), "--browse"])
+    ended = CliRunner().invoke(command_line(), ["show", str(runs), "--browse"])
     assert isinstance(ended.exception, MissingExtra)
     assert "[tui]'" in str(ended.exception)

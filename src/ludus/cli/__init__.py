@@ -1,6 +1,7 @@
 """The command line: thin commands over the library, and one place that reports an error as one line.
 
-Commands import the library inside their functions, so that `ludus --help` starts fast.
+Commands import the library inside their functions, and only the command that was typed is built, so that a command
+starts fast.
 """
 
 from __future__ import annotations
@@ -9,30 +10,17 @@ import contextlib
 import errno
 import os
 import sys
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from ludus.cli.bench import bench
-from ludus.cli.chat import chat
-from ludus.cli.collect import collect
-from ludus.cli.compare import compare
-from ludus.cli.conformance import conformance
-from ludus.cli.credit import credit
-from ludus.cli.data import data
-from ludus.cli.doctor import doctor
-from ludus.cli.envs import envs
-from ludus.cli.merge import merge
-from ludus.cli.new import new
-from ludus.cli.profile import profile
-from ludus.cli.qualify import qualify
-from ludus.cli.recall import recall
-from ludus.cli.serve import serve
-from ludus.cli.show import show
-from ludus.cli.status import status
-from ludus.cli.verify import verify
-from ludus.cli.view import view
+#: The commands in the order of the help. Each is the function or the group of its name in the module of its name.
+COMMANDS = tuple(
+    "envs collect merge chat new show view verify recall compare conformance credit profile bench qualify serve status "
+    "doctor data".split()
+)
 
 #: click's UsageError. Some versions of typer depend on click, others vendor it; this finds the class in both.
 _UsageError: Any = typer.BadParameter.__base__
@@ -55,38 +43,6 @@ class _Commands(TyperGroup):
             raise _Stopped from error
 
 
-app = typer.Typer(
-    name="ludus",
-    cls=_Commands,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command in (
-    envs,
-    collect,
-    merge,
-    chat,
-    new,
-    show,
-    view,
-    verify,
-    recall,
-    compare,
-    conformance,
-    credit,
-    profile,
-    bench,
-    qualify,
-    serve,
-    status,
-    doctor,
-):
-    app.command()(command)
-app.add_typer(data)
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         import ludus as package
@@ -95,7 +51,26 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+def command_line(*names: str) -> typer.Typer:
+    """The command line with these commands, or with all of them."""
+    app = typer.Typer(
+        name="ludus",
+        cls=_Commands,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(ludus)
+    for name in names or COMMANDS:
+        command = getattr(import_module(f"ludus.cli.{name}"), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command)
+        else:
+            app.command()(command)
+    return app
+
+
 def ludus(
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
@@ -113,7 +88,8 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        code = app(args=arguments or ["--help"], prog_name="ludus", standalone_mode=False)
+        typed = [name for name in COMMANDS if arguments[:1] == [name]]
+        code = command_line(*typed)(args=arguments or ["--help"], prog_name="ludus", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where a write error can still be reported
         sys.exit(code)
