@@ -20,6 +20,7 @@ from cli_pages import cli_reference
 from environment_cards import card_pages, cards_index
 from error_pages import errors_page
 from included import with_included
+from pictures import with_pictures
 from settings_pages import settings_reference
 from site_links import links_for_site
 from site_map import add_toctrees
@@ -57,7 +58,8 @@ def stage(folder: Path) -> None:
     for path in sorted(folder.rglob("*.md")):
         text = with_included(path.read_text(), (DOCS / path.relative_to(folder)).parent)
         text = _MARK.sub(lambda found: GENERATED[found[1]](), text)
-        path.write_text(links_for_site(text, path.relative_to(folder)))
+        page = path.relative_to(folder)
+        path.write_text(links_for_site(with_pictures(text, page, folder), page))
     add_toctrees(folder)
 
 
