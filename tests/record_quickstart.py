@@ -137,7 +137,9 @@ def main() -> None:
     picture = draw(CAST.read_text(), TITLE)
     seconds = json.loads(CAST.read_text().splitlines()[-1])[0]
     if len(picture.encode()) > MAX_BYTES or seconds > LONGEST:
-        sys.exit(f"error: the picture has {len(picture.encode()):,} bytes and {seconds:.0f} s: make the session shorter")
+        sys.exit(
+            f"error: the picture has {len(picture.encode()):,} bytes and {seconds:.0f} s: make the session shorter"
+        )
     PICTURE.write_text(picture)
     print(f"{PICTURE}: {len(picture.encode()):,} bytes, {seconds:.0f} s")
 

@@ -147,7 +147,8 @@ def draw(cast: str, title: str) -> str:
         if kind == "o":
             sheet.feed(data, round(when, 1))
     total = events[-1][0] + HOLD
-    texts, names = [], {}  # type: ignore[var-annotated]
+    texts: list[str] = []
+    names: dict[tuple[float, float | None], str] = {}
     for line, column, shown, text in _runs(sheet):
         name = names.setdefault((shown.begin, shown.end), f"t{len(names)}")
         texts.append(_text(line, column, shown, text, name))
@@ -200,7 +201,8 @@ def _picture(head: dict[str, Any], title: str, total: float, frames: list[str], 
         f"text{{font:14px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;fill:#e6edf3;white-space:pre}}"
         f".gone{{visibility:hidden}}.b{{font-weight:700}}.d{{opacity:.65}}.i{{font-style:italic}}{colours}"
         f"#sheet{{transform:translateY({-top * HEIGHT}px)}}"
-        f"@media (prefers-reduced-motion:no-preference){{#sheet,#sheet text{{animation:{total:.1f}s step-end infinite}}"
+        f"@media (prefers-reduced-motion:no-preference){{"
+        f"#sheet,text{{animation-duration:{total:.1f}s;animation-timing-function:step-end;animation-iteration-count:infinite}}"
         f"{''.join(frames)}}}"
     )
     dots = "".join(
