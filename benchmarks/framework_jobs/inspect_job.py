@@ -1,0 +1,50 @@
+"""The job in Inspect: a task of dataset, solver `generate` and scorer `exact`; resumed with `eval_retry`."""
+
+from collections.abc import Iterable
+
+from inspect_ai import Task, eval, eval_retry
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.log import list_eval_logs, read_eval_log
+from inspect_ai.model import GenerateConfig, get_model
+from inspect_ai.scorer import exact
+from inspect_ai.solver import generate
+from job import answer, measure, options, prompt
+
+
+def main() -> None:
+    given = options()
+    samples = [Sample(id=number, input=prompt(number), target=answer(number)) for number in range(given.rollouts)]
+    folder = str(given.output)
+
+    def collect() -> Iterable[tuple[int, float | None]]:
+        # The default of max_retries is to retry a 500 without end; fail_on_error=False keeps the other samples.
+        shared = {
+            "log_dir": folder,
+            "display": "none",
+            "log_level": "error",
+            "fail_on_error": False,
+            "max_connections": given.concurrency,
+            "max_samples": given.concurrency,
+        }
+        if given.resume:
+            (started,) = list_eval_logs(folder)
+            (log,) = eval_retry(read_eval_log(started), **shared)
+        else:
+            model = get_model(
+                "openai-api/stub/stub",
+                base_url=given.url,
+                api_key="none",
+                config=GenerateConfig(max_connections=given.concurrency, max_retries=2),
+            )
+            task = Task(dataset=MemoryDataset(samples), solver=generate(), scorer=exact())
+            (log,) = eval(task, model=model, **shared)
+        for sample in log.samples or ():
+            score = next(iter((sample.scores or {}).values()), None)
+            failed = sample.error is not None or score is None
+            yield int(sample.id), None if failed else float(score.value == "C" or score.value == 1)
+
+    measure(lambda: list(collect()))
+
+
+if __name__ == "__main__":
+    main()

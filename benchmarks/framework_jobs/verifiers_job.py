@@ -1,0 +1,46 @@
+"""The job in verifiers: what `vf-eval repeat-taskset` runs, without its dashboard and without an upload."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from job import measure, options
+from verifiers.v1.cli.eval.runner import run_eval
+from verifiers.v1.configs.cli.eval import EvalConfig
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+def main() -> None:
+    given = options()
+    os.environ["STUB_KEY"] = "none"
+    env = {"taskset": {"id": "repeat_taskset", "num_tasks": given.rollouts}}
+    if os.environ.get("FRAMEWORKS_HARNESS"):
+        env["agent"] = {"harness": {"id": os.environ["FRAMEWORKS_HARNESS"]}}
+    config = EvalConfig.model_validate(
+        {
+            "env": env,
+            "model": "stub",
+            "client": {"type": "eval", "base_url": given.url, "api_key_var": "STUB_KEY"},
+            "max_concurrent": given.concurrency,
+            "rich": None,
+            "push": False,
+            "run": {"name": given.output.name},
+            "output_dir": given.output.parent,
+            "resume": given.resume,
+        }
+    )
+
+    def collect() -> Iterable[tuple[int, float | None]]:
+        for episode in asyncio.run(run_eval(config)):
+            for trace in episode.traces:
+                data = trace.task.data if hasattr(trace.task, "data") else trace.task
+                yield data.number, None if trace.has_error else trace.reward
+
+    measure(lambda: list(collect()))
+
+
+if __name__ == "__main__":
+    main()
