@@ -40,11 +40,12 @@ def _cpu_s() -> float:
     return sum(used.ru_utime + used.ru_stime for used in both)
 
 
-def measure(collect: Callable[[], Iterable[tuple[int, float | None]]]) -> None:
-    """Run `collect`, which yields a task's number and its reward (None: failed) for each record, and print a report."""
+def measure(collect: Callable[[], Iterable[tuple[int | str, float | None]]]) -> None:
+    """Run `collect`, which yields a task's id and its reward (None: failed) for each record, and print a report."""
     cpu, wall = _cpu_s(), time.perf_counter()
     records = collect()
     used: dict[str, Any] = {"cpu_s": _cpu_s() - cpu, "wall_s": time.perf_counter() - wall}
+    used["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     found = list(records)
     rewards = [reward for _, reward in found if reward is not None]
     times = Counter(number for number, _ in found)

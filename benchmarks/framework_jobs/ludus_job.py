@@ -1,6 +1,7 @@
 """The job in Ludus: `ludus.collect` with an environment of one method."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from job import answer, measure, options, prompt
 
@@ -18,14 +19,22 @@ class Repeat(Resources):
         return float(response.output_text == answer(task.number))
 
 
+def _recorded(output: Path) -> Iterable[tuple[str, float | None]]:
+    run = ludus.load(output)
+    for rollout in run:
+        yield rollout.task_id, rollout.reward
+    for rollout in run.failures():
+        yield rollout.task_id, None
+
+
 def main() -> None:
     given = options()
     rows = [
         {"responses_create_params": {"input": prompt(number)}, "number": number} for number in range(given.rollouts)
     ]
 
-    def collect() -> Iterable[tuple[int, float | None]]:
-        result = ludus.collect(
+    def collect() -> Iterable[tuple[str, float | None]]:
+        ludus.collect(
             Repeat,
             model=f"{given.url}#stub",
             input=rows,
@@ -33,9 +42,7 @@ def main() -> None:
             concurrency=given.concurrency,
             resume=given.resume,
         )
-        recorded = ((rollout.task["number"], rollout.reward) for rollout in result.rollouts)
-        failed = ((failure.task["number"], None) for failure in result.failures())
-        return (pair for part in (recorded, failed) for pair in part)
+        return _recorded(given.output)
 
     measure(collect)
 
