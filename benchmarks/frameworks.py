@@ -1,12 +1,13 @@
-"""The same job in Ludus, verifiers, Inspect and NeMo Gym: single-turn rollouts with an exact-match verifier.
+"""The same job in Ludus, verifiers and Inspect: single-turn rollouts with an exact-match verifier.
 
     python benchmarks/frameworks.py --verifiers VENV/bin/python --inspect VENV/bin/python --output frameworks.json
 
 Every framework runs in a process and a virtual environment of its own, asks the same stub server on loopback and has
-the same concurrency. Figures: CPU of the collecting process and its children for each rollout, peak memory, seconds
-from the start of the process to the first model call. Two behaviours are played: every tenth task gets only answers
-with status 500, and the process is killed (SIGKILL) halfway and resumed. Without the path of a framework's Python, the
-script leaves the framework out and says how to install it.
+the same concurrency. Figures: CPU of the collecting process and its children for each rollout, peak memory, CPU seconds
+of the start, and seconds from the start of the process to the first model call. Two behaviours are played: every tenth
+task gets only answers with status 500, and the process is killed (SIGKILL) halfway and resumed. Without the path of a
+framework's Python, the script leaves the framework out and says how to install it. NeMo Gym is not played: it needs
+Python 3.13.14 and a Ray cluster.
 """
 
 import argparse
@@ -107,6 +108,7 @@ def cost(name: str, python: str, given: argparse.Namespace, folder: Path) -> dic
     return {
         "cpu_ms_per_rollout": 1000 * min(report["cpu_s"] for report in tries) / given.rollouts,
         "peak_mb": min(report["peak_mb"] for report in tries),
+        "start_cpu_s": min(report["start_cpu_s"] for report in tries),
         "first_s": min(report["first_s"] for report in tries),
         "mean_reward": tries[0]["mean_reward"],
     }
@@ -150,9 +152,7 @@ def main() -> None:
             if python is None or not Path(python).exists():
                 print(f"{name}: left out. In a new virtual environment: {INSTALL[name]}; then --{name} VENV/bin/python")
                 continue
-            found[name] = {
-                part.__name__: part(name, python, given, Path(folder)) for part in (cost, failing, killed)
-            }
+            found[name] = {part.__name__: part(name, python, given, Path(folder)) for part in (cost, failing, killed)}
             print(name, json.dumps(found[name]), flush=True)
             if given.output:
                 given.output.write_text(json.dumps(found, indent=2) + "\n")

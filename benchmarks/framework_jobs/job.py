@@ -44,7 +44,7 @@ def measure(collect: Callable[[], Iterable[tuple[int | str, float | None]]]) -> 
     """Run `collect`, which yields a task's id and its reward (None: failed) for each record, and print a report."""
     cpu, wall = _cpu_s(), time.perf_counter()
     records = collect()
-    used: dict[str, Any] = {"cpu_s": _cpu_s() - cpu, "wall_s": time.perf_counter() - wall}
+    used: dict[str, Any] = {"start_cpu_s": cpu, "cpu_s": _cpu_s() - cpu, "wall_s": time.perf_counter() - wall}
     used["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     found = list(records)
     rewards = [reward for _, reward in found if reward is not None]
