@@ -16,9 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 def main() -> None:
     given = options()
     os.environ["STUB_KEY"] = "none"
-    env = {"taskset": {"id": "repeat_taskset", "num_tasks": given.rollouts}}
-    if os.environ.get("FRAMEWORKS_HARNESS"):
-        env["agent"] = {"harness": {"id": os.environ["FRAMEWORKS_HARNESS"]}}
+    taskset = {"id": "repeat_taskset", "num_tasks": given.rollouts}
+    env = {"taskset": taskset, "agent": {"runtime": {"type": "subprocess"}}}  # other runtimes need an account's tunnel
     config = EvalConfig.model_validate(
         {
             "env": env,
