@@ -51,10 +51,11 @@ $(RAY)/installed: pyproject.toml
 test-ray: $(RAY)/installed
 	LUDUS_TEST_RAY=1 $(RAY)/bin/python -m pytest tests/collection/test_ray.py tests/serve/test_serve_ray.py
 
-# What the tests of the transformers model need; without it they are skipped.
+# What the tests of the transformers model need; without it they are skipped. Its comma would end an argument of `call`.
+TRAIN_EXTRAS := '.[train,plot]'
 train: $(VENV)/installed
 	$(PIP) --no-compile 'torch==2.13.0'
-	$(call install,--editable '.[train,plot]')
+	$(call install,--editable $(TRAIN_EXTRAS))
 
 # A micro model learns an environment on the CPU, and a control does not. Ends with a picture of both.
 train-demo: train

@@ -8,6 +8,7 @@ html_title = "Ludus"
 
 extensions = ["myst_parser", "sphinx_copybutton"]
 myst_enable_extensions: list[str] = ["deflist"]
+smartquotes = False  # --flags must stay as they are typed
 myst_heading_anchors = 4
 exclude_patterns = ["_ext"]
 source_suffix = {".md": "markdown"}

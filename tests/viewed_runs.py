@@ -216,6 +216,7 @@ def write_hostile_run(folder: Path, turns: int = 10_000) -> Path:
     answer = {"output": [{"type": "message", "role": "assistant", "content": "a \ud800 b"}]}
     surrogate = json.dumps({**lone, "response": answer}).encode()
     broken = [b"\xff\xfe broken", b"[1, 2]", b'"text"', b'{"no": "rollout"}', b"{" * 5000, b"null"]
-    lines = [first.encode(), *broken, huge.encode(), long.encode(), surrogate, failed.encode()]
+    unscored = [json.dumps({**lone, "rollout_id": f"r{reward}", "reward": reward}).encode() for reward in (None, "NaN")]
+    lines = [first.encode(), *broken, huge.encode(), long.encode(), surrogate, failed.encode(), *unscored]
     (folder / "rollouts.jsonl").write_bytes(b"".join(line + b"\n" for line in lines) + b'{"torn": ')
     return folder

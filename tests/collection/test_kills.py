@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
 from kills import Killed
+
+#: How often the slow tests kill. LUDUS_KILLS=30 kills as often as docs/scale.md says.
+MOMENTS = int(os.environ.get("LUDUS_KILLS", "8"))
 
 ENGINES = pytest.mark.parametrize("engine", [(), ("--workers", "2")], ids=["this process", "two workers"])
 
@@ -33,13 +37,13 @@ def test_a_killed_worker_loses_at_most_a_turn_and_its_rollouts_go_on_elsewhere(t
 
 @pytest.mark.slow
 @ENGINES
-def test_a_driver_killed_at_thirty_moments_loses_at_most_a_turn_each_time(tmp_path, engine):
-    kill_the_driver(Killed(tmp_path / "sums", 24, *engine), 30, 14)
+def test_a_driver_killed_at_many_moments_loses_at_most_a_turn_each_time(tmp_path, engine):
+    kill_the_driver(Killed(tmp_path / "sums", 24, *engine), MOMENTS, 420 // MOMENTS)
 
 
 @pytest.mark.slow
-def test_workers_killed_at_thirty_moments_lose_at_most_a_turn_each_time(tmp_path):
+def test_workers_killed_at_many_moments_lose_at_most_a_turn_each_time(tmp_path):
     chosen = random.Random(7)
-    killed = Killed(tmp_path / "sums", 120, "--workers", "2")
-    killed.kill_workers_after([chosen.randrange(10, 40) for _ in range(30)])
+    killed = Killed(tmp_path / "sums", 4 * MOMENTS, "--workers", "2")
+    killed.kill_workers_after([chosen.randrange(10, 40) for _ in range(MOMENTS)])
     killed.check()

@@ -245,6 +245,14 @@ def test_hostile_text_does_nothing_and_is_shown(tab: Tab):
     tab.keep("hostile")
 
 
+def test_a_record_with_a_wrong_reward_is_shown_and_so_is_the_next(tab: Tab):
+    total = tab.page.evaluate(f"fetch('/api/rollouts?run={tab.keys['hostile']}').then((r) => r.json())")["total"]
+    for number in (total, total - 1, 1):
+        tab.open(f"/run/{tab.keys['hostile']}/rollout/{number}", "#panel")
+        tab.page.wait_for_function(f"() => document.querySelector('nav.crumbs')?.innerText.includes('{number}')")
+        assert tab.page.locator(".problem").count() == 0
+
+
 def test_a_rollout_of_ten_thousand_turns_opens_and_grows_while_scrolling(tab: Tab):
     tab.open(f"/run/{tab.keys['hostile']}/rollout/3", ".block")
     page = tab.page

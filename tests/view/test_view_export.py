@@ -31,7 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> LiveRuns:
 def test_a_page_is_one_file_that_only_runs_its_own_script(runs: LiveRuns, tmp_path: Path):
     found = export_page(runs, tmp_path / "report.html", "", None)
     page = (tmp_path / "report.html").read_text()
-    assert found["rollouts"] == 6 * 4 + 5
+    assert found["rollouts"] == 6 * 4 + 7
     scripts = re.findall(r"<script([^>]*)>(.*?)</script>", page, flags=re.DOTALL)
     assert [attributes.strip() for attributes, _ in scripts] == [
         'type="application/json" id="ludus-data"',
@@ -60,7 +60,7 @@ def test_only_chosen_rollouts_are_exported_and_links_stay_inside(runs: LiveRuns,
 def test_a_site_has_a_file_for_every_answer_and_is_not_written_over_other_files(runs: LiveRuns, tmp_path: Path):
     site = tmp_path / "site"
     found = publish(runs, site, "", None)
-    assert found["rollouts"] == 6 * 4 + 5
+    assert found["rollouts"] == 6 * 4 + 7
     key = next(iter(runs.runs))
     assert (site / "data" / published_name(f"/api/run?run={key}")).exists()
     publish(runs, site, "", None)  # its own folder may be replaced

@@ -87,7 +87,7 @@ def test_a_replaced_journal_is_indexed_again(tmp_path: Path):
 def test_lines_that_are_no_rollouts_are_reported_and_the_others_shown(tmp_path: Path):
     found = indexed(viewed_runs.write_hostile_run(tmp_path / "hostile", turns=50))
     shown = found.overview({})
-    assert shown["counts"]["dispatched"] == 5
+    assert shown["counts"]["dispatched"] == 7
     assert shown["bad_lines"]["total"] == 6
     assert [line["number"] for line in shown["bad_lines"]["first"]] == [2, 3, 4, 5, 6, 7]
 

@@ -158,6 +158,17 @@ def test_a_note_is_kept_and_found(visitor: Visitor, keys: dict[str, str]):
     assert zeros["total"] == visitor.ask("rollouts", run=keys["second"], q="reward:0")["total"] > 0
 
 
+def test_a_completed_rollout_without_a_reward_is_in_no_histogram(visitor: Visitor, keys: dict[str, str]):
+    found = visitor.ask("run", run=keys["hostile"])
+    assert sum(found["histogram"]["counts"]) == 4
+    assert visitor.ask("rollouts", run=keys["hostile"], q="reward:none outcome:completed")["total"] == 2
+
+
+@pytest.mark.parametrize("number", [True, 2**64, "1", None])
+def test_a_note_without_a_number_is_refused(visitor: Visitor, keys: dict[str, str], number: Any):
+    assert visitor.send("POST", "/api/note", {"run": keys["first"], "id": number, "note": "", "tags": []})[0] == 422
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -166,6 +177,7 @@ def test_a_note_is_kept_and_found(visitor: Visitor, keys: dict[str, str]):
         ("/api/rollout?run={first}&id=-1", 422),
         ("/api/rollouts?run={first}&q=nofilter:1", 400),
         ("/api/rollouts?run={first}&sort=id;drop", 400),
+        ("/api/matches.jsonl?run={first}&q=reward:x", 400),
         ("/api/../app.py", 404),
         ("/static/app.js", 404),
     ],

@@ -58,6 +58,8 @@ def view(
 
     if play_model is not None and not play:
         raise UserError("--play-model needs an environment", "Add --play ENV")
+    if query and export is None and publish is None:
+        raise UserError("--query chooses the rollouts that are written", "Add --export FILE, or search in the page")
     found = paths or [Path("runs") if Path("runs").is_dir() else Path()]
     costs = read_prices(prices) if prices is not None else None
     if export is not None or publish is not None:
@@ -122,7 +124,8 @@ def _show(viewer: Viewer, as_json: bool) -> None:
         print(safe_json({"link": viewer.link(), "url": viewer.url, "runs": runs}, indent=None), flush=True)
         return
     print(f"{runs:,} run{'' if runs == 1 else 's'}. Open this link (it works once):\n\n  {viewer.link()}\n", flush=True)
-    print("Enter prints another link, Ctrl-C ends the viewer.", flush=True)
+    again = "Enter prints another link, " if sys.stdin is not None and sys.stdin.isatty() else ""
+    print(f"{again}Ctrl-C ends the viewer.", flush=True)
 
 
 def _on_enter(viewer: Viewer) -> None:

@@ -105,7 +105,12 @@ class ViewApp(App):
         given = incoming.json()
         run, rollout = self._run(given), given.get("id")
         note, tags = given.get("note"), given.get("tags")
-        if not isinstance(rollout, int) or not isinstance(note, str) or not isinstance(tags, list):
+        if (
+            type(rollout) is not int
+            or abs(rollout) >= 1 << 63
+            or not isinstance(note, str)
+            or not isinstance(tags, list)
+        ):
             raise Refusal(422, "a note has an `id` (a number), a `note` (a text) and `tags` (a list)")
         found = await asyncio.to_thread(run.index.line, rollout)
         if found is None:

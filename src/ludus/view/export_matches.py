@@ -11,8 +11,16 @@ from ludus.view.query import FROM, parse_query
 _AT_ONCE = 200
 
 
-async def matching_lines(index: RunIndex, query: str) -> AsyncIterator[bytes]:
-    """The lines, some at a time: what is in memory does not grow with the number of matches."""
+def matching_lines(index: RunIndex, query: str) -> AsyncIterator[bytes]:
+    """The lines, some at a time: what is in memory does not grow with the number of matches.
+
+    A query that is none is refused here, before the answer has begun.
+    """
+    parse_query(query)
+    return _lines(index, query)
+
+
+async def _lines(index: RunIndex, query: str) -> AsyncIterator[bytes]:
     after = 0
     while True:
         lines, after = await asyncio.to_thread(_next_lines, index, query, after)

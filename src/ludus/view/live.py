@@ -45,6 +45,7 @@ class LiveRun:
         self.run = run
         self.index = RunIndex(run)
         self.problem: str | None = None
+        self.running = False  #: whether a page was told that it is being written
         self._seen: deque[tuple[float, int]] = deque(maxlen=200)
         self._kept: dict[str, _Kept] = {}
         self._computing = threading.Lock()
@@ -94,6 +95,7 @@ class LiveRun:
     def state(self, described: dict[str, Any], done: int) -> dict[str, Any]:
         """Whether the run is being written, how fast, and how long it will take."""
         pid = writer_of(self.run.files.rollouts)
+        self.running = pid is not None
         options, dataset = _object(described.get("options")), _object(_object(described.get("identity")).get("dataset"))
         rows = [count for count in (dataset.get("rows"), options.get("limit")) if isinstance(count, int)]
         repeats = options.get("repeats")
@@ -107,6 +109,12 @@ class LiveRun:
             "seconds_left": left,
             "control": self._control(options) if pid else None,
         }
+
+    def notice_end(self) -> None:
+        """Pages show the run as running until they are told: a collection that ends writes nothing more."""
+        if self.running and writer_of(self.run.files.rollouts) is None:
+            self.running = False
+            self.index.version += 1
 
     def control(self, *, paused: bool, concurrency: int | None, stop: bool) -> None:
         """Ask the collection that writes this run to pause, to go on, to play fewer rollouts at once, or to stop."""
@@ -212,6 +220,8 @@ class LiveRuns:
         while not self._stop.is_set():
             # The runs take turns, so that a small run need not wait for a large one.
             busy = [run for run in list(self.runs.values()) if not self._stop.is_set() and self._grow(run)]
+            for run in list(self.runs.values()):
+                run.notice_end()
             if not busy:
                 self._stop.wait(LOOK_EVERY)
             if monotonic() - searched > SEARCH_EVERY:

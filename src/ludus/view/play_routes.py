@@ -18,7 +18,7 @@ def play_routes(room: PlayRoom) -> dict[tuple[str, str], Handler]:
     async def start(incoming: Incoming) -> Reply:
         given = incoming.json()
         environment, row = given.get("environment"), given.get("row", 1)
-        if not isinstance(environment, str) or not isinstance(row, int) or not 1 <= row <= 10**9:
+        if not isinstance(environment, str) or type(row) is not int or not 1 <= row <= 10**9:
             raise Refusal(422, "a rollout needs an `environment` and a `row` from 1")
         return Reply.of({"table": await room.start(environment, row, as_model=given.get("as") != "user")})
 

@@ -20,7 +20,7 @@ MAX_POINTS = 2000
 BINS = 20
 SPARK = 40
 
-_DONE = "final = 1 AND outcome = 'completed'"
+_DONE = "final = 1 AND outcome = 'completed' AND reward IS NOT NULL"
 
 #: How many bits a number of tokens has: each bin of lengths is twice as long as the one before, as in a profile.
 _BITS = " + ".join(f"(output_tokens >= {1 << bit})" for bit in range(32))

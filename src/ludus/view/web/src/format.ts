@@ -12,8 +12,9 @@ export function short(value: number | null | undefined): string {
   return Number.isInteger(value) ? String(value) : value.toFixed(2);
 }
 
-export function reward(value: number | null | undefined): string {
+export function reward(value: unknown): string {
   if (value === null || value === undefined) return "–";
+  if (typeof value !== "number") return String(value);
   if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
   return Math.abs(value) >= 1e6 || (value !== 0 && Math.abs(value) < 0.001) ? value.toExponential(2) : value.toFixed(3);
 }

@@ -1,5 +1,5 @@
 // The viewer: one page whose address says what is shown.
-import { render, type ComponentChildren } from "preact";
+import { Component, render, type ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { served } from "./api";
 import { CompareRollouts, CompareRuns } from "./compare";
@@ -26,7 +26,15 @@ function App() {
     : kind === "play" && served ? <Play />
     : kind ? <Problem text="There is no such page." /> : <Runs />;
   useEffect(() => { document.title = kind === "run" && part === "rollout" ? `rollout ${id} · ludus view` : "ludus view"; }, [path.join("/")]);
-  return <Frame crumbs={<Crumbs path={path} />}>{page}</Frame>;
+  return <Frame crumbs={<Crumbs path={path} />}><Boundary at={path.join("/")}>{page}</Boundary></Frame>;
+}
+
+/** A page that cannot be drawn says so, and the next address is drawn afresh. */
+class Boundary extends Component<{ at: string; children: ComponentChildren }, { problem: string | null }> {
+  state = { problem: null as string | null };
+  static getDerivedStateFromError(error: unknown) { return { problem: String(error) }; }
+  componentDidUpdate(before: { at: string }) { if (before.at !== this.props.at && this.state.problem) this.setState({ problem: null }); }
+  render() { return this.state.problem ? <Problem text={`This page cannot be shown: ${this.state.problem}`} /> : this.props.children; }
 }
 
 function Crumbs({ path }: { path: string[] }) {
