@@ -58,8 +58,8 @@ def stage(folder: Path) -> None:
     for path in sorted(folder.rglob("*.md")):
         text = with_included(path.read_text(), (DOCS / path.relative_to(folder)).parent)
         text = _MARK.sub(lambda found: GENERATED[found[1]](), text)
-        page = path.relative_to(folder)
-        path.write_text(links_for_site(with_pictures(text, page, folder), page))
+        place = path.relative_to(folder)
+        path.write_text(links_for_site(with_pictures(text, place, folder), place))
     add_toctrees(folder)
 
 
