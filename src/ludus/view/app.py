@@ -105,8 +105,9 @@ class ViewApp(App):
         given = incoming.json()
         run, rollout = self._run(given), given.get("id")
         note, tags = given.get("note"), given.get("tags")
-        is_id = type(rollout) is int and 0 < rollout < 1 << 63
-        if not is_id or not isinstance(note, str) or not isinstance(tags, list):
+        if not isinstance(rollout, int) or rollout is True or not 0 < rollout < 1 << 63:
+            raise Refusal(422, "a note has an `id`, the number of a rollout")
+        if not isinstance(note, str) or not isinstance(tags, list):
             raise Refusal(422, "a note has an `id` (a number), a `note` (a text) and `tags` (a list)")
         found = await asyncio.to_thread(run.index.line, rollout)
         if found is None:
