@@ -33,11 +33,10 @@ def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | No
         if done:
             done = False
             continue
-        if turn is None and index < last and item.get("type") == "reasoning" and style.reasoning == "reasoning_content":
-            thought = _plain_thought(item)
-            spoken = _whole_turn(items, index + 1) if thought is not None else None
+        if turn is None and item.get("type") == "reasoning" and style.reasoning == "reasoning_content":
+            spoken = thinking_turn(items, index)
             if spoken is not None:
-                messages.append({"role": "assistant", "content": None, "reasoning_content": thought, **spoken})
+                messages.append(spoken)
                 done = True
                 continue
         plain = plain_message(item)  # the usual case, at a fifth of the price
@@ -157,14 +156,15 @@ def _plain_thought(item: Item) -> str | None:
     return text if text and text.__class__ is str and "type" in part else None
 
 
-def _whole_turn(items: list[Item], index: int) -> ChatMessage | None:
-    """The message of the item after a thought, if it is a whole turn: one plain text or call, after which it ends."""
-    if index + 1 < len(items) and not _ends_turn(items[index + 1]):
+def thinking_turn(items: list[Item], index: int) -> ChatMessage | None:
+    """The message of a thought and of the one plain text or call after it, with which the turn ends; else None."""
+    thought, after = _plain_thought(items[index]), index + 1
+    if thought is None or after == len(items) or (after + 1 < len(items) and not _ends_turn(items[after + 1])):
         return None
-    plain = plain_message(items[index])
+    plain = plain_message(items[after])
     if plain is None or plain["role"] != "assistant" or not (plain["content"] or "tool_calls" in plain):
         return None
-    return plain
+    return {"role": "assistant", "content": None, "reasoning_content": thought, **plain}
 
 
 def _message_to_chat(item: Item, path: str, style: ChatStyle, conversion: Conversion) -> ChatMessage:

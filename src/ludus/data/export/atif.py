@@ -13,7 +13,7 @@ import ludus
 from ludus.data.export.conversation import LeftOut, Losses, OfferedTools, argument_object, plain_text
 from ludus.data.export.format import Choices, ExportRow, Format, Unit
 from ludus.data.recorded import Sample
-from ludus.dialects.chat_items import is_assistant, kind_of, plain_message, to_messages
+from ludus.dialects.chat_items import is_assistant, kind_of, plain_message, thinking_turn, to_messages
 from ludus.dialects.chat_turn import ChatMessage
 from ludus.errors import Failure
 from ludus.response import Item
@@ -90,13 +90,20 @@ class _Steps:
         position, waiting = 0, iter(calls)
         while position < len(items):
             item = items[position]
+            call: dict[str, Any] | None = None
+            if item.get("type") == "reasoning" and (thinking := thinking_turn(items, position)) is not None:
+                call = next(waiting, _NO_CALL)
+                if call.get("items") in (None, 2):  # the usual case: a thought and what came of it
+                    self._add_turn(thinking, call, copied=copied)
+                    position += 2
+                    continue
             message = plain_message(item)  # the usual case: an item that is a message
             if message["role"] != "assistant" if message else not is_assistant(kind_of(item), item):
                 for answer in (message,) if message else to_messages([item], lost=self._lost):
                     self._add_answer(answer)
                 position += 1
                 continue
-            call = next(waiting, _NO_CALL)
+            call = next(waiting, _NO_CALL) if call is None else call
             written = call.get("items")
             end = position + 1 if written == 1 else self._end_of_turn(items, position, written)
             if message is None or end > position + 1:
