@@ -375,4 +375,4 @@ async def test_64_endless_calls_keep_64_quick_calls_waiting_but_none_from_its_re
         calls = [call for _ in range(64) for call in (judged(re.match, *ENDLESS), judged(operator.add, 3, 4))]
         found = await asyncio.gather(*calls, return_exceptions=True)
     assert found[1::2] == [7] * 64
-    assert all(isinstance(each, Failure) and "0.1 s of processor time" in each.cause for each in found[::2])
+    assert all(isinstance(each, Failure) and each.kind == "timeout" for each in found[::2])  # whichever clock ends it
