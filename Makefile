@@ -34,12 +34,12 @@ demo: $(VENV)/demo
 	$(BIN)/ludus collect example_session_state_mgmt --model local --repeats 2 --limit 2 --output runs/demo-counter --overwrite
 
 # On several cores, a file at a time, so that what a file sets up once is set up once, and one process more than there
-# are cores, because tests also wait. Ends with what was skipped and why, and the names of the tests that failed, also
-# where pytest did not get to its end.
+# are cores, because tests also wait. More threads of torch would only wait for each other. Ends with what was skipped
+# and why, and the names of the tests that failed, also where pytest did not get to its end.
 TESTERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: $(VENV)/installed
 	-$(MAKE) interop
-	$(BIN)/python tests/suite.py -rN --numprocesses $(TESTERS) --maxprocesses 4 --dist loadfile --durations 30
+	OMP_NUM_THREADS=1 $(BIN)/python tests/suite.py -rN --numprocesses $(TESTERS) --maxprocesses 4 --dist loadfile --durations 30
 
 # The tests of Ray, in an environment of its own: Ray is large and starts slowly. They fail where no cluster comes up.
 $(RAY)/installed: pyproject.toml
