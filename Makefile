@@ -39,7 +39,8 @@ demo: $(VENV)/demo
 TESTERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: $(VENV)/installed
 	-$(MAKE) interop
-	OMP_NUM_THREADS=1 $(BIN)/python tests/suite.py -rN --numprocesses $(TESTERS) --maxprocesses 4 --dist loadfile --durations 30
+	OMP_NUM_THREADS=1 $(BIN)/python tests/suite.py -rN --numprocesses $(TESTERS) --maxprocesses 4 --dist loadfile \
+		--no-loadscope-reorder --durations 30
 
 # The tests of Ray, in an environment of its own: Ray is large and starts slowly. They fail where no cluster comes up.
 $(RAY)/installed: pyproject.toml

@@ -33,6 +33,12 @@ def processor_limit() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that in the end no process is left alone with one of them."""
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes are called by the name of their argument.
 
