@@ -8,7 +8,10 @@ RAY    := .venv-ray
 
 .PHONY: demo test test-ray train train-demo interop web lint bench docs test-docs cards release clean
 
-# uv installs in a fifth of the time. pip does it where uv cannot be had, or does not find a package.
+# uv installs in a fifth of the time. pip does it where uv cannot be had, or does not find a package. uv does not compile
+# packages: that happens when they are first imported, and once.
+unexport PYTHONDONTWRITEBYTECODE
+
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 define install
 	$(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || $(PIP) $(1)
