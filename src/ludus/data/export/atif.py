@@ -126,7 +126,8 @@ class _Steps:
         return step
 
     def _add_turn(self, message: ChatMessage, call: dict[str, Any], *, copied: bool) -> None:
-        step = self._add_step("agent", self._text(message.get("content")))
+        content = message.get("content")
+        step = self._add_step("agent", content if content.__class__ is str else self._text(content))
         if len(message) > 2:  # more than a role and a text
             if thought := message.get("reasoning_content"):
                 step["reasoning_content"] = thought
@@ -142,7 +143,8 @@ class _Steps:
             step["is_copied_context"] = True
 
     def _add_answer(self, message: ChatMessage) -> None:
-        text = self._text(message.get("content"))
+        content = message.get("content")
+        text = content if content.__class__ is str else self._text(content)
         if message["role"] != "tool":
             self._add_step(_SOURCES.get(message["role"], "user"), text)
             return
@@ -158,8 +160,7 @@ class _Steps:
 
     def _text(self, content: Any) -> str:
         """Content as a text. ATIF refers to images by path, and a rollout has them inline or as a URL."""
-        text = content if content.__class__ is str else plain_text(content)
-        if text is not None:
+        if (text := plain_text(content)) is not None:
             return text
         self._lost.append("input[].content: only its text is carried")
         return "".join(str(part["text"]) for part in content if part.get("type") == "text")
