@@ -63,6 +63,20 @@ class TestTraining:
         assert (weights.training, weights.lm_head.training) == (True, False)
         assert answer.tokens.logprobs == pytest.approx(plain_logprobs(weights.eval(), answer.tokens), abs=1e-4)
 
+    @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")  # a slower way on some processors
+    async def test_weights_that_a_trainer_runs_in_mixed_precision_generate_what_they_score(self) -> None:
+        from accelerate import Accelerator
+
+        weights = llama()
+        Accelerator(mixed_precision="bf16", cpu=True).prepare_model(weights)
+        async with TransformersModel(weights, tokenizer()) as model:
+            asked = [Request(text, temperature=0, max_output_tokens=9) for text in ("the", "the question is")]
+            answers = await asyncio.gather(*map(model.respond, asked))
+        for answer in answers:
+            assert answer.tokens is not None
+            assert len(answer.tokens.generated_ids) == 9
+            assert answer.tokens.logprobs == pytest.approx(plain_logprobs(weights, answer.tokens), abs=0.05)
+
     def test_a_rollout_of_several_turns_is_one_sequence_of_the_generated_ids(self) -> None:
         class Chat(Agent):
             async def act(self, episode: Episode) -> str:

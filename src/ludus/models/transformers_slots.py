@@ -132,7 +132,7 @@ class SlotCache:
         places = torch.tensor([slot for found in slots for slot in found], device=device)
         for store, states in zip(self._stores, computed, strict=True):
             for layer, state in enumerate(states):
-                store[layer, places, :, :width] = state[source]
+                store[layer, places, :, :width] = state[source].to(store.dtype)
 
     def _reserve(self, columns: int) -> None:
         """Make room for so many columns."""
@@ -196,8 +196,9 @@ class _View(Cache):  # type: ignore[misc]  # transformers has no types
         """Write one token of each row, and return the keys and values of all columns in use."""
         keys, values = (store[layer_idx] for store in self._stores)
         slots, at = self._slots[: self._rows], self.columns[: self._rows]
-        keys[slots, :, at] = key_states[:, :, 0]
-        values[slots, :, at] = value_states[:, :, 0]
+        # Under a trainer's mixed precision a step computes other types than the cache of the prompt has.
+        keys[slots, :, at] = key_states[:, :, 0].to(keys.dtype)
+        values[slots, :, at] = value_states[:, :, 0].to(values.dtype)
         return keys[: self._rows, :, : self._columns], values[: self._rows, :, : self._columns]
 
 
