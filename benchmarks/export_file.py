@@ -48,7 +48,8 @@ def with_tools(row: dict[str, Any]) -> dict[str, Any]:
     tool = {"type": "function", "name": "get_weather", "description": "The weather", "parameters": parameters}
     response = row["response"]
     output = [item for number in range(3) for item in steps(number)] + response["output"]
-    return {**row, "response": {**response, "output": output, "tools": [tool]}}
+    calls = [{"items": 2}] * 3 + row["model_calls"]  # each call of the model wrote a thought and a call of the tool
+    return {**row, "response": {**response, "output": output, "tools": [tool]}, "model_calls": calls}
 
 
 def make(path: Path, rows: int, *, tools: bool) -> None:
