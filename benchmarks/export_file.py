@@ -26,7 +26,7 @@ from ludus.data.export.exporting import export
 ROWS = 100_000
 MANY = 1_000_000
 REPEATS = 8
-FORMATS = ("sft", "dpo", "grpo", "openai", "atif")
+FORMATS = ("sft", "dpo", "grpo", "openai", "atif", "csv", "hf", "verl")
 
 
 def steps(number: int) -> list[dict[str, object]]:

@@ -137,5 +137,8 @@ def _texts(content: Any) -> int:
         return len(content)
     if not isinstance(content, list):
         return 0
-    texts = (part.get("text") for part in content if isinstance(part, dict))
-    return sum(len(text) for text in texts if isinstance(text, str))
+    count = 0
+    for part in content:
+        if isinstance(part, dict) and isinstance(text := part.get("text"), str):
+            count += len(text)
+    return count

@@ -52,7 +52,7 @@ class Sheet(Format):
         """One line."""
         (sample,) = unit.samples
         row, usage, timings = sample.row, _object(sample.row.get("usage")), _object(sample.row.get("timings"))
-        calls = sum(item.get("type") == "function_call" for item in sample.output)
+        calls = [item for item in sample.output if item.get("type") == "function_call"]
         cells: ExportRow = {
             "rollout_id": sample.rollout_id,
             "task_id": sample.task_id,
@@ -63,7 +63,7 @@ class Sheet(Format):
             "mask": row.get("mask") or "",
             "stop_reason": sample.stop_reason,
             "model_calls": len(sample.calls),
-            "tool_calls": calls,
+            "tool_calls": len(calls),
             "characters": sample.length,
             "input_tokens": _number(usage.get("input_tokens")),
             "output_tokens": _number(usage.get("output_tokens")),
@@ -73,19 +73,15 @@ class Sheet(Format):
             "prompt": self._cut("prompt", _last_text(sample.prompt)),
             "answer": self._cut("answer", _last_answer(sample)),
         }
-        yield {name: _cell(value) for name, value in cells.items()}
+        for name, value in cells.items():
+            if value.__class__ is str and _FORMULA.match(value):
+                cells[name] = "'" + value  # a spreadsheet shows it as text
+        yield cells
 
     def _cut(self, name: str, text: str) -> str:
         if len(text) > _CELL:
             self.losses.lose(f"{name}: longer than a cell ({_CELL:,} characters)")
         return text[:_CELL]
-
-
-def _cell(value: Any) -> Any:
-    """A cell. Text that a spreadsheet would run as a formula gets an apostrophe in front."""
-    if isinstance(value, str) and _FORMULA.match(value):
-        return "'" + value
-    return value
 
 
 def _last_text(items: list[Item]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ludus.data.export.conversation import STYLES, Conversations, LeftOut, Losses, plain_text
-from ludus.data.export.format import TOKEN_RECORDS, ExportRow, Format, Unit
+from ludus.data.export.format import TOKEN_RECORDS, Choices, ExportRow, Format, Unit
 from ludus.qualify.oracle import GOLD_FIELDS
 from ludus.record import Row
 from ludus.runtime.encoding import encode
@@ -16,6 +16,17 @@ _MESSAGE = frozenset({"role", "content", "reasoning_content", "tool_calls", "too
 
 class Table(Format):
     """A format in Parquet. `schema` needs pyarrow."""
+
+    def __init__(self, choices: Choices, losses: Losses) -> None:
+        super().__init__(choices, losses)
+        self._offered: list[dict[str, Any]] = []
+        self._written: list[Any] = []
+
+    def written_tools(self, tools: list[dict[str, Any]], write: Callable[[dict[str, Any]], Any]) -> list[Any]:
+        """The tools as the table has them. Most rollouts share theirs, so those of the last one are kept."""
+        if tools is not self._offered:
+            self._offered, self._written = tools, [write(tool) for tool in tools]
+        return self._written
 
     def schema(self) -> Any:
         """The Arrow schema of the rows."""
@@ -39,14 +50,15 @@ class Verl(Table):
         conversation = self.conversations.of(sample)
         task = sample.task
         told = {"repeat": sample.repeat, **sample.origin(), "outcome": str(sample.outcome)}
+        messages = [_struct(message, self.losses) for message in conversation.messages]
         yield {
             "data_source": sample.environment,
-            "prompt": [_struct(message, self.losses) for message in conversation.prompt],
+            "prompt": messages[: len(conversation.prompt)],
             "ability": sample.environment,
             "reward_model": {"style": "rule", "ground_truth": _ground_truth(task)},
-            "messages": [_struct(message, self.losses) for message in conversation.messages],
-            "tools": [_tool(tool) for tool in conversation.tools],
-            "extra_info": {**told, "task": encode(task).decode()},
+            "messages": messages,
+            "tools": self.written_tools(conversation.tools, _tool),
+            "extra_info": {**told, "task": _json(task)},
         }
 
     def schema(self) -> Any:
@@ -103,12 +115,12 @@ class HuggingFace(Table):
             **sample.origin(),
             "outcome": str(sample.outcome),
             "repeat": sample.repeat,
-            "messages": [encode(message).decode() for message in conversation.messages],
-            "tools": [encode(tool).decode() for tool in conversation.tools],
+            "messages": [*map(_json, conversation.messages)],
+            "tools": self.written_tools(conversation.tools, _json),
             "turn_rewards": sample.turn_rewards,
-            "task": encode(sample.task).decode(),
-            "verdict": encode(verdict).decode(),
-            "usage": encode(row.get("usage") or {}).decode(),
+            "task": _json(sample.task),
+            "verdict": _json(verdict),
+            "usage": _json(row.get("usage") or {}),
         }
 
     def schema(self) -> Any:
@@ -129,24 +141,30 @@ def _ground_truth(task: Row) -> str:
     gold = next((task[name] for name in GOLD_FIELDS if task.get(name) is not None), None)
     if gold is None:
         gold = {key: value for key, value in task.items() if key not in ("responses_create_params", "task_id")}
-    return gold if isinstance(gold, str) else encode(gold).decode()
+    return gold if isinstance(gold, str) else _json(gold)
 
 
 def _struct(message: dict[str, Any], losses: Losses) -> dict[str, Any]:
     """A message with a text as its content: a column of Arrow has one type."""
-    content = plain_text(message.get("content"))
-    if content is None:
-        raise LeftOut("content that is not text")
-    for key in message:
-        if key not in _MESSAGE:
+    content = message.get("content")
+    if not _MESSAGE.issuperset(message):
+        for key in sorted(message.keys() - _MESSAGE):
             losses.lose(f"messages[].{key}: the table has no column for it")
-    if not isinstance(message.get("name", ""), str):
+    if "name" in message and not isinstance(message["name"], str):
         raise LeftOut("has no form as chat messages")
-    return {**message, "content": content}
+    if content.__class__ is str:
+        return message
+    if (text := plain_text(content)) is None:
+        raise LeftOut("content that is not text")
+    return {**message, "content": text}
+
+
+def _json(value: Any) -> str:
+    return encode(value).decode()
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     function = tool["function"]
     described = {key: value for key in ("name", "description") if isinstance(value := function.get(key), str)}
-    described["parameters"] = encode(function.get("parameters") or {}).decode()
+    described["parameters"] = _json(function.get("parameters") or {})
     return {"type": "function", "function": described}

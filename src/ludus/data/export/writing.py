@@ -11,6 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
@@ -64,13 +65,14 @@ class CsvLines(Writer):
     """A spreadsheet with a line of names at its top."""
 
     def __init__(self, file: IO[bytes], columns: Sequence[str]) -> None:
-        self._text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="", write_through=True)
-        self._rows = csv.DictWriter(self._text, columns)
-        self._rows.writeheader()
+        self._text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="")
+        self._cells = itemgetter(*columns)
+        self._write = csv.writer(self._text).writerow
+        self._write(columns)
 
     def write(self, row: ExportRow, weight: int) -> None:
         """Add a line."""
-        self._rows.writerow(row)
+        self._write(self._cells(row))
 
     def finish(self) -> None:
         """Give the file back to its owner."""
@@ -114,7 +116,8 @@ class ParquetRows(Writer):
         import pyarrow as pa
 
         try:
-            table = pa.Table.from_pylist(self._rows, schema=self._stored).cast(self._schema)
+            table = pa.Table.from_pylist(self._rows, schema=self._stored)
+            table = table if self._stored == self._schema else table.cast(self._schema)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             cause = str(error).splitlines()[0][:200]
             raise UserError(f"a value has no place in a Parquet table: {cause}", "Export to sft instead") from error
