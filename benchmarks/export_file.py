@@ -10,6 +10,7 @@ time of the best run of each is compared. Tasks have eight rollouts each, which 
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -90,6 +91,8 @@ def measured(case: str, source: Path, target: Path) -> dict[str, float]:
 
 def run(case: str, source: Path, target: Path) -> dict[str, float]:
     """One measurement in a fresh process."""
+    if target.is_dir():  # an export to hf
+        shutil.rmtree(target)
     target.unlink(missing_ok=True)
     return run_json([sys.executable, str(Path(__file__)), "--run", case, str(source), str(target)])
 
