@@ -260,13 +260,16 @@ def view(rounds: int) -> Figures:
 
 
 def servers(rounds: int) -> Figures:
-    steady, memory = script("serving", "sessions"), script("serving", "memory")
+    steady, many = script("serving", "sessions"), script("serving", "many_sessions")
+    memory = script("serving", "memory")
     return [
         Figure("tool calls a second, against bare Starlette", script("serving", "tool_calls")["share"], 0.7, "x", True),
         Figure("1.4 MB answers, against bare orjson", script("serving", "large_response")["share"], 0.5, "x", True),
-        Figure("/run with all three remote: CPU against in process", script("serving", "run")["ratio"], 6, "x"),
+        Figure("/run with all three remote: CPU against in process", script("serving", "run")["ratio"], 3.5, "x"),
         Figure("2,048 sessions, a call a second each: errors", steady["errors"], 0),
         Figure("2,048 sessions, a call a second each: p99", steady["p99"], 0.5, "s"),
+        Figure("8,192 sessions, two workers, a call a second each: errors", many["errors"], 0),
+        Figure("8,192 sessions, two workers, a call a second each: p99", many["p99"], 0.5, "s"),
         Figure("100,000 sessions opened and closed: memory growth", memory["growth_bytes"] / 1e6, 20, "MB"),
     ]
 

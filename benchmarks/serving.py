@@ -1,6 +1,6 @@
 """The cost of the servers: against a bare application, against no server, and over many sessions.
 
-python benchmarks/serving.py tool_calls | large_response | run | sessions | memory
+python benchmarks/serving.py tool_calls | large_response | run | sessions | many_sessions | memory
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
+import uvloop
 from measure import run_json, stub_server
 
 HERE = Path(__file__).parent
@@ -213,6 +214,12 @@ def sessions() -> dict:
         return asyncio.run(_steady(server.urls[COUNTER], 2048, 10))
 
 
+def many_sessions() -> dict:
+    """8,192 open sessions with one call per second each, on a server with two workers."""
+    with ludus(COUNTER, "--resources-only", "--workers", "2") as server:
+        return uvloop.run(_steady(server.urls[COUNTER], 8192, 10))  # the caller shares the machine: it costs little so
+
+
 async def _churn(url: str, count: int) -> None:
     async def work() -> None:
         caller = await connect(url)
@@ -235,7 +242,7 @@ def memory() -> dict:
         return {"growth_bytes": server.memory - before}
 
 
-CASES = {case.__name__: case for case in (tool_calls, large_response, run, sessions, memory)}
+CASES = {case.__name__: case for case in (tool_calls, large_response, run, sessions, many_sessions, memory)}
 
 if __name__ == "__main__":
     print(json.dumps(CASES[sys.argv[1]]()))
