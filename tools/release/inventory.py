@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from importlib.metadata import Distribution, distributions
 from typing import Any
 
@@ -29,6 +30,12 @@ _SPDX = [
     (r"gpl", "GPL-3.0-or-later"),
 ]
 
+#: Licences of which nobody needs to think twice.
+_PERMISSIVE = set(
+    "0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause BSL-1.0 CC0-1.0 HPND ISC MIT MIT-0 MIT-CMU NCSA PSF-2.0 Python-2.0"
+    " Unlicense Zlib".split()
+)
+
 
 def packages() -> list[Package]:
     """The installed packages by name: version, licence, summary, and the names of what each requires."""
@@ -36,29 +43,49 @@ def packages() -> list[Package]:
     return [_package(name, found[name], set(found)) for name in sorted(found)]
 
 
-def with_extras(core: list[Package], extras: list[list[Package]]) -> list[Package]:
-    """The packages of the core, and those that only extras bring, which are marked as optional, without installers.
+def with_extras(core: list[Package], extras: dict[str, list[Package]]) -> list[Package]:
+    """The packages of the core, and those that only extras bring, with the names of these extras; without installers.
 
     A package that extras bring in several versions is listed in each.
     """
     found = {(each["name"], each["version"]): each for each in core}
-    for package in (package for extra in extras for package in extra):
-        found.setdefault((package["name"], package["version"]), {**package, "optional": True})
+    for extra, packages in extras.items():
+        for package in packages:
+            known = found.setdefault((package["name"], package["version"]), {**package, "extras": []})
+            if "extras" in known:
+                known["extras"].append(extra)
     return [each for (name, _), each in sorted(found.items()) if name not in ("pip", "setuptools", "wheel")]
 
 
 def licence_table(found: list[Package]) -> str:
-    """The licences as Markdown, one line for each package."""
-    head = ["# Licences of the dependencies", "", "| package | version | licence | part |", "| --- | --- | --- | --- |"]
-    rows = [
-        f"| {each['name']} | {each['version']} | {each['licence'] or 'not declared'} | {_part(each)} |"
+    """The licences as Markdown: how many packages have each, and one line for each package."""
+    counts = Counter(each["licence"] or "not declared" for each in found)
+    head = ["# Licences of the dependencies", "", f"{len(found)} packages. What to look at comes first.", ""]
+    look = [f"- {each['name']} {each['version']}: {each['licence'] or 'not declared'}" for each in to_look_at(found)]
+    common = ["", "| licence | packages |", "| --- | --- |"]
+    common += [f"| {licence} | {count} |" for licence, count in counts.most_common()]
+    rows = ["", "| package | version | licence | needed by |", "| --- | --- | --- | --- |"]
+    rows += [
+        f"| {each['name']} | {each['version']} | {each['licence'] or 'not declared'} | {_needed_by(each)} |"
         for each in found
     ]
-    return "\n".join([*head, *rows, ""])
+    return "\n".join([*head, *(look or ["- nothing"]), *common, *rows, ""])
 
 
-def _part(each: Package) -> str:
-    return "extra" if each.get("optional") else "core"
+def to_look_at(found: list[Package]) -> list[Package]:
+    """Packages that a person should look at: without a licence, with a copyleft one, or with words of its own."""
+    return [each for each in found if not _permissive(each["licence"])]
+
+
+def _permissive(licence: str) -> bool:
+    """Whether a licence asks for no more than its own text, or leaves the choice of one that does."""
+    choices = [licence] if "(" in licence else licence.split(" OR ")
+    named = [re.split(r" (?:AND|OR) ", re.sub(r"[()]| WITH \S+", "", each)) for each in choices]
+    return any(set(names) <= _PERMISSIVE for names in named)
+
+
+def _needed_by(each: Package) -> str:
+    return ", ".join(each["extras"]) if "extras" in each else "core"
 
 
 def cyclonedx(found: list[Package], name: str, version: str, when: str) -> dict[str, Any]:
@@ -118,7 +145,7 @@ def _component(each: Package) -> dict[str, Any]:
         "version": each["version"],
         "purl": _purl(each["name"], each["version"]),
     }
-    if each.get("optional"):
+    if "extras" in each:
         component["scope"] = "optional"
     if each["summary"]:
         component["description"] = each["summary"]
