@@ -2,18 +2,39 @@
 
 from collections.abc import Iterable
 
-from inspect_ai import Task, eval, eval_retry
+from inspect_ai import Task, eval, eval_retry, task
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.log import list_eval_logs, read_eval_log
 from inspect_ai.model import GenerateConfig, get_model
 from inspect_ai.scorer import exact
-from inspect_ai.solver import generate
-from job import answer, measure, options, prompt
+from inspect_ai.solver import generate, use_tools
+from inspect_ai.tool import Tool, tool
+from job import answer, look_up, measure, options, prompt
+
+
+@tool(name="look_up")
+def look_up_tool() -> Tool:
+    async def execute(number: int) -> str:
+        """Look up a number.
+
+        Args:
+            number: The number.
+        """
+        return look_up(number)
+
+    return execute
+
+
+@task
+def repeat(rollouts: int, with_tool: bool) -> Task:
+    """The job as a named task: `eval_retry` makes it again from its name and its arguments."""
+    samples = [Sample(id=number, input=prompt(number), target=answer(number)) for number in range(rollouts)]
+    solver = [use_tools(look_up_tool()), generate()] if with_tool else generate()
+    return Task(dataset=MemoryDataset(samples), solver=solver, scorer=exact())
 
 
 def main() -> None:
     given = options()
-    samples = [Sample(id=number, input=prompt(number), target=answer(number)) for number in range(given.rollouts)]
     folder = str(given.output)
 
     def collect() -> Iterable[tuple[int, float | None]]:
@@ -36,8 +57,7 @@ def main() -> None:
                 api_key="none",
                 config=GenerateConfig(max_connections=given.concurrency, max_retries=2),
             )
-            task = Task(dataset=MemoryDataset(samples), solver=generate(), scorer=exact())
-            (log,) = eval(task, model=model, **shared)
+            (log,) = eval(repeat(given.rollouts, given.tool), model=model, **shared)
         for sample in log.samples or ():
             score = next(iter((sample.scores or {}).values()), None)
             failed = sample.error is not None or score is None

@@ -23,6 +23,11 @@ def answer(number: int) -> str:
     return f"answer {number}"
 
 
+def look_up(number: int) -> str:
+    """What the tool of all frameworks returns."""
+    return f"the number is {number}"
+
+
 def options() -> argparse.Namespace:
     """The options of every job."""
     parser = argparse.ArgumentParser()
@@ -30,6 +35,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rollouts", type=int, required=True)
     parser.add_argument("--concurrency", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--tool", action="store_true", help="offer a tool, which the stub server calls once")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --output")
     return parser.parse_args()
 
@@ -46,6 +52,7 @@ def measure(collect: Callable[[], Iterable[tuple[int | str, float | None]]]) -> 
     records = collect()
     used: dict[str, Any] = {"start_cpu_s": cpu, "cpu_s": _cpu_s() - cpu, "wall_s": time.perf_counter() - wall}
     used["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    used["largest_child_mb"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     found = list(records)
     rewards = [reward for _, reward in found if reward is not None]
     times = Counter(number for number, _ in found)

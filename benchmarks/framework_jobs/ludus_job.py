@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from job import answer, measure, options, prompt
+from job import answer, look_up, measure, options, prompt
 
 import ludus
-from ludus import Resources, Response
+from ludus import Resources, Response, tool
 
 
 class Repeat(Resources):
@@ -17,6 +17,15 @@ class Repeat(Resources):
 
     async def verify(self, task: Task, response: Response) -> float:
         return float(response.output_text == answer(task.number))
+
+
+class RepeatWithTool(Repeat):
+    """The same with a tool."""
+
+    @tool
+    async def look_up(self, number: int) -> str:
+        """Look up a number."""
+        return look_up(number)
 
 
 def _recorded(output: Path) -> Iterable[tuple[str, float | None]]:
@@ -35,7 +44,7 @@ def main() -> None:
 
     def collect() -> Iterable[tuple[str, float | None]]:
         ludus.collect(
-            Repeat,
+            RepeatWithTool if given.tool else Repeat,
             model=f"{given.url}#stub",
             input=rows,
             output=given.output,

@@ -2,8 +2,9 @@
 
     python benchmarks/framework_jobs/stub.py --fail-every 10      prints its URL
 
-It finds the task's number in the request. With `--fail-every 10` each request of the tasks 3, 13, 23, ... gets a 500.
-`GET /stats` has the number of answers for each task and the time of the first answer.
+It finds the task's number in the request. If the request offers a tool that was not called yet, the answer calls it.
+With `--fail-every 10` each request of the tasks 3, 13, 23, ... gets a 500. `GET /stats` has the number of answers, how
+many of them were asked for again, and the time of the first request.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import asyncio
 import re
 import time
 from collections import Counter
+from typing import Any
 
 import orjson
 import uvicorn
@@ -41,6 +43,9 @@ class Stub:
         self._first = self._first or time.time()
         if self._fail_every and number % self._fail_every == 3:
             return _json({"error": {"message": "the model server is down"}}, 500)
+        tool = _tool_to_call(orjson.loads(await request.body()))
+        if tool is not None:
+            return _json(_call(request, tool, number))
         if self._delay:
             await asyncio.sleep(self._delay)
         self._answers[number] += 1
@@ -54,6 +59,26 @@ class Stub:
         """How often each task was answered, and when the first request came."""
         repeated = sum(count - 1 for count in self._answers.values())
         return _json({"answers": self._answers.total(), "repeated": repeated, "first": self._first})
+
+
+def _tool_to_call(body: dict[str, Any]) -> str | None:
+    """The name of the first tool of a request, if the request holds no output of a tool yet."""
+    asked = body.get("messages") or body["input"]
+    items = [item for item in asked if isinstance(item, dict)]
+    if not body.get("tools") or any("tool_call_id" in item or "call_id" in item for item in items):
+        return None
+    first = body["tools"][0]
+    return str(first.get("function", first)["name"])
+
+
+def _call(request: Request, tool: str, number: int) -> dict[str, Any]:
+    """An answer of either API that calls a tool with the task's number."""
+    arguments = orjson.dumps({"number": number}).decode()
+    if request.url.path.endswith("/responses"):
+        called = {"type": "function_call", "id": "fc_0", "call_id": "call_0", "status": "completed"}
+        return responses_answer(0, {**called, "name": tool, "arguments": arguments})
+    call = {"id": "call_0", "type": "function", "function": {"name": tool, "arguments": arguments}}
+    return chat_answer(0, {"role": "assistant", "content": None, "tool_calls": [call]}, "tool_calls")
 
 
 def _json(body: object, status: int = 200) -> Response:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,13 +9,14 @@ from job import measure, options
 from verifiers.v1.cli.eval.runner import run_eval
 from verifiers.v1.configs.cli.eval import EvalConfig
 
-sys.path.insert(0, str(Path(__file__).parent))
+# The process that serves the tool imports the taskset too.
+os.environ["PYTHONPATH"] = str(Path(__file__).parent)
 
 
 def main() -> None:
     given = options()
     os.environ["STUB_KEY"] = "none"
-    taskset = {"id": "repeat_taskset", "num_tasks": given.rollouts}
+    taskset = {"id": "repeat_taskset", "num_tasks": given.rollouts, "with_tool": given.tool}
     env = {"taskset": taskset, "agent": {"runtime": {"type": "subprocess"}}}  # other runtimes need an account's tunnel
     config = EvalConfig.model_validate(
         {
