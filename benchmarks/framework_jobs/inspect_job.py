@@ -1,5 +1,6 @@
 """The job in Inspect: a task of dataset, solver `generate` and scorer `exact`; resumed with `eval_retry`."""
 
+import os
 from collections.abc import Iterable
 
 from inspect_ai import Task, eval, eval_retry, task
@@ -35,6 +36,7 @@ def repeat(rollouts: int, with_tool: bool) -> Task:
 
 def main() -> None:
     given = options()
+    os.environ["STUB_BASE_URL"], os.environ["STUB_API_KEY"] = given.url, "none"  # a retry looks nowhere else
     folder = str(given.output)
 
     def collect() -> Iterable[tuple[int, float | None]]:
@@ -53,8 +55,6 @@ def main() -> None:
         else:
             model = get_model(
                 "openai-api/stub/stub",
-                base_url=given.url,
-                api_key="none",
                 config=GenerateConfig(max_connections=given.concurrency, max_retries=2),
             )
             (log,) = eval(repeat(given.rollouts, given.tool), model=model, **shared)
