@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import inspect
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
@@ -162,7 +163,7 @@ def _faulty(kind: type[Resources], chaos: Chaos, faults: Faults) -> type[Resourc
 
 def _failing(verify: Any, maybe_fail: Any) -> Any:
     """A verifier that fails now and then: plain or `async`, as it was."""
-    if asyncio.iscoroutinefunction(verify):
+    if inspect.iscoroutinefunction(verify):
 
         async def verify_later(self: Any, task: Any, given: Any) -> Any:
             maybe_fail(self)
