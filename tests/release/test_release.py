@@ -115,6 +115,7 @@ def test_every_extra_has_a_script_that_says_what_it_shows():
     assert {path.stem for path in uses.FOLDER.iterdir()} == set(extras)
     for extra in extras:
         assert uses.read_use(extra).shows
+        assert f"`{extra}`" in (ROOT / "README.md").read_text(), f"the README does not name the extra {extra}"
     with pytest.raises(building.ReleaseError, match=r"^no script uses the extra absent: write uses/absent.sh$"):
         uses.read_use("absent")
 
