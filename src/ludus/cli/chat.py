@@ -76,9 +76,13 @@ def _play(environment: Environment, row: Row, model: Model | None, seed: int, ke
     from ludus.agents.person import seat_person
     from ludus.cli.chat_rollout import ChatScreen
     from ludus.cli.screen import show_verdict, stdout_console
+    from ludus.collection.forgotten_tools import forgotten_tools
     from ludus.collection.single import play_one
 
     screen = ChatScreen(stdout_console(), keyboard, row, as_model=model is None)
+    tools = row["responses_create_params"].get("tools") or ()
+    for warning in forgotten_tools(environment, [str(tool.get("name")) for tool in tools]):
+        screen.say(f"warning: {warning}")
     if environment.resources.by_group:
         screen.say("This environment judges all answers to a task together: your answer is a group of one.")
     model = seat_person(environment, screen, model)

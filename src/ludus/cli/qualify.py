@@ -99,6 +99,8 @@ def show_card(console: Console, card: Card) -> None:
         more = f"; {len(lines) - MAX_TOOL_ERRORS} more in --json" if len(lines) > MAX_TOOL_ERRORS else ""
         raised = f"tools raised exceptions during the checks: {'; '.join(lines[:MAX_TOOL_ERRORS])}{more}"
         show_block(console, text(raised, "yellow"))
+    for warning in card.warnings:
+        emit(console, text(f"warning: {warning}", "yellow"))
     emit(console, text(f"{card.environment} {_verdict(card)}", VERDICT_STYLES[card.verdict]))
 
 

@@ -21,6 +21,7 @@ from ludus.collection.engines.ray_code import read_runtime_environment
 from ludus.collection.engines.ray_engine import RayEngine
 from ludus.collection.engines.setup import WorkerSetup
 from ludus.collection.engines.workers import WorkerEngine
+from ludus.collection.forgotten_tools import forgotten_tools
 from ludus.collection.options import Options
 from ludus.collection.plan import CollectionPlan
 from ludus.collection.recording import Sink
@@ -133,6 +134,8 @@ class Collection(Results):
             self.files.check_input(self.rows.source)
         survey = self.rows.survey(tick)
         self.warnings += self.rows.warnings
+        for each in self._environments.all():
+            self.warnings += forgotten_tools(each, self.rows.offered_tools)
         self._environments.check_settings()
         if isinstance(self.rows, Branches):
             check_agents(self._environments.all())

@@ -31,6 +31,9 @@ from ludus.errors import UserError
 from ludus.runtime.encoding import encode
 from ludus.task import Task, private
 
+#: How many names of tools the survey keeps; a dataset may list any number.
+_MOST_TOOL_NAMES = 10_000
+
 _Found = tuple[str, dict[str, Any]]
 Fill = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -75,6 +78,7 @@ class Rows:
         self._limit = limit
         self._seed = seed
         self._temporary_copy: Path | None = None
+        self.offered_tools: set[str] = set()  #: the names of the tools that rows list, found by the survey
         self.warnings: list[str] = []  #: what the survey found that is no error, such as a misspelled parameter
 
     def survey(self, tick: Callable[[int], None] = lambda _: None) -> Survey:
@@ -86,12 +90,15 @@ class Rows:
             content.update(line.strip())
             content.update(b"\n")
             row = self._filled(where, writable_row(where, line))
-            typos.look(where, self._task(where, row).responses_create_params)
+            params = self._task(where, row).responses_create_params
+            typos.look(where, params)
+            if (tools := params.get("tools")) and len(self.offered_tools) < _MOST_TOOL_NAMES:
+                self.offered_tools.update(name for tool in tools if isinstance(name := tool.get("name"), str))
             in_shard += self.shard is None or split.takes(self._id(where, row))
             if count % 1000 == 0:
                 tick(count)
         if count == 0:
-            raise UserError(f"{self.name} holds no rows")
+            raise self._no_rows()
         self.warnings = typos.warnings()
         return Survey(count, content.hexdigest(), in_shard)
 
@@ -127,8 +134,14 @@ class Rows:
             if count == number:
                 return row, task
         if count == 0:
-            raise UserError(f"{self.name} holds no rows", "Name another file with --input FILE")
+            raise self._no_rows()
         raise UserError(f"{self.name} has no row {number}", f"Choose --row from 1 to {count}")
+
+    def _no_rows(self) -> UserError:
+        if isinstance(self.source, Generated):
+            return UserError(f"dataset {self.name} holds no rows", "Let its function yield at least one row")
+        hint = "Write one JSON object a line into it, or name another file with --input FILE"
+        return UserError(f"{self.name} holds no rows", "Pass a row" if isinstance(self.source, list) else hint)
 
     def _id(self, where: str, row: dict[str, Any]) -> str:
         """The id of a row, which its duplicates share."""

@@ -91,7 +91,10 @@ class Rate:
 
 @dataclass
 class Card:
-    """The results of qualifying one environment. `tool_errors` counts the exceptions of tools, most frequent first."""
+    """The results of qualifying one environment. `tool_errors` counts the exceptions of tools, most frequent first.
+
+    `warnings` are sentences about mistakes in the environment that no check finds.
+    """
 
     environment: str
     rows: int
@@ -105,6 +108,7 @@ class Card:
     gold_from: dict[str, int] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     tool_errors: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -155,6 +159,7 @@ class Card:
             "false_negative_rate": self.false_negative.value,
             "checks": [vars(check) for check in self.checks],
             "tool_errors": self.tool_errors,
+            "warnings": self.warnings,
             "exploits": [vars(exploit) for exploit in self.exploits],
             "false_positives": vars(self.false_positive),
             "false_negatives": vars(self.false_negative),

@@ -44,10 +44,10 @@ def verifying_twice(environment: Environment) -> Environment:
 
     async def verify(self: Resources, task: Any, response: Response) -> Verdict:
         before = encode(response.data)
-        first = Verdict.of(await awaited(base.verify, self, task, response))
+        first = Verdict.of(await awaited(base.verify, self, task, response), base.verify)
         side_effects = []
         try:
-            second = Verdict.of(await awaited(base.verify, self, task, response))
+            second = Verdict.of(await awaited(base.verify, self, task, response), base.verify)
             if _training_values(first) != _training_values(second):
                 side_effects.append(f"verify gave {first.reward:g} and then {second.reward:g}")
         except BaseException as error:

@@ -26,7 +26,7 @@ def among_rivals(environment: Environment, oracle: Oracle) -> Environment:
     async def verify(self: Resources, task: Any, response: Response) -> Verdict:
         rivals = [Response.of(message(text)) for text in oracle.rivals(task)]
         found = await awaited(base.verify_group, self, task, [response, *rivals])
-        return Verdict.of(found[0])
+        return Verdict.of(found[0], base.verify_group)
 
     members = {"verify": verify, "verify_group": Resources.verify_group, "__module__": base.__module__}
     return replace(environment, resources=type(base.__name__, (base,), members))

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ludus.collection.forgotten_tools import forgotten_tools
 from ludus.collection.row_environments import EnvironmentSpec
 from ludus.collection.rows import Rows
 from ludus.dataset import Generated
@@ -66,7 +67,9 @@ def qualify(
     thresholds = thresholds or Thresholds()
     if thresholds.pass_reward is None and environment.pass_reward != 1.0:
         thresholds = replace(thresholds, pass_reward=environment.pass_reward)
-    return run_to_end(_make_card(environment, oracle, rows, seed, thresholds))
+    card = run_to_end(_make_card(environment, oracle, rows, seed, thresholds))
+    card.warnings = forgotten_tools(environment, rows.offered_tools)
+    return card
 
 
 async def _make_card(environment: Environment, oracle: Oracle, rows: Rows, seed: int, thresholds: Thresholds) -> Card:

@@ -38,11 +38,11 @@ def or_async(method: F) -> F:
 
 def check_methods(kind: type, base: type, required: Collection[str]) -> None:
     """Refuse a class that lacks a `required` method, or whose methods cannot be called as those of `base` are."""
-    own = {name: method for name, method in _methods(kind, base) if not hasattr(base, name)}
+    own = own_methods(kind, base)
     for name in required:
         if getattr(kind, name) is getattr(base, name):
             raise _missing(kind, base, name, own)
-    used = {name for _, method in _methods(kind, base) for name in _names(method.__code__)}
+    used = used_names(kind, base)
     hooks = (name for name in vars(base) if not name.startswith("_") and inspect.isroutine(getattr(base, name)))
     for hook in hooks:
         if inspect.getattr_static(kind, hook) is not inspect.getattr_static(base, hook):
@@ -52,6 +52,16 @@ def check_methods(kind: type, base: type, required: Collection[str]) -> None:
             if _is_misspelled(name, hook) and name not in used and not hasattr(method, "__ludus_tool__"):
                 message = f"{place_of(method, kind)}: {kind.__name__}.{name} is never called"
                 raise UserError(message, f"Did you mean to call it {hook}?")
+
+
+def own_methods(kind: type, base: type) -> dict[str, FunctionType]:
+    """The methods of the author's classes that `base` does not have."""
+    return {name: method for name, method in _methods(kind, base) if not hasattr(base, name)}
+
+
+def used_names(kind: type, base: type) -> set[str]:
+    """The names that the methods of the author's classes use."""
+    return {name for _, method in _methods(kind, base) for name in _names(method.__code__)}
 
 
 def _missing(kind: type, base: type, name: str, own: dict[str, FunctionType]) -> UserError:
