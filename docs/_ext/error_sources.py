@@ -20,6 +20,7 @@ ROOTS = {
     "ludus.errors:Failure": "Failure",
     "ludus.http.messages:Refusal": "Refusal",
     "ludus.errors:missing_extra": "UserError",
+    "ludus.errors:cannot_read": "UserError",
     "ludus:UserError": "UserError",  # names that `ludus` imports at their first use
     "ludus:Failure": "Failure",
 }
@@ -175,6 +176,8 @@ def _parts(name: str, root: str, given: list[str], named: dict[str, str]) -> tup
     first, second = [*given, "", ""][:2]
     if name == "missing_extra":
         return f"{first} is not installed", f"Install it with: pip install 'ludus-gym[{second}]'", ""
+    if name == "cannot_read":
+        return f"cannot read {first}: {{reason}}", "Check the path, and that you may read there", ""
     if name == "Failure":
         return second or named.get("cause", ""), "", first or named.get("kind", "")
     if root == "Failure":

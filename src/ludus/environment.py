@@ -167,7 +167,7 @@ class Environment:
             if part == "model":
                 raise UserError(f"unknown setting {key}: no model is called here", "Leave it out")
             if part not in parts:
-                raise UserError(f"unknown setting {key}", did_you_mean(part, [*parts, "model"]))
+                raise UserError(f"unknown setting {key}", self._meant(key) or did_you_mean(part, [*parts, "model"]))
             parts[part][name] = value
         self.data = {**self.data, **parts["data"]}
         self.config = checked(type(self.config), self.config.model_dump() | parts["resources"], "resources")
@@ -178,6 +178,12 @@ class Environment:
             return
         agent = self.agent
         agent.config = checked(type(agent.config), agent.config.model_dump() | parts["agent"], "agent")
+
+    def _meant(self, key: str) -> str:
+        """A hint for a setting without its part: the parts that have a setting of this name."""
+        models = {"resources": self.config, "agent": self.agent.config, "limits": self.limits, "worker": self.worker}
+        found = [f"{part}.{key}" for part, model in models.items() if key in type(model).model_fields]
+        return f"Write {' or '.join(found)}" if found else ""
 
     def task(self, row: dict[str, Any]) -> Task:
         """Check a row. Raises pydantic's ValidationError, which names the field.
@@ -209,11 +215,19 @@ class Environment:
                 if dataset.on_hub:
                     return str(dataset.path)
                 if dataset.path is not None:
-                    return (self.folder or Path()) / dataset.path
+                    return self._file(dataset, dataset.path)
                 return self._generated(dataset)
         if name is None:
             raise UserError(f"environment {self.name} has no dataset of its own", "Name rows with --input FILE")
         raise UserError(f"environment {self.name} has no dataset {name}", did_you_mean(name, _names(self.datasets)))
+
+    def _file(self, dataset: Dataset, path: Path) -> Path:
+        file = (self.folder or Path()) / path
+        if not file.exists():
+            where = f"datasets.{dataset.name}.path in {self.folder / FILE if self.folder else self.name}"
+            hint = f"Create the file, correct {where}, or name other rows with --input FILE"
+            raise UserError(f"environment {self.name}: there is no file {file} for dataset {dataset.name}", hint)
+        return file
 
     def _generated(self, dataset: Dataset) -> Generated:
         where = f"{self.folder / FILE if self.folder else self.name}: datasets.{dataset.name}.generate"

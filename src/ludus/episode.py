@@ -366,8 +366,9 @@ async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollo
         rollout.stop_reason = await agent.act(episode)
         rollout.response = response = episode.response
         if verify:
-            judging = awaited(episode.resources.verify, episode.task, response)
-            rollout.judge(Verdict.of(await episode.step("verify", limits.verify, judging)), episode.mask)
+            verify_ = episode.resources.verify
+            given = await episode.step("verify", limits.verify, awaited(verify_, episode.task, response))
+            rollout.judge(Verdict.of(given, verify_), episode.mask)
         if deadline.leave():
             raise deadline.timeout("agent", limits.rollout, "the rollout")
     except BaseException as error:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import errno
+import inspect
 import json
 import os
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, distribution
+from types import CodeType
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -46,6 +49,17 @@ def install_command(extra: str) -> str:
         checkout = unquote(urlsplit(origin["url"]).path)
         return f"pip install -e '{'.' if checkout == os.getcwd() else checkout}[{extra}]'"
     return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def cannot_read(what: object, error: OSError) -> UserError:
+    """The error for a file that cannot be read, with what to do about it: `cannot_read(path, error)`."""
+    hints = {
+        errno.ENOENT: "Check the path",
+        errno.EISDIR: "Name a file, not a folder",
+        errno.EACCES: "Give yourself the right to read it (chmod u+r)",
+    }
+    hint = hints.get(error.errno or 0, "Check the disk and the path")
+    return UserError(f"cannot read {what}: {error.strerror or error}", hint)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -112,6 +126,8 @@ class Failure(Exception):
         """Classify any exception raised while `stage` was running. A `Failure` keeps its kind and its cause."""
         if isinstance(error, Failure):
             error.stage = error.stage or stage
+            if error.kind == "bad_verdict":  # made by an author's code: Verdict("yes")
+                error.where = error.where or _place(_author_frames(error))
             return error
         if isinstance(error, TimeoutError):
             return cls("timeout", str(error) or "it took too long", stage=stage, where=place_of_error(error))
@@ -139,13 +155,29 @@ def place_of_error(error: BaseException) -> str | None:
 
     The file is named without its folder, so that the text may leave this machine.
     """
-    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    if not frames:
-        return None
-    of_authors = [(code, line) for code, line in frames if is_author_code(code.co_filename)]
-    code, line = (of_authors or frames)[-1]
-    name = code.co_filename.replace("\\", "/").rsplit("/", 1)[-1]
-    return f"{name}:{line} in {code.co_name}"
+    return _place(_author_frames(error) or _frames(error))
+
+
+def _frames(error: BaseException) -> list[tuple[CodeType, int]]:
+    return [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+
+
+def _author_frames(error: BaseException) -> list[tuple[CodeType, int]]:
+    return [(code, line) for code, line in _frames(error) if is_author_code(code.co_filename)]
+
+
+def _place(frames: list[tuple[CodeType, int]]) -> str | None:
+    return f"{_file_name(frames[-1][0])}:{frames[-1][1]} in {frames[-1][0].co_name}" if frames else None
+
+
+def defined_at(function: Callable[..., Any] | None) -> str | None:
+    """Where a function is defined, in the words of `place_of_error`."""
+    code = getattr(inspect.unwrap(function), "__code__", None) if function is not None else None
+    return _place([(code, code.co_firstlineno)]) if code is not None else None
+
+
+def _file_name(code: CodeType) -> str:
+    return code.co_filename.replace("\\", "/").rsplit("/", 1)[-1]
 
 
 def is_author_code(filename: str) -> bool:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from pydantic_core import PydanticCustomError
 
 from ludus.dataset import Dataset
-from ludus.errors import UserError, did_you_mean
+from ludus.errors import UserError, cannot_read, did_you_mean
 from ludus.runtime.imports import BUILT_IN
 from ludus.runtime.settings import read_yaml
 from ludus.runtime.wording import describe_errors
@@ -185,7 +185,7 @@ def find(which: str) -> Path:
         if (path / FILE).is_file():
             return path.resolve()
     except OSError as error:
-        raise UserError(f"cannot read {which:.80}: {error.strerror}") from error
+        raise cannot_read(f"{which:.80}", error) from error
     known = folders()
     if which in known:
         return known[which]

@@ -7,11 +7,12 @@ returned one: a crash, a dead judge or a timeout is a `Failure` with a stage, a 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from enum import StrEnum
 from numbers import Real
 from typing import Any
 
-from ludus.errors import Failure
+from ludus.errors import Failure, defined_at
 
 #: Fields of a rollout's record that are not its task's.
 RECORD = frozenset(
@@ -65,16 +66,22 @@ class Verdict:
         return f"Verdict({self.reward}, {self.values})"
 
     @classmethod
-    def of(cls, value: Any) -> Verdict:
-        """The verdict that `verify` returned, as a number or as a `Verdict`. Anything else is refused.
+    def of(cls, value: Any, verifier: Callable[..., Any] | None = None) -> Verdict:
+        """The verdict that `verifier` returned, as a number or as a `Verdict`. Anything else is refused.
 
-        A value with the name of a field of the record is refused too: the record could not hold both.
+        A value with the name of a field of the record is refused too: the record could not hold both. The failure
+        names the place of the verifier.
         """
         if not isinstance(value, Verdict):
-            return cls(value)
+            try:
+                return cls(value)
+            except Failure as failure:
+                failure.where = defined_at(verifier)
+                raise
         if value.values and not TAKEN.isdisjoint(value.values):
             name = min(TAKEN.intersection(value.values))
-            raise _bad_verdict(f"a value of the verdict is named {name}, like a field of the record: rename it")
+            cause = f"a value of the verdict is named {name}, like a field of the record: rename it"
+            raise _bad_verdict(cause, defined_at(verifier))
         return value
 
 
@@ -89,8 +96,8 @@ def _finite(value: Any) -> float:
     except (ArithmeticError, RuntimeError, TypeError, ValueError):
         pass  # an integer too large for a float, or an array with several elements
     shown = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{value!r:.80}"
-    raise _bad_verdict(f"a reward must be a finite number, not {shown}")
+    raise _bad_verdict(f"a reward must be a finite number, not {shown}: return a number or a Verdict")
 
 
-def _bad_verdict(cause: str) -> Failure:
-    return Failure("bad_verdict", cause, stage="verify")
+def _bad_verdict(cause: str, where: str | None = None) -> Failure:
+    return Failure("bad_verdict", cause, stage="verify", where=where)

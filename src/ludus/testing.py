@@ -210,7 +210,8 @@ async def _judge(
         async with _session(environment, row, prepare, open, shared=shared) as (task, session):
             for call in calls:
                 await step("tool", limits.tool, session.call(call["name"], _text(call["arguments"])))
-            return Verdict.of(await step("verify", limits.verify, awaited(session.verify, task, response)))
+            judging = awaited(session.verify, task, response)
+            return Verdict.of(await step("verify", limits.verify, judging), session.verify)
     except Exception as error:
         return Failure.of(error, "open")
 

@@ -118,10 +118,10 @@ def test_path_creates_missing_parent_folders(tmp_path: Path):
     ("name", "hint"),
     [
         ("My-Game", "Try: ludus new my_game"),
-        ("2048", "Try: ludus new my_game"),
+        ("2048", "Try: ludus new my_2048"),
         ("a/b", "Try: ludus new a_b"),
         ("..", "Try: ludus new my_game"),
-        ("class", "Try: ludus new class_game"),
+        ("class", "Try: ludus new my_class"),
         ("spiel\x1b[31m", "Try: ludus new spiel_31m"),
         ("größe", "Try: ludus new gr_e"),
         ("x" * 100, "Try: ludus new xxx"),

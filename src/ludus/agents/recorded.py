@@ -60,7 +60,8 @@ async def judge_text(
     session: Resources, task: Task, response: Response, limits: Limits, deadline: Deadline | None = None
 ) -> Verdict:
     """The verdict on a response in an environment without session state: of the five steps, only `verify`."""
-    return Verdict.of(await step("verify", limits.verify, awaited(session.verify, task, response), "", deadline))
+    judging = awaited(session.verify, task, response)
+    return Verdict.of(await step("verify", limits.verify, judging, "", deadline), session.verify)
 
 
 async def judge_again(

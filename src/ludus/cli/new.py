@@ -97,11 +97,21 @@ def _check_name(name: str) -> None:
 
     if re.fullmatch(r"[a-z][a-z0-9_]*", name, re.ASCII) and not keyword.iskeyword(name) and len(name) <= 64:
         return
-    suggestion = re.sub(r"[^a-z0-9]+", "_", name.lower(), flags=re.ASCII).strip("_0123456789")[:64]
-    if suggestion and keyword.iskeyword(suggestion):
-        suggestion += "_game"
-    hint = f"Try: ludus new {suggestion}" if suggestion else "Try: ludus new my_game"
-    raise UserError(f"{name!r:.80} is not a valid environment name: use lower case letters, digits and _", hint)
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower(), flags=re.ASCII).strip("_")
+    suggestion = (f"my_{plain}" if plain[:1].isdigit() or keyword.iskeyword(plain) else plain)[:64] or "my_game"
+    raise UserError(
+        f"{name!r:.80} is not a valid environment name: {_name_problem(name)}", f"Try: ludus new {suggestion}"
+    )
+
+
+def _name_problem(name: str) -> str:
+    if name[:1].isdigit():
+        return "it begins with a digit, and must begin with a lower case letter"
+    if keyword.iskeyword(name):
+        return "it is a word of the Python language"
+    if len(name) > 64:
+        return "it is longer than 64 letters"
+    return "use lower case letters, digits and _, and begin with a letter"
 
 
 def _print_next_steps(folder: Path) -> None:

@@ -100,7 +100,7 @@ def _files(given: Path) -> tuple[Path, Path]:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines of a file with their numbers, blank lines left out."""
-    from ludus.errors import UserError
+    from ludus.errors import cannot_read
     from ludus.runtime.formats import refuse_all_but_json_lines
 
     try:
@@ -110,7 +110,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 if not line.isspace():
                     yield number, line
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise cannot_read(path, error) from error
 
 
 def _parse(path: Path, number: int, line: bytes) -> Row:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ludus.collection.groups import Group, IncompleteGroups
 from ludus.collection.player import Player
-from ludus.errors import Failure
+from ludus.errors import Failure, defined_at
 from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Response
@@ -116,5 +116,8 @@ async def verify_group(session: Resources, task: Any, responses: list[Response],
     found = await step("verify", seconds, awaited(session.verify_group, task, responses))
     if not isinstance(found, (list, tuple)) or len(found) != len(responses):
         returned = f"{len(found)} verdicts" if isinstance(found, (list, tuple)) else f"{found!r:.80}"
-        raise Failure("bad_verdict", f"verify_group gave {returned} for {len(responses)} responses", stage="verify")
-    return [copy.copy(Verdict.of(verdict)) for verdict in found]  # masking one rollout must not mask another
+        cause = f"verify_group gave {returned} for {len(responses)} responses: return one for each"
+        raise Failure("bad_verdict", cause, stage="verify", where=defined_at(session.verify_group))
+    return [
+        copy.copy(Verdict.of(verdict, session.verify_group)) for verdict in found
+    ]  # masking one rollout must not mask another

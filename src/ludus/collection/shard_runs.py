@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ludus.collection.shards import Shard
-from ludus.errors import Failure, UserError
+from ludus.errors import Failure, UserError, cannot_read
 from ludus.record import Row, is_record
 from ludus.store.journal import open_locked
 from ludus.store.lines import Source
@@ -119,7 +119,7 @@ class ShardRun:
         try:
             stack.callback(os.close, open_locked(self.files.rollouts, os.O_RDONLY, to_write=False))
         except OSError as error:
-            raise UserError(f"cannot read {self.files.rollouts}: {error.strerror}") from error
+            raise cannot_read(self.files.rollouts, error) from error
 
     def lines(self) -> Iterator[Line]:
         """The lines of both journals, each in its order, read at the same pace: the repeats of a task are close."""

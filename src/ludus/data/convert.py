@@ -96,7 +96,7 @@ def convert(
         lines = itertools.islice(opened, limit)
         first = list(itertools.islice(lines, _SAMPLE))
         if not first:
-            raise UserError(f"{source} holds no rows")
+            raise UserError(f"{source} holds no rows", "Name a file that holds some")
         if layout is None and not mapping.map and mapping.task is None:
             layout = _detected([mapping.parsed(_parsed(where, line)) for where, line in first], mapping)
             if layout is not None:

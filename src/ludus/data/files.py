@@ -21,7 +21,7 @@ from ludus.data.csv_rows import csv_lines
 from ludus.data.json_array import BrokenArray, array_elements
 from ludus.data.line_ends import LongLine, numbered_lines
 from ludus.data.parquet_rows import parquet_lines
-from ludus.errors import UserError
+from ludus.errors import UserError, cannot_read
 from ludus.runtime.encoding import json_error
 from ludus.runtime.formats import GZIP, HEAD, PARQUET, ZSTD, refuse_foreign
 
@@ -52,7 +52,7 @@ def read_file_lines(path: Path, name: str) -> Generator[tuple[str, bytes], None,
     except BrokenArray as error:
         raise UserError(f"{name}: {error}", "The file must hold one JSON array of objects") from error
     except OSError as error:
-        raise UserError(f"cannot read {name}: {error.strerror or error}") from error
+        raise cannot_read(name, error) from error
 
 
 def _rows(name: str, path: Path, file: io.BufferedReader, stack: ExitStack) -> Iterator[tuple[str, bytes]]:

@@ -63,7 +63,8 @@ class Inputs:
                     self._tick(self._progress())
                 yield where, line
         if not found:
-            raise UserError(f"{', '.join(map(str, self.paths if path is None else [path]))} holds no rows")
+            empty = ", ".join(map(str, self.paths if path is None else [path]))
+            raise UserError(f"{empty} holds no rows", "Name a file that holds some")
 
     def rows(self, path: Path | None = None) -> Iterator[tuple[str, Row]]:
         """The rows of one file or of all files. A line that is no JSON object, or has a key twice, is a `BadRow`."""

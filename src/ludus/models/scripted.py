@@ -16,6 +16,7 @@ of the last user message is played.
 from __future__ import annotations
 
 import asyncio
+import difflib
 import inspect
 import sys
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from typing import Any
 
 import orjson
 
-from ludus.errors import Failure, UserError
+from ludus.errors import Failure, UserError, cannot_read, did_you_mean
 from ludus.model import Model, ModelConfig, Request
 from ludus.response import Item, Response, function_call, message, reasoning, texts_of
 from ludus.runtime.encoding import json_error
@@ -81,11 +82,16 @@ class ScriptedModel(Model):
         try:
             if "" not in sys.path and str(Path.cwd()) not in sys.path:
                 sys.path.insert(0, str(Path.cwd()))  # a console script does not import from the working directory
-            found = getattr(import_named(module_name), function or "respond")
-        except (ModuleNotFoundError, AttributeError) as error:
-            raise UserError(f"cannot load {name}: {error}", _HINT) from error
+            module = import_named(module_name)
+        except ModuleNotFoundError as error:
+            raise UserError(f"cannot load {name}: {error}", _module_hint(module_name, function, error)) from error
+        wanted = function or "respond"
+        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        if (found := getattr(module, wanted, None)) is None:
+            raise UserError(f"cannot load {name}: {module_name} has no {wanted}", did_you_mean(wanted, functions))
         if not callable(found):
-            raise UserError(f"cannot load {name}: {function or 'respond'} is not a function", _HINT)
+            cause = f"cannot load {name}: {wanted} is not a function"
+            raise UserError(cause, f"Name a function of {module_name}: {', '.join(functions) or 'it has none'}")
         return cls(found, name)
 
     async def respond(self, request: Request) -> Response:
@@ -106,6 +112,19 @@ class ScriptedModel(Model):
         if reason := turn.get("incomplete"):
             fields = {"status": "incomplete", "incomplete_details": {"reason": reason}}
         return Response.of(*_items(turn, request.turn), model=self.name, **fields)
+
+
+def _module_hint(module: str, function: str, error: ModuleNotFoundError) -> str:
+    """What to write instead of a module that cannot be found."""
+    if error.name is not None and error.name != module and not module.startswith(f"{error.name}."):
+        return f"{module} imports it: install it"
+    if module.endswith(".py"):
+        return f"Write a module without its suffix: scripted:{module[:-3]}:{function or 'FUNCTION'}"
+    beside = [path.stem for path in Path().glob("*.py")]
+    similar = difflib.get_close_matches(module, beside, n=1)
+    if similar:
+        return f"Did you mean scripted:{similar[0]}:{function or 'FUNCTION'}?"
+    return f"{_HINT}. A module is a file {module}.py in this folder, or an installed package"
 
 
 def _items(turn: dict[str, Any], number: int) -> list[Item]:
@@ -184,7 +203,7 @@ def _read_lines(path: Path) -> Script:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise UserError(f"cannot read script {path}: {error.strerror}") from error
+        raise cannot_read(f"script {path}", error) from error
     script = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -95,7 +95,7 @@ class Rescoring:
             with fewer_garbage_collections():
                 await self._score(OrderedScoring(self.source, scorers, self._record), scorers)
             if not self.changes.rows:
-                raise UserError(f"{self.path} holds no rows")
+                raise UserError(f"{self.path} holds no rows", "Name a run, or a file of rollouts")
             if self.writer is not None:
                 self.writer.finish()
         if self.writer is not None:

@@ -53,7 +53,7 @@ class TaskRows:
             for number, offset, line in source.lines_with_offsets():
                 self._add(number, offset, line)
         if not self._rows:
-            raise UserError(f"{path} holds no rows")
+            raise UserError(f"{path} holds no rows", "Name the rows of the run with --rows FILE")
         self._file = path.open("rb", buffering=0)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from ludus.errors import UserError
+from ludus.errors import UserError, cannot_read
 
 ENV_FILE = "env.yaml"
 SHORTEST_KEY = 6  # a shorter value is not masked: it would be cut out of ordinary words
@@ -116,7 +116,7 @@ def _file() -> dict[str, str]:
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8", "Save it as UTF-8") from error
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise cannot_read(path, error) from error
     except yaml.YAMLError as error:  # the message leaves out the error's text, which may quote a key
         raise UserError(f"{path} is not valid YAML", "Write one NAME: VALUE per line") from error
     if data is not None and not isinstance(data, dict):

@@ -10,10 +10,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from ludus.errors import UserError, did_you_mean
+from ludus.errors import UserError, cannot_read, did_you_mean
 from ludus.runtime.imports import describe
 from ludus.runtime.redaction import masked
 from ludus.runtime.wording import describe_errors
+from ludus.runtime.yaml_mistakes import yaml_mistake
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -120,13 +121,14 @@ def read_yaml(path: Path, what: str = "") -> Any:
             _refuse_many_aliases(name, yaml.compose(text, yaml.SafeLoader))
         return yaml.safe_load(text)
     except OSError as error:
-        raise UserError(f"cannot read {name}: {error.strerror}") from error
+        raise cannot_read(name, error) from error
     except UnicodeDecodeError as error:
         raise UserError(f"{name} is not UTF-8: {error.reason} at byte {error.start}", "Save it as UTF-8") from error
     except RecursionError as error:
         raise UserError(f"{name} is nested too deep") from error
     except (ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{name} is not valid YAML: {_yaml_problem(error)}") from error
+        problem, hint = yaml_mistake(error, text)
+        raise UserError(f"{name} is not valid YAML: {problem}", hint) from error
 
 
 def _refuse_many_aliases(name: str, root: yaml.Node | None) -> None:
@@ -148,14 +150,6 @@ def _refuse_many_aliases(name: str, root: yaml.Node | None) -> None:
 
     if root is not None and size(root) > _MAX_NODES:
         raise UserError(f"{name}: its aliases stand for more than {_MAX_NODES:,} values", "Write the values out")
-
-
-def _yaml_problem(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    if mark is None:
-        return " ".join(str(error).split())
-    parts = [getattr(error, name, None) for name in ("context", "problem")]
-    return f"line {mark.line + 1}, column {mark.column + 1}: {', '.join(part for part in parts if part)}"
 
 
 def _key(error: ErrorDetails, values: Any) -> str:

@@ -226,7 +226,7 @@ class ResourcesApp(App):
 
     async def _verify(self, resources: Resources, task: Task, response: Response) -> Verdict:
         work = awaited(resources.verify, task, response)
-        return Verdict.of(await step("verify", self.environment.limits.verify, work))
+        return Verdict.of(await step("verify", self.environment.limits.verify, work), resources.verify)
 
     def _task(self, row: dict[str, Any]) -> Task:
         return checked_task(self.environment, row)

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import orjson
 
-from ludus.errors import UserError
+from ludus.errors import UserError, cannot_read
 from ludus.runtime.encoding import json_error
 
 
@@ -104,7 +104,7 @@ class Journal:
         try:
             return os.pread(self._file, length, offset)
         except OSError as error:
-            raise UserError(f"cannot read {self.path}: {error.strerror}") from error
+            raise cannot_read(self.path, error) from error
 
     def clear(self) -> None:
         """Delete all lines."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from ludus.errors import UserError
+from ludus.errors import UserError, cannot_read
 from ludus.runtime.formats import refuse_all_but_json_lines
 
 
@@ -93,4 +93,4 @@ class Source:
             raise self._read_error(error) from error
 
     def _read_error(self, error: OSError) -> UserError:
-        return UserError(f"cannot read {self.path}: {error.strerror}")
+        return cannot_read(self.path, error)

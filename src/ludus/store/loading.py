@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus.dialects.token_capture import TOKEN_FIELDS, tokens_from_response
-from ludus.errors import Failure, UserError
+from ludus.errors import Failure, UserError, cannot_read
 from ludus.outcome import Verdict
 from ludus.record import Row, is_record
 from ludus.response import Item, is_message
@@ -98,7 +98,7 @@ class RolloutsFile:
             refuse_all_but_json_lines(self.path, file)
             return file
         except OSError as error:
-            raise UserError(f"cannot read {self.path}: {error.strerror}") from error
+            raise cannot_read(self.path, error) from error
 
     def read_line(self, line: bytes, number: int) -> Rollout:
         """The rollout in a line. Raises a UserError that names the file and the line."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import orjson
 
 from ludus.dialects.token_capture import TOKEN_FIELDS
-from ludus.errors import UserError
+from ludus.errors import UserError, cannot_read
 from ludus.record import Row
 from ludus.runtime.encoding import json_error
 from ludus.runtime.formats import refuse_all_but_json_lines
@@ -50,7 +50,7 @@ class Records:
             refuse_all_but_json_lines(path, self._file)
             self.size = os.fstat(self._file.fileno()).st_size
         except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}") from error
+            raise cannot_read(path, error) from error
 
     def __enter__(self) -> Self:
         return self

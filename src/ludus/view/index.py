@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ludus.errors import Failure, UserError
+from ludus.errors import Failure, UserError, cannot_read
 from ludus.record import Row
 from ludus.store.run import recorded_scales
 from ludus.store.stored import parse
@@ -113,7 +113,7 @@ class RunIndex:
                 file.seek(found["offset"])
                 return found, file.read(found["length"])
         except OSError as error:
-            raise UserError(f"cannot read {self.journals[found['file']]}: {error.strerror}") from error
+            raise cannot_read(self.journals[found["file"]], error) from error
 
     def progress(self, database: sqlite3.Connection) -> dict[str, Any]:
         """How much of the journals is indexed, in bytes."""
@@ -243,7 +243,7 @@ def _whole_lines(path: Path, start: int, end: int) -> Iterator[tuple[int, bytes]
     except FileNotFoundError:
         return
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise cannot_read(path, error) from error
 
 
 def _parsed(line: bytes) -> Row:

@@ -17,8 +17,9 @@ from typing import Any
 from pydantic import NonNegativeInt
 
 import ludus
-from ludus import Resources, Response, UserError, Verdict
+from ludus import Resources, Response, Verdict
 from ludus.environments.equivalence_llm_judge.prompt import TEMPLATE
+from ludus.errors import cannot_read
 from ludus.graders.judge import Evaluation, Judge, JudgeConfig, Rubric, judge_usage, open_judge, require_judge
 from ludus.graders.patterns import PatternError, Patterns
 from ludus.response import Item, is_message
@@ -169,7 +170,7 @@ def _template(config: Equivalence.Config) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UserError(f"cannot read the judge's prompt {path}: {error.strerror}") from error
+        raise cannot_read(f"the judge's prompt {path}", error) from error
 
 
 def _last_message(response: Response) -> str:

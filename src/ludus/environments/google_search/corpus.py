@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import orjson
 
-from ludus.errors import UserError
+from ludus.errors import UserError, cannot_read
 from ludus.runtime.encoding import json_error
 
 EMBEDDED = Path(__file__).with_name("data") / "corpus.jsonl"
@@ -60,7 +60,7 @@ def _documents(file: Path, url: str) -> Iterator[Document]:
             return
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from error
+        raise cannot_read(file, error) from error
     title = file.stem
     if kind in _HTML:
         page = _Page()

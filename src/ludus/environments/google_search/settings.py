@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
-from ludus.errors import UserError
+from ludus.errors import UserError, cannot_read
 from ludus.graders.judge import JudgeConfig
 from ludus.models.retry import Retries
 
@@ -79,6 +79,6 @@ def _domains(path: Path) -> set[str]:
         properties = [each for notice in notices for each in notice["properties"]]
         return {str(each["value"]).lower().strip(".") for each in properties if each["type"] == "domain"}
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise cannot_read(path, error) from error
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} must hold notices with properties of type domain") from error
