@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import types
 import typing
 from collections.abc import Iterator
@@ -16,8 +15,8 @@ import typer
 from page_text import block, code, escape, table
 
 from ludus.cli import command_line
+from ludus.cli.help_text import example_of
 
-_EXAMPLE = re.compile(r"(?:^|: |\n)((?:ludus|python|pip|kubectl) .*)", re.DOTALL)
 #: How a value is written on the command line.
 _VALUES = {str: "TEXT", int: "INTEGER", float: "NUMBER", Path: "PATH"}
 
@@ -84,20 +83,20 @@ def _usage(command: Command, arguments: list[Any], options: list[Any]) -> str:
 def _prose(help: str) -> list[str]:
     """The paragraphs of a help text that are not examples."""
     found = help.split("\n\n")
-    return [escape(" ".join(each.split())) for each in found if _EXAMPLE.search(each) is None] or [""]
+    return [escape(" ".join(each.split())) for each in found if example_of(each) is None] or [""]
 
 
 def _examples(help: str) -> list[str]:
     """The example commands of a help text, each after a comment that says what it is for."""
     lines = []
     for paragraph in help.split("\n\n"):
-        found = _EXAMPLE.search(paragraph)
+        found = example_of(paragraph)
         if found is None:
             continue
-        what = " ".join(paragraph[: found.start()].split()).rstrip(":")
+        what, command = found
         if what and what != "Example":
             lines.append(f"# {what}")
-        lines.append(" ".join(found[1].split()))
+        lines.append(command)
     return lines
 
 

@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+
+from ludus.cli.help_text import HelpfulCommand, HelpfulGroup
 
 #: The commands in the order of the help. Each is the function or the group of its name in the module of its name.
 COMMANDS = tuple(
@@ -32,7 +33,7 @@ class _Stopped(Exception):
     """Ctrl-C in a command that has nothing of its own to say about it."""
 
 
-class _Commands(TyperGroup):
+class _Commands(HelpfulGroup):
     """Tells Ctrl-C from exit code 130, into which typer would turn it without a word."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -67,7 +68,7 @@ def command_line(*names: str) -> typer.Typer:
         if isinstance(command, typer.Typer):
             app.add_typer(command)
         else:
-            app.command()(command)
+            app.command(cls=HelpfulCommand)(command)
     return app
 
 

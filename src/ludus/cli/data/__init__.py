@@ -20,8 +20,11 @@ from ludus.cli.data.split import split
 from ludus.cli.data.stats import stats
 from ludus.cli.data.upload import upload
 from ludus.cli.data.validate import validate
+from ludus.cli.help_text import HelpfulCommand, HelpfulGroup
 
-data = typer.Typer(name="data", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+data = typer.Typer(
+    name="data", cls=HelpfulGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+)
 
 
 @data.callback()
@@ -49,4 +52,4 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
 )
 
 for _command in _COMMANDS:
-    data.command(_command.__name__.strip("_"))(_command)
+    data.command(_command.__name__.strip("_"), cls=HelpfulCommand)(_command)
