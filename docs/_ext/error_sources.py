@@ -21,6 +21,7 @@ ROOTS = {
     "ludus.http.messages:Refusal": "Refusal",
     "ludus.errors:missing_extra": "UserError",
     "ludus.errors:cannot_read": "UserError",
+    "ludus.errors:not_installed": "UserError",
     "ludus:UserError": "UserError",  # names that `ludus` imports at their first use
     "ludus:Failure": "Failure",
 }
@@ -176,6 +177,8 @@ def _parts(name: str, root: str, given: list[str], named: dict[str, str]) -> tup
     first, second = [*given, "", ""][:2]
     if name == "missing_extra":
         return f"{first} is not installed", f"Install it with: pip install 'ludus-gym[{second}]'", ""
+    if name == "not_installed":
+        return f"{second + ': ' if second else ''}{first} is not installed", "Install it with: {command}", ""
     if name == "cannot_read":
         return f"cannot read {first}: {{reason}}", "Check the path, and that you may read there", ""
     if name == "Failure":

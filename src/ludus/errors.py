@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import difflib
 import errno
+import functools
 import inspect
 import json
 import os
+import re
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
@@ -49,6 +51,38 @@ def install_command(extra: str) -> str:
         checkout = unquote(urlsplit(origin["url"]).path)
         return f"pip install -e '{'.' if checkout == os.getcwd() else checkout}[{extra}]'"
     return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def not_installed(module: str, where: str = "") -> MissingExtra:
+    """The error for a module that author's code imports and that is not installed; `where` is the importing line."""
+    return MissingExtra(f"{f'{where}: ' if where else ''}{module} is not installed", _install_hint(module))
+
+
+def _install_hint(module: str) -> str:
+    name = module.partition(".")[0]
+    extra = _extras().get(_normal(name))
+    if extra is not None:
+        return f"Install it with: {install_command(extra)}"
+    return f"Install the package that has it, such as: pip install {name}"
+
+
+@functools.cache
+def _extras() -> dict[str, str]:
+    """The extra of Ludus that installs a package, by the package's name."""
+    try:
+        lines = distribution(DISTRIBUTION).requires or []
+    except PackageNotFoundError:
+        lines = []
+    found: dict[str, str] = {}
+    for line in lines:
+        name, extra = re.match(r"[\w.-]+", line), re.search(r"extra == ['\"]([\w-]+)['\"]", line)
+        if name is not None and extra is not None and extra[1] not in ("dev", "docs"):
+            found.setdefault(_normal(name[0]), extra[1])
+    return found
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("-", "_")
 
 
 def cannot_read(what: object, error: OSError) -> UserError:
@@ -95,6 +129,7 @@ REMEDIES = {
     "http_404": "Check the URL and the model's name",
     "refused": "Start the server, or correct its URL",
     "no_judge": "",
+    "not_installed": "",
 }
 
 
@@ -135,6 +170,10 @@ class Failure(Exception):
             return cls("refused", str(error), stage=stage, where=place_of_error(error))
         if isinstance(error, asyncio.CancelledError):
             return cls("crash", STRAY_CANCEL, stage=stage, where=place_of_error(error))
+        if isinstance(error, MissingExtra):
+            return cls("not_installed", str(error), stage=stage, where=place_of_error(error))
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            return cls("not_installed", str(not_installed(error.name)), stage=stage, where=place_of_error(error))
         return cls("crash", _first_cause(error), stage=stage, where=place_of_error(error))
 
 

@@ -84,6 +84,7 @@ class McpResources(Resources):
 
         None if the settings describe none and the class makes its own in `servers`.
         """
+        require_mcp()
         own = cls.servers is not McpResources.servers and not (config.url or config.command)
         yield None if own else server_of(config)
 
@@ -149,13 +150,19 @@ class McpResources(Resources):
         self._listed[name] = (session, entry)
 
 
-def server_of(config: McpResources.Config) -> McpServer:
-    """The server that the settings describe. Raises a `UserError` for wrong settings."""
+def require_mcp() -> None:
+    """Raise a `UserError` if the extra `mcp` is not installed."""
     try:
-        import httpx2
+        import httpx2  # noqa: F401
         import mcp  # noqa: F401
     except ImportError as error:
         raise missing_extra("MCP", "mcp") from error
+
+
+def server_of(config: McpResources.Config) -> McpServer:
+    """The server that the settings describe. Raises a `UserError` for wrong settings."""
+    require_mcp()
+    import httpx2
 
     logging.getLogger("mcp").addHandler(_NO_LOG)  # our failures already say what the SDK would log
     if bool(config.url) == bool(config.command):

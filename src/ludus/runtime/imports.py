@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
-from ludus.errors import UserError, did_you_mean
+from ludus.errors import UserError, did_you_mean, not_installed
 
 BUILT_IN = Path(__file__).parents[1] / "environments"
 
@@ -40,7 +40,8 @@ def load_object(reference: str, folder: Path | None, base: type | None = None) -
         try:
             module = import_named(module_name)
         except ModuleNotFoundError as error:
-            raise UserError(f"cannot import {module_name}: {error}") from error
+            hint = f"Correct the name, or write FILE.py:{name} for a file of the environment's folder"
+            raise UserError(f"cannot import {module_name}: {error}", hint) from error
     found = getattr(module, name, None)
     if found is None:
         names = [key for key, value in vars(module).items() if callable(value)]
@@ -146,6 +147,8 @@ def _import_error(error: BaseException, module: str) -> UserError:
 
 
 def _error_at(place: str, error: BaseException) -> UserError:
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith(LOADED_FILE):
+        return not_installed(error.name, place)
     return UserError(f"{place}: {describe(error)}", "Add --debug to see more")
 
 

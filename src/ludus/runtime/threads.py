@@ -66,6 +66,7 @@ def start_call(function: Callable[..., Any], *args: Any) -> tuple[Awaitable[Any]
     if is_async(function):
         return awaited(function, *args), None
     running = asyncio.ensure_future(in_thread(function, *args))
+    running.add_done_callback(_forget)  # after a cancel nobody waits for it
     return asyncio.shield(running), running
 
 

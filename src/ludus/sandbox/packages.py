@@ -10,7 +10,7 @@ from functools import lru_cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
-from ludus.errors import UserError
+from ludus.errors import not_installed
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -28,7 +28,7 @@ def places(names: tuple[str, ...]) -> tuple[Path, ...]:
             found[name] = one = distribution(name)
         except PackageNotFoundError as error:
             if name in names:
-                raise UserError(f"the sandbox needs {name}, which is not installed", f"pip install {name}") from error
+                raise not_installed(name, "the sandbox needs a package") from error
             continue  # required on other systems only
         queue += [_name(line) for line in one.requires or () if "extra ==" not in line]
     return tuple(sorted({place for one in found.values() for place in _places(one)}))

@@ -25,6 +25,7 @@ from ludus.errors import UserError
 from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.threads import awaited
 from ludus.sandbox.choice import check_spec, open_provider
+from ludus.sandbox.packages import places
 from ludus.sandbox.protocol import Delegate, Sandbox, SandboxError, SandboxProvider, SandboxSpec
 
 
@@ -53,6 +54,11 @@ class SandboxSettings(BaseModel):
         given = {key: getattr(self, key) for key in ("memory_mb", "processes", "disk_mb")}
         limits = replace(spec.limits, **{key: value for key, value in given.items() if value is not None})
         return replace(spec, limits=limits, image=self.image or spec.image)
+
+    def check_packages(self, spec: SandboxSpec) -> None:
+        """Raise a `UserError` if sandboxes on this machine need a package that is not installed."""
+        if self.provider in ("auto", "bubblewrap", "process") and spec.image is None:
+            places(spec.packages)
 
 
 class SandboxConfig(ResourcesConfig):
@@ -95,6 +101,8 @@ class SandboxResources(Resources):
         chosen, spec = config.sandbox, config.sandbox.applied_to(cls.sandbox_spec)
         check_spec(chosen.provider, spec, cls.images_from_rows)
         image = spec.image is not None
+        if not cls.images_from_rows:  # a row with an image needs no package of this machine
+            chosen.check_packages(spec)
         provider = await open_provider(chosen.provider, image=image, urls=chosen.urls, warm=chosen.warm)
         try:
             await _check(provider, spec, chosen)

@@ -84,6 +84,7 @@ class RepositoryRepair(SandboxResources):
         self.image = image_of(task, self.config) if task.files is None else None
         names = task.FAIL_TO_PASS, task.PASS_TO_PASS
         if self.image is None:
+            self.config.sandbox.check_packages(self.sandbox.spec)
             self.base: Tree = base_tree(task.files or {})
             self.tests: RepositoryTests = hidden_tests(
                 self.base, task.test_patch, *names, task.hide_expected, set_up=bool(task.setup_script)

@@ -1,0 +1,119 @@
+"""A package that is not installed stops a collection with the command that installs it, before models are paid."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import ludus
+from ludus import Environment, Resources, ScriptedModel, UserError
+from ludus.errors import missing_extra
+from ludus.folder import folders
+from ludus.integrations.mcp import McpResources
+from ludus.sandbox import SandboxSpec
+from ludus.sandbox.resources import SandboxResources
+
+ROWS = [{"responses_create_params": {"input": "x"}, "n": n} for n in range(20)]
+
+
+class NeedsASandboxPackage(SandboxResources):
+    sandbox_spec = SandboxSpec(packages=("no-such-package",))
+
+    async def verify(self, task, response):
+        return 1.0
+
+
+class HasItsOwnServers(McpResources):
+    async def servers(self, task):
+        raise AssertionError("a rollout began")
+
+    async def verify(self, task, response):
+        return 1.0
+
+
+class ImportsLate(Resources):
+    async def verify(self, task, response):
+        import no_such_package.inner
+
+        return no_such_package.inner.judge(response)
+
+
+class NeedsAnExtra(Resources):
+    def open(self, task):
+        raise missing_extra("math-verify", "math")
+
+    async def verify(self, task, response):
+        return 1.0
+
+
+def stopped(resources, **options) -> tuple[str, int]:
+    """Why a collection of twenty rows stopped, and how many calls of the model it made."""
+    calls = []
+    model = ScriptedModel(lambda request: calls.append(request) or "x")
+    with pytest.raises(UserError) as caught:
+        ludus.collect(resources, model=model, input=ROWS, concurrency=2, **options)
+    return str(caught.value), len(calls)
+
+
+def test_a_package_of_the_sandbox_is_missed_before_the_first_rollout():
+    why, calls = stopped(NeedsASandboxPackage)
+    assert why.startswith("the sandbox needs a package: no-such-package is not installed. Install")
+    assert calls == 0
+
+
+def test_mcp_is_missed_before_the_first_rollout_also_by_resources_with_servers_of_their_own(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    why, calls = stopped(HasItsOwnServers)
+    assert why.startswith("MCP is not installed. Install it with: pip install ")
+    assert "[mcp]" in why
+    assert calls == 0
+
+
+def test_a_missing_extra_stops_the_run_at_its_first_rollouts_and_not_at_each_of_them():
+    why, calls = stopped(NeedsAnExtra)
+    assert why.startswith("math-verify is not installed. Install it with: pip install ")
+    assert calls == 0
+
+
+def test_a_module_that_a_verifier_imports_late_stops_the_run_at_its_first_rollouts():
+    why, calls = stopped(ImportsLate)
+    assert why == (
+        "no_such_package is not installed. Install the package that has it, such as: pip install no_such_package"
+    )
+    assert calls < len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"), [("math_verify", "math"), ("mcp", "mcp"), ("gymnasium.spaces", "gymnasium")]
+)
+def test_a_file_that_imports_a_package_of_an_extra_is_told_the_extra(tmp_path, monkeypatch, module, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    (tmp_path / "environment.yaml").write_text("name: mine\nresources: resources.py:Mine\n")
+    (tmp_path / "resources.py").write_text(f"\nimport {module}\n")
+    with pytest.raises(UserError) as caught:
+        Environment.load(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/resources.py:2: {module} is not installed. Install it with: pip ")
+    assert f"[{extra}]" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden", "extra"),
+    [
+        ("math_with_judge", "math_verify", "math"),
+        ("gymnasium", "gymnasium", "gymnasium"),
+        ("instruction_following", "langdetect", "instructions"),
+    ],
+)
+def test_our_environments_name_their_extra_before_the_first_rollout(monkeypatch, name, hidden, extra):
+    real = sys.modules["importlib.util"].find_spec
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("ludus.") and getattr(module, "find_spec", None) is real:
+            monkeypatch.setattr(module, "find_spec", lambda wanted, *rest: None if wanted == hidden else real(wanted))
+    monkeypatch.setitem(sys.modules, hidden, None)
+    calls = []
+    model = ScriptedModel(lambda request: calls.append(request) or "x")
+    assert name in folders()
+    with pytest.raises(UserError, match=rf"is not installed. Install it with: pip install .*\[{extra}\]"):
+        ludus.collect(name, model=model, limit=3)
+    assert calls == []
