@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import groupby
 
+from error_reasons import source_reasons
 from error_sources import SourceError, source_errors
 from page_text import code, escape, table
 
@@ -131,6 +132,12 @@ ROOMS = {
 }
 
 
+_REASONS = (
+    "Messages with a `{problem}`, a `{cause}` or an `{error}` quote one of these, or what another error or a library "
+    "said. The message around it says what to do."
+)
+
+
 def errors_page() -> str:
     """The page's body: stages, kinds, and every message by room."""
     found = source_errors()
@@ -140,6 +147,7 @@ def errors_page() -> str:
         shown = [each for each in errors if not each.passed_on]
         if shown:
             parts += [f"## {ROOMS[room]}", table(["message", "what to do", "raised in"], map(_row, shown))]
+    parts += ["## Reasons", _REASONS, table(["reason", "written in"], _reason_rows())]
     parts += ["## Messages of others", _passed_on([each for each in found if each.passed_on])]
     return "\n\n".join(parts)
 
@@ -164,6 +172,10 @@ def _row(error: SourceError) -> list[str]:
 def _passed_on(errors: list[SourceError]) -> str:
     where = ", ".join(code(f"{each.file}:{each.line}") for each in errors)
     return f"Some places pass on the message of another error, of a library or of a server as it is: {where}."
+
+
+def _reason_rows() -> list[list[str]]:
+    return [[code(each.text), code(f"{each.file}:{each.line}")] for each in source_reasons()]
 
 
 def _order(error: SourceError) -> tuple[int, str, int]:

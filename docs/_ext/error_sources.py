@@ -53,19 +53,19 @@ class SourceError:
 
 
 @dataclass
-class _Scope:
+class Scope:
     """What names stand for in the running function and in its module."""
 
     values: dict[str, list[ast.expr]] = field(default_factory=dict)
 
-    def added(self, body: list[ast.stmt]) -> _Scope:
+    def added(self, body: list[ast.stmt]) -> Scope:
         """This scope and the assignments of a body, nested blocks included, functions inside it not."""
         values = {name: list(found) for name, found in self.values.items()}
         own: dict[str, list[ast.expr]] = {}
-        for node in _statements(body):
+        for node in statements(body):
             for name, value in _assigned(node):
                 own.setdefault(name, []).append(value)
-        return _Scope({**values, **own})
+        return Scope({**values, **own})
 
 
 @cache
@@ -75,9 +75,9 @@ def source_errors(source: Path = SOURCE) -> list[SourceError]:
     classes = error_classes(source)
     for path, tree in _trees(source).items():
         file = path.relative_to(source).as_posix()
-        known = _imported(tree, _module(path, source))
+        known = imported(tree, module_of(path, source))
         kinds = {name: classes[origin] for name, origin in known.items() if origin in classes}
-        found += _errors(tree.body, _Scope().added(tree.body), file, kinds)
+        found += _errors(tree.body, Scope().added(tree.body), file, kinds)
     return sorted(found, key=lambda each: (each.file, each.line))
 
 
@@ -108,11 +108,11 @@ def source_files(source: Path = SOURCE) -> list[Path]:
 @cache
 def error_classes(source: Path = SOURCE) -> dict[str, str]:
     """The root of every class of errors, by `module:Class`."""
-    trees = {_module(path, source): tree for path, tree in _trees(source).items()}
+    trees = {module_of(path, source): tree for path, tree in _trees(source).items()}
     bases: dict[str, list[str]] = {}
     for module, tree in trees.items():
-        known = _imported(tree, module)
-        for node in _statements(tree.body, inside=True):
+        known = imported(tree, module)
+        for node in statements(tree.body, inside=True):
             if isinstance(node, ast.ClassDef):
                 bases[f"{module}:{node.name}"] = [known.get(ast.unparse(base), "") for base in node.bases]
         if module.count(".") < 2:  # a package that passes names of its own files on
@@ -127,14 +127,15 @@ def error_classes(source: Path = SOURCE) -> dict[str, str]:
         found |= more
 
 
-def _module(path: Path, source: Path) -> str:
+def module_of(path: Path, source: Path) -> str:
+    """The name of a file's module."""
     return ".".join(["ludus", *path.relative_to(source).with_suffix("").parts]).removesuffix(".__init__")
 
 
-def _imported(tree: ast.Module, module: str) -> dict[str, str]:
+def imported(tree: ast.Module, module: str) -> dict[str, str]:
     """Where the names of a module come from, as `module:name`: imports anywhere in it, and its own definitions."""
     known: dict[str, str] = {}
-    for node in _statements(tree.body, inside=True):
+    for node in statements(tree.body, inside=True):
         if isinstance(node, ast.ImportFrom) and node.module:
             known |= {each.asname or each.name: f"{node.module}:{each.name}" for each in node.names}
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -142,7 +143,7 @@ def _imported(tree: ast.Module, module: str) -> dict[str, str]:
     return known
 
 
-def _errors(body: list[ast.stmt], scope: _Scope, file: str, kinds: dict[str, str]) -> Iterator[SourceError]:
+def _errors(body: list[ast.stmt], scope: Scope, file: str, kinds: dict[str, str]) -> Iterator[SourceError]:
     for statement in body:
         if not kinds:
             return
@@ -161,7 +162,7 @@ def _errors(body: list[ast.stmt], scope: _Scope, file: str, kinds: dict[str, str
                 yield from _errors(block, scope, file, kinds)
 
 
-def _error(call: ast.Call, scope: _Scope, file: str, kinds: dict[str, str]) -> SourceError | None:
+def _error(call: ast.Call, scope: Scope, file: str, kinds: dict[str, str]) -> SourceError | None:
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     if name not in kinds:
         return None
@@ -194,7 +195,12 @@ def _parts(name: str, root: str, given: list[str], named: dict[str, str]) -> tup
     return first or named.get("message", ""), second or named.get("hint", ""), ""
 
 
-def text(node: ast.expr, scope: _Scope, depth: int = 0) -> str:
+def texts_of_names(body: list[ast.stmt], around: Scope | None = None) -> Scope:
+    """What names stand for in a body, in the scope around it."""
+    return (around or Scope()).added(body)
+
+
+def text(node: ast.expr, scope: Scope, depth: int = 0) -> str:
     """What an expression says, with `{name}` for what is known only when it runs."""
     if isinstance(node, ast.Constant):
         return str(node.value)
@@ -216,7 +222,7 @@ def text(node: ast.expr, scope: _Scope, depth: int = 0) -> str:
     return _placeholder(node)
 
 
-def _piece(node: ast.expr, scope: _Scope, depth: int) -> str:
+def _piece(node: ast.expr, scope: Scope, depth: int) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value)
     assert isinstance(node, ast.FormattedValue)
@@ -290,13 +296,13 @@ def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
     return [*blocks, *handlers, *cases]
 
 
-def _statements(body: list[ast.stmt], inside: bool = False) -> Iterator[ast.stmt]:
+def statements(body: list[ast.stmt], inside: bool = False) -> Iterator[ast.stmt]:
     """All statements of a body, nested blocks included; `inside`: also those of functions and classes."""
     for statement in body:
         yield statement
         if inside or not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for block in _blocks(statement):
-                yield from _statements(block, inside)
+                yield from statements(block, inside)
 
 
 def _expressions(statement: ast.stmt) -> Iterator[ast.AST]:

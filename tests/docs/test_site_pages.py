@@ -10,6 +10,7 @@ import api_pages
 import cli_pages
 import environment_cards
 import error_pages
+import error_reasons
 import error_sources
 import included
 import page_text
@@ -116,6 +117,35 @@ def test_every_error_in_the_code_is_on_the_page_of_errors():
             found = call.search(line)
             if found and "class " not in line and "def " not in line and found[0][:-1] not in own | _foreign(text):
                 assert f"`{file}:{number}`" in page, f"{file}:{number}: {line.strip()}"
+
+
+@pytest.mark.slow
+def test_every_text_that_an_exception_is_raised_with_is_on_the_page_of_errors():
+    page = error_pages.errors_page()
+    for path in error_sources.source_files():
+        file = path.relative_to(SOURCE).as_posix()
+        if file.startswith(error_reasons.LEFT_OUT):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and _says_a_sentence(node.exc):
+                places = {f"`{file}:{line}`" for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+                assert any(place in page for place in places), f"{file}:{node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        "a reward must be a finite number, not {shown}: return a number or a Verdict",
+        "the line is indented with a tab",
+        "is a generator, because it contains yield",
+        "a turn has no key {key}. Known: {",
+        "the tool {name} has no self: write def {name}(self, ...)",
+        "it begins with a digit, and must begin with a lower case letter",
+    ],
+)
+def test_a_reason_that_errors_quote_is_on_the_page_of_errors(words):
+    assert words in error_pages.errors_page()
 
 
 def test_every_error_on_the_page_says_what_to_do():
@@ -242,6 +272,15 @@ def _classes(path: Path) -> list[tuple[str, list[str]]]:
         return found
 
     return walk(ast.parse(path.read_text()).body, "")
+
+
+def _says_a_sentence(call: ast.Call) -> bool:
+    """Whether an exception gets a text of several words. Programming errors inside Ludus say less."""
+    silent = {"StopIteration", "KeyError", "NotImplementedError", "AssertionError", "SystemExit", "Exit"}
+    if ast.unparse(call.func).split(".")[-1] in silent:
+        return False
+    texts = [each.value for part in call.args for each in ast.walk(part) if isinstance(each, ast.Constant)]
+    return any(isinstance(each, str) and re.search(r"[A-Za-z]{2,} [A-Za-z]{2,}", each) for each in texts)
 
 
 def _of(file: str) -> set[str]:
