@@ -202,7 +202,7 @@ def _script(page: list[Block], programs: Path) -> str:
         if block.file is not None:
             made = programs / f"{number}.file"
             made.write_text(block.text, encoding="utf-8")
-            lines += [f"mkdir -p {shlex.quote(str(Path(block.file).parent))}", f"cp {made} {shlex.quote(block.file)}"]
+            lines.append(f"cp {made} {shlex.quote(block.file)}")  # a reader makes the folder, as the page says
         elif block.language == "python":
             made = programs / f"{number}.py"
             made.write_text(block.text, encoding="utf-8")
