@@ -38,7 +38,7 @@ ELSEWHERE = {"openenv", "verifiers"}
 QUICK = sorted(set(folders()) - HEAVY - ELSEWHERE)
 ROWS: list[dict[str, Any]] = [
     {"responses_create_params": {"input": f"What is {n} + 200? Use \\boxed{{}}."}, "expected_answer": str(n + 200)}
-    for n in (3, 5, 17)
+    for n in (3, 5, 17, 29, 41)
 ]
 
 
@@ -186,13 +186,13 @@ class NoAnswer(Resources):
 
 
 def test_rows_without_an_answer_skip_the_checks_that_need_one():
-    card = qualify(NoAnswer, input=[{"responses_create_params": {"input": "Hello."}}])
+    card = qualify(NoAnswer, input=[{"responses_create_params": {"input": "Hello."}}] * 5)
     assert card.passed
     assert {check.name for check in card.checks if check.status == "skipped"} == {"oracle", "false positives"}
 
 
 def test_a_card_with_skipped_checks_says_what_was_not_shown_and_never_that_it_can_be_trusted():
-    card = qualify(NoAnswer, input=[{"responses_create_params": {"input": "Hello."}}])
+    card = qualify(NoAnswer, input=[{"responses_create_params": {"input": "Hello."}}] * 5)
     assert card.verdict == "not shown"
     assert card.not_shown == ["that right answers earn the reward", "that wrong answers earn none"]
     assert card.to_row()["not_shown"] == card.not_shown
@@ -202,6 +202,24 @@ def test_a_card_with_skipped_checks_says_what_was_not_shown_and_never_that_it_ca
     assert "that right answers earn the reward" in shown
 
 
+@pytest.mark.parametrize("rows", [1, 2, 4, 5])
+def test_fewer_than_five_rows_are_not_called_trusted_and_their_number_is_named(rows):
+    card = qualify(Sums, input=ROWS[:rows])
+    shown, plural = shown_card(card), "" if rows == 1 else "s"
+    assert card.passed
+    if rows < 5:
+        assert (card.verdict, card.not_shown) == ("not shown", [f"that it holds for more than {rows} row{plural}"])
+        assert "can be trusted" not in shown
+        assert f"enough rows skipped {rows} used, and 5 are needed: use more with --limit or --input" in shown
+    else:
+        assert (card.verdict, card.not_shown) == ("trusted", [])
+        assert "can be trusted: every check passed on 5 rows, which show a fault in 45% of all rows" in shown
+
+
+def test_a_card_says_that_no_bad_policy_earned_anything():
+    assert "best exploit 0.000: no bad policy earned anything" in shown_card(qualify(Sums, input=ROWS))
+
+
 def test_rows_without_an_answer_beside_rows_with_one_are_not_shown_to_be_judged_right():
     class SumsOrNone(Sums):
         class Task(ludus.Task):
@@ -209,13 +227,13 @@ def test_rows_without_an_answer_beside_rows_with_one_are_not_shown_to_be_judged_
 
     card = qualify(SumsOrNone, input=[*ROWS, {"responses_create_params": {"input": "Guess."}}])
     assert card.verdict == "not shown"
-    assert card.not_shown == ["that right answers to 1 of 4 rows earn the reward"]
+    assert card.not_shown == ["that right answers to 1 of 6 rows earn the reward"]
     assert "can be trusted" not in shown_card(card)
 
 
 def test_the_card_says_which_field_the_right_answers_come_from():
     card = qualify(Sums, input=ROWS)
-    assert card.gold_from == {"the field expected_answer of the rows": 3}
+    assert card.gold_from == {"the field expected_answer of the rows": 5}
     assert "right answers from the field expected_answer of the rows" in shown_card(card)
 
 
@@ -233,11 +251,11 @@ def test_a_failed_oracle_says_where_its_answers_come_from():
 def test_a_strict_verifier_is_sound_and_has_a_rate_of_strictness():
     card = qualify(RefusesDollars, input=ROWS)
     assert card.verdict == "trusted"
-    assert (card.false_negative.wrong, card.false_negative.total) == (3, 6)
+    assert (card.false_negative.wrong, card.false_negative.total) == (5, 10)
     assert all("dollars" in example for example in card.false_negative.examples)
     shown = shown_card(card)
     assert "strictness" in shown
-    assert "0.500 (3 of 6" in shown
+    assert "0.500 (5 of 10" in shown
     assert "cannot be trusted" not in shown
 
 
@@ -299,8 +317,8 @@ def test_generated_datasets_are_qualified(tmp_path):
         "        prompt = {'input': f'What is {number} + 1?'}\n"
         "        yield {'responses_create_params': prompt, 'expected_answer': str(number + 1)}\n"
     )
-    card = qualify(tmp_path, dataset="fresh", limit=3)
-    assert (card.rows, card.verdict) == (3, "trusted")
+    card = qualify(tmp_path, dataset="fresh", limit=5)
+    assert (card.rows, card.verdict) == (5, "trusted")
     assert qualify(tmp_path, dataset="fresh").rows == 32  # generated rows may never end
     assert run(tmp_path, "--dataset", "fresh", "--limit", 2).exit_code == 0
     with pytest.raises(UserError, match="has no dataset frsh. Did you mean fresh"):
@@ -334,7 +352,7 @@ def test_a_constant_answer_may_earn_the_share_of_rows_that_it_answers(answers):
             return float((last_boxed(response.output_text) or "").strip(" $") == task.expected_answer)
 
     card = qualify(Sound, input=options_rows(*answers))
-    assert card.verdict == "trusted", failed_checks(card)
+    assert card.passed, failed_checks(card)
 
 
 def test_the_template_of_a_new_environment_can_be_trusted(tmp_path):
@@ -407,12 +425,14 @@ def test_the_command_exits_with_1_beyond_a_threshold(folder):
 def test_the_card_fits_a_narrow_terminal():
     result = run("mcqa", "--limit", 2)
     assert result.exit_code == 0
-    assert max(map(len, result.output.splitlines())) <= 60
+    *lines, verdict = result.output.splitlines()  # the verdict is one line, also in a pipe
+    assert max(map(len, lines)) <= 60
+    assert verdict.startswith("mcqa failed no check")
     assert "no side effects" in result.output
 
 
 def test_the_command_prints_json():
-    card = json.loads(run("mcqa", "--limit", "2", "--json").output)
+    card = json.loads(run("mcqa", "--limit", "5", "--json").output)
     assert card["passed"]
     assert card["oracle"] == 1.0
     assert {check["status"] for check in card["checks"]} == {"ok"}
@@ -472,7 +492,8 @@ def test_a_misspelt_function_in_qualify_py_is_refused_with_a_suggestion(folder):
 def test_no_heavy_environment_fails_a_check(name, package):
     pytest.importorskip(package)
     card = qualify(name, limit=1)
-    assert card.verdict == ("not shown" if name == "math_with_judge" else "trusted")  # here no judge is set
+    judged = ["how answers are judged that only a judge can judge"] if name == "math_with_judge" else []
+    assert card.not_shown == ["that it holds for more than 1 row", *judged]
     cheated = [(each.reward, each.limit) for each in card.exploits if each.family == "cheat"]
     assert cheated == ([(0.0, 0.0)] if name == "text_to_sql" else [])
 

@@ -109,7 +109,8 @@ def _verdict(card: Card) -> str:
     rate = card.false_negative
     strict = f"; it refuses {rate.wrong} of {rate.total} right answers that are written in another way"
     if card.verdict == "trusted":
-        return f"can be trusted: every check passed{strict if rate.wrong else ''}"
+        seen = f"every check passed on {card.rows} rows, which show a fault in {card.unseen:.0%} of all rows"
+        return f"can be trusted: {seen}{strict if rate.wrong else ''}"
     if card.verdict == "not shown":
         return f"failed no check, but this was not shown: {'; '.join(card.not_shown)}"
     what = {"unsound": "unsound: it pays for answers that are not right", "broken": "broken", "strict": "too strict"}
@@ -123,7 +124,9 @@ def _figures(card: Card) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     best = card.best_exploit
-    exploit = f"{best.reward:.3f} by {best.best if best.reward else 'any'}" if best is not None else "-"
+    exploit = "-"
+    if best is not None:
+        exploit = f"{best.reward:.3f} by {best.best}" if best.reward else "0.000: no bad policy earned anything"
     if best is not None and best.why and not best.excess:
         exploit += ", as expected"
     if card.chance:

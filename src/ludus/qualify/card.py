@@ -24,6 +24,9 @@ from ludus.qualify.policies import DRAWS
 
 SLACK = 0.1
 
+#: With fewer rows nothing is called trusted: five rows show a fault in half of all rows with 97 %, two with 75 %.
+FEWEST_ROWS = 5
+
 #: A variant is accepted if it earns this share of the oracle's reward for the same row.
 ACCEPTED = 0.9
 MAX_EXAMPLES = 5
@@ -136,6 +139,11 @@ class Card:
         return "not shown" if self.not_shown else "trusted"
 
     @property
+    def unseen(self) -> float:
+        """The share of rows that a fault may touch and still be missed by the rows of this card with 5 %."""
+        return float(1 - 0.05 ** (1 / self.rows))
+
+    @property
     def best_exploit(self) -> Exploit | None:
         """The bad policy with the highest reward, among those without a declared limit or above it if there are any."""
         found = [exploit for exploit in self.exploits if exploit.excess or not exploit.why] or self.exploits
@@ -151,6 +159,7 @@ class Card:
             "not_shown": self.not_shown,
             "gold_from": self.gold_from,
             "rows": self.rows,
+            "unseen": round(self.unseen, 4),
             "attempts": self.attempts,
             "chance": self.chance,
             "best_exploit": vars(best) if best else None,
@@ -241,6 +250,10 @@ def threshold_checks(card: Card) -> list[Check]:
     """Whether the figures of a card are within its thresholds. Strictness has a check only if it has a limit."""
     limits = card.thresholds
     checks = [_exploit_check(card), *_oracle_checks(card), _soundness_check(card)]
+    if card.rows < FEWEST_ROWS:
+        reason = f"{card.rows} used, and {FEWEST_ROWS} are needed: use more with --limit or --input"
+        claim = f"that it holds for more than {card.rows} row{'' if card.rows == 1 else 's'}"
+        checks.append(Check("enough rows", "skipped", reason, claim))
     if limits.max_false_negative is not None:
         claim = "that right answers may be written in other ways"
         most = limits.max_false_negative

@@ -13,7 +13,6 @@ import ludus
 from ludus import Resources, Response, tool
 from ludus.graders.code_blocks import last_block
 
-# What a query may do. Everything else (writing, attaching files, loading code) is denied.
 READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
 
@@ -28,13 +27,15 @@ class SqlDesk(Resources):
         self.database = task.databases[0]
 
     @tool
-    def run_query(self, sql: str) -> list[tuple[object, ...]]:
+    def run_query(self, sql: str) -> list[tuple[object, ...]] | str:
         """Run one SELECT statement, and see the first 20 rows of its result."""
-        return select(self.database, sql)[:20]
+        try:
+            return select(self.database, sql)[:20]
+        except (sqlite3.Error, ValueError) as error:  # the model's mistake, which it reads and can mend
+            return f"This query does not run: {error}"
 
     def verify(self, task: Task, response: Response) -> float:
-        block = last_block(response.output_text)
-        query = block.code if block else ""
+        query = block.code if (block := last_block(response.output_text)) else ""
         return float(all(same_result(each, query, task.expected_query) for each in task.databases))
 
 
@@ -49,7 +50,7 @@ def same_result(database: str, query: str, expected: str) -> bool:
 
 
 def select(script: str, query: str) -> list[tuple[object, ...]]:
-    """The result of a query that a model wrote: it may only read, and takes a million steps at most."""
+    """The result of a query that a model wrote: it may read and do nothing else, for a million steps at most."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(script)
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)

@@ -37,6 +37,7 @@ def test_a_query_can_neither_write_nor_open_files_nor_run_for_ever():
         rollout = play({"call": "run_query", "arguments": {"sql": query}}, answer(query))
         assert any(word in rollout.response.output[1]["output"] for word in ("not authorized", "interrupted"))
         assert rollout.reward == 0.0
+        assert rollout.tool_errors == []  # the model's mistake, not one of the tool
 
 
 def test_a_broken_expected_query_fails_the_rollout_and_invents_no_reward():
