@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import site_map
+from browsing import CHROMIUM
 
 pytest.importorskip("sphinx", reason="the site is built by make docs, with the extra docs")
 pytest.importorskip("furo", reason="the site is built by make docs, with the extra docs")
@@ -70,3 +71,19 @@ def test_no_page_loads_anything_from_another_host(site):
 
 def test_pages_have_a_dark_mode(site):
     assert "theme-toggle" in (site / "index.html").read_text()
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1280, 1440])
+def test_code_is_not_cut_off_and_no_page_scrolls_sideways(site, width):
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("needs a browser: apt-get install chromium")
+    with playwright.sync_playwright() as engine:
+        browser = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        for name in ("environment-tutorials/creating", "trust", "collecting", "get-started/index"):
+            page.goto((site / f"{name}.html").as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") == width, name
+            code = "[...document.querySelectorAll('div[class*=highlight-]:not(.highlight-text) pre')]"
+            assert page.evaluate(f"{code}.filter(each => each.scrollWidth > each.clientWidth).length") == 0, name
+        browser.close()
