@@ -89,6 +89,7 @@ class Episode:
         "_tools_running",
         "_turn_of_last_tool",
         "asides",
+        "asked_version",
         "began",
         "calls",
         "deadline",
@@ -136,6 +137,7 @@ class Episode:
         self.fails_on_tool_errors = False
         self.asides: list[Any] = []  #: what is not in the trajectory and a continuation needs, as JSON
         self.turns: SavesTurns | None = None
+        self.asked_version: Any = None  #: the policy version of the last model call, as it began
         self.mask: str | None = None  #: the reason not to train on this rollout, if the agent knows one
         self._start = len(self.items)
         self._last: Response | None = None
@@ -179,7 +181,8 @@ class Episode:
         request = Request(
             self.items, job.rollout_id, job.seed, len(self.calls), perf_counter() + seconds, tokens, params
         )
-        version = self.model.policy_version  # as the call begins: the weights may change before it is answered
+        # As the call begins: the weights may change before it is answered.
+        self.asked_version = version = self.model.policy_version
         response = await self.step("model", seconds, self.model.respond(request))
         if turns is not None and (waits := turns.settle()) is not None:
             await waits

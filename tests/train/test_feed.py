@@ -311,16 +311,55 @@ class TestOnDemand:
         assert len(again.members) == 3
         assert dict(feed.counts) == {"started": 9, "completed": 7, "failed": 2}
 
+    async def test_a_group_that_nobody_waits_for_any_more_is_cancelled(self) -> None:
+        gate = Gate()
+
+        async def respond(request: Request) -> Response:
+            return answer(await gate.hold(str(request.session), "1"))
+
+        feed = feed_of(ScriptedModel(respond))
+        async with asyncio.timeout(CEILING), feed:
+            name, row = next(feed.tasks())
+            playing = asyncio.ensure_future(feed.play(name, row, 2))
+            await until_async(lambda: len(gate.waiting) == 2)
+            playing.cancel()
+            await asyncio.wait({playing})
+        assert dict(feed.counts) == {"started": 2, "cancelled": 2}
+        assert dict(feed.group_counts) == {"cancelled": 1}
+
 
 class TestSettings:
     """Mistakes are refused before anything runs."""
 
     @pytest.mark.parametrize(
-        "wrong", [{"size": 0}, {"extra": -1}, {"replacements": 1.5}, {"min_size": 9, "size": 8}, {"deadline": 0}]
+        "wrong",
+        [
+            {"size": 0},
+            {"extra": -1},
+            {"replacements": 1.5},
+            {"min_size": 9, "size": 8},
+            {"deadline": 0},
+            {"deadline": "5"},
+        ],
     )
     def test_a_policy_that_makes_no_sense_is_refused(self, wrong: dict[str, Any]) -> None:
         with pytest.raises(UserError):
             GroupPolicy(**wrong)
+
+    @pytest.mark.parametrize("wrong", [{"ahead": 1.5}, {"groups_per_step": "2"}, {"version": "x"}, {"epochs": 0}])
+    def test_numbers_of_a_feed_that_make_no_sense_are_refused(self, wrong: dict[str, Any]) -> None:
+        with pytest.raises(UserError, match=r"must be a whole number of at least"):
+            GroupFeed(Judged, model=policy(lambda q, repeat: "1"), input=questions(1), **wrong)
+
+    async def test_a_feed_is_started_once_and_read_inside(self) -> None:
+        feed = feed_of(lambda q, repeat: str(repeat))
+        with pytest.raises(UserError, match="inside `async with`"):
+            await anext(feed)
+        async with asyncio.timeout(CEILING), feed:
+            await anext(feed)
+        assert feed.group_counts["delivered"] == 1
+        with pytest.raises(UserError, match="can be started once"):
+            await feed.__aenter__()
 
     def test_options_of_a_collection_work_and_unknown_ones_are_refused(self) -> None:
         with pytest.raises(UserError, match="no option `modle`"):
@@ -374,6 +413,28 @@ async def test_a_rollout_in_flight_of_old_weights_is_ended_recorded_and_replaced
     (ended,) = [orjson.loads(line) for line in (tmp_path / "out" / "failures.jsonl").read_bytes().splitlines()]
     assert (ended["repeat"], ended["kind"], len(ended["model_calls"])) == (0, "stale", 1)
     assert dict(feed.counts) == {"started": 3, "completed": 2, "failed": 1}
+
+
+async def test_a_rollout_of_old_weights_is_ended_during_its_first_call() -> None:
+    gate, asked = Gate(), iter(range(10**6))
+
+    async def respond(request: Request) -> Response:
+        return answer(await gate.hold("old", "0") if next(asked) == 0 else "1")
+
+    feed = GroupFeed(
+        Judged,
+        model=ScriptedModel(respond),
+        policy=GroupPolicy(size=1, max_staleness=0),
+        input=questions(1),
+        concurrency=1,
+    )
+    async with asyncio.timeout(CEILING), feed:
+        reading = asyncio.ensure_future(anext(feed))
+        await until_async(lambda: bool(gate.waiting))
+        feed.update()
+        (member,) = (await reading).members
+    assert member.reward == 1.0
+    assert dict(feed.counts) == {"started": 2, "completed": 1, "failed": 1}
 
 
 async def test_the_oldest_group_comes_first() -> None:

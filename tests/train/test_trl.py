@@ -39,7 +39,9 @@ class Vowels(Judged):
 class Trained:
     """A short training run that keeps the batches of the trainer."""
 
-    def __init__(self, rollouts: TrlRollouts, folder: Path, steps: int = 2, **settings: Any) -> None:
+    def __init__(
+        self, rollouts: TrlRollouts, folder: Path, steps: int = 2, *, close: bool = True, **settings: Any
+    ) -> None:
         from tiny_transformers import llama, tokenizer
         from trl import GRPOConfig, GRPOTrainer
 
@@ -65,6 +67,9 @@ class Trained:
             **chosen,
         )
         self.weights, self.tokenizer, self.batches = llama(), tokenizer(), batches
+        if "beta" in settings:  # the trainer loads the start again, to compare with it
+            self.weights.save_pretrained(folder / "start")
+            self.weights.config._name_or_path = str(folder / "start")
         self.trainer = Watched(
             self.weights,
             reward_funcs=rollouts.reward,
@@ -76,7 +81,8 @@ class Trained:
         try:
             self.trainer.train()
         finally:
-            rollouts.close()
+            if close:
+                rollouts.close()
         self.logs = [log for log in self.trainer.state.log_history if "reward" in log]
 
 
@@ -140,13 +146,43 @@ def test_a_step_in_which_every_rollout_fails_leaves_the_weights_as_they_are(tmp_
     assert rollouts.counts["empty_steps"] == 1
 
 
+def test_a_penalty_for_leaving_the_start_trains_on_no_token_of_a_step_in_which_every_rollout_fails(
+    tmp_path: Path,
+) -> None:
+    answers = iter(range(10**6))
+    model = policy(lambda q, repeat: str(repeat) if next(answers) < 8 else "crash")
+    rollouts = TrlRollouts(Judged, input=questions(2), model=model, policy=GroupPolicy(replacements=0))
+    trained = Trained(rollouts, tmp_path, steps=3, beta=0.5, optim="sgd", learning_rate=0.5)
+    assert trained.logs[0]["grad_norm"] > 0
+    assert [log["grad_norm"] for log in trained.logs[1:]] == [0.0, 0.0]
+    assert rollouts.counts["empty_steps"] == 2
+
+
+def test_a_second_trainer_plays_with_its_own_weights(tmp_path: Path) -> None:
+    from tiny_transformers import llama, torch
+
+    rollouts = TrlRollouts(Vowels, input=rows(2))
+    Trained(rollouts, tmp_path / "first", steps=1, learning_rate=1.0, close=False)
+    second = Trained(rollouts, tmp_path / "second", steps=1)
+    batch = second.batches[0]
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    with torch.no_grad():
+        positions = (attention.cumsum(-1) - 1).clamp(min=0)
+        logits = llama()(ids, attention_mask=attention, position_ids=positions).logits
+    width = batch["completion_ids"].shape[1]
+    scores = logits[:, -width - 1 : -1].log_softmax(-1).gather(2, batch["completion_ids"][..., None])[..., 0]
+    mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    assert torch.allclose(scores[mask], batch["sampling_per_token_logps"][mask], atol=1e-3)
+
+
 def test_training_stops_with_the_cause_if_every_rollout_fails_again_and_again(tmp_path: Path) -> None:
     rollouts = TrlRollouts(
         Judged, input=questions(2), model=policy(lambda q, repeat: "crash"), policy=GroupPolicy(replacements=0)
     )
     with pytest.raises(UserError, match=r"all 8 rollouts of a step failed. The last: .*verify.*crash.* 2 steps before"):
         Trained(rollouts, tmp_path, steps=5)
-    assert rollouts.counts["empty_steps"] == 2
+    assert (rollouts.counts["empty_steps"], rollouts.counts["failed"]) == (3, 24)
 
 
 class Tooled(Judged):
@@ -253,3 +289,11 @@ def test_the_worker_reports_the_cause_of_a_dead_policy() -> None:
             worker.check_health(60)
     finally:
         worker.stop()
+
+
+def test_a_worker_is_started_once() -> None:
+    worker = TrlWorker(Judged, input=questions(2), model=policy(lambda q, repeat: str(repeat)))
+    worker.start()
+    worker.stop()
+    with pytest.raises(UserError, match="can be started once"):
+        worker.start()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ludus import Resources
+from ludus.errors import UserError
 from ludus.train.trl_environment import TrlEnvironments
 
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
@@ -47,6 +48,54 @@ def test_a_verifier_that_fails_gives_no_reward(rows: Any) -> None:
         assert made.reward(completions=[said("done")], environments=[one]) == [None]
     finally:
         made.close()
+
+
+def test_a_verifier_that_fails_again_and_again_stops_the_training(rows: Any) -> None:
+    class Broken(Resources):
+        async def verify(self, task: Any, response: Any) -> float:
+            raise RuntimeError("the judge is dead")
+
+    made = TrlEnvironments(Broken, input=rows(1))
+    try:
+        one = made.factory()()
+        for step in range(3):
+            one.reset(task_id=next(iter(made._rows)))
+            if step < 2:
+                made.reward(completions=[said("done")], environments=[one])
+        with pytest.raises(UserError, match="the judge is dead"):
+            made.reward(completions=[said("done")], environments=[one])
+    finally:
+        made.close()
+
+
+def test_close_closes_the_sessions_in_flight_and_may_be_called_twice(rows: Any) -> None:
+    closed: list[int] = []
+
+    class Open(Resources):
+        async def verify(self, task: Any, response: Any) -> float:
+            return 1.0
+
+        async def close(self) -> None:
+            closed.append(1)
+
+    made = TrlEnvironments(Open, input=rows(2))
+    factory = made.factory()
+    for name in made._rows:
+        factory().reset(task_id=name)
+    with pytest.raises(UserError, match="unknown task"):
+        factory().reset(task_id="nobody's")
+    made.close()
+    made.close()
+    assert closed == [1, 1]
+
+
+def test_an_environment_that_judges_groups_is_refused(rows: Any) -> None:
+    class Together(Resources):
+        async def verify_group(self, task: Any, responses: Any) -> list[float]:
+            return [0.0 for _ in responses]
+
+    with pytest.raises(UserError, match=r"verify_group.*Use TrlRollouts"):
+        TrlEnvironments(Together, input=rows(1))
 
 
 @pytest.mark.slow

@@ -22,6 +22,8 @@ def recorded_model(path: Path) -> Model:
         recorded: dict[str, Any] = described["identity"]["model"]
         options: dict[str, Any] = described["options"]
         spec, settings = options.get("model", recorded["name"]), options.get("model_settings")
+    except FileNotFoundError as error:
+        raise UserError(f"there is no {path}: it says which model collected the run", _HINT) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} does not say which model collected the run", _HINT) from error
     if "model" not in options and HIDDEN in json.dumps(recorded):

@@ -5,7 +5,7 @@ engine, with its sessions, deadlines and journals. The feed decides which rollou
 group is complete (`open_group.py`), and whether it is delivered (`policy.py`).
 
 Every rollout that was started is counted once: completed, masked, failed or cancelled. Every closed group is counted
-once: delivered, or dropped as `short`, `no_signal` or `stale`.
+once: delivered, dropped as `short`, `no_signal` or `stale`, or `unread` when the feed ended.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ludus.task import private
 from ludus.train.engine import FeedEngine
 from ludus.train.group import TrainingGroup
 from ludus.train.open_group import OpenGroup
-from ludus.train.policy import GroupPolicy
+from ludus.train.policy import GroupPolicy, check_whole
 from ludus.train.schedule import GroupSchedule
 
 
@@ -58,8 +58,11 @@ class GroupFeed:
         version: int = 0,
         **options: Unpack[CollectArguments],
     ) -> None:
-        if groups_per_step < 1 or (ahead is not None and ahead < 0) or (epochs is not None and epochs < 1):
-            raise UserError("groups_per_step and epochs must be at least 1, and ahead at least 0")
+        check_whole("groups_per_step", groups_per_step, 1)
+        check_whole("version", version, 0)
+        for name, given, least in (("ahead", ahead, 0), ("epochs", epochs, 1)):
+            if given is not None:
+                check_whole(name, given, least)
         self.policy = policy or GroupPolicy()
         if options.setdefault("repeats", self.policy.size) != self.policy.size:
             raise UserError("repeats is the size of a group here", "Write policy=GroupPolicy(size=...)")
@@ -107,6 +110,8 @@ class GroupFeed:
 
     async def __aenter__(self) -> Self:
         """Start the policy and the places in which rollouts are played."""
+        if self._running is not None:
+            raise UserError("a feed can be started once", "Make a new one")
         self.prepare()
         assert self._collector is not None
         self.collection.model.policy_version = self.version
@@ -121,6 +126,9 @@ class GroupFeed:
         if self._running is not None:
             with contextlib.suppress(*(() if exc[0] is None else (Exception,))):
                 await self._running
+        if self._ready:
+            self.group_counts["unread"] += len(self._ready)
+            self._ready.clear()
 
     def __aiter__(self) -> AsyncIterator[TrainingGroup]:
         """The finished groups, in the order in which they are complete."""
@@ -139,7 +147,8 @@ class GroupFeed:
                 self._schedule.wake(self.policy.size + self.policy.extra)
                 if group is not None:
                     return group
-            assert self._running is not None, "read a feed inside `async with`"
+            if self._running is None:
+                raise UserError("a feed is read inside `async with`", "Write: async with GroupFeed(...) as feed:")
             if self._running.done():
                 self._running.result()
                 raise StopAsyncIteration
@@ -153,10 +162,16 @@ class GroupFeed:
         group = self._open(task_id, environment, row, policy)
         group.work.task = environment.task(private(row))
         group.result = asyncio.get_running_loop().create_future()
+        if self._running is None:
+            raise UserError("groups are played inside `async with`", "Write: async with GroupFeed(...) as feed:")
         self._schedule.add(group)
-        assert self._running is not None, "play groups inside `async with`"
         either: set[asyncio.Future[Any]] = {group.result, self._running}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._schedule.withdraw(group)
+            self.group_counts["cancelled"] += 1
+            raise
         if not group.result.done():
             self._running.result()
             raise UserError("the feed was closed before the group was complete")

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ludus.errors import UserError
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Refuse a setting that is not a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise UserError(f"{name} must be a whole number of at least {least}, not {value!r:.60}")
 
 
 @dataclass(frozen=True)
@@ -41,9 +48,8 @@ class GroupPolicy:
             value = getattr(self, name)
             if value is None and name in ("min_size", "max_staleness", "max_span"):
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise UserError(f"{name} must be a whole number of at least {least}, not {value!r:.60}")
-        if self.deadline is not None and not self.deadline > 0:
+            check_whole(name, value, least)
+        if self.deadline is not None and not (isinstance(self.deadline, (int, float)) and self.deadline > 0):
             raise UserError(f"deadline must be a positive number of seconds, not {self.deadline!r:.60}")
         if self.min_size is not None and self.min_size > self.size:
             raise UserError(f"min_size is {self.min_size}, more than the size {self.size}", "Lower min_size")

@@ -104,6 +104,12 @@ class GroupSchedule:
         if self._playing is not None:
             self._playing.end_stale()
 
+    def withdraw(self, group: OpenGroup) -> None:
+        """Cancel a group that nobody waits for any more."""
+        if self._open.pop(group.work.task_id, None) is not None:
+            group.closed = "cancelled"
+            self._cancel(group)
+
     def stop(self) -> None:
         """Start nothing more, and cancel what runs."""
         self.ended = True

@@ -12,15 +12,14 @@ TRL fixes the number of completions of a step, and each is one sequence:
 - A masked member keeps its tokens, has no loss and the reward None.
 - A rollout of several sequences cannot be given to this trainer. It is left out like a masked one, and counted. If all
   rollouts of a step are such, that is an error. `ludus.train.trl_worker` trains on all sequences of a rollout.
-- A step in which every rollout failed leaves the weights as they are, and logs why. After three of them in a row the
-  training stops with the cause: more steps would only cost time.
+- A step in which every rollout failed has a gradient of 0, and logs why. After three of them in a row the training
+  stops with the cause: more steps would only cost time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -34,6 +33,7 @@ from ludus.model import Model
 from ludus.models.scripted import ScriptedModel
 from ludus.models.transformers_load import library
 from ludus.train.contract import GroupFeed
+from ludus.train.failed_steps import FailedSteps
 from ludus.train.group import TrainingGroup, TrainingMember
 from ludus.train.loop_thread import LoopThread
 from ludus.train.policy import GroupPolicy
@@ -42,11 +42,6 @@ from ludus.train.trl_model import check_sampling, policy_of
 
 #: The key of a prompt's messages that names its task, and the fields that reach the reward function.
 TASK, REWARD = "task_id", "ludus_reward"
-
-#: After so many steps in a row in which every rollout failed, training stops.
-MOST_FAILED_STEPS = 3
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -119,7 +114,8 @@ class TrlRollouts:
         self._thread: LoopThread | None = None
         self._feed: GroupFeed | None = None
         self.counts: Counter[str] = Counter()  #: how the completions so far came about
-        self._failed_steps = 0  # in a row
+        self._failed_steps = FailedSteps()
+        self._trainer: Any = None  # whose weights the policy is
         self._seconds = self._generating = 0.0
 
     @property
@@ -140,6 +136,8 @@ class TrlRollouts:
         """Play one rollout for each prompt. Prompts come repeated: `num_generations` times each."""
         began = time.perf_counter()
         sizes = _groups([_task_id(prompt) for prompt in prompts], _generations(trainer))
+        if trainer is not self._trainer:  # another trainer has other weights
+            self.close()
         feed = self._feed or self._start(trainer)
         assert self._thread is not None
         version = int(trainer.state.global_step)
@@ -152,8 +150,9 @@ class TrlRollouts:
         for group, (_, size) in zip(groups, sizes, strict=True):
             found += completions_of(group, size, padding, counts)
         _check_trainable(found, counts)
-        self._check_alive(groups)
         self.counts += counts
+        failures = [member.failure for group in groups for member in group.failures]
+        self._failed_steps.add(failures, sum(len(group.members) for group in groups))
         self._seconds += time.perf_counter() - began
         return {
             "prompt_ids": [each.prompt_ids for each in found],
@@ -178,7 +177,7 @@ class TrlRollouts:
             if self._feed is not None:
                 self._thread.run(self._feed.__aexit__(None, None, None))
             self._thread.close()
-            self._thread = self._feed = None
+            self._thread = self._feed = self._trainer = None
 
     def _start(self, trainer: Any) -> GroupFeed:
         check_sampling(trainer.args)
@@ -195,19 +194,8 @@ class TrlRollouts:
             self._thread.close()
             self._thread = self._feed = None
             raise
+        self._trainer = trainer
         return self._feed
-
-    def _check_alive(self, groups: list[TrainingGroup]) -> None:
-        """Say why every rollout of a step failed, and stop if it happens again and again."""
-        failures = [member.failure for group in groups for member in group.failures]
-        if not failures or any(group.members for group in groups):
-            self._failed_steps = 0
-            return
-        self._failed_steps += 1
-        cause = f"all {len(failures)} rollouts of a step failed. The last: {failures[-1]}"
-        if self._failed_steps == MOST_FAILED_STEPS:
-            raise UserError(f"{cause}. So did those of {MOST_FAILED_STEPS - 1} steps before", "Mend the environment")
-        _LOG.warning("%s", cause)
 
     def _row(self, task_id: str) -> dict[str, Any]:
         row = self._rows.get(task_id)
@@ -254,11 +242,10 @@ def _sampled(row: dict[str, Any], args: Any) -> dict[str, Any]:
 
 
 def _check_trainable(found: list[Completion], counts: Counter[str]) -> None:
-    """Keep the loss finite where nothing can be trained on: it divides by the number of tokens that count."""
+    """Count a step in which nothing can be trained on: TRL's loss is 0 then. Refuse what could never be trained on."""
     if any(any(each.mask) for each in found):
         return
     if counts["several_sequences"] == len(found):
         cause = "every rollout has several token sequences: the chat template changes earlier turns"
         raise UserError(cause, "Use a template that keeps them, or TrlWorker with TRL's AsyncGRPOTrainer")
     counts["empty_steps"] += 1
-    found[0].mask[0] = 1  # its reward is None, so that its advantage and its gradient are 0

@@ -31,6 +31,7 @@ from ludus.models.transformers_load import library
 from ludus.outcome import Outcome
 from ludus.rollout import Job, Rollout
 from ludus.task import derive_seed, private
+from ludus.train.failed_steps import FailedSteps
 from ludus.train.loop_thread import LoopThread
 from ludus.train.rows import messages_of
 
@@ -94,10 +95,18 @@ class TrlEnvironments:
         if len(found) != 1:
             raise UserError("environment_factory takes one environment here", "Name one, or use TrlRollouts")
         self._environment, self._seed = found[0], collection.options.seed
+        if self._environment.resources.by_group:
+            cause = (
+                f"{self._environment.name} judges a group as a whole (verify_group), and TRL plays rollouts one by one"
+            )
+            raise UserError(cause, "Use TrlRollouts")
         self._thread = LoopThread("ludus-trl-environments")
         self._stack = contextlib.AsyncExitStack()
         self._player = self._thread.run(self._open(self._environment))
         self._played = 0
+        self._running: set[_Playing] = set()
+        self._failed_steps = FailedSteps()
+        self._closed = False
 
     def dataset(self) -> Any:
         """The tasks for the trainer: prompts as messages, and the id of the task."""
@@ -125,13 +134,23 @@ class TrlEnvironments:
         """The reward function for the trainer."""
         rollouts = self._thread.run(_finish([each._playing for each in environments], completions))
         for each in environments:
+            self._running.discard(each._playing)
             each._playing = None
+        failures = [each.error for each in rollouts if each.error is not None]
+        self._failed_steps.add(failures, len(rollouts) - len(failures))
         return [each.reward if each.outcome is Outcome.COMPLETED else None for each in rollouts]
 
     def close(self) -> None:
-        """Close what the sessions share."""
-        self._thread.run(self._stack.aclose())
-        self._thread.close()
+        """Close the sessions in flight, and what the sessions share."""
+        if not self._closed:
+            self._closed = True
+            self._thread.run(self._stop())
+            self._thread.close()
+
+    async def _stop(self) -> None:
+        for playing in self._running:
+            await playing.cancel()
+        await self._stack.aclose()
 
     def _schemas(self) -> list[dict[str, Any]]:
         return self._environment.session(self._player.shared).tools()
@@ -143,11 +162,15 @@ class TrlEnvironments:
 
     async def _start(self, task_id: str, last: _Playing | None) -> _Playing:
         if last is not None:
+            self._running.discard(last)
             await last.cancel()
+        if task_id not in self._rows:
+            raise UserError(f"a prompt names the unknown task {task_id!r:.80}", "Train on the dataset of this object")
         row, self._played = self._rows[task_id], self._played + 1
         seed, name = derive_seed(self._seed, task_id, self._played), f"{task_id}-{self._played}"
         task = self._environment.task(private(row))
         playing = _Playing(self._player, Job(name, task_id, self._played, task, row, 1, seed, self._environment.name))
+        self._running.add(playing)
         await playing.open()
         return playing
 

@@ -70,7 +70,9 @@ class TrlWorker:
         self._last_sample = time.monotonic()
 
     def start(self) -> None:
-        """Begin to generate."""
+        """Begin to generate. A worker is started once: the trainer would read samples of the weights before."""
+        if self._reading is not None:
+            raise UserError("a TrlWorker can be started once", "Make a new one for another training")
         self._thread = LoopThread("ludus-trl-worker")
         self._thread.run(self._begin())
 
