@@ -182,3 +182,11 @@ def test_a_yaml_mistake_names_its_line_its_column_and_what_was_expected(tmp_path
     said = message(read_yaml, tmp_path / "environment.yaml")
     place = f"{tmp_path}/environment.yaml is not valid YAML: line {line}, column {column}: "
     assert said.startswith(place + says)
+
+
+def test_a_folder_of_runs_is_told_to_name_one_of_them(tmp_path):
+    from ludus.cli.show import show
+
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "rollouts.jsonl").write_text("")
+    assert message(show, tmp_path).endswith(f"Name one of the runs in it: ludus show {tmp_path}/first")

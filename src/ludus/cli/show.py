@@ -94,7 +94,10 @@ def _files(given: Path) -> tuple[Path, Path]:
             failures = given.with_name("failures.jsonl")
         return given, failures
     if not files.rollouts.exists() and not files.failures.exists():
-        raise UserError(f"{given} holds no rollouts.jsonl", "Collect some with: ludus collect ENV --output DIR")
+        inside = sorted(given.glob("*/rollouts.jsonl"), key=lambda path: path.stat().st_mtime)
+        hint = f"Name one of the runs in it: ludus show {inside[-1].parent}" if inside else ""
+        hint = hint or "Collect some with: ludus collect ENV --output DIR"
+        raise UserError(f"{given} holds no rollouts.jsonl", hint)
     return files.rollouts, files.failures
 
 
