@@ -168,7 +168,7 @@ def test_the_interval_of_four_rollouts_stays_between_0_and_1(ludus, tmp_path):
 def test_the_example_of_a_mixed_collection_in_the_help_works_on_new_environments(ludus, tmp_path):
     for name in ("bank", "wordle"):
         assert ludus("new", name).returncode == 0
-    shown = " ".join(ludus("collect", "--help").stdout.split())
+    shown = " ".join(ludus("collect", "--help").stdout.replace("\\\n", " ").split())
     example = shown.partition("Mix environments: ludus ")[2].partition(" --model local")[0]
     assert "--set bank." in example
     done = ludus(*example.split(), "--model", "scripted:script.yaml", "--output", "mixed")
