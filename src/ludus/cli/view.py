@@ -53,7 +53,7 @@ def view(
     """
     from ludus.errors import UserError
     from ludus.profile.prices import read_prices
-    from ludus.serve.worker import run
+    from ludus.runtime import running
     from ludus.view.serving import Viewer
 
     if play_model is not None and not play:
@@ -66,7 +66,8 @@ def view(
         _write(found, costs, tokenizer, export, publish, query, as_json=json_)
         return
     viewer = Viewer(found, port=port, prices=costs, tokenizer=tokenizer, play=play, play_model=play_model)
-    run(_until_stopped(viewer, as_json=json_, opens=open_))
+    running.raise_file_limit()
+    running.run(_until_stopped(viewer, as_json=json_, opens=open_))
 
 
 def _write(

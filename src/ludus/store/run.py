@@ -13,16 +13,18 @@ import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from ludus.environment import Environment
 from ludus.errors import DISTRIBUTION, REMEDIES, UserError
-from ludus.model import Model
 from ludus.runtime.encoding import encode
 from ludus.runtime.redaction import redacted_settings
 from ludus.store.drafts import write_whole
+
+if TYPE_CHECKING:
+    from ludus.environment import Environment
+    from ludus.model import Model
 
 
 class Files:

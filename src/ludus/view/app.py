@@ -1,7 +1,7 @@
 """The viewer's server: the built page, and its questions about runs as JSON.
 
 Handlers read SQLite and journals in threads, so the event loop never waits for a disk. Nothing but notes is
-written.
+written. What the first page does not need (Play, comparisons, the trainer's view) is imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from ludus.http.app import App, Handler
 from ludus.http.messages import TEXT, Incoming, Receive, Refusal, Reply, Scope, Send
-from ludus.view.comparing import comparison_payload
 from ludus.view.export_matches import matching_lines
 from ludus.view.guard import HTML, SECURITY_HEADERS, ViewGuard
 from ludus.view.listing import rollouts_page
 from ludus.view.live import LiveRun, LiveRuns
 from ludus.view.one import items_page, rollout_payload
-from ludus.view.play import PlayRoom
 from ludus.view.play_routes import play_routes
-from ludus.view.trainer import Tokenizer, trainer_payload
+
+if TYPE_CHECKING:
+    from ludus.view.play import PlayRoom
+    from ludus.view.trainer import Tokenizer
 
 STATIC = Path(__file__).parent / "static"
 _ASSETS = {
@@ -54,15 +55,15 @@ class ViewApp(App):
         self._route("rollouts", _rollouts)
         self._route("rollout", lambda run, given: rollout_payload(run.index, _id(given), *_list_of(given)))
         self._route("items", lambda run, given: items_page(run.index, _id(given), _number(given, "skip", 0)))
-        self._route("tokens", lambda run, given: trainer_payload(run.index, _id(given), tokenizer))
-        self._route("compare", lambda run, given: comparison_payload(run, self._run({"run": given.get("with")})))
+        self._route("tokens", lambda run, given: _tokens(run, given, tokenizer))
+        self._route("compare", self._compare)
         self.routes["GET", "/api/raw"] = self._raw
         self.routes["GET", "/api/matches.jsonl"] = self._matches
         self.routes["POST", "/api/note"] = self._note
         self.routes["POST", "/api/tag"] = self._tag
         self.routes["POST", "/api/control"] = self._control
-        self.play = play or PlayRoom([], None)
-        self.routes |= play_routes(self.play)
+        self.play = play
+        self.routes |= play_routes(play)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, with the security headers on every reply."""
@@ -131,6 +132,11 @@ class ViewApp(App):
         await asyncio.to_thread(run.control, paused=paused, concurrency=most, stop=stop)
         return Reply.of({})
 
+    def _compare(self, run: LiveRun, given: Parameters) -> Any:
+        from ludus.view.comparing import comparison_payload
+
+        return comparison_payload(run, self._run({"run": given.get("with")}))
+
     def _route(self, name: str, answer: Answer) -> None:
         async def handler(incoming: Incoming) -> Reply:
             given = parameters(incoming)
@@ -163,6 +169,12 @@ def _rollouts(run: LiveRun, given: Parameters) -> Any:
     with run.index.reading() as database:
         found = rollouts_page(database, query, sort, _number(given, "skip", 0), _number(given, "limit", 100))
         return {**found, "index": run.index.progress(database)}
+
+
+def _tokens(run: LiveRun, given: Parameters, tokenizer: Tokenizer | None) -> Any:
+    from ludus.view.trainer import trainer_payload
+
+    return trainer_payload(run.index, _id(given), tokenizer)
 
 
 def _list_of(given: Parameters) -> tuple[str, str]:

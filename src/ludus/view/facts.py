@@ -25,6 +25,9 @@ ABOUT = 160
 #: How many tools, components and values of one rollout are kept.
 MAX_NAMES = 64
 
+#: The fields of an item that hold a text, or a list of parts with texts.
+_TEXT_KEYS = ("name", "arguments", "output", "content", "summary")
+
 OUTCOMES = ("completed", "masked", "failed")
 
 
@@ -78,7 +81,8 @@ class Facts:
         }
         timings = _object(row.get("timings"))
         for stage in STAGES:
-            self.columns[f"t_{stage}"] = finite_number(timings.get(stage))
+            seconds = timings.get(stage)
+            self.columns[f"t_{stage}"] = finite_number(seconds) if seconds is not None else None
 
 
 def key_of(environment: str, task_id: str, rollout_id: str) -> int:
@@ -100,41 +104,28 @@ def searched_text(row: Row) -> str:
     pieces: list[str] = []
     room = MAX_TEXT
     for text in _texts(row):
-        pieces.append(text[:room])
+        pieces.append(text if len(text) <= room else text[:room])
         room -= len(pieces[-1]) + 1
         if room <= 0:
             break
-    return "\n".join(pieces).encode("utf-8", "replace").decode()
+    return _storable("\n".join(pieces))
 
 
-def _texts(row: Row) -> Iterator[str]:
-    for name in ("rollout_id", "task_id", "cause", "mask", "stop_reason"):
-        if isinstance(row.get(name), str):
-            yield row[name]
+def _texts(row: Row) -> list[str]:
+    found = [row.get(name) for name in ("rollout_id", "task_id", "cause", "mask", "stop_reason")]
     asked = _object(row.get("responses_create_params"))
-    if isinstance(asked.get("instructions"), str):
-        yield asked["instructions"]
     given = asked.get("input")
-    if isinstance(given, str):
-        yield given
+    found += (asked.get("instructions"), given)
     for item in (*items_of(given), *items_of(_object(row.get("response")).get("output"))):
-        yield from _item_texts(item)
-    for name in row.get("verdict_fields") or () if isinstance(row.get("verdict_fields"), list) else ():
-        if isinstance(name, str) and isinstance(row.get(name), str):
-            yield row[name]
-
-
-def _item_texts(item: Row) -> Iterator[str]:
-    for key in ("name", "arguments", "output", "content", "summary"):
-        value = item.get(key)
-        if value is None:
-            continue
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list):
-            for part in value:
-                if isinstance(part, dict) and isinstance(part.get("text"), str):
-                    yield part["text"]
+        for key in _TEXT_KEYS:
+            value = item.get(key)
+            if isinstance(value, list):
+                found += [part.get("text") for part in value if isinstance(part, dict)]
+            elif value is not None:
+                found.append(value)
+    named = row.get("verdict_fields")
+    found += [row.get(name) for name in named if isinstance(name, str)] if isinstance(named, list) else ()
+    return [text for text in found if isinstance(text, str)]
 
 
 def asked(row: Row) -> str:
@@ -192,7 +183,12 @@ def _object(value: Any) -> Row:
 
 
 def _text(value: Any, most: int) -> str:
-    return value[:most].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+    return _storable(value[:most]) if isinstance(value, str) else ""
+
+
+def _storable(text: str) -> str:
+    """A text without lone surrogates, which SQLite refuses."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _integer(value: Any) -> int:

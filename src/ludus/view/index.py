@@ -28,14 +28,16 @@ from ludus.view.places import ViewedRun
 from ludus.view.query import FROM, parse_query
 
 #: About how many bytes of a journal are indexed in one transaction. Text is faster in large pieces: the search index
-#: sorts the words of a piece in memory, `WORDS` bytes of them, and merges pieces later.
+#: sorts the words of a piece in memory (`hashsize` bytes of them) and merges pieces later. Merging four at a time, as
+#: SQLite does by default, takes a third of the time of a large run. A search reads 32 pieces in less than 1 ms.
 FACTS_BATCH, TEXT_BATCH = 8 << 20, 48 << 20
-WORDS = 32 << 20
+_SEARCH_OPTIONS = {"hashsize": 32 << 20, "automerge": 32, "crisismerge": 256}
 
 #: A longer line is listed as unreadable: reading it would take several times its size in memory.
 MAX_LINE = 256 << 20
 
 _TAIL = 4096
+_NONE = (-1, -1)
 _INSERT = (
     "INSERT INTO rollouts (file, offset, length, number, key, final, task, "
     f"{', '.join(schema.FACTS)}) VALUES ({', '.join('?' * (7 + len(schema.FACTS)))})"
@@ -172,19 +174,33 @@ class RunIndex:
         known = database.execute("SELECT * FROM journals WHERE file = ?", (file,)).fetchone()
         if known is None or known["text_at"] >= known["facts_at"]:
             return False
-        at = known["text_at"]
-        database.execute("INSERT INTO texts (texts, rank) VALUES ('hashsize', ?)", (WORDS,))
-        for offset, line in _whole_lines(path, at, min(at + TEXT_BATCH, known["facts_at"])):
-            at = offset + len(line)
-            place = (file, offset)
-            found = database.execute("SELECT id FROM rollouts WHERE file = ? AND offset = ?", place).fetchone()
-            if found is not None:
-                values = (found["id"], searched_text(_parsed(line)))
-                database.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", values)
-        if at == known["text_at"]:
+        database.executemany("INSERT INTO texts (texts, rank) VALUES (?, ?)", _SEARCH_OPTIONS.items())
+        piece = _Piece(path, known["text_at"], min(known["text_at"] + TEXT_BATCH, known["facts_at"]))
+        rollouts = database.execute(
+            "SELECT offset, id FROM rollouts WHERE file = ? AND offset >= ? ORDER BY offset", (file, piece.at)
+        )
+        database.executemany("INSERT INTO texts (rowid, text) VALUES (?, ?)", piece.texts(rollouts))
+        if piece.at == known["text_at"]:
             return False
-        database.execute("UPDATE journals SET text_at = ? WHERE file = ?", (at, file))
+        database.execute("UPDATE journals SET text_at = ? WHERE file = ?", (piece.at, file))
         return True
+
+
+class _Piece:
+    """The lines of a part of a journal. `at` is the offset up to which they were read."""
+
+    def __init__(self, path: Path, start: int, end: int) -> None:
+        self.at = start
+        self._lines = _whole_lines(path, start, end)
+
+    def texts(self, rollouts: Iterator[tuple[int, int]]) -> Iterator[tuple[int, str]]:
+        """The id and the searched text of each rollout, given the offsets and ids of rollouts in the same order."""
+        offset, rollout = next(rollouts, _NONE)
+        for start, line in self._lines:
+            self.at = start + len(line)
+            if start == offset:
+                yield rollout, searched_text(_parsed(line))
+                offset, rollout = next(rollouts, _NONE)
 
 
 def _add(

@@ -17,7 +17,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from ludus.collection.control import ask
 from ludus.errors import UserError
 from ludus.http.messages import Refusal
 from ludus.profile.prices import Price
@@ -121,6 +120,8 @@ class LiveRun:
         pid = writer_of(self.run.files.rollouts)
         if not pid:
             raise Refusal(409, "no collection writes this run now")
+        from ludus.collection.control import ask
+
         ask(self.run.files.control, pid, paused=paused, concurrency=concurrency, stop=stop)
         self.index.version += 1
 

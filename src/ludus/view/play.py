@@ -27,9 +27,8 @@ from ludus.resources import Resources
 from ludus.response import Item
 from ludus.view.one import clipped
 
-#: How many rollouts may be played at once, and how long a line may be.
+#: How many rollouts may be played at once.
 MAX_TABLES = 8
-MAX_LINE = 100_000
 
 
 class PlayTable:

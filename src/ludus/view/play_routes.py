@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ludus.http.app import Handler
 from ludus.http.messages import Incoming, Refusal, Reply
-from ludus.view.play import MAX_LINE, PlayRoom
+
+if TYPE_CHECKING:
+    from ludus.view.play import PlayRoom
+
+#: How long a typed line may be.
+MAX_LINE = 100_000
+
+_PATHS = ("start", "look", "say", "verdict", "leave")
 
 
-def play_routes(room: PlayRoom) -> dict[tuple[str, str], Handler]:
-    """The routes of a room."""
+def play_routes(room: PlayRoom | None) -> dict[tuple[str, str], Handler]:
+    """The routes of a room; without one, the page says how to offer an environment."""
+    return _routes_without_room() if room is None else _routes(room)
 
+
+def _routes_without_room() -> dict[tuple[str, str], Handler]:
+    async def offered(incoming: Incoming) -> Reply:
+        return Reply.of({"environments": [], "model": None})
+
+    async def refuse(incoming: Incoming) -> Reply:
+        raise Refusal(403, "no environment is offered: start the viewer with ludus view --play ENV")
+
+    return {("GET", "/api/play"): offered, **{("POST", f"/api/play/{name}"): refuse for name in _PATHS}}
+
+
+def _routes(room: PlayRoom) -> dict[tuple[str, str], Handler]:
     async def offered(incoming: Incoming) -> Reply:
         return Reply.of(room.offered())
 
@@ -45,5 +65,5 @@ def play_routes(room: PlayRoom) -> dict[tuple[str, str], Handler]:
             task.cancel()
         return Reply.of({})
 
-    posts = {"start": start, "look": look, "say": say, "verdict": verdict, "leave": leave}
-    return {("GET", "/api/play"): offered, **{("POST", f"/api/play/{name}"): each for name, each in posts.items()}}
+    posts = zip(_PATHS, (start, look, say, verdict, leave), strict=True)
+    return {("GET", "/api/play"): offered, **{("POST", f"/api/play/{name}"): each for name, each in posts}}

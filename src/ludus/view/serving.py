@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ludus.http.listening import Listening, address, bind
 from ludus.profile.prices import Price
 from ludus.view.app import ViewApp
 from ludus.view.live import LiveRuns
-from ludus.view.play import PlayRoom
-from ludus.view.trainer import Tokenizer
+
+if TYPE_CHECKING:
+    from ludus.view.play import PlayRoom
+    from ludus.view.trainer import Tokenizer
 
 HOST = "127.0.0.1"
 
@@ -33,8 +36,7 @@ class Viewer:
         play_model: str | None = None,
     ) -> None:
         self.runs = LiveRuns(paths, prices or {})
-        decoder = Tokenizer(tokenizer) if tokenizer is not None else None
-        self.app = ViewApp(self.runs, decoder, PlayRoom(play or [], play_model))
+        self.app = ViewApp(self.runs, _tokenizer(tokenizer), _play_room(play, play_model))
         self._socket = bind("ludus view", HOST, port)
         self.url = address(HOST, self._socket.getsockname()[1])
         self._listening = Listening(self.app, self._socket)
@@ -50,6 +52,23 @@ class Viewer:
 
     async def stop(self) -> None:
         """Stop serving and indexing."""
-        await self.app.play.close()
+        if self.app.play is not None:
+            await self.app.play.close()
         await self._listening.stop()
         self.runs.stop()
+
+
+def _tokenizer(name: str | None) -> Tokenizer | None:
+    if name is None:
+        return None
+    from ludus.view.trainer import Tokenizer
+
+    return Tokenizer(name)
+
+
+def _play_room(environments: list[str] | None, model: str | None) -> PlayRoom | None:
+    if not environments:
+        return None
+    from ludus.view.play import PlayRoom
+
+    return PlayRoom(environments, model)
