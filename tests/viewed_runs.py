@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import fcntl
 import json
 import random
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -176,11 +179,20 @@ def write_run(folder: Path, tasks: int = 24, repeats: int = 4, seed: int = 1) ->
             "model": {"name": "tiny-7b", "settings": {"temperature": 0.7}},
             "seed": seed,
         },
-        "options": {"repeats": repeats, "pass_reward": {"shop_support": 1.0}, "reward_range": {}, "limit": None},
+        "options": {"repeats": repeats, "pass_reward": {"shop_support": 1.0}, "reward_range": {}, "limit": None}
+        | {"workers": 1, "concurrency": 4},
         "started": "2026-11-02T08:15:00+00:00",
     }
     (folder / "run.json").write_text(json.dumps(described))
     return folder
+
+
+@contextlib.contextmanager
+def being_written(folder: Path) -> Iterator[None]:
+    """Lock a run's journal as a collection does, so that the viewer takes this process for one."""
+    with (folder / "rollouts.jsonl").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def write_hostile_run(folder: Path, turns: int = 10_000) -> Path:

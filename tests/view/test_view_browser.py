@@ -224,6 +224,33 @@ def test_an_environment_is_played_from_the_page(tab: Tab):
     tab.keep("play")
 
 
+def test_a_collection_is_controlled_and_a_wrong_number_at_once_is_refused_in_words(tab: Tab, folder: Path):
+    with viewed_runs.being_written(folder / "first"):
+        tab.open(f"/run/{tab.keys['first']}", "[aria-label='Control of the collection'] input")
+        page, field = tab.page, tab.page.locator("[aria-label='Control of the collection'] input")
+        for typed in ("0", "", "2.5"):
+            field.fill(typed)
+            field.blur()
+            page.wait_for_selector(f"text=is a whole number from 1 to 1,000,000, not {typed or 'nothing'}")
+            assert field.input_value() == "4"
+        assert not (folder / "first" / "control.json").exists()
+        page.click("button:has-text('Pause')")
+        page.wait_for_selector(".stat:has-text('Speed'):has-text('paused')")
+        page.click("button:has-text('Resume')")
+        page.wait_for_selector(".stat:has-text('Speed'):has-text('paused')", state="detached")
+        field.fill("2")
+        field.blur()
+        waiting.until(lambda: page.evaluate("1") and '"concurrency":2' in (folder / "first/control.json").read_text())
+    (folder / "first" / "control.json").unlink()
+
+
+def test_a_query_of_a_thousand_filters_is_refused_in_one_line(browser: Any, viewer: Viewer):
+    own = Tab(browser, viewer)  # the browser complains about every reply with status 400
+    own.open(f"/run/{own.keys['first']}?tab=rollouts&q=" + "reward%3A0%20" * 1000, ".problem")
+    assert own.text(".problem") == "a query has at most 40 words and filters. Leave some out"
+    own.context.close()
+
+
 def test_two_rollouts_stand_side_by_side(tab: Tab):
     tab.open(f"/diff/{tab.keys['first']}/1/5", ".diff-cell.differs mark")
     assert "different tasks" in tab.text(".warning")
@@ -296,6 +323,24 @@ def test_no_page_has_a_barrier_or_is_wider_than_the_window(tab: Tab):
         assert tab.width(360) <= 360, place
         assert tab.width(1280) <= 1280, place
     tab.page.set_viewport_size({"width": 1280, "height": 860})
+
+
+def test_a_lost_viewer_is_named_and_the_page_goes_on_when_it_is_back(browser: Any, viewer: Viewer):
+    own = Tab(browser, viewer)
+    page = own.page
+    page.route("**/api/**", lambda route: route.abort())
+    page.wait_for_selector(".lost:has-text('The viewer does not answer. Is ludus view still running?')")
+    own.go(f"/run/{own.keys['first']}")
+    page.wait_for_selector("#app > .problem:not(.lost)")
+    page.unroute("**/api/**")
+    page.wait_for_selector(".plot canvas")
+    page.wait_for_selector(".lost", state="detached")
+    cookies = own.context.cookies()
+    own.context.clear_cookies()  # as if the viewer were started again
+    page.wait_for_selector(".lost:has-text('Press Enter in its terminal')")
+    own.context.add_cookies(cookies)
+    page.wait_for_selector(".lost", state="detached")
+    own.context.close()
 
 
 def test_an_exported_page_works_from_a_file(browser: Any, viewer: Viewer, tmp_path: Path):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import viewed_runs
 import waiting
 from viewing import Visitor, viewing
 
@@ -67,6 +68,31 @@ def test_a_collection_is_paused_resumed_and_stopped(tmp_path: Path):
             collecting.kill()
     assert not (output / "control.json").exists()
     assert (output / "metrics.json").exists()
+
+
+def test_a_paused_run_has_no_speed_and_pages_are_told_of_a_pause_by_somebody_else(tmp_path: Path):
+    from ludus.collection.control import ask
+
+    folder = viewed_runs.write_run(tmp_path / "run", tasks=2, repeats=1)
+    described = json.loads((folder / "run.json").read_bytes())
+    described["identity"]["dataset"]["rows"] = 500
+    (folder / "run.json").write_text(json.dumps(described))
+    with viewed_runs.being_written(folder), viewing(folder) as viewer:
+        visitor = Visitor(viewer)
+
+        def run() -> Any:
+            return visitor.ask("runs")["runs"][0]
+
+        waiting.until(lambda: run()["counts"]["dispatched"] == 2)
+        assert run()["state"]["per_second"] > 0
+        assert run()["state"]["seconds_left"] > 0
+        told = visitor.ask("changes")["runs"][run()["key"]]
+        ask(folder / "control.json", 1, paused=True, concurrency=None, stop=False)
+        waiting.until(lambda: visitor.ask("changes")["runs"][run()["key"]] > told)
+        assert run()["state"]["control"]["paused"]
+        assert (run()["state"]["per_second"], run()["state"]["seconds_left"]) == (None, None)
+        ask(folder / "control.json", 1, paused=False, concurrency=None, stop=False)
+        assert run()["state"]["per_second"] is None  # the average since the start would count the pause
 
 
 @pytest.mark.parametrize("limit", [1, 3])

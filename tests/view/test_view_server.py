@@ -56,6 +56,7 @@ def test_without_the_cookie_nothing_is_served(visitor: Visitor, path: str):
 
 def test_other_hosts_and_other_origins_are_refused(visitor: Visitor):
     assert visitor.send("GET", "/api/runs", Host="attacker.example")[0] == 421
+    assert b"ludus view --port 8800" in visitor.send("GET", "/api/runs", Host="attacker.example")[2]
     assert visitor.send("GET", "/api/runs", Origin="http://attacker.example")[0] == 403
     assert visitor.send("POST", "/api/note", {}, Content_Type="text/plain")[0] == 415
 
@@ -179,6 +180,8 @@ def test_a_note_without_a_number_is_refused(visitor: Visitor, keys: dict[str, st
         ("/api/rollouts?run={first}&q=nofilter:1", 400),
         ("/api/rollouts?run={first}&sort=id;drop", 400),
         ("/api/matches.jsonl?run={first}&q=reward:x", 400),
+        ("/api/rollouts?run={first}&q=" + "reward:0+" * 1000, 400),
+        ("/api/rollout?run={first}&id=1&q=" + "a+" * 1000, 400),
         ("/api/../app.py", 404),
         ("/static/app.js", 404),
     ],
@@ -187,3 +190,11 @@ def test_a_wrong_question_gets_a_sentence(visitor: Visitor, keys: dict[str, str]
     found, _, body = visitor.send("GET", path.replace("{first}", keys["first"]))
     assert found == status
     assert json.loads(body)["detail"]
+
+
+def test_without_an_offered_environment_play_names_the_flag(visitor: Visitor):
+    assert visitor.ask("play") == {"environments": [], "model": None}
+    for path in ("start", "look", "say", "verdict", "leave"):
+        status, _, body = visitor.send("POST", f"/api/play/{path}", {"environment": "mcqa"})
+        assert status == 403
+        assert b"--play ENV" in body

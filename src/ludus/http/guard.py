@@ -32,11 +32,13 @@ class Guard:
     body_bytes: int = 64 << 20
     body_seconds: float = 30.0
     at_once: int = 16384
+    #: What helps somebody who calls a server without a token by another name than localhost.
+    host_hint: str = "set LUDUS_TOKEN, or the variable that --token-env names, and start the server again"
 
     def admit(self, incoming: Incoming) -> None:
         """Refuse a request without the token or, where there is no token, one that a web page may have sent."""
         if self.token is None:
-            _refuse_web_pages(incoming)
+            _refuse_web_pages(incoming, self.host_hint)
         elif incoming.path not in OPEN_PATHS and not hmac.compare_digest(_given_token(incoming), self.token.encode()):
             raise Refusal(401, "this server requires a token: send the header Authorization: Bearer TOKEN")
 
@@ -71,7 +73,7 @@ def _given_token(incoming: Incoming) -> bytes:
     return given.encode("latin-1", "replace")  # the header's original bytes
 
 
-def _refuse_web_pages(incoming: Incoming) -> None:
+def _refuse_web_pages(incoming: Incoming, host_hint: str) -> None:
     """Check Host and Origin, and demand JSON as the type of a POST's body."""
     host = origin = kind = b""
     has_body = False
@@ -86,7 +88,7 @@ def _refuse_web_pages(incoming: Incoming) -> None:
             has_body = True
     name = host if host.endswith(b"]") else host.rpartition(b":")[0] or host
     if name.lower() not in _LOOPBACK_HOSTS:
-        raise Refusal(421, f"a server without a token is called localhost, not {_shown(host)}: start it with a token")
+        raise Refusal(421, f"a server without a token answers as localhost, not as {_shown(host)}: {host_hint}")
     if origin and origin != b"http://" + host:
         raise Refusal(403, f"a server without a token answers no web page of another origin ({_shown(origin)})")
     if has_body and incoming.method == "POST" and kind.partition(b";")[0].strip().lower() != JSON:

@@ -42,6 +42,10 @@ _CLOSED = (
     b"viewer</h1><p>A link works once, and only while the viewer runs. Press Enter in the terminal of "
     b"<code>ludus view</code> for a new one.</p></html>"
 )
+_FROM_ELSEWHERE = (
+    "start it with ludus view --port 8800, forward that port with ssh -L 8800:127.0.0.1:8800 HOST, and open "
+    "http://localhost:8800"
+)
 HTML = b"text/html; charset=utf-8"
 
 
@@ -49,7 +53,7 @@ class ViewGuard(Guard):
     """The guard of the viewer. `new_token` makes the token of a new link."""
 
     def __init__(self) -> None:
-        super().__init__(token=None, body_bytes=1 << 20)
+        super().__init__(token=None, body_bytes=1 << 20, host_hint=_FROM_ELSEWHERE)
         self._links: dict[str, None] = {}
         self._session = secrets.token_urlsafe(32)
 

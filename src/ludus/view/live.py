@@ -44,7 +44,10 @@ class LiveRun:
         self.run = run
         self.index = RunIndex(run)
         self.problem: str | None = None
-        self.running = False  #: whether a page was told that it is being written
+        # What pages were told. Only `notice_changes` takes it back: one page that asks must not keep it from another.
+        self._running = False
+        self._asked: dict[str, Any] = {}
+        self._was_paused = False
         self._seen: deque[tuple[float, int]] = deque(maxlen=200)
         self._kept: dict[str, _Kept] = {}
         self._computing = threading.Lock()
@@ -94,25 +97,30 @@ class LiveRun:
     def state(self, described: dict[str, Any], done: int) -> dict[str, Any]:
         """Whether the run is being written, how fast, and how long it will take."""
         pid = writer_of(self.run.files.rollouts)
-        self.running = pid is not None
+        self._running |= pid is not None
         options, dataset = _object(described.get("options")), _object(_object(described.get("identity")).get("dataset"))
         rows = [count for count in (dataset.get("rows"), options.get("limit")) if isinstance(count, int)]
         repeats = options.get("repeats")
         total = min(rows) * repeats if rows and isinstance(repeats, int) else None
-        speed = self._speed(described, done, running=pid is not None)
+        control = self._control(options) if pid else None
+        paused = control is not None and control["paused"]
+        speed = self._speed(described, done, running=pid is not None, paused=paused)
         left = (total - done) / speed if total is not None and speed and pid is not None and total > done else None
         return {
             "running": pid is not None,
             "total": total,
             "per_second": speed,
             "seconds_left": left,
-            "control": self._control(options) if pid else None,
+            "control": control,
         }
 
-    def notice_end(self) -> None:
-        """Pages show the run as running until they are told: a collection that ends writes nothing more."""
-        if self.running and writer_of(self.run.files.rollouts) is None:
-            self.running = False
+    def notice_changes(self) -> None:
+        """Pages must be told that a collection ended or was paused by somebody else: neither writes a rollout."""
+        if not self._running:
+            return
+        ended, asked = writer_of(self.run.files.rollouts) is None, read_json_object(self.run.files.control)
+        if ended or asked != self._asked:
+            self._running, self._asked = not ended, asked
             self.index.version += 1
 
     def control(self, *, paused: bool, concurrency: int | None, stop: bool) -> None:
@@ -136,17 +144,24 @@ class LiveRun:
             "stop": asked.get("stop") is True,
         }
 
-    def _speed(self, described: dict[str, Any], done: int, *, running: bool) -> float | None:
+    def _speed(self, described: dict[str, Any], done: int, *, running: bool, paused: bool) -> float | None:
+        """Rollouts a second; None while the run is paused. A pause counts for no speed after it."""
         now = monotonic()
         wall = _object(self.run.metrics().get("seconds")).get("wall")
         if not running:
             return done / wall if isinstance(wall, (int, float)) and wall > 0 else None
+        if paused:
+            self._seen.clear()
+            self._was_paused = True
+            return None
         self._seen.append((now, done))
         while self._seen and now - self._seen[0][0] > WINDOW:
             self._seen.popleft()
         since, before = self._seen[0]
         if now - since > 5 and done > before:
             return (done - before) / (now - since)
+        if self._was_paused:
+            return None
         with contextlib.suppress(TypeError, ValueError):
             elapsed = time.time() - datetime.fromisoformat(str(described.get("started"))).timestamp()
             return done / elapsed if elapsed > 0 else None
@@ -222,7 +237,7 @@ class LiveRuns:
             # The runs take turns, so that a small run need not wait for a large one.
             busy = [run for run in list(self.runs.values()) if not self._stop.is_set() and self._grow(run)]
             for run in list(self.runs.values()):
-                run.notice_end()
+                run.notice_changes()
             if not busy:
                 self._stop.wait(LOOK_EVERY)
             if monotonic() - searched > SEARCH_EVERY:

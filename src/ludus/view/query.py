@@ -79,7 +79,7 @@ def parse_query(text: str) -> Query:
     for found in _PART.finditer(text):
         parts += 1
         if parts > MAX_PARTS:
-            raise UserError(f"a query has at most {MAX_PARTS} parts")
+            raise UserError(f"a query has at most {MAX_PARTS} words and filters", "Leave some out")
         name, negated = found["name"], found["no"] is not None
         value = found["phrase"] if found["phrase"] is not None else found["word"]
         if name is None:

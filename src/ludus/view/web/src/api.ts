@@ -84,28 +84,32 @@ export async function ask<T>(path: string, given: Given = {}, signal?: AbortSign
     return carried[wanted] as T;
   }
   const from = folder === null ? wanted : folder + wanted.slice(5).replace(/[^\w-]/g, "_") + ".json";
-  let reply: Response;
-  try {
-    reply = await fetch(from, { signal });
-    if (folder === null || reply.status !== 404) return await read<T>(reply);
-  } catch (error) {
-    if (error instanceof TypeError) throw new Error("The viewer does not answer. Is ludus view still running?");
-    throw error;
-  }
-  throw new Error("This site does not hold that page.");
+  const missing = (reply: Response) => folder !== null && reply.status === 404;
+  return reach<T>(from, { signal }, (reply) => missing(reply) ? "This site does not hold that page." : null);
 }
 
 export async function send<T>(path: string, body: Json): Promise<T> {
-  const reply = await fetch(`/api/${path}`, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(body),
-  });
-  return read<T>(reply);
+  const headers = { "Content-Type": "application/json" };
+  return reach<T>(`/api/${path}`, { method: "POST", headers, body: JSON.stringify(body) }, () => null);
 }
 
-async function read<T>(reply: Response): Promise<T> {
-  if (reply.ok) return (await reply.json()) as T; // a body that breaks off, or is aborted, is no answer
-  const said = await reply.json().catch(() => null);
-  throw new Error(typeof said?.detail === "string" ? said.detail : `The viewer answered ${reply.status}.`);
+/** The viewer cannot be reached, or does not know this browser any more. It may come back. */
+export class Unreachable extends Error {}
+
+/** The viewer says no: the message is its own. */
+export class Refused extends Error {}
+
+async function reach<T>(from: string, how: RequestInit, missing: (reply: Response) => string | null): Promise<T> {
+  try {
+    const reply = await fetch(from, how);
+    if (reply.ok) return (await reply.json()) as T; // a body that breaks off, or is aborted, is no answer
+    const said = missing(reply) ?? (await reply.json().catch(() => null))?.detail;
+    if (served && reply.status === 403 && said === "open the link that ludus view printed") {
+      throw new Unreachable("The viewer was started again and does not know this page. Press Enter in its terminal, and open the link that it prints.");
+    }
+    throw new Refused(typeof said === "string" ? said : `The viewer answered ${reply.status}.`);
+  } catch (error) {
+    if (error instanceof TypeError) throw new Unreachable("The viewer does not answer. Is ludus view still running?");
+    throw error;
+  }
 }

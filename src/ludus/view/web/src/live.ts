@@ -5,7 +5,30 @@ import { ask, served, type Given } from "./api";
 type Versions = Record<string, number>;
 let versions: Versions = {};
 let all = 0;
+let returns = 0; // how often the viewer was lost and came back: then everything is asked again
+let lost: string | null = null;
 const listeners = new Set<() => void>();
+const watchers = new Set<() => void>();
+
+function setLost(now: string | null): void {
+  if (now === lost) return;
+  if (now === null) returns += 1;
+  lost = now;
+  watchers.forEach((tell) => tell());
+  if (now === null) listeners.forEach((tell) => tell());
+}
+
+/** Why the viewer cannot be reached; null while it answers. */
+export function useLost(): string | null {
+  const [now, setNow] = useState(lost);
+  useEffect(() => {
+    const changed = () => setNow(lost);
+    changed();
+    watchers.add(changed);
+    return () => { watchers.delete(changed); };
+  }, []);
+  return now;
+}
 
 async function look(): Promise<void> {
   if (!document.hidden && listeners.size) {
@@ -17,20 +40,23 @@ async function look(): Promise<void> {
         all = sum;
         listeners.forEach((tell) => tell());
       }
-    } catch { /* the next look may succeed */ }
+      setLost(null);
+    } catch (error) { setLost((error as Error).message); } // the next look may succeed
   }
   setTimeout(look, 1500);
 }
 if (served) void look();
 
-function useVersion(run: string | null): number {
-  const [version, setVersion] = useState(run ? versions[run] ?? 0 : all);
+/** Changes when the answers about a run, or about all runs, may be others. */
+function useVersion(run: string | null, live: boolean): string {
+  const now = () => `${returns} ${live ? (run ? versions[run] ?? 0 : all) : ""}`;
+  const [version, setVersion] = useState(now);
   useEffect(() => {
-    const changed = () => setVersion(run ? versions[run] ?? 0 : all);
+    const changed = () => setVersion(now());
     changed();
     listeners.add(changed);
     return () => { listeners.delete(changed); };
-  }, [run]);
+  }, [run, live]);
   return version;
 }
 
@@ -39,7 +65,7 @@ export interface Answer<T> { data: T | null; problem: string | null; loading: bo
 /** The answer to a question, asked again when the run has grown. The last answer to such a question stays while the
  * next one comes, but never the answer to another kind of question. */
 export function useAnswer<T>(path: string, given: Given, run: string | null = null, live = true): Answer<T> {
-  const version = useVersion(run);
+  const version = useVersion(run, live);
   const [again, setAgain] = useState(0);
   const [state, setState] = useState<{ asked: string; path: string; data: T | null; problem: string | null }>(
     { asked: "", path, data: null, problem: null });
@@ -56,7 +82,7 @@ export function useAnswer<T>(path: string, given: Given, run: string | null = nu
       },
     );
     return () => control.abort();
-  }, [key, live ? version : 0, again]);
+  }, [key, version, again]);
   const stale = Boolean((state.data as { stale?: boolean } | null)?.stale);
   useEffect(() => {
     if (!stale) return undefined;

@@ -4,6 +4,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { served } from "./api";
 import { CompareRollouts, CompareRuns } from "./compare";
 import { isTyping, useKeys } from "./keys";
+import { useLost } from "./live";
 import { Play } from "./play";
 import { Rollout } from "./rollout";
 import { here, link, usePlace } from "./router";
@@ -76,6 +77,7 @@ function Frame({ crumbs, children }: { crumbs: ComponentChildren; children: Comp
           <button type="button" class="plain" onClick={() => help.current?.showModal()} aria-label="Keys">?</button>
         </div>
       </header>
+      <Lost />
       {children}
       <dialog ref={help} aria-labelledby="keys-title">
         <h2 id="keys-title">Keys</h2>
@@ -84,6 +86,12 @@ function Frame({ crumbs, children }: { crumbs: ComponentChildren; children: Comp
       </dialog>
     </>
   );
+}
+
+/** What is shown may be out of date while the viewer cannot be reached. */
+function Lost() {
+  const lost = useLost();
+  return lost && <p class="problem lost" role="alert">{lost} What you see may be out of date. This page goes on by itself when it can.</p>;
 }
 
 render(<App />, document.getElementById("app")!);

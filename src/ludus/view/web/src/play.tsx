@@ -1,6 +1,6 @@
 // Play: take part in a rollout, as the model or as the user of a model.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { send, type Item, type Json } from "./api";
+import { send, Unreachable, type Item, type Json } from "./api";
 import { blocksOf, ItemView } from "./items";
 import { useAnswer } from "./live";
 import { JsonView, visible } from "./text";
@@ -37,6 +37,8 @@ export function Play() {
         <label>You are <select value={as} onChange={(event) => setAs(event.currentTarget.value)}>
           <option value="model">the model</option>{data.model && <option value="user">the user of {data.model}</option>}</select></label>
         <button type="button" class="primary" onClick={start}>Start</button></div>}
+      {data.environments.length > 0 && !table && !data.model && <p class="quiet small">To talk to a model as its user, start the viewer with{" "}
+        <code>--play-model MODEL</code>. More environments: <code>--play ENV</code>.</p>}
       {said && <Problem text={said} />}
       {table && <Table key={table} table={table} asModel={as === "model"} again={() => setTable("")} />}
     </main>
@@ -49,14 +51,21 @@ function Table({ table, asModel, again }: { table: string; asModel: boolean; aga
   const [said, setSaid] = useState("");
   const count = useRef(0), end = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    let stopped = false;
+    let stopped = false, lost = "";
     const look = async () => {
       try {
         const found = await send<Shown>("play/look", { table, skip: count.current });
         count.current += found.entries.length;
         if (!stopped) setShown((old) => ({ ...found, entries: [...old.entries, ...found.entries] }));
         if (found.state === "ended") return;
-      } catch (error) { setSaid((error as Error).message); return; }
+        setSaid((old) => (old === lost ? "" : old));
+        lost = "";
+      } catch (error) {
+        if (stopped) return;
+        setSaid((error as Error).message);
+        if (!(error instanceof Unreachable)) return;
+        lost = (error as Error).message;
+      }
       if (!stopped) setTimeout(look, 400);
     };
     void look();

@@ -1,6 +1,6 @@
 // The page of one run: what it adds up to, and the way to its rollouts.
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { send, served, type Overview, type TaskCell } from "./api";
 import { Histogram, Plot } from "./charts";
 import { bytes, percent, plural, reward, seconds, short, when, whole } from "./format";
@@ -73,7 +73,7 @@ function Figures({ run, data }: { run: string; data: Overview }) {
         <Stat name="Tokens" note={`${short(data.tokens.input)} in`}>{short(data.tokens.output)}</Stat>
         {data.cost && <Stat name="Cost" note={data.cost.per_completed !== null ? `$${data.cost.per_completed.toFixed(4)} a rollout` : "prices missing"}>
           {data.cost.total === null ? "–" : `$${data.cost.total.toFixed(2)}`}</Stat>}
-        <Stat name="Speed" note={state.seconds_left !== null ? `${seconds(state.seconds_left)} left` : state.running ? "running" : "ended"}>
+        <Stat name="Speed" note={state.control?.paused ? "paused" : state.seconds_left !== null ? `${seconds(state.seconds_left)} left` : state.running ? "running" : "ended"}>
           {state.per_second === null ? "–" : `${short(state.per_second)}/s`}
         </Stat>
       </dl>
@@ -154,6 +154,13 @@ function Figures({ run, data }: { run: string; data: Overview }) {
 function Controls({ run, control }: { run: string; control: NonNullable<Overview["state"]["control"]> }) {
   const [now, setNow] = useState(control);
   const [said, setSaid] = useState("");
+  useEffect(() => setNow(control), [JSON.stringify(control)]); // another page may have asked for something
+  const limit = (field: HTMLInputElement) => {
+    const wanted = Number(field.value);
+    if (field.value.trim() && Number.isInteger(wanted) && wanted >= 1 && wanted <= 1_000_000) { void change({ concurrency: wanted }); return; }
+    setSaid(`“at once” is a whole number from 1 to 1,000,000, not ${field.value.trim() || "nothing"}. To begin no rollout, press Pause.`);
+    field.value = String(now.concurrency ?? now.most);
+  };
   const change = async (more: Partial<typeof control>) => {
     const next = { ...now, ...more };
     try {
@@ -167,7 +174,7 @@ function Controls({ run, control }: { run: string; control: NonNullable<Overview
       <span class="quiet small" aria-live="polite">{said}</span>
       {!now.only_stop && <button type="button" onClick={() => void change({ paused: !now.paused })}>{now.paused ? "Resume" : "Pause"}</button>}
       {!now.only_stop && now.most !== null && <label class="small quiet">at once <input type="number" min={1} value={now.concurrency ?? now.most}
-        onChange={(event) => void change({ concurrency: Math.max(1, Number(event.currentTarget.value) || 1) })} /></label>}
+        onChange={(event) => limit(event.currentTarget)} /></label>}
       <button type="button" disabled={now.stop} onClick={() => { if (confirm("Stop the collection? It can be resumed with --resume.")) void change({ stop: true }); }}>Stop</button>
     </div>
   );

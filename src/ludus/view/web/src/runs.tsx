@@ -122,6 +122,7 @@ export function Runs() {
                 {priced && <td class="number" data-label="Cost">{run.cost?.total === null || !run.cost ? "–" : `$${run.cost.total.toFixed(2)}`}</td>}
                 <td class="number" data-label="Speed">
                   <div>{run.state.per_second === null ? "–" : `${short(run.state.per_second)}/s`}</div>
+                  {run.state.control?.paused && <div class="quiet small">paused</div>}
                   {run.state.seconds_left !== null && <div class="quiet small">{seconds(run.state.seconds_left)} left</div>}
                 </td>
                 <td class="spark-cell" data-label="Reward over time">
