@@ -217,7 +217,9 @@ def test_an_environment_is_played_from_the_page(tab: Tab):
     page.keyboard.press("Shift+Enter")  # a new line, and nothing is sent
     assert page.input_value("#line") == "increment_counter count=3\n"
     page.keyboard.press("Enter")
-    page.wait_for_selector(".output, .item.call")
+    page.wait_for_selector(".item.call .output")
+    page.reload()
+    page.wait_for_selector(".item.call .output")  # the address names the rollout
     page.wait_for_selector("#line:enabled")
     page.click("button:has-text('Verdict')")
     assert "reward" in tab.text("section.item")
@@ -340,6 +342,16 @@ def test_a_lost_viewer_is_named_and_the_page_goes_on_when_it_is_back(browser: An
     page.wait_for_selector(".lost:has-text('Press Enter in its terminal')")
     own.context.add_cookies(cookies)
     page.wait_for_selector(".lost", state="detached")
+    own.open("/play", ".play-start")
+    page.click("button:has-text('Start')")
+    page.wait_for_selector("#line:enabled")
+    page.route("**/api/play/say", lambda route: route.abort())
+    page.fill("#line", "a long thought")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".problem:has-text('The viewer does not answer')")
+    page.wait_for_selector("#line:enabled")
+    assert page.input_value("#line") == "a long thought"
+    page.unroute("**/api/play/say")
     own.context.close()
 
 

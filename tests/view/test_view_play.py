@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import waiting
+from playable import write_trouble
 from viewing import Visitor, viewing
 
 COUNTER = "example_session_state_mgmt"
@@ -18,7 +19,8 @@ def visitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitor]:
     folder = tmp_path_factory.mktemp("runs")
     script = folder / "script.yaml"
     script.write_text("- Hello, I am the model.\n")
-    with viewing(folder, play=[COUNTER], play_model=f"scripted:{script}") as viewer:
+    offered = [COUNTER, write_trouble(folder / "trouble")]
+    with viewing(folder, play=offered, play_model=f"scripted:{script}") as viewer:
         yield Visitor(viewer)
 
 
@@ -71,3 +73,67 @@ def test_only_offered_environments_are_played_and_only_in_turn(visitor: Visitor,
     found = until_state(visitor, table, "ended")
     assert "without a verdict" in found["problem"]
     assert visitor.send("POST", "/api/play/say", {"table": table, "line": "x"})[0] == 409
+
+
+def test_a_command_is_answered_and_is_no_turn(visitor: Visitor):
+    table = post(visitor, "start", environment=COUNTER)["table"]
+    for line, answer in (
+        ("/help", "/verify ends the rollout and shows the verdict"),
+        ("/tools", "increment_counter(count) Add to the counter."),
+        ("/hlep me", "there is no command /hlep: /help lists the commands"),
+        ("/call", "/call needs a tool"),
+    ):
+        until_state(visitor, table, "yours")
+        post(visitor, "say", table=table, line=line)
+        found = until_state(visitor, table, "yours")
+        assert any(answer in entry.get("said", "") for entry in found["entries"]), found
+        assert not any(entry.get("typed") for entry in found["entries"])
+    post(visitor, "say", table=table, line="/verify")
+    assert until_state(visitor, table, "ended")["result"]["stop_reason"] == "ended_by_hand"
+    table = post(visitor, "start", environment=COUNTER)["table"]
+    until_state(visitor, table, "yours")
+    post(visitor, "say", table=table, line="/quit")
+    assert "without a verdict" in until_state(visitor, table, "ended")["problem"]
+
+
+def test_a_tool_that_raises_and_arguments_that_are_no_json_are_shown_and_the_rollout_goes_on(visitor: Visitor):
+    trouble = visitor.ask("play")["environments"][1]
+    table = post(visitor, "start", environment=trouble)["table"]
+    for line, error in (
+        ("fail why=me", "ValueError: cannot do that: me"),
+        ('fail {"why": ', "Invalid JSON"),
+        ("/call nothing {}", "Not Found"),
+    ):
+        until_state(visitor, table, "yours")
+        post(visitor, "say", table=table, line=line)
+        call, output = (entry["item"] for entry in until_state(visitor, table, "yours")["entries"][-2:])
+        assert (call["type"], call["call_id"]) == ("function_call", output["call_id"])
+        assert error in output["output"]
+    post(visitor, "say", table=table, line="/say fail why=you")
+    found = until_state(visitor, table, "ended")
+    assert found["entries"][-1]["item"]["content"] == "fail why=you"
+    assert found["result"]["reward"] == 1.0
+
+
+def test_a_session_that_does_not_open_is_a_failure_without_a_reward(visitor: Visitor):
+    trouble = visitor.ask("play")["environments"][1]
+    table = post(visitor, "start", environment=trouble, row=2)["table"]
+    result = until_state(visitor, table, "ended")["result"]
+    assert (result["outcome"], result["stage"]) == ("failed", "open")
+    assert "the machine is on fire" in result["cause"]
+    assert "reward" not in result
+
+
+def test_a_rollout_whose_page_was_closed_ends_and_can_still_be_looked_at(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+):
+    room = visitor.viewer.app.play
+    assert room is not None
+    with monkeypatch.context() as patched:
+        patched.setattr("ludus.view.play.LEFT_AFTER", 0.1)
+        left = post(visitor, "start", environment=COUNTER)["table"]
+        waiting.until(lambda: room.table(left).state == "ended")
+    table = post(visitor, "start", environment=COUNTER)["table"]
+    assert "the session is closed" in post(visitor, "look", table=left)["problem"]
+    post(visitor, "leave", table=table)
+    until_state(visitor, table, "ended")

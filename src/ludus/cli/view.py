@@ -65,9 +65,23 @@ def view(
     if export is not None or publish is not None:
         _write(found, costs, tokenizer, export, publish, query, as_json=json_)
         return
+    _check_play(play or [], play_model)
     viewer = Viewer(found, port=port, prices=costs, tokenizer=tokenizer, play=play, play_model=play_model)
     running.raise_file_limit()
     running.run(_until_stopped(viewer, as_json=json_, opens=open_))
+
+
+def _check_play(environments: list[str], model: str | None) -> None:
+    """Report a wrong name now, and not when somebody presses Start."""
+    if not environments:
+        return
+    from ludus.environment import Environment
+    from ludus.models import open_model
+
+    for name in environments:
+        Environment.load(name)
+    if model is not None:
+        open_model(model)
 
 
 def _write(

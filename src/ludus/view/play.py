@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterator
+from time import monotonic
 from typing import Any
 
 from ludus.agents.person import seat_person
-from ludus.agents.typed_calls import signature
+from ludus.agents.typed_calls import Call, read_turn, signature
 from ludus.collection.rows import Rows
 from ludus.collection.single import play_one
 from ludus.environment import Environment
@@ -24,11 +25,29 @@ from ludus.http.messages import Refusal
 from ludus.model import Request
 from ludus.models import open_model
 from ludus.resources import Resources
-from ludus.response import Item
+from ludus.response import Item, function_call
+from ludus.runtime.keys import without_keys
 from ludus.view.one import clipped
 
-#: How many rollouts may be played at once.
+#: How many rollouts may be played at once, and how many that have ended can still be looked at.
 MAX_TABLES = 8
+MAX_ENDED = 32
+
+#: A rollout ends if no page has looked at it for so many seconds. A tab in the background looks once a minute.
+LEFT_AFTER = 300.0
+
+_HELP_AS_MODEL = {
+    "NAME key=value ...": "calls a tool",
+    "/call NAME {...}": "calls a tool with these arguments, even if they are invalid",
+    "any other text": "is your answer, or your move in a game",
+}
+_HELP_AS_USER = {"any text": "is the next message to the model"}
+_HELP = {
+    "/say TEXT": "sends a text that looks like a call or a command",
+    "/tools": "lists the tools",
+    "/verify": "ends the rollout and shows the verdict, as the button Verdict does",
+    "/quit": "leaves without a verdict, as the button Leave does",
+}
 
 
 class PlayTable:
@@ -45,6 +64,13 @@ class PlayTable:
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._shown = self._steps_shown = 0
         self._as_model = as_model
+        self._turn = 0
+        self._looked = monotonic()
+
+    @property
+    def seconds_alone(self) -> float:
+        """How long no page has looked at it."""
+        return monotonic() - self._looked
 
     def watch(self, resources: Resources) -> None:
         """Keep the game, if the resources are one."""
@@ -52,6 +78,7 @@ class PlayTable:
 
     def follow(self, request: Request) -> None:
         """Show the new items of a request."""
+        self._turn = request.turn
         self.tools = [entry for entry in request.params.get("tools") or () if isinstance(entry, dict)]
         self.catch_up(request.input)
 
@@ -78,14 +105,48 @@ class PlayTable:
         self._shown += count
 
     async def read(self) -> str | None:
-        """Wait for the person's next line; None for the verdict."""
-        self.state = "yours"
-        line = await self._lines.get()
-        self.state = "waiting"
-        if line is not None:
-            role = "assistant" if self._as_model else "user"
-            self.entries.append({"item": {"type": "message", "role": role, "content": line}, "typed": True})
-        return line
+        """Wait for the person's next line that is no command; None for the verdict."""
+        while True:
+            self.state = "yours"
+            line = await self._lines.get()
+            self.state = "waiting"
+            if line is None or line.split()[0] == "/verify":
+                return None
+            if not self._run_command(line.split()[0]):
+                if (item := self._typed_item(line)) is not None:
+                    self.entries.append({"item": clipped(item), "typed": True})
+                return line
+
+    def _typed_item(self, line: str) -> Item | None:
+        if not self._as_model:
+            return {"type": "message", "role": "user", "content": line.removeprefix("/say ")}
+        turn = read_turn(line, self.tools)
+        if isinstance(turn, Call):  # its output, which comes later, names the same id
+            return function_call(turn.name, turn.arguments, call_id=f"call_{self._turn}")
+        return {"type": "message", "role": "assistant", "content": turn} if turn is not None else None
+
+    def _run_command(self, word: str) -> bool:
+        """Run a command that a person typed; False if the word is none."""
+        if word == "/help":
+            for name, meaning in {**(_HELP_AS_MODEL if self._as_model else _HELP_AS_USER), **_HELP}.items():
+                self.say(f"{name} {meaning}")
+        elif word == "/tools":
+            for entry in self.tools:
+                self.say(f"{signature(entry)} {entry.get('description') or ''}".strip()[:2000])
+            if not self.tools:
+                self.say("there are no tools")
+        elif word == "/quit":
+            self.leave()
+        elif word.startswith("/") and word[1:].isalpha() and word not in ("/call", "/say"):
+            self.say(f"there is no command {word}: /help lists the commands, /say sends any text")
+        else:
+            return False
+        return True
+
+    def leave(self) -> None:
+        """End the rollout without a verdict; its session is closed."""
+        if self.task is not None:
+            self.task.cancel()
 
     def say(self, line: str) -> None:
         """Tell the person something."""
@@ -106,9 +167,11 @@ class PlayTable:
 
     def shown(self, skip: int) -> dict[str, Any]:
         """What the page shows, from an entry on."""
+        self._looked = monotonic()
         return {
             "entries": self.entries[skip:],
             "state": self.state,
+            "as": "model" if self._as_model else "user",
             "tools": [signature(entry) for entry in self.tools],
             "result": self.result,
             "problem": self.problem,
@@ -136,7 +199,10 @@ class PlayRoom:
             raise Refusal(429, f"{MAX_TABLES} rollouts are being played already: end one of them")
         loaded, chosen = await asyncio.to_thread(_load, environment, row)
         table, name = PlayTable(as_model=as_model), secrets.token_hex(8)
-        self._tables = {key: each for key, each in self._tables.items() if each.state != "ended"} | {name: table}
+        ended = [key for key, each in self._tables.items() if each.state == "ended"]
+        for key in ended[:-MAX_ENDED]:
+            del self._tables[key]
+        self._tables[name] = table
         model = seat_person(loaded, table, None if as_model else open_model(self.model or ""))
         table.task = asyncio.create_task(self._play(table, play_one(loaded, chosen, model)))
         return name
@@ -145,7 +211,7 @@ class PlayRoom:
         """The rollout with an id."""
         found = self._tables.get(str(name))
         if found is None:
-            raise Refusal(404, "this rollout has ended")
+            raise Refusal(404, "this rollout has ended, or the viewer was started again")
         return found
 
     async def close(self) -> None:
@@ -156,6 +222,7 @@ class PlayRoom:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _play(self, table: PlayTable, rollout: Any) -> None:
+        alone = asyncio.create_task(_end_if_left(table))
         try:
             played = await rollout
             row = played.to_row()
@@ -167,9 +234,17 @@ class PlayRoom:
         except UserError as error:
             table.problem = str(error)
         except Exception as error:
-            table.problem = f"{type(error).__name__}: {error}"[:500]
+            table.problem = without_keys(f"{type(error).__name__}: {error}")[:500]
         finally:
+            alone.cancel()
             table.state = "ended"
+
+
+async def _end_if_left(table: PlayTable) -> None:
+    """End a rollout whose page was closed: its session may hold a container, and there is room for few."""
+    while (left := LEFT_AFTER - table.seconds_alone) > 0:
+        await asyncio.sleep(left)
+    table.leave()
 
 
 def _load(name: str, row: int) -> tuple[Environment, dict[str, Any]]:

@@ -60,9 +60,7 @@ def _routes(room: PlayRoom) -> dict[tuple[str, str], Handler]:
         return Reply.of({})
 
     async def leave(incoming: Incoming) -> Reply:
-        task = room.table(incoming.json().get("table")).task
-        if task is not None:
-            task.cancel()
+        room.table(incoming.json().get("table")).leave()
         return Reply.of({})
 
     posts = zip(_PATHS, (start, look, say, verdict, leave), strict=True)

@@ -84,6 +84,7 @@ export async function ask<T>(path: string, given: Given = {}, signal?: AbortSign
     return carried[wanted] as T;
   }
   const from = folder === null ? wanted : folder + wanted.slice(5).replace(/[^\w-]/g, "_") + ".json";
+  if (wanted.length > 60_000) throw new Refused("This search is too long. Leave some words out.");
   const missing = (reply: Response) => folder !== null && reply.status === 404;
   return reach<T>(from, { signal }, (reply) => missing(reply) ? "This site does not hold that page." : null);
 }

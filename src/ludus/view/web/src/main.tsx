@@ -24,7 +24,7 @@ function App() {
     : kind === "run" && run ? <Run key={run} run={run} given={given} />
     : kind === "compare" && part ? <CompareRuns key={`${run} ${part}`} a={run} b={part} />
     : kind === "diff" && id ? <CompareRollouts key={run} run={run} a={Number(part)} b={Number(id)} />
-    : kind === "play" && served ? <Play />
+    : kind === "play" && served ? <Play table={given.table ?? ""} />
     : kind ? <Problem text="There is no such page." /> : <Runs />;
   useEffect(() => { document.title = kind === "run" && part === "rollout" ? `rollout ${id} · ludus view` : "ludus view"; }, [path.join("/")]);
   return <Frame crumbs={<Crumbs path={path} />}><Boundary at={path.join("/")}>{page}</Boundary></Frame>;

@@ -3,18 +3,20 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { send, Unreachable, type Item, type Json } from "./api";
 import { blocksOf, ItemView } from "./items";
 import { useAnswer } from "./live";
+import { go, link } from "./router";
 import { JsonView, visible } from "./text";
 import { Empty, Loading, Outcome, Problem } from "./ui";
 
 interface Entry { item?: Item; said?: string; typed?: boolean }
-interface Shown { entries: Entry[]; state: string; tools: string[]; result: Json; problem: string | null }
+interface Shown { entries: Entry[]; state: string; as: string; tools: string[]; result: Json; problem: string | null }
 
-export function Play() {
+/** The address holds the rollout that is played, so that it goes on after a reload. */
+export function Play({ table }: { table: string }) {
   const { data, problem } = useAnswer<{ environments: string[]; model: string | null }>("play", {}, null, false);
   const [environment, setEnvironment] = useState("");
   const [row, setRow] = useState(1);
   const [as, setAs] = useState("model");
-  const [table, setTable] = useState("");
+  const setTable = (name: string) => go(link(["play"], { table: name }));
   const [said, setSaid] = useState("");
   if (problem) return <Problem text={problem} />;
   if (!data) return <Loading />;
@@ -40,13 +42,14 @@ export function Play() {
       {data.environments.length > 0 && !table && !data.model && <p class="quiet small">To talk to a model as its user, start the viewer with{" "}
         <code>--play-model MODEL</code>. More environments: <code>--play ENV</code>.</p>}
       {said && <Problem text={said} />}
-      {table && <Table key={table} table={table} asModel={as === "model"} again={() => setTable("")} />}
+      {table && <Table key={table} table={table} again={() => setTable("")} />}
     </main>
   );
 }
 
-function Table({ table, asModel, again }: { table: string; asModel: boolean; again: () => void }) {
-  const [shown, setShown] = useState<Shown>({ entries: [], state: "opening", tools: [], result: null, problem: null });
+function Table({ table, again }: { table: string; again: () => void }) {
+  const [shown, setShown] = useState<Shown>({ entries: [], state: "opening", as: "model", tools: [], result: null, problem: null });
+  const asModel = shown.as === "model";
   const [line, setLine] = useState("");
   const [said, setSaid] = useState("");
   const count = useRef(0), end = useRef<HTMLDivElement>(null);
@@ -63,7 +66,7 @@ function Table({ table, asModel, again }: { table: string; asModel: boolean; aga
       } catch (error) {
         if (stopped) return;
         setSaid((error as Error).message);
-        if (!(error instanceof Unreachable)) return;
+        if (!(error instanceof Unreachable)) { setShown((old) => ({ ...old, state: "ended" })); return; }
         lost = (error as Error).message;
       }
       if (!stopped) setTimeout(look, 400);
@@ -73,14 +76,16 @@ function Table({ table, asModel, again }: { table: string; asModel: boolean; aga
   }, [table]);
   useEffect(() => { end.current?.scrollIntoView({ block: "nearest" }); }, [shown.entries.length, shown.state]);
   const act = async (name: string, more: Json = {}) => {
-    try { setSaid(""); await send(`play/${name}`, { table, ...more }); } catch (error) { setSaid((error as Error).message); }
+    try { setSaid(""); await send(`play/${name}`, { table, ...more }); return true; } catch (error) { setSaid((error as Error).message); return false; }
   };
   const submit = (event: Event) => {
     event.preventDefault();
     if (!line.trim() || shown.state !== "yours") return;
     setShown((old) => ({ ...old, state: "waiting" }));
-    void act("say", { line });
     setLine("");
+    void act("say", { line }).then((sent) => { // a line that was not sent can be sent again
+      if (!sent) { setLine((typed) => typed || line); setShown((old) => (old.state === "waiting" ? { ...old, state: "yours" } : old)); }
+    });
   };
   const keyed = (event: KeyboardEvent) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event); };
   const items = shown.entries.map((entry) => entry.item ?? { type: "said", text: entry.said });
@@ -90,6 +95,7 @@ function Table({ table, asModel, again }: { table: string; asModel: boolean; aga
       {blocksOf(items).map((block) => block.item.type === "said" && shown.entries[block.at].said !== undefined
         ? <p key={block.at} class="quiet">{visible(shown.entries[block.at].said ?? "")}</p>
         : <ItemView key={block.at} block={block} words={[]} />)}
+      {shown.state === "opening" && <p class="quiet" aria-live="polite">Opening the session…</p>}
       {shown.state === "waiting" && <p class="quiet" aria-live="polite">Waiting…</p>}
       {shown.problem && <Problem text={shown.problem} />}
       {said && <Problem text={said} />}
