@@ -222,7 +222,7 @@ class PlayRoom:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _play(self, table: PlayTable, rollout: Any) -> None:
-        alone = asyncio.create_task(_end_if_left(table))
+        _leave_if_alone(table)
         try:
             played = await rollout
             row = played.to_row()
@@ -236,15 +236,16 @@ class PlayRoom:
         except Exception as error:
             table.problem = without_keys(f"{type(error).__name__}: {error}")[:500]
         finally:
-            alone.cancel()
             table.state = "ended"
 
 
-async def _end_if_left(table: PlayTable) -> None:
+def _leave_if_alone(table: PlayTable) -> None:
     """End a rollout whose page was closed: its session may hold a container, and there is room for few."""
-    while (left := LEFT_AFTER - table.seconds_alone) > 0:
-        await asyncio.sleep(left)
-    table.leave()
+    left = LEFT_AFTER - table.seconds_alone
+    if left > 0 and table.state != "ended":
+        asyncio.get_running_loop().call_later(left, _leave_if_alone, table)
+    else:
+        table.leave()
 
 
 def _load(name: str, row: int) -> tuple[Environment, dict[str, Any]]:
