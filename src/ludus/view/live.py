@@ -198,16 +198,34 @@ class LiveRuns:
         self.paths, self.prices = paths, prices
         self.runs: dict[str, LiveRun] = {}
         self.version = 0
+        self._refused = set[str]()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="ludus-view-index", daemon=True)
         self.search()
 
     def search(self) -> None:
-        """Look for runs that are not known yet."""
+        """Look for runs that are not known yet, and forget those that were deleted.
+
+        A run that cannot be indexed is left out, so that the others can be seen. Raises if that leaves none.
+        """
+        for key, known in list(self.runs.items()):
+            if not known.run.exists():
+                del self.runs[key]
+                self.version += 1
+        problem: UserError | None = None
         for run in find_runs(self.paths):
-            if run.key not in self.runs:
+            if run.key in self.runs:
+                continue
+            try:
                 self.runs[run.key] = LiveRun(run)
                 self.version += 1
+            except UserError as error:
+                problem = error
+                if run.key not in self._refused:
+                    log.warning("%s", error)
+                self._refused.add(run.key)
+        if problem is not None and not self.runs:
+            raise problem
 
     def start(self) -> None:
         """Begin to index in the background."""

@@ -36,6 +36,10 @@ class ViewedRun:
         rollouts = self.files.rollouts
         return rollouts.with_name(name if rollouts.name == "rollouts.jsonl" else f"{rollouts.stem}.{name}")
 
+    def exists(self) -> bool:
+        """Whether any file of the run is there."""
+        return any(path.exists() for path in (self.files.rollouts, self.files.failures, self.files.run))
+
     def described(self) -> dict[str, Any]:
         """The content of run.json; empty if it is missing or broken."""
         return read_json_object(self.files.run)

@@ -40,19 +40,21 @@ _TABLES = f"""
 """
 
 
-def prepare(database: sqlite3.Connection) -> None:
-    """Create the tables, anew if they are of another version."""
+def prepare(database: sqlite3.Connection) -> bool:
+    """Create the tables, anew if they are of another version. Returns whether they were created."""
     if database.execute("PRAGMA user_version").fetchone()[0] == VERSION:
-        return
+        return False
     clear(database)
+    return True
 
 
 def clear(database: sqlite3.Connection) -> None:
-    """Drop all tables and create them empty."""
+    """Drop all tables and create them empty, within the transaction of the caller."""
     database.execute("DROP TABLE IF EXISTS texts")
     names = database.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     ).fetchall()
     for (name,) in names:
         database.execute(f'DROP TABLE IF EXISTS "{name}"')
-    database.executescript(_TABLES)
+    for statement in _TABLES.split(";"):
+        database.execute(statement)

@@ -1,0 +1,100 @@
+"""The SQLite file of an index, which can be lost at any time: what is damaged is deleted, and built again.
+
+Several viewers may have the same file open. One writes at a time; each piece of a journal is indexed by one of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from ludus.errors import UserError
+from ludus.view import schema
+
+#: How long a viewer waits for another one that writes.
+WAIT_SECONDS = 30.0
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+
+
+class IndexBusy(UserError):
+    """Another viewer writes the index."""
+
+
+class IndexLost(UserError):
+    """The index is damaged, deleted or of another version. It is built again."""
+
+
+class IndexDatabase:
+    """The file of an index. `writing` is a transaction; `reading` sees the index as it is at its begin."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._damaged = False
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that cannot write."""
+        try:
+            with contextlib.closing(
+                sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=WAIT_SECONDS)
+            ) as database:
+                database.row_factory = sqlite3.Row
+                database.execute("BEGIN")
+                yield database
+        except sqlite3.DatabaseError as error:
+            if _is_missing(error):
+                raise self._lost() from error
+            raise self._explained(error, "read") from error
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[tuple[sqlite3.Connection, bool]]:
+        """A transaction, and whether the tables were made anew. No other thread or viewer writes meanwhile."""
+        with self._lock:
+            if self._damaged:
+                self._delete()
+            try:
+                with contextlib.closing(
+                    sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
+                ) as database:
+                    database.row_factory = sqlite3.Row
+                    database.execute("PRAGMA journal_mode = WAL")
+                    database.execute("PRAGMA synchronous = OFF")  # a lost index is built again
+                    database.execute("PRAGMA cache_size = -16000")
+                    with database:
+                        database.execute("BEGIN IMMEDIATE")
+                        yield database, schema.prepare(database)
+            except sqlite3.DatabaseError as error:
+                raise self._explained(error, "write") from error
+
+    def _explained(self, error: sqlite3.DatabaseError, verb: str) -> Exception:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the higher bits say more about the same error
+        if code in _DAMAGED:
+            self._damaged = True
+            return self._lost()
+        if code in _BUSY:
+            return IndexBusy(f"another viewer is writing {self.path}", "Try again in a moment")
+        if code in (*_NO_ROOM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            hint = "Make room on the disk" if code in _NO_ROOM else "Check that its folder exists and can be written"
+            return UserError(f"cannot {verb} {self.path}: {error}", hint)
+        return error
+
+    def _lost(self) -> IndexLost:
+        return IndexLost(f"the index {self.path} was damaged or deleted and is built again", "Try again in a moment")
+
+    def _delete(self) -> None:
+        for end in ("", "-wal", "-shm"):
+            Path(f"{self.path}{end}").unlink(missing_ok=True)
+        self._damaged = False
+
+
+def _is_missing(error: sqlite3.DatabaseError) -> bool:
+    """Whether an error of a reader says that the file or its tables are not there (yet)."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code == sqlite3.SQLITE_CANTOPEN or str(error).startswith(("no such table", "no such column"))
