@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 from typer.testing import CliRunner
-from viewed_runs import HOSTILE
+from viewed_runs import HOSTILE, being_written, write_run
 from waiting import until_async
 from worker_runs import environment, rows, run
 
@@ -181,3 +182,29 @@ def test_without_textual_the_error_names_the_command_that_installs_it(runs, monk
     ended = CliRunner().invoke(command_line(), ["show", str(runs), "--browse"])
     assert isinstance(ended.exception, MissingExtra)
     assert "[tui]'" in str(ended.exception)
+
+
+async def test_deleted_and_damaged_runs_do_not_end_the_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ludus.view.live.SEARCH_EVERY", 0.0)
+    for name in ("one", "three", "two"):
+        write_run(tmp_path / name, tasks=2, repeats=1)
+    async with Browser([tmp_path]).run_test(size=(38, 12)) as pilot:
+        await until_async(lambda: shows(pilot, "runs", 3) and all(row[4] == "2/2" for row in cells(pilot, "runs")))
+        (tmp_path / "two" / "view.sqlite").write_bytes(b"no index " * 1000)
+        shutil.rmtree(tmp_path / "one")
+        await pilot.press("enter")  # the run may have left the list, or not yet
+        await until_async(lambda: len(pilot.app.runs.runs) == 2)  # type: ignore[attr-defined]
+        if not pilot.app.screen.query("#runs"):
+            await pilot.press("escape")
+        await until_async(lambda: [row[0][-3:] for row in cells(pilot, "runs")] == ["ree", "two"])
+        assert {row[3] for row in cells(pilot, "runs")} == {"ended"}
+        await pilot.press("end", "enter")
+        await until_async(lambda: shows(pilot, "rollouts", 2))
+
+
+async def test_a_paused_run_is_called_paused(tmp_path: Path):
+    folder = write_run(tmp_path / "one", tasks=2, repeats=1)
+    (folder / "control.json").write_text('{"paused": true}')
+    with being_written(folder):
+        async with browsing(tmp_path) as pilot:
+            await until_async(lambda: [row[3] for row in cells(pilot, "runs")] == ["paused"])

@@ -12,6 +12,7 @@ from textual.widgets import DataTable, Static
 from ludus.cli.screen import text
 from ludus.errors import UserError
 from ludus.http.messages import Refusal
+from ludus.view.database import IndexBusy, IndexLost
 
 #: Seconds between two looks at the index.
 LOOK_EVERY = 1.0
@@ -53,6 +54,8 @@ class FollowingScreen(Screen[None]):
             found = await asyncio.to_thread(self.read)
         except (UserError, Refusal) as error:
             message.update(text(error))
+            if isinstance(error, (IndexBusy, IndexLost)):
+                self._shown = None  # the next look may succeed
             return
         message.update("")
         self.show(found)

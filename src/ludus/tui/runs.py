@@ -39,26 +39,29 @@ class RunsScreen(FollowingScreen):
 
     def read(self) -> list[dict[str, Any]]:
         """The figures of all runs."""
-        return [run.headline({}) for run in list(self._runs.runs.values())]
+        return self._runs.headlines()
 
     def show(self, found: list[dict[str, Any]]) -> None:
         """Fill the table."""
         fill(self.query_one("#runs", DataTable), [(run["key"], _cells(run)) for run in found])
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Open a run."""
-        self.app.push_screen(RunScreen(self._runs.runs[str(event.row_key.value)]))
+        """Open a run, unless it was deleted since it was listed."""
+        run = self._runs.runs.get(str(event.row_key.value))
+        if run is not None:
+            self.app.push_screen(RunScreen(run))
 
 
 def _cells(run: dict[str, Any]) -> list[Any]:
     counts, state, at_k = run["counts"], run["state"], run["pass@k"]
     total = f"/{state['total']:,}" if state["total"] is not None else ""
+    paused = state["control"] is not None and state["control"]["paused"]
     speed = f" {state['per_second']:.2g}/s" if state["per_second"] and state["running"] else ""
     values = (
         run["name"],
         ", ".join(run["environments"]),
         run["model"],
-        run["problem"] or (f"running{speed}" if state["running"] else "ended"),
+        run["problem"] or ("paused" if paused else f"running{speed}" if state["running"] else "ended"),
         f"{counts['dispatched']:,}{total}",
         f"{counts['failed']:,}",
         f"{counts['masked']:,}",

@@ -7,13 +7,11 @@ written. What the first page does not need (Play, comparisons, the trainer's vie
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from ludus.errors import UserError
 from ludus.http.app import App, Handler
 from ludus.http.messages import TEXT, Incoming, Receive, Refusal, Reply, Scope, Send
 from ludus.view.export_matches import matching_lines
@@ -82,11 +80,7 @@ class ViewApp(App):
 
     async def _list(self, incoming: Incoming) -> Reply:
         def compute() -> dict[str, Any]:
-            listed = []
-            for run in list(self.runs.runs.values()):
-                with contextlib.suppress(UserError):  # its index was lost and is built again, or the run was deleted
-                    listed.append(run.headline(self.runs.prices))
-            return {"runs": listed, "paths": [str(path) for path in self.runs.paths]}
+            return {"runs": self.runs.headlines(), "paths": [str(path) for path in self.runs.paths]}
 
         return Reply.of(await asyncio.to_thread(compute))
 

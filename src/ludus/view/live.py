@@ -243,6 +243,14 @@ class LiveRuns:
             while self._grow(run):
                 pass
 
+    def headlines(self) -> list[dict[str, Any]]:
+        """The lines of the list of runs. A run is left out while its index is built again, or if it was deleted."""
+        found = []
+        for run in list(self.runs.values()):
+            with contextlib.suppress(UserError):
+                found.append(run.headline(self.prices))
+        return found
+
     def versions(self) -> dict[str, int]:
         """A number for each run that changes when its pages would."""
         return {key: run.index.version for key, run in list(self.runs.items())}
