@@ -211,6 +211,10 @@ def test_a_note_is_saved_and_a_tag_becomes_a_filter(tab: Tab):
 def test_an_environment_is_played_from_the_page(tab: Tab):
     tab.open("/play", ".play-start")
     page = tab.page
+    page.fill("input[type=number]", "")
+    page.click("button:has-text('Start')")
+    page.wait_for_selector("text=A row is a whole number from 1, not nothing.")
+    page.fill("input[type=number]", "2")
     page.click("button:has-text('Start')")
     page.wait_for_selector("#line:enabled")
     page.fill("#line", "increment_counter count=3")
@@ -226,12 +230,16 @@ def test_an_environment_is_played_from_the_page(tab: Tab):
     tab.keep("play")
 
 
-def test_a_collection_is_controlled_and_a_wrong_number_at_once_is_refused_in_words(tab: Tab, folder: Path):
+def test_a_collection_is_controlled_and_a_wrong_number_at_once_is_refused_in_words(
+    tab: Tab, folder: Path, viewer: Viewer
+):
     with viewed_runs.being_written(folder / "first"):
         tab.open(f"/run/{tab.keys['first']}", "[aria-label='Control of the collection'] input")
         page, field = tab.page, tab.page.locator("[aria-label='Control of the collection'] input")
         for typed in ("0", "", "2.5"):
             field.fill(typed)
+            with page.expect_response("**/api/run?*"):  # the page is drawn again before the person has finished
+                viewer.runs.runs[tab.keys["first"]].index.version += 1
             field.blur()
             page.wait_for_selector(f"text=is a whole number from 1 to 1,000,000, not {typed or 'nothing'}")
             assert field.input_value() == "4"

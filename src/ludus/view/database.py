@@ -49,9 +49,7 @@ class IndexDatabase:
                 database.execute("BEGIN")
                 yield database
         except sqlite3.DatabaseError as error:
-            if _is_missing(error):
-                raise self._lost() from error
-            raise self._explained(error, "read") from error
+            raise self._lost() if _is_missing(error) else self._explained(error, "read") from error
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[tuple[sqlite3.Connection, bool]]:
@@ -73,7 +71,8 @@ class IndexDatabase:
             except sqlite3.DatabaseError as error:
                 raise self._explained(error, "write") from error
 
-    def _explained(self, error: sqlite3.DatabaseError, verb: str) -> Exception:
+    def _explained(self, error: sqlite3.DatabaseError, verb: str) -> UserError:
+        """The error for a user. A mistake in a statement is none, and is raised as it is."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the higher bits say more about the same error
         if code in _DAMAGED:
             self._damaged = True
@@ -83,7 +82,7 @@ class IndexDatabase:
         if code in (*_NO_ROOM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             hint = "Make room on the disk" if code in _NO_ROOM else "Check that its folder exists and can be written"
             return UserError(f"cannot {verb} {self.path}: {error}", hint)
-        return error
+        raise error
 
     def _lost(self) -> IndexLost:
         return IndexLost(f"the index {self.path} was damaged or deleted and is built again", "Try again in a moment")

@@ -14,16 +14,17 @@ interface Shown { entries: Entry[]; state: string; as: string; tools: string[]; 
 export function Play({ table }: { table: string }) {
   const { data, problem } = useAnswer<{ environments: string[]; model: string | null }>("play", {}, null, false);
   const [environment, setEnvironment] = useState("");
-  const [row, setRow] = useState(1);
+  const [row, setRow] = useState("1");
   const [as, setAs] = useState("model");
   const setTable = (name: string) => go(link(["play"], { table: name }));
   const [said, setSaid] = useState("");
   if (problem) return <Problem text={problem} />;
   if (!data) return <Loading />;
   const start = async () => {
+    if (!/^[1-9]\d{0,8}$/.test(row.trim())) { setSaid(`A row is a whole number from 1, not ${row.trim() || "nothing"}.`); return; }
     try {
       setSaid("");
-      setTable((await send<{ table: string }>("play/start", { environment: environment || data.environments[0], row, as })).table);
+      setTable((await send<{ table: string }>("play/start", { environment: environment || data.environments[0], row: Number(row), as })).table);
     } catch (error) { setSaid((error as Error).message); }
   };
   return (
@@ -35,7 +36,7 @@ export function Play({ table }: { table: string }) {
       {data.environments.length > 0 && !table && <div class="play-start">
         <label>Environment <select value={environment} onChange={(event) => setEnvironment(event.currentTarget.value)}>
           {data.environments.map((name) => <option key={name} value={name}>{name}</option>)}</select></label>
-        <label>Row <input type="number" min={1} value={row} onInput={(event) => setRow(Number(event.currentTarget.value) || 1)} /></label>
+        <label>Row <input type="number" min={1} value={row} onInput={(event) => setRow(event.currentTarget.value)} /></label>
         <label>You are <select value={as} onChange={(event) => setAs(event.currentTarget.value)}>
           <option value="model">the model</option>{data.model && <option value="user">the user of {data.model}</option>}</select></label>
         <button type="button" class="primary" onClick={start}>Start</button></div>}

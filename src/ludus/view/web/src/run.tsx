@@ -155,11 +155,12 @@ function Controls({ run, control }: { run: string; control: NonNullable<Overview
   const [now, setNow] = useState(control);
   const [said, setSaid] = useState("");
   useEffect(() => setNow(control), [JSON.stringify(control)]); // another page may have asked for something
-  const limit = (field: HTMLInputElement) => {
-    const wanted = Number(field.value);
-    if (field.value.trim() && Number.isInteger(wanted) && wanted >= 1 && wanted <= 1_000_000) { void change({ concurrency: wanted }); return; }
-    setSaid(`“at once” is a whole number from 1 to 1,000,000, not ${field.value.trim() || "nothing"}. To begin no rollout, press Pause.`);
-    field.value = String(now.concurrency ?? now.most);
+  const [typed, setTyped] = useState<string | null>(null); // kept while the page is drawn again
+  const limit = (text: string) => {
+    setTyped(null);
+    const wanted = Number(text);
+    if (text.trim() && Number.isInteger(wanted) && wanted >= 1 && wanted <= 1_000_000) { void change({ concurrency: wanted }); return; }
+    setSaid(`“at once” is a whole number from 1 to 1,000,000, not ${text.trim() || "nothing"}. To begin no rollout, press Pause.`);
   };
   const change = async (more: Partial<typeof control>) => {
     const next = { ...now, ...more };
@@ -173,8 +174,8 @@ function Controls({ run, control }: { run: string; control: NonNullable<Overview
     <div class="tools" role="group" aria-label="Control of the collection">
       <span class="quiet small" aria-live="polite">{said}</span>
       {!now.only_stop && <button type="button" onClick={() => void change({ paused: !now.paused })}>{now.paused ? "Resume" : "Pause"}</button>}
-      {!now.only_stop && now.most !== null && <label class="small quiet">at once <input type="number" min={1} value={now.concurrency ?? now.most}
-        onChange={(event) => limit(event.currentTarget)} /></label>}
+      {!now.only_stop && now.most !== null && <label class="small quiet">at once <input type="number" min={1} value={typed ?? now.concurrency ?? now.most}
+        onInput={(event) => setTyped(event.currentTarget.value)} onChange={(event) => limit(event.currentTarget.value)} /></label>}
       <button type="button" disabled={now.stop} onClick={() => { if (confirm("Stop the collection? It can be resumed with --resume.")) void change({ stop: true }); }}>Stop</button>
     </div>
   );
