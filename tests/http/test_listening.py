@@ -1,4 +1,4 @@
-"""How replies leave a server: the head and the body together, in one TCP segment."""
+"""How a server reads requests and sends replies: framing, order, limits, and one TCP segment for a small reply."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from waiting import CEILING
 
 from ludus.http.app import App
@@ -20,18 +23,24 @@ from ludus.http.messages import EVENTS, Incoming, Reply
 uvloop = pytest.importorskip("uvloop")
 needs_tcp_info = pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux counts the segments")
 
+POST = b"POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+JSON_HEAD = b"content-type: application/json\r\ncontent-length: %d\r\n\r\n"
+
 
 class Talking(App):
     """Replies with a short body, a long one, or a stream whose second event waits until the test lets it go."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.go_on = threading.Event()
+        self.go_on, self.begun, self.left = threading.Event(), threading.Event(), threading.Event()
         self.routes |= {
             ("POST", "/echo"): self.echo,
             ("GET", "/long"): self.long,
             ("GET", "/none"): self.none,
             ("GET", "/events"): self.events,
+            ("POST", "/headers"): self.headers,
+            ("GET", "/wait"): self.wait,
+            ("GET", "/split"): self.split,
         }
 
     async def echo(self, incoming: Incoming) -> Reply:
@@ -50,6 +59,19 @@ class Talking(App):
             yield b"data: 2\n\n"
 
         return Reply(kind=EVENTS, pieces=pieces())
+
+    async def headers(self, incoming: Incoming) -> Reply:
+        return Reply.of({name.decode(): value.decode() for name, value in incoming.scope["headers"]})
+
+    async def wait(self, incoming: Incoming) -> Reply:
+        self.begun.set()
+        try:
+            return Reply.of(await incoming.cancel_on_disconnect(asyncio.Event().wait()))
+        finally:
+            self.left.set()
+
+    async def split(self, incoming: Incoming) -> Reply:
+        return Reply(b"{}", headers=[(b"x-name", b"one\r\nx-other: two")])
 
 
 @contextmanager
@@ -159,3 +181,87 @@ def test_the_head_of_a_stream_does_not_wait_for_its_first_event(new_loop: Callab
         assert b"text/event-stream" in read_until(connection, b"\r\n\r\n")
         app.go_on.set()
         assert read_until(connection, b"0\r\n\r\n").count(b"data: ") == 2
+
+
+def test_trailers_of_a_chunked_body_are_not_headers(connection: socket.socket):
+    head = b"POST /headers HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    connection.sendall(head + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx-late: 1\r\n\r\n")
+    found = read_until(connection, b"}")
+    assert b'"host":"localhost"' in found
+    assert b"x-late" not in found
+
+
+def test_a_header_of_a_reply_cannot_begin_another_header(connection: socket.socket):
+    send(connection, "GET /split")
+    found = read_until(connection, b"Internal Server Error")
+    assert found.startswith(b"HTTP/1.1 500 ")
+    assert b"x-other" not in found
+
+
+def test_a_request_for_another_protocol_is_answered_in_http_and_ends_the_connection(connection: socket.socket):
+    send(connection, "GET /health", more="connection: upgrade\r\nupgrade: h2c\r\n")
+    found = b"".join(iter(lambda: connection.recv(1000), b""))
+    assert found.startswith(b"HTTP/1.1 200 ")
+    assert b"connection: close\r\n" in found
+
+
+@pytest.mark.parametrize(
+    "sent", [b"HELLO\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nbad header\r\n\r\n"]
+)
+def test_what_is_not_http_is_answered_with_400_and_the_connection_is_closed(connection: socket.socket, sent: bytes):
+    connection.sendall(sent)
+    found = b"".join(iter(lambda: connection.recv(1000), b""))
+    assert found.startswith(b"HTTP/1.1 400 ")
+    assert found.endswith(b"Invalid HTTP request received.")
+
+
+def test_the_rest_of_a_refused_body_is_dropped_and_the_connection_goes_on(connection: socket.socket):
+    connection.sendall(b"POST /echo HTTP/1.1\r\nhost: elsewhere\r\ncontent-length: 400000\r\n\r\n")
+    assert b" 421 " in read_until(connection, b"}")
+    connection.sendall(b"x" * 400_000)
+    send(connection, "POST /echo", b'{"a":1}')
+    assert read_until(connection, b'{"a":1}').startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_body_arrives_whole_in_pieces_of_any_size(connection: socket.socket):
+    body = bytes(range(32, 127)) * 4000
+    head = POST % len(body)
+    for start in range(0, len(head), 7):
+        connection.sendall(head[start : start + 7])
+    for start in range(0, len(body), 50_001):
+        connection.sendall(body[start : start + 50_001])
+    assert read_until(connection, body[-500:]).endswith(body)
+
+
+@given(bodies=st.lists(st.binary(max_size=40), min_size=1, max_size=4), cuts=st.lists(st.integers(0, 500), max_size=8))
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_replies_do_not_depend_on_how_the_requests_were_cut(
+    connection: socket.socket, bodies: list[bytes], cuts: list[int]
+):
+    sent = b"".join(POST % len(body) + body for body in bodies)
+    places = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
+    for start, end in pairwise(places):
+        connection.sendall(sent[start:end])
+    wanted = b"".join(b"HTTP/1.1 200 OK\r\n" + JSON_HEAD % len(body) + body for body in bodies)
+    found = b""
+    while len(found) < len(wanted):
+        found += connection.recv(1 << 16)
+    assert found == wanted
+
+
+def test_a_client_that_leaves_ends_its_request_even_if_it_sent_another_one_already():
+    app = Talking()
+    with listening(app, uvloop.new_event_loop) as connection:
+        send(connection, "GET /wait")
+        assert app.begun.wait(CEILING)
+        send(connection, "GET /health")
+        connection.close()
+        assert app.left.wait(CEILING)
+
+
+def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch):
+    with listening(Talking(), uvloop.new_event_loop) as connection:
+        send(connection, "GET /health")
+        assert read_until(connection, b"}").startswith(b"HTTP/1.1 200 ")
+        monkeypatch.setattr("ludus.http.listening.KEPT_SECONDS", 0.1)
+        assert connection.recv(1) == b""

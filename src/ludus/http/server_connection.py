@@ -1,0 +1,190 @@
+"""One connection of a client to a server: it reads HTTP/1.1 requests, and lets an ASGI application answer each.
+
+A general server costs more CPU for a small request than all our work on it: uvicorn takes three times the CPU time of
+this one. The parser is that of our client. Requests that a client sends before the reply to the last one are answered
+in their order. A connection has no timers: its server checks all connections periodically.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from time import monotonic
+from typing import Any, cast
+from urllib.parse import unquote
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
+
+from ludus.http.exchange import READ_AHEAD_BYTES, Application, HttpExchange
+from ludus.http.messages import Headers
+
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
+_NOT_HTTP = b"Invalid HTTP request received."
+_BAD_REQUEST = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_NOT_HTTP), _NOT_HTTP)
+)
+
+
+class ServerConnection(asyncio.Protocol):
+    """One connection. `connections` and `running` are the server's: its open connections, and requests in progress."""
+
+    transport: asyncio.Transport
+    closed: asyncio.Future[None]  #: done when the connection is closed
+
+    def __init__(self, app: Application, connections: set[ServerConnection], running: set[HttpExchange]) -> None:
+        self._app, self._connections, self._running = app, connections, running
+        self._parser: Any = HttpRequestParser(self)
+        with contextlib.suppress(AttributeError):  # of an older parser, which needs no permission
+            self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.writable: asyncio.Event | None = None  #: set when the client has read what it was sent; None if it has
+        self._answering: HttpExchange | None = None  # the request that is being answered, or was answered last
+        self._waiting: deque[HttpExchange] = deque()  # requests that the client sent before it got that answer
+        self._last: HttpExchange | None = None  # the last request whose head has arrived
+        self._reading = True
+        self._since, self._expects = monotonic(), "head"  # what the server waits for, and since when
+        self._url, self._headers, self._awaits_continue = b"", list[tuple[bytes, bytes]](), False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are not subclasses
+        self._loop = asyncio.get_running_loop()
+        self.closed = self._loop.create_future()
+        self._server, self._client = (_address(transport.get_extra_info(each)) for each in ("sockname", "peername"))
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+        if not self.closed.done():
+            self.closed.set_result(None)
+        if self._answering is not None:
+            self._answering.disconnect()
+        self.resume_writing()
+        self._waiting.clear()
+        self._parser = self._last = self._answering = None  # break the reference cycles
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:  # we know no other protocol; the parser reads nothing more
+            if self._last is not None:
+                self._last.keep_alive = False
+        except HttpParserError:
+            self.transport.write(_BAD_REQUEST)
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        if self.writable is None:
+            self.writable = asyncio.Event()
+
+    def resume_writing(self) -> None:
+        if self.writable is not None:
+            self.writable.set()
+            self.writable = None
+
+    def pause_reading(self) -> None:
+        """Read nothing from the socket for now."""
+        if self._reading:
+            self._reading = False
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read from the socket again."""
+        if not self._reading:
+            self._reading = True
+            self.transport.resume_reading()
+
+    def stop(self) -> None:
+        """Close the connection, after the reply to the last request that has arrived."""
+        if self._last is None or self._last.ended:
+            self.transport.close()
+        else:
+            self._last.keep_alive = False
+
+    def waits_for(self, now: float) -> tuple[str, float]:
+        """What the server waits for (`head` or `body` of a request, the `next` request, its own `reply`): how long."""
+        return self._expects, now - self._since
+
+    # What the parser calls, in the order of a request.
+
+    def on_message_begin(self) -> None:
+        self._since, self._expects = monotonic(), "head"
+        self._url, self._headers, self._awaits_continue = b"", [], False
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._expects == "head":  # trailers after a chunked body are ignored
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self._awaits_continue = True
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._expects, parser, version = "body", self._parser, self._parser.get_http_version()
+        keep_alive = version != "1.0" and parser.should_keep_alive()
+        scope = self._scope(parser.get_method().decode("ascii"), version, self._headers)
+        before = self._last
+        self._last = exchange = HttpExchange(self, scope, keep_alive, self._awaits_continue)
+        if before is None or before.ended:
+            self._start(exchange)
+        else:
+            self.pause_reading()
+            self._waiting.append(exchange)
+
+    def on_body(self, piece: bytes) -> None:
+        exchange = self._last
+        if exchange is not None and not exchange.ended and exchange.add(piece) > READ_AHEAD_BYTES:
+            self.pause_reading()
+
+    def on_message_complete(self) -> None:
+        exchange = self._last
+        if exchange is None or exchange.ended:
+            self._since, self._expects = monotonic(), "next"
+        else:
+            self._expects = "reply"
+            exchange.complete()
+
+    def _scope(self, method: str, version: str, headers: Headers) -> dict[str, Any]:
+        raw, query = self._url, b""
+        if not raw.startswith(b"/") or b"?" in raw or b"#" in raw:
+            parsed = parse_url(raw)
+            raw, query = parsed.path, parsed.query or b""
+        path = raw.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            "server": self._server,
+            "client": self._client,
+            "scheme": "http",
+            "root_path": "",
+            "headers": headers,
+            "method": method,
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw,
+            "query_string": query,
+        }
+
+    def _start(self, exchange: HttpExchange) -> None:
+        self._answering = exchange
+        self._running.add(exchange)
+        exchange.task = self._loop.create_task(exchange.run(self._app, self._running))
+
+    def end(self, exchange: HttpExchange) -> None:
+        """A reply is complete: answer the next request, or wait for one."""
+        if not exchange.keep_alive:
+            self.transport.close()
+        if self.transport.is_closing():
+            return
+        if self._waiting:
+            self._start(self._waiting.popleft())
+        elif self._expects == "reply":
+            self._since, self._expects = monotonic(), "next"
+        self.resume_reading()
+
+
+def _address(found: Any) -> tuple[str, int] | None:
+    """The address of a TCP socket; a Unix socket has none."""
+    return (str(found[0]), int(found[1])) if isinstance(found, tuple) else None
