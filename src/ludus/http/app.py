@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ludus.errors import Failure, UserError
+from ludus.http.exchange import EXCHANGE, HttpExchange
 from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Receive, Refusal, Reply, Scope, Send
 from ludus.http.prometheus import Metric, prometheus_reply
@@ -64,7 +65,12 @@ class App:
             self.admit(incoming)
             handler = self.routes.get((incoming.method, incoming.path))
             route = incoming.path if handler is not None else "other"
-            reply = await self._answer(incoming, handler or self._other(incoming))
+            handler = handler or self._other(incoming)
+            if self.busy > self.guard.at_once:
+                raise self.too_busy()
+            if incoming.method == "POST":
+                incoming.body = await self.guard.read(incoming)
+            reply = await handler(incoming)
         except asyncio.CancelledError as error:
             reply = self._failed(_stopping() or Failure.of(error, "agent"), incoming)
         except Exception as error:
@@ -72,15 +78,10 @@ class App:
         finally:
             self.busy -= 1
         self.requests[route, reply.status] += 1
-        await _send(reply, send)
+        exchange: HttpExchange | None = scope.get(EXCHANGE)
+        if exchange is None or not exchange.reply(reply):
+            await _send(reply, send)
         self.seconds += perf_counter() - began
-
-    async def _answer(self, incoming: Incoming, handler: Handler) -> Reply:
-        if self.busy > self.guard.at_once:
-            raise self.too_busy()
-        if incoming.method == "POST":
-            incoming.body = await self.guard.read(incoming)
-        return await handler(incoming)
 
     def _other(self, incoming: Incoming) -> Handler:
         if self.other is not None and incoming.method == "POST":

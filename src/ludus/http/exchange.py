@@ -1,4 +1,8 @@
-"""One request to a server and its reply, in the words of ASGI: what the application receives and what it sends."""
+"""One request to a server and its reply, in the words of ASGI: what the application receives and what it sends.
+
+An application that knows our server finds the exchange in the scope, and saves ASGI's messages: `take` is the body of a
+request that has arrived whole, and `reply` sends a whole reply.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,14 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from ludus.http.messages import Headers, Receive, Scope, Send
+from ludus.http.messages import Headers, Receive, Reply, Scope, Send
 
 log = logging.getLogger("ludus.serve")
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+#: The key of the exchange in the scope of its request.
+EXCHANGE = "ludus.exchange"
 
 #: A body that waits to be read is read from the socket up to this size.
 READ_AHEAD_BYTES = 1 << 16
@@ -58,13 +65,13 @@ class HttpExchange:
         "disconnected",
         "ended",
         "keep_alive",
-        "scope",
+        "method",
         "task",
         "whole",
     )
 
-    def __init__(self, connection: _Connection, scope: Scope, keep_alive: bool, awaits_continue: bool) -> None:
-        self.scope = scope
+    def __init__(self, connection: _Connection, method: str, keep_alive: bool, awaits_continue: bool) -> None:
+        self.method = method
         self.keep_alive = keep_alive
         self.awaits_continue = awaits_continue  #: the client sends the body only after an interim reply
         self.whole = False  #: the whole request has arrived
@@ -108,15 +115,15 @@ class HttpExchange:
             self._changed.set()
             self._changed = None
 
-    async def run(self, app: Application, running: set[HttpExchange]) -> None:
+    async def run(self, app: Application, scope: Scope, running: set[HttpExchange]) -> None:
         """Let the application answer. `running` holds the exchange until then."""
         try:
-            await app(self.scope, self.receive, self.send)
+            await app(scope, self.receive, self.send)
             if not (self.ended or self.disconnected):
-                log.error("%s %s: the application sent no complete reply", self.scope["method"], self.scope["path"])
+                log.error("%s %s: the application sent no complete reply", self.method, scope["path"])
                 await self._fail()
         except BaseException as error:
-            log.error("%s %s failed", self.scope["method"], self.scope["path"], exc_info=error)
+            log.error("%s %s failed", self.method, scope["path"], exc_info=error)
             await self._fail()
         finally:
             running.discard(self)
@@ -130,6 +137,26 @@ class HttpExchange:
             await self.send({"type": "http.response.body", "body": b"Internal Server Error"})
 
     # What the application calls.
+
+    def take(self, largest: int) -> bytes | None:
+        """The body, if all of it has arrived, of at most `largest` bytes. Otherwise `receive` gives its parts."""
+        if not self.whole or not self._unread or self.awaits_continue or len(self._body) > largest:
+            return None
+        if self.ended or self.disconnected:
+            return None
+        body, self._body, self._unread = self._body, b"", False
+        self._connection.resume_reading()
+        return bytes(body)
+
+    def reply(self, reply: Reply) -> bool:
+        """Send a whole reply. False if it must be sent in messages: a stream, or a client that reads slowly."""
+        if reply.pieces is not None or self._connection.writable is not None or self._started:
+            return False
+        if not self.disconnected:
+            length = (b"content-length", b"%d" % len(reply.body))
+            self._start(reply.status, [(b"content-type", reply.kind), *reply.headers, length])
+            self._write_body(reply.body, more=False)
+        return True
 
     async def receive(self) -> dict[str, Any]:
         """The next part of the body; after the last part, the end of the exchange as a disconnect."""
@@ -176,7 +203,7 @@ class HttpExchange:
             lines.append(b"%b: %b\r\n" % (name, value))
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
-        if chunked is None and status not in _NO_BODY and self.scope["method"] != "HEAD":
+        if chunked is None and status not in _NO_BODY and self.method != "HEAD":
             chunked = True
             lines.append(b"transfer-encoding: chunked\r\n")
         head = b"".join(lines)
@@ -190,7 +217,7 @@ class HttpExchange:
 
     def _write_body(self, body: bytes, more: bool) -> None:
         transport, head = self._connection.transport, self._head
-        if self.scope["method"] == "HEAD":
+        if self.method == "HEAD":
             body, self._left = b"", 0
         elif self._chunked:
             body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"" if more else b"0\r\n\r\n")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 
+from ludus.http.exchange import EXCHANGE, HttpExchange
 from ludus.http.messages import JSON, Incoming, Refusal
 from ludus.runtime.boundary import in_time
 
@@ -44,6 +45,9 @@ class Guard:
 
     async def read(self, incoming: Incoming) -> bytes:
         """The whole body. Raises a `Refusal` if it is too large or too slow."""
+        exchange: HttpExchange | None = incoming.scope.get(EXCHANGE)
+        if exchange is not None and (body := exchange.take(self.body_bytes)) is not None:
+            return body
         length = incoming.header(b"content-length")
         if length is not None and length.isdigit() and int(length) > self.body_bytes:
             raise Refusal(413, f"the body is larger than {self.body_bytes} bytes")
@@ -75,23 +79,17 @@ def _given_token(incoming: Incoming) -> bytes:
 
 def _refuse_web_pages(incoming: Incoming, host_hint: str) -> None:
     """Check Host and Origin, and demand JSON as the type of a POST's body."""
-    host = origin = kind = b""
-    has_body = False
-    for key, value in incoming.scope["headers"]:
-        if key == b"host":
-            host = value
-        elif key == b"origin":
-            origin = value
-        elif key == b"content-type":
-            kind = value
-        elif key == b"transfer-encoding" or (key == b"content-length" and value != b"0"):
-            has_body = True
+    headers, found = incoming.scope["headers"], incoming.named
+    if len(found) != len(headers):
+        found = dict(headers)  # of headers with the same name, the last one counts
+    host, origin, kind = found.get(b"host", b""), found.get(b"origin", b""), found.get(b"content-type", b"")
+    has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
     name = host if host.endswith(b"]") else host.rpartition(b":")[0] or host
     if name.lower() not in _LOOPBACK_HOSTS:
         raise Refusal(421, f"a server without a token answers as localhost, not as {_shown(host)}: {host_hint}")
     if origin and origin != b"http://" + host:
         raise Refusal(403, f"a server without a token answers no web page of another origin ({_shown(origin)})")
-    if has_body and incoming.method == "POST" and kind.partition(b";")[0].strip().lower() != JSON:
+    if has_body and kind != JSON and incoming.method == "POST" and kind.partition(b";")[0].strip().lower() != JSON:
         raise Refusal(415, f"send the header Content-Type: application/json, not {_shown(kind)}")
 
 

@@ -29,27 +29,30 @@ _ORJSON_DEPTH = 254
 WATCH_AFTER_SECONDS = 0.5
 
 
-@dataclass(slots=True)
 class Incoming:
     """One request. `rollout` is the rollout id that prefixed the path; `path` is without that prefix."""
 
-    scope: Scope
-    receive: Receive
-    method: str
-    path: str
-    body: bytes = b""
-    rollout: str | None = None
-    wants_tokens: bool = False
+    __slots__ = ("body", "method", "named", "path", "receive", "rollout", "scope", "wants_tokens")
+
+    def __init__(self, scope: Scope, receive: Receive, method: str, path: str) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.method = method
+        self.path = path
+        self.named: dict[bytes, bytes] = dict([*scope["headers"]][::-1])  #: the first header of each name
+        self.body = b""
+        self.rollout: str | None = None
+        self.wants_tokens = False
 
     def header(self, name: bytes) -> str | None:
         """The value of the header with this lower-case name."""
-        for key, value in self.scope["headers"]:
-            if key == name:
-                return str(value, "latin-1")
-        return None
+        value = self.named.get(name)
+        return None if value is None else str(value, "latin-1")
 
     def cookie(self, name: str) -> str | None:
         """The value of the cookie with this name."""
+        if b"cookie" not in self.named:
+            return None
         for key, value in self.scope["headers"]:
             if key == b"cookie":
                 for part in str(value, "latin-1").split(";"):

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
 
-from ludus.http.exchange import READ_AHEAD_BYTES, Application, HttpExchange
-from ludus.http.messages import Headers
+from ludus.http.exchange import EXCHANGE, READ_AHEAD_BYTES, Application, HttpExchange
+from ludus.http.messages import Scope
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _NOT_HTTP = b"Invalid HTTP request received."
@@ -40,7 +40,9 @@ class ServerConnection(asyncio.Protocol):
             self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.writable: asyncio.Event | None = None  #: set when the client has read what it was sent; None if it has
         self._answering: HttpExchange | None = None  # the request that is being answered, or was answered last
-        self._waiting: deque[HttpExchange] = deque()  # requests that the client sent before it got that answer
+        self._waiting: deque[tuple[HttpExchange, Scope]] = (
+            deque()
+        )  # requests that the client sent before it got that answer
         self._last: HttpExchange | None = None  # the last request whose head has arrived
         self._reading = True
         self._since, self._expects = monotonic(), "head"  # what the server waits for, and since when
@@ -124,14 +126,14 @@ class ServerConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self._expects, parser, version = "body", self._parser, self._parser.get_http_version()
         keep_alive = version != "1.0" and parser.should_keep_alive()
-        scope = self._scope(parser.get_method().decode("ascii"), version, self._headers)
-        before = self._last
-        self._last = exchange = HttpExchange(self, scope, keep_alive, self._awaits_continue)
+        before, method = self._last, parser.get_method().decode("ascii")
+        self._last = exchange = HttpExchange(self, method, keep_alive, self._awaits_continue)
+        scope = self._scope(exchange, version)
         if before is None or before.ended:
-            self._start(exchange)
+            self._start(exchange, scope)
         else:
             self.pause_reading()
-            self._waiting.append(exchange)
+            self._waiting.append((exchange, scope))
 
     def on_body(self, piece: bytes) -> None:
         exchange = self._last
@@ -146,7 +148,7 @@ class ServerConnection(asyncio.Protocol):
             self._expects = "reply"
             exchange.complete()
 
-    def _scope(self, method: str, version: str, headers: Headers) -> dict[str, Any]:
+    def _scope(self, exchange: HttpExchange, version: str) -> Scope:
         raw, query = self._url, b""
         if not raw.startswith(b"/") or b"?" in raw or b"#" in raw:
             parsed = parse_url(raw)
@@ -160,17 +162,18 @@ class ServerConnection(asyncio.Protocol):
             "client": self._client,
             "scheme": "http",
             "root_path": "",
-            "headers": headers,
-            "method": method,
+            "headers": self._headers,
+            "method": exchange.method,
             "path": unquote(path) if "%" in path else path,
             "raw_path": raw,
             "query_string": query,
+            EXCHANGE: exchange,
         }
 
-    def _start(self, exchange: HttpExchange) -> None:
+    def _start(self, exchange: HttpExchange, scope: Scope) -> None:
         self._answering = exchange
         self._running.add(exchange)
-        exchange.task = self._loop.create_task(exchange.run(self._app, self._running))
+        exchange.task = self._loop.create_task(exchange.run(self._app, scope, self._running))
 
     def end(self, exchange: HttpExchange) -> None:
         """A reply is complete: answer the next request, or wait for one."""
@@ -179,7 +182,7 @@ class ServerConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if self._waiting:
-            self._start(self._waiting.popleft())
+            self._start(*self._waiting.popleft())
         elif self._expects == "reply":
             self._since, self._expects = monotonic(), "next"
         self.resume_reading()

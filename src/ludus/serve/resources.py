@@ -8,6 +8,7 @@ looked up by its name among the environment's tools; no other method can be call
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Coroutine
 from typing import Any
 
 from pydantic import ValidationError
@@ -73,17 +74,19 @@ class ResourcesApp(App):
             self.routes |= {("POST", "/reset"): self.reset, ("POST", "/step"): self.step}
         self.other = self.call_tool
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         """Answer one request, `/mcp` with the MCP endpoint."""
         if self.mcp is None or scope.get("path") not in ("/mcp", "/mcp/"):
-            await super().__call__(scope, receive, send)
-            return
+            return super().__call__(scope, receive, send)
+        return self._answer_mcp(self.mcp, scope, receive, send)
+
+    async def _answer_mcp(self, endpoint: McpEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._answer_mcp(self.mcp, scope, receive, send)
+            await self._pass_to_mcp(endpoint, scope, receive, send)
         except Refusal as refused:
             await self.refuse(refused, send)
 
-    async def _answer_mcp(self, endpoint: McpEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _pass_to_mcp(self, endpoint: McpEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
         incoming = Incoming(scope, receive, scope["method"], scope["path"])
         self.admit(incoming)
         if self.busy >= self.guard.at_once:
