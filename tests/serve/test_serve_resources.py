@@ -48,6 +48,12 @@ def test_a_header_names_the_session_for_our_clients(serving: Serving):
     assert web.post("/get_counter_value", {}, headers={"x-ludus-session": name}).json() == {"count": 1}
 
 
+def test_channels_are_announced_to_our_clients_only(serving: Serving):
+    ours, others = ({"x-ludus-seed": "1"}, {})
+    assert Web(url_of(serving, COUNTER)).post("/seed_session", COUNTER_ROW, ours).headers["x-ludus-channels"] == "1"
+    assert "x-ludus-channels" not in Web(url_of(serving, COUNTER)).post("/seed_session", COUNTER_ROW, others).headers
+
+
 def test_two_sessions_have_separate_state(serving: Serving):
     one, two = Web(url_of(serving, COUNTER)), Web(url_of(serving, COUNTER))
     for web in (one, two):

@@ -50,6 +50,12 @@ def sessions_by_worker(serving: Serving, count: int = 24) -> dict[int, list[Web]
     return found
 
 
+def test_workers_announce_no_channels_so_that_each_gets_a_share_of_a_client(serving: Serving):
+    headers = Web(url_of(serving, COUNTER)).post("/seed_session", COUNTER_ROW, {"x-ludus-seed": "1"}).headers
+    assert "x-ludus-session" in headers
+    assert "x-ludus-channels" not in headers
+
+
 def test_a_session_always_reaches_the_worker_that_owns_it(serving: Serving):
     for webs in sessions_by_worker(serving).values():
         for web in webs:

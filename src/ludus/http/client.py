@@ -14,6 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from ludus.errors import Failure, UserError
+from ludus.http.carriers import Carriers
+from ludus.http.channels import ANNOUNCED, UPGRADE
 from ludus.http.connecting import HttpProxy, Route, reason_of
 from ludus.http.connection import REPLY_BYTES, Dropped, HttpConnection, HttpReply
 from ludus.runtime.urls import checked_url
@@ -26,6 +28,8 @@ KEPT_SECONDS = 4.0
 
 #: The most bytes that one read of a connection takes.
 _READ_BYTES = 1 << 18
+
+_LARGE_BODY = 1 << 16
 
 #: The heads of requests that are kept: most servers have few paths, some have one for each session.
 _HEADS = 256
@@ -42,7 +46,8 @@ class Disconnected(Failure):
 class Connections:
     """Connections to one server. `headers` are sent with every request; messages call the server `name`.
 
-    `limit` is the largest number of connections; further requests wait for a free one.
+    `limit` is the largest number of connections; further requests wait for a free one. With `channels`, connections are
+    channels of few sockets, if the server announces them. A large body gets a socket of its own, to delay no others.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Connections:
         reply_bytes: int = REPLY_BYTES,
         limit: int | None = None,
         proxy: HttpProxy | None = None,
+        channels: bool = False,
     ) -> None:
         self.url = url.rstrip("/")
         if "@" in self.url.partition("://")[2].partition("/")[0]:
@@ -76,6 +82,9 @@ class Connections:
         self._places = asyncio.Semaphore(limit) if limit else None
         self._heads: dict[tuple[str, str], bytes] = {}
         self._idle: list[HttpConnection] = []
+        self._idle_sockets: list[HttpConnection] = []  # where the others are channels
+        self._may_have_channels = channels and proxy is None
+        self._carriers: Carriers | None = None
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._closed = False
 
@@ -96,8 +105,11 @@ class Connections:
     async def close(self) -> None:
         """Close the idle connections. A connection in use closes after its reply."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().abort()
+        for idle in (self._idle, self._idle_sockets):
+            while idle:
+                idle.pop().abort()
+        if self._carriers is not None:
+            self._carriers.close()
         await asyncio.sleep(0)  # the event loop closes an aborted socket in its next iteration
 
     async def _exchange_in_turn(self, places: asyncio.Semaphore, head: bytes, body: bytes) -> HttpReply:
@@ -105,11 +117,13 @@ class Connections:
             return await self._exchange(head, body)
 
     async def _exchange(self, head: bytes, body: bytes) -> HttpReply:
-        connection, seconds = self._idle_connection(), 0.0
+        carriers = self._carriers if len(body) < _LARGE_BODY else None
+        idle = self._idle if carriers is self._carriers else self._idle_sockets
+        connection, seconds = self._idle_connection(idle), 0.0
         reused = connection is not None
         if connection is None:
             began = monotonic()
-            connection = await self._connect()
+            connection = await self._connect(carriers)
             seconds = monotonic() - began
         try:
             reply = await connection.exchange(head, body)
@@ -118,12 +132,21 @@ class Connections:
         finally:
             if connection.reusable and not self._closed:
                 connection.idle_since = monotonic()
-                self._idle.append(connection)
+                idle.append(connection)
             else:
                 connection.abort()
         if seconds:
             reply.connect_seconds = seconds
+            if self._may_have_channels and self._carriers is None:
+                self._look_for_channels(reply)
         return reply
+
+    def _look_for_channels(self, reply: HttpReply) -> None:
+        """From now on use channels, if the server announces them. The connections so far remain for large bodies."""
+        if any(name == ANNOUNCED for name, _ in reply.headers):
+            request = self._head("GET", "/") + b"connection: upgrade\r\nupgrade: %b\r\n\r\n" % UPGRADE
+            self._carriers = Carriers(self._route.connect, request)
+            self._idle_sockets, self._idle = self._idle, []
 
     def _disconnected(self, error: Dropped, reused: bool) -> Failure:
         if error.begun:
@@ -132,18 +155,23 @@ class Connections:
             cause = f"{self.name} dropped the connection before it answered: {error}"
         return Disconnected(cause, error.begun, reused)
 
-    def _idle_connection(self) -> HttpConnection | None:
+    def _idle_connection(self, idle: list[HttpConnection]) -> HttpConnection | None:
         since = monotonic() - (KEPT_SECONDS if self._kept_seconds is None else self._kept_seconds)
-        while self._idle:
-            connection = self._idle.pop()
+        while idle:
+            connection = idle.pop()
             if connection.reusable and connection.idle_since > since:
                 return connection
             connection.abort()
         return None
 
-    async def _connect(self) -> HttpConnection:
+    async def _connect(self, carriers: Carriers | None = None) -> HttpConnection:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
+                if carriers is not None:
+                    connection = HttpConnection(self._buffer, self._reply_bytes)
+                    if await carriers.open(connection):
+                        return connection
+                    self._carriers, self._may_have_channels = None, False
                 return await self._route.connect(lambda: HttpConnection(self._buffer, self._reply_bytes))
         except TimeoutError as error:
             raise Failure("refused", f"cannot reach {self.name}: timed out after {CONNECT_SECONDS:g} s") from error

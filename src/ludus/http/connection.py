@@ -116,12 +116,16 @@ class HttpConnection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(self._buffer[:nbytes])
+
+    def data_received(self, data: bytes | memoryview) -> None:
+        """Read a part of the reply: from the buffer, or from a channel."""
         if self._reply is None or self._reply.done():  # bytes that belong to no request
             self.abort()
             return
-        self._received += nbytes
+        self._received += len(data)
         try:
-            self._parser.feed_data(self._buffer[:nbytes])
+            self._parser.feed_data(data)
         except HttpParserUpgrade:
             self._fail(Dropped("the server changed the protocol", begun=True))
         except HttpParserError as error:  # also for bytes after a reply: then its length may be wrong

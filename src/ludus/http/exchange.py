@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from ludus.http.channels import ANNOUNCED
 from ludus.http.messages import Headers, Receive, Reply, Scope, Send
 
 log = logging.getLogger("ludus.serve")
@@ -61,6 +62,7 @@ class HttpExchange:
         "_left",
         "_started",
         "_unread",
+        "announces",
         "awaits_continue",
         "disconnected",
         "ended",
@@ -74,6 +76,7 @@ class HttpExchange:
         self.method = method
         self.keep_alive = keep_alive
         self.awaits_continue = awaits_continue  #: the client sends the body only after an interim reply
+        self.announces = False  #: the reply tells the client that the server has channels
         self.whole = False  #: the whole request has arrived
         self.ended = False  #: the whole reply is written
         self.disconnected = False
@@ -201,6 +204,8 @@ class HttpExchange:
                 self.keep_alive = False
                 continue
             lines.append(b"%b: %b\r\n" % (name, value))
+        if self.announces:
+            lines.append(b"%b: 1\r\n" % ANNOUNCED)
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
         if chunked is None and status not in _NO_BODY and self.method != "HEAD":

@@ -9,6 +9,7 @@ import socket
 from time import monotonic
 
 from ludus.errors import UserError
+from ludus.http.channels import Carrier
 from ludus.http.exchange import Application, HttpExchange
 from ludus.http.server_connection import ServerConnection
 
@@ -22,12 +23,17 @@ STOP_SECONDS = 10
 
 
 class Listening:
-    """Serves one application on one socket from `begin` to `stop`. The caller handles signals."""
+    """Serves one application on one socket from `begin` to `stop`. The caller handles signals.
 
-    def __init__(self, app: Application, listening: socket.socket) -> None:
+    With `channels`, our own clients get many connections over one socket. Not for several processes that share a
+    socket: one of them would get all the work of a client.
+    """
+
+    def __init__(self, app: Application, listening: socket.socket, *, channels: bool = False) -> None:
         self._app = app
+        self._channels = channels
         self._socket = listening
-        self._connections: set[ServerConnection] = set()
+        self._connections: set[ServerConnection | Carrier] = set()
         self._running: set[HttpExchange] = set()
         self._server: asyncio.Server | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -35,7 +41,9 @@ class Listening:
     async def begin(self) -> None:
         """Start to serve."""
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: ServerConnection(self._app, self._connections, self._running), sock=self._socket, backlog=2048
+            lambda: ServerConnection(self._app, self._connections, self._running, self._channels),
+            sock=self._socket,
+            backlog=2048,
         )
         self._watching = asyncio.create_task(self._disconnect_slow_clients())
 

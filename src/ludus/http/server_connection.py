@@ -16,8 +16,9 @@ from urllib.parse import unquote
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
 
+from ludus.http.channels import SWITCHED, UPGRADE, Carrier
 from ludus.http.exchange import EXCHANGE, READ_AHEAD_BYTES, Application, HttpExchange
-from ludus.http.messages import Scope
+from ludus.http.messages import Headers, Scope
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _NOT_HTTP = b"Invalid HTTP request received."
@@ -33,8 +34,14 @@ class ServerConnection(asyncio.Protocol):
     transport: asyncio.Transport
     closed: asyncio.Future[None]  #: done when the connection is closed
 
-    def __init__(self, app: Application, connections: set[ServerConnection], running: set[HttpExchange]) -> None:
-        self._app, self._connections, self._running = app, connections, running
+    def __init__(
+        self,
+        app: Application,
+        connections: set[ServerConnection | Carrier],
+        running: set[HttpExchange],
+        channels: bool = False,
+    ) -> None:
+        self._app, self._connections, self._running, self._offers_channels = app, connections, running, channels
         self._parser: Any = HttpRequestParser(self)
         with contextlib.suppress(AttributeError):  # of an older parser, which needs no permission
             self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -46,7 +53,8 @@ class ServerConnection(asyncio.Protocol):
         self._last: HttpExchange | None = None  # the last request whose head has arrived
         self._reading = True
         self._since, self._expects = monotonic(), "head"  # what the server waits for, and since when
-        self._url, self._headers, self._awaits_continue = b"", list[tuple[bytes, bytes]](), False
+        self._url, self._headers = b"", list[tuple[bytes, bytes]]()
+        self._awaits_continue = self._is_ours = self._switching = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are not subclasses
@@ -68,8 +76,10 @@ class ServerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
-        except HttpParserUpgrade:  # we know no other protocol; the parser reads nothing more
-            if self._last is not None:
+        except HttpParserUpgrade:  # to a protocol that we do not know, or to channels; the parser reads nothing more
+            if self._switching:
+                self._switch()
+            elif self._last is not None:
                 self._last.keep_alive = False
         except HttpParserError:
             self.transport.write(_BAD_REQUEST)
@@ -107,11 +117,22 @@ class ServerConnection(asyncio.Protocol):
         """What the server waits for (`head` or `body` of a request, the `next` request, its own `reply`): how long."""
         return self._expects, now - self._since
 
+    def _switch(self) -> None:
+        """Make this connection a carrier. Each of its channels is a connection like this one."""
+        carrier = Carrier(lambda: ServerConnection(self._app, self._connections, self._running))
+        self.transport.write(SWITCHED)
+        self.transport.set_protocol(carrier)
+        carrier.connection_made(self.transport)
+        self._connections.discard(self)
+        self._connections.add(carrier)
+        carrier.closed.add_done_callback(lambda _: self._connections.discard(carrier))
+        self._parser = None
+
     # What the parser calls, in the order of a request.
 
     def on_message_begin(self) -> None:
         self._since, self._expects = monotonic(), "head"
-        self._url, self._headers, self._awaits_continue = b"", [], False
+        self._url, self._headers, self._awaits_continue, self._is_ours = b"", [], False, False
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -121,13 +142,19 @@ class ServerConnection(asyncio.Protocol):
             name = name.lower()
             if name == b"expect" and value.lower() == b"100-continue":
                 self._awaits_continue = True
+            elif self._offers_channels and name.startswith(b"x-ludus-"):
+                self._is_ours = True
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._expects, parser, version = "body", self._parser, self._parser.get_http_version()
         keep_alive = version != "1.0" and parser.should_keep_alive()
+        if self._offers_channels and parser.should_upgrade() and _asks_for_channels(self._headers):
+            self._switching = True
+            return
         before, method = self._last, parser.get_method().decode("ascii")
         self._last = exchange = HttpExchange(self, method, keep_alive, self._awaits_continue)
+        exchange.announces = self._is_ours
         scope = self._scope(exchange, version)
         if before is None or before.ended:
             self._start(exchange, scope)
@@ -186,6 +213,11 @@ class ServerConnection(asyncio.Protocol):
         elif self._expects == "reply":
             self._since, self._expects = monotonic(), "next"
         self.resume_reading()
+
+
+def _asks_for_channels(headers: Headers) -> bool:
+    """Whether a request asks to switch to channels. A web page cannot ask for them, and may not."""
+    return (b"upgrade", UPGRADE) in headers and all(name != b"origin" for name, _ in headers)
 
 
 def _address(found: Any) -> tuple[str, int] | None:

@@ -54,11 +54,15 @@ class HttpClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """Which client to use, the largest reply in bytes after decompression, and the most connections per endpoint."""
+    """Which client to use, the largest reply in bytes after decompression, and the most connections per endpoint.
+
+    `channels` says whether the endpoints may be servers of ours, which can carry many connections over one socket.
+    """
 
     client: Literal["lean", "aiohttp"] = "lean"
     reply_bytes: int = REPLY_BYTES
     connections: int | None = None
+    channels: bool = False
 
 
 class Transport:
@@ -191,7 +195,8 @@ class Transport:
             client: HttpClient = AiohttpClient(origin, headers, name=endpoint.name, proxy=proxy, **limits)
         else:
             kept = _KEPT_SECONDS
-            client = Connections(origin, headers, name=endpoint.name, kept_seconds=kept, proxy=proxy, **limits)
+            limits |= {"kept_seconds": kept, "channels": options.channels}
+            client = Connections(origin, headers, name=endpoint.name, proxy=proxy, **limits)
         self._clients[endpoint.url] = client
         return client
 

@@ -75,7 +75,7 @@ async def connect(url: str, token_env: str) -> AsyncIterator[Client]:
     if not token.isprintable():
         raise UserError(f"{token_env} holds a line break or another control character", "Set it to the token alone")
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-    connections = Connections(url, headers)
+    connections = Connections(url, headers, channels=True)
     try:
         yield Client(connections)
     finally:

@@ -8,6 +8,7 @@ first call.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from ludus.dialects.token_capture import put_tokens
 from ludus.http.connection import HttpReply
 from ludus.model import Request
 from ludus.models.openai import OpenAIModel
+from ludus.models.transport import HttpOptions
 from ludus.remote.http import CALL
 from ludus.response import Item
 from ludus.runtime.encoding import encode
@@ -38,6 +40,9 @@ class RemoteModel(OpenAIModel):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self._cookies: dict[str, str] = {}
+
+    def _http_options(self) -> HttpOptions:
+        return replace(super()._http_options(), channels=True)
 
     def _responses_body(self, request: Request) -> dict[str, Any]:
         body = super()._responses_body(request)

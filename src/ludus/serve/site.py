@@ -93,7 +93,7 @@ class Site:
         return applications
 
     async def _listen(self, app: Any, listening: socket.socket) -> None:
-        serving = Listening(app, listening)
+        serving = Listening(app, listening, channels=self.plan.workers == 1)
         self._listening.append(serving)
         await serving.begin()
 
