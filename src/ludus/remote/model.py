@@ -74,8 +74,11 @@ class RemoteModel(OpenAIModel):
         sent = {"Cookie": cookie} if cookie else {}
         if session is not None and len(session) > LONGEST_SESSION:  # servers limit the size of a header
             session = blake2b(session.encode("utf-8", "replace"), digest_size=16).hexdigest()
+        call = {"session": session, "seed": request.seed, "turn": request.turn}
+        if session is None or (session.isascii() and session.isprintable()):
+            return sent | {CALL: encode(call).decode()}
         # As ASCII without line breaks: a session is made of a task's id, which may hold any text.
-        return sent | {CALL: json.dumps({"session": session, "seed": request.seed, "turn": request.turn})}
+        return sent | {CALL: json.dumps(call)}
 
 
 def _by_model(item: Item) -> bool:

@@ -131,6 +131,8 @@ class Sessions:
 
         `opening` is an `open` that may still run on its thread.
         """
+        if opening is None and type(resources).close is Resources.close:  # which does nothing
+            return
         try:
             seconds = self.environment.limits.close
             await step("close", seconds, call_after(opening, seconds / 2, resources.close))
