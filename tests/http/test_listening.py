@@ -265,3 +265,27 @@ def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPa
         assert read_until(connection, b"}").startswith(b"HTTP/1.1 200 ")
         monkeypatch.setattr("ludus.http.listening.KEPT_SECONDS", 0.1)
         assert connection.recv(1) == b""
+
+
+class Wrapped(Talking):
+    """Adds a header to every reply, and changes every body, as an ASGI application around another one may do."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def marked(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], (b"x-marked", b"1")]}
+            await send(message)
+
+        async def changed() -> Any:
+            message = await receive()
+            return {**message, "body": message.get("body", b"").upper()}
+
+        await super().__call__(scope, changed, marked)
+
+
+def test_an_application_around_another_one_sees_each_message():
+    with listening(Wrapped(), uvloop.new_event_loop) as connection:
+        send(connection, "POST /echo", b'"a"')
+        assert b"x-marked: 1\r\n" in read_until(connection, b'"A"')
+        send(connection, "GET /nothing")
+        assert b"x-marked: 1\r\n" in read_until(connection, b"}")

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ludus.errors import Failure, UserError
-from ludus.http.exchange import EXCHANGE, HttpExchange
+from ludus.http.exchange import exchange_of
 from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Receive, Refusal, Reply, Scope, Send
 from ludus.http.prometheus import Metric, prometheus_reply
@@ -78,7 +78,7 @@ class App:
         finally:
             self.busy -= 1
         self.requests[route, reply.status] += 1
-        exchange: HttpExchange | None = scope.get(EXCHANGE)
+        exchange = exchange_of(send)
         if exchange is None or not exchange.reply(reply):
             await _send(reply, send)
         self.seconds += perf_counter() - began

@@ -1,7 +1,8 @@
 """One request to a server and its reply, in the words of ASGI: what the application receives and what it sends.
 
-An application that knows our server finds the exchange in the scope, and saves ASGI's messages: `take` is the body of a
-request that has arrived whole, and `reply` sends a whole reply.
+An application that knows our server saves ASGI's messages: `exchange_of(receive).take` is the body of a request that is
+complete, and `exchange_of(send).reply` sends a whole reply. An application in between that passes on a `receive` or a
+`send` of its own has no exchange, so it sees every message.
 """
 
 from __future__ import annotations
@@ -18,9 +19,6 @@ from ludus.http.messages import Headers, Receive, Reply, Scope, Send
 log = logging.getLogger("ludus.serve")
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-#: The key of the exchange in the scope of its request.
-EXCHANGE = "ludus.exchange"
 
 #: A body that waits to be read is read from the socket up to this size.
 READ_AHEAD_BYTES = 1 << 16
@@ -239,3 +237,9 @@ class HttpExchange:
             self.ended = True
             self._tell()
             self._connection.end(self)
+
+
+def exchange_of(function: Receive | Send) -> HttpExchange | None:
+    """The exchange whose `receive` or `send` this is."""
+    found = getattr(function, "__self__", None)
+    return found if isinstance(found, HttpExchange) else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 
-from ludus.http.exchange import EXCHANGE, HttpExchange
+from ludus.http.exchange import exchange_of
 from ludus.http.messages import JSON, Incoming, Refusal
 from ludus.runtime.boundary import in_time
 
@@ -45,7 +45,7 @@ class Guard:
 
     async def read(self, incoming: Incoming) -> bytes:
         """The whole body. Raises a `Refusal` if it is too large or too slow."""
-        exchange: HttpExchange | None = incoming.scope.get(EXCHANGE)
+        exchange = exchange_of(incoming.receive)
         if exchange is not None and (body := exchange.take(self.body_bytes)) is not None:
             return body
         length = incoming.header(b"content-length")

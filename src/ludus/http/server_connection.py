@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
 
 from ludus.http.channels import SWITCHED, UPGRADE, Carrier
-from ludus.http.exchange import EXCHANGE, READ_AHEAD_BYTES, Application, HttpExchange
+from ludus.http.exchange import READ_AHEAD_BYTES, Application, HttpExchange
 from ludus.http.messages import Headers, Scope
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
@@ -155,7 +155,7 @@ class ServerConnection(asyncio.Protocol):
         before, method = self._last, parser.get_method().decode("ascii")
         self._last = exchange = HttpExchange(self, method, keep_alive, self._awaits_continue)
         exchange.announces = self._is_ours
-        scope = self._scope(exchange, version)
+        scope = self._scope(method, version)
         if before is None or before.ended:
             self._start(exchange, scope)
         else:
@@ -175,7 +175,7 @@ class ServerConnection(asyncio.Protocol):
             self._expects = "reply"
             exchange.complete()
 
-    def _scope(self, exchange: HttpExchange, version: str) -> Scope:
+    def _scope(self, method: str, version: str) -> Scope:
         raw, query = self._url, b""
         if not raw.startswith(b"/") or b"?" in raw or b"#" in raw:
             parsed = parse_url(raw)
@@ -190,11 +190,10 @@ class ServerConnection(asyncio.Protocol):
             "scheme": "http",
             "root_path": "",
             "headers": self._headers,
-            "method": exchange.method,
+            "method": method,
             "path": unquote(path) if "%" in path else path,
             "raw_path": raw,
             "query_string": query,
-            EXCHANGE: exchange,
         }
 
     def _start(self, exchange: HttpExchange, scope: Scope) -> None:
