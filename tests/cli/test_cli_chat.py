@@ -249,7 +249,10 @@ def test_a_failed_rollout_shows_stage_kind_and_cause(keeper: Path):
     ("arguments", "error"),
     [
         (["--row", "9"], "has no row 9. Choose --row from 1 to 3"),
-        (["--input", "empty.jsonl"], "empty.jsonl holds no rows. Name another file with --input FILE"),
+        (
+            ["--input", "empty.jsonl"],
+            "empty.jsonl holds no rows. Write one JSON object a line into it, or name another file with --input FILE",
+        ),
         (["--input", "bad.jsonl"], "bad.jsonl:1: goal is missing"),
         (["--input", "none.jsonl"], "cannot read none.jsonl: No such file"),
         (["--model", "skripted:x"], "unknown model skripted:x"),

@@ -168,7 +168,7 @@ def test_like_copies_a_recipe_under_the_new_name(tmp_path: Path):
     assert readme.startswith("# corner_desk\n")
     assert "ludus qualify ./corner_desk " in readme
     assert "sql_desk" not in readme + (folder / "environment.yaml").read_text()
-    done = ludus("qualify", "./corner_desk", "--limit", "1", cwd=tmp_path)
+    done = ludus("qualify", "./corner_desk", "--limit", "5", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "corner_desk can be trusted" in done.stdout
 

@@ -68,7 +68,7 @@ def test_the_error_on_a_full_disk_names_the_journal_and_not_the_metrics(tmp_path
     done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("error: cannot write out/rollouts.jsonl: File too large. Finished rollouts are safe")
+    assert last.startswith("error: cannot write out/rollouts.jsonl: File too large. Recorded rollouts are safe")
     assert last.endswith("--resume")
 
 

@@ -16,6 +16,7 @@ from waiting import CEILING
 from ludus.errors import Failure
 from ludus.http import channels
 from ludus.http.app import App
+from ludus.http.carriers import Carriers
 from ludus.http.channels import Carrier, HttpChannel
 from ludus.http.client import Connections, Disconnected
 from ludus.http.listening import Listening, bind
@@ -397,3 +398,38 @@ def test_an_idle_socket_without_channels_is_closed_by_the_server(monkeypatch: py
             writer.close()
 
     asyncio.run(asyncio.wait_for(work(), CEILING))
+
+
+def test_a_closed_channel_is_not_taken_again_in_the_same_turn_of_the_event_loop(run: Run):
+    async def work() -> None:
+        async with served(Talking()) as (client, _, _):
+            await switched(client)
+            client._idle[-1]._transport.close()  # its connection learns it in the next turn
+            with pytest.raises(Disconnected):
+                await client.request("POST", "/echo", b"1", OURS)
+            await echoes(client, 1)
+
+    run(work())
+
+
+async def test_requests_that_wait_for_a_refused_carrier_ask_for_no_other():
+    class Refusing:
+        def write(self, data: bytes) -> None:
+            pass
+
+        def abort(self) -> None:
+            pass
+
+    asked = 0
+
+    async def connect(make: Callable[[], Any]) -> Any:
+        nonlocal asked
+        asked += 1
+        handshake = make()
+        handshake.connection_made(Refusing())
+        asyncio.get_running_loop().call_later(0.01, handshake.data_received, b"HTTP/1.1 400 Bad Request")
+        return handshake
+
+    carriers = Carriers(connect, b"")
+    found = await asyncio.gather(*(carriers.open(None) for _ in range(50)))  # type: ignore[arg-type]
+    assert (found, asked) == ([False] * 50, 1)

@@ -7,14 +7,14 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from waiting import CEILING
+from waiting import CEILING, until
 
 from ludus.http.app import App
 from ludus.http.listening import Listening, bind
@@ -289,3 +289,81 @@ def test_an_application_around_another_one_sees_each_message():
         assert b"x-marked: 1\r\n" in read_until(connection, b'"A"')
         send(connection, "GET /nothing")
         assert b"x-marked: 1\r\n" in read_until(connection, b"}")
+
+
+def closed(connection: socket.socket) -> bytes:
+    """All that the server sends until it closes the connection."""
+    found = b""
+    with suppress(ConnectionResetError):  # a server that has not read all resets the connection
+        while piece := connection.recv(1 << 16):
+            found += piece
+    return found
+
+
+def test_a_bad_request_is_refused_after_the_replies_to_those_before_it(connection: socket.socket):
+    post = POST % 2 + b"{}"
+    connection.sendall(post + post + b"BAD\r\n\r\n" + post)
+    replies = closed(connection)
+    assert [part[:3] for part in replies.split(b"HTTP/1.1 ")[1:]] == [b"200", b"200", b"400"]
+
+
+def test_more_requests_at_once_than_any_client_sends_are_refused(connection: socket.socket):
+    connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n" * 5000)
+    assert closed(connection).count(b"HTTP/1.1 200 ") < 5000
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 200_000,
+        b"GET /" + b"y" * 200_000,
+        b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + b"a:b\r\n" * 50_000,
+        POST[: POST.index(b"content-length")] + b"transfer-encoding: chunked\r\n\r\n0\r\nx: " + b"y" * 200_000,
+    ],
+    ids=["header", "target", "headers", "trailer"],
+)
+def test_a_head_or_trailer_without_end_is_refused(
+    connection: socket.socket, head: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    for limit in ("HEAD_SECONDS", "REQUEST_SECONDS"):  # it is its size that is refused
+        monkeypatch.setattr(f"ludus.http.listening.{limit}", 10 * CEILING)
+    with suppress(ConnectionResetError, BrokenPipeError):
+        connection.sendall(head)
+    assert closed(connection)[:13] in (b"", b"HTTP/1.1 400 ")
+
+
+def test_a_body_behind_an_upgrade_to_another_protocol_is_refused_and_not_left_out(connection: socket.socket):
+    send(connection, "POST /echo", b'{"a":1}', more="connection: upgrade\r\nupgrade: h2c\r\n")
+    assert closed(connection).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_refused_body_that_was_not_asked_for_ends_the_connection(connection: socket.socket):
+    head = b"POST /missing HTTP/1.1\r\nhost: evil\r\nexpect: 100-continue\r\ncontent-type: application/json\r\n"
+    connection.sendall(head + b"content-length: 7\r\n\r\n")
+    assert b"connection: close" in closed(connection)
+
+
+@pytest.mark.parametrize("name", ["host", "origin", "content-type"])
+def test_a_header_of_the_guard_that_stands_twice_is_refused(connection: socket.socket, name: str):
+    values = {"host": "evil", "origin": "http://evil", "content-type": "text/plain"}
+    more = f"{name}: {values[name]}\r\n" * (2 if name == "origin" else 1)
+    send(connection, "POST /echo", b"{}", more=more)
+    assert read_until(connection, b"}").split()[1] == b"400"
+
+
+def cut_off(connection: socket.socket) -> bool:
+    try:
+        send(connection, "GET /health")
+    except (ConnectionResetError, BrokenPipeError):
+        return True
+    return False
+
+
+def test_a_client_that_reads_nothing_of_a_long_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ludus.http.listening.REQUEST_SECONDS", 0.2)
+    with listening(Talking(), uvloop.new_event_loop) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for _ in range(4):
+            send(connection, "GET /long")
+        connection.settimeout(CEILING)
+        until(lambda: cut_off(connection))  # the server looks every second

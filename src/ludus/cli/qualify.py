@@ -109,7 +109,9 @@ def _verdict(card: Card) -> str:
     rate = card.false_negative
     strict = f"; it refuses {rate.wrong} of {rate.total} right answers that are written in another way"
     if card.verdict == "trusted":
-        seen = f"every check passed on {card.rows} rows, which show a fault in {card.unseen:.0%} of all rows"
+        seen = (
+            f"every check passed on {card.rows} rows, which would show a fault of {card.unseen:.0%} or more of all rows"
+        )
         return f"can be trusted: {seen}{strict if rate.wrong else ''}"
     if card.verdict == "not shown":
         return f"failed no check, but this was not shown: {'; '.join(card.not_shown)}"

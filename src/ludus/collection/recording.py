@@ -66,6 +66,7 @@ class Recorder:
         self.rollouts, self.failures, self.turns = rollouts, failures, turns
         self._metrics, self._progress, self._sink, self._seed = metrics, progress, sink, seed
         self._first_failures: list[Failure] = []
+        self._warned: set[float] = set()  # the waits for space of which the user knows
 
     def add(self, rollout: Rollout) -> Awaitable[None] | None:
         """Record a rollout. Returns what to await then: the sink."""
@@ -117,9 +118,12 @@ class Recorder:
         for seconds in FULL_DISK_WAITS:
             try:
                 journal.append(lines)
+                self._warned.clear()
                 return
             except FullDisk as error:
-                self._progress.notices.append(f"{error} (tried again in {seconds:g} s)")
+                if seconds not in self._warned:  # once for all rollouts that wait
+                    self._warned.add(seconds)
+                    self._progress.notices.append(f"{error} (waiting {seconds:g} s, then it is written again)")
                 await asyncio.sleep(seconds)
         journal.append(lines)
 

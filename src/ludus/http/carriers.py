@@ -8,6 +8,9 @@ from typing import cast
 
 from ludus.http.channels import MOST_CHANNELS, SWITCHED, Carrier, ChannelProtocol
 
+#: How long a server may take to switch to channels. After that, requests get sockets of their own.
+HANDSHAKE_SECONDS = 5.0
+
 
 class Handshake(asyncio.Protocol):
     """A client's new connection until the server has switched it to channels. `switched` is whether it did."""
@@ -37,7 +40,10 @@ class Handshake(asyncio.Protocol):
     async def carrier(self) -> Carrier | None:
         """The carrier that this connection becomes; None if the server has none."""
         try:
-            switched = await self.switched
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                switched = await self.switched
+        except TimeoutError:  # something between us and the server takes no `Upgrade`
+            switched = False
         except BaseException:
             self.transport.abort()
             raise
@@ -64,7 +70,7 @@ class Carriers:
         carrier = self._free()
         while carrier is None and not self.refused:
             async with self._opening:
-                if self._free() is None:
+                if self._free() is None and not self.refused:
                     made = await (await self._connect(lambda: Handshake(self._request))).carrier()
                     if made is None:
                         self.refused = True

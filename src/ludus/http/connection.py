@@ -88,7 +88,8 @@ class HttpConnection(asyncio.BufferedProtocol):
     def exchange(self, head: bytes, body: bytes) -> asyncio.Future[HttpReply]:
         """Send a request and return its reply, to be awaited. Raises `Dropped` if the connection breaks."""
         transport = self._transport
-        if transport.is_closing():  # `connection_lost` has been called already, so no one would fail the future
+        if transport.is_closing():  # `connection_lost` has been called or will be, so no one would fail the future
+            self.reusable = False
             raise Dropped("the server closed it", begun=False)
         self.reusable = self._ends_at_close = self._whole = False
         self._in_head, self._status, self._received, self._sent_as_body, self._body_bytes = True, 0, 0, 0, 0

@@ -88,6 +88,11 @@ class HttpExchange:
         self._chunked = False
         self._left = 0  # bytes of the body that the head announced
 
+    @property
+    def started(self) -> bool:
+        """Whether the reply has begun."""
+        return self._started
+
     # What the connection calls.
 
     def add(self, piece: bytes) -> int:
@@ -202,6 +207,8 @@ class HttpExchange:
                 self.keep_alive = False
                 continue
             lines.append(b"%b: %b\r\n" % (name, value))
+        if self.awaits_continue:  # the client may leave out the body now, so nobody knows where its next request begins
+            self.keep_alive = False
         if self.announces:
             lines.append(b"%b: 1\r\n" % ANNOUNCED)
         if not self.keep_alive:

@@ -81,7 +81,9 @@ def _refuse_web_pages(incoming: Incoming, host_hint: str) -> None:
     """Check Host and Origin, and demand JSON as the type of a POST's body."""
     headers, found = incoming.scope["headers"], incoming.named
     if len(found) != len(headers):
-        found = dict(headers)  # of headers with the same name, the last one counts
+        for name in (b"host", b"origin", b"content-type"):
+            if sum(key == name for key, _ in headers) > 1:
+                raise Refusal(400, f"send the header {name.decode()} once")
     host, origin, kind = found.get(b"host", b""), found.get(b"origin", b""), found.get(b"content-type", b"")
     has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
     name = host if host.endswith(b"]") else host.rpartition(b":")[0] or host

@@ -58,11 +58,13 @@ class Listening:
         open_still = [each.closed for each in self._connections]
         if requests or open_still:
             await asyncio.wait([*requests, *open_still], timeout=STOP_SECONDS)
-        late = [task for task in requests if not task.done()]
+        late = [each.task for each in self._running if each.task is not None and not each.task.done()]
         for task in late:
             task.cancel()
         if late:
             await asyncio.wait(late, timeout=1.0)
+        for each in list(self._connections):  # of clients that do not read their replies
+            each.transport.abort()
         if self._watching is not None:
             self._watching.cancel()
 
@@ -70,11 +72,16 @@ class Listening:
         """Check all connections periodically, which is cheaper than a timer for each request."""
         while True:
             await asyncio.sleep(min(1.0, HEAD_SECONDS / 2))
-            limits, now = {"head": HEAD_SECONDS, "body": REQUEST_SECONDS, "next": KEPT_SECONDS}, monotonic()
+            limits, now = _limits(), monotonic()
             for each in list(self._connections):
                 expects, seconds = each.waits_for(now)
                 if seconds > limits.get(expects, seconds):
-                    each.transport.close()
+                    each.transport.abort()  # `close` would wait until the client has read everything
+
+
+def _limits() -> dict[str, float]:
+    """How long the server waits, by what for. Its own reply has a limit elsewhere."""
+    return {"head": HEAD_SECONDS, "body": REQUEST_SECONDS, "next": KEPT_SECONDS, "reader": REQUEST_SECONDS}
 
 
 def address(host: str, port: int | None) -> str:

@@ -22,6 +22,13 @@ from ludus.http.messages import Headers, Scope
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _NOT_HTTP = b"Invalid HTTP request received."
+#: The largest head of a request, and the most bytes of trailers and of the framing of a body.
+HEAD_BYTES = 1 << 16
+#: The framing of a chunked body may take this many times its bytes: chunks may be small.
+_FRAMING = 16
+#: So many requests may wait for the reply to an earlier one before no more are read, and so many may arrive at once.
+_READ_WAITING, MOST_WAITING = 8, 256
+
 _BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
     b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_NOT_HTTP), _NOT_HTTP)
@@ -55,6 +62,9 @@ class ServerConnection(asyncio.Protocol):
         self._since, self._expects = monotonic(), "head"  # what the server waits for, and since when
         self._url, self._headers = b"", list[tuple[bytes, bytes]]()
         self._awaits_continue = self._is_ours = self._switching = False
+        self._head_bytes = self._framing_bytes = self._body_bytes = 0
+        self._refused = False  # the client sent what is no request: it gets no reply to anything after it
+        self._unsent, self._stalled_since = 0, 0.0  # what a client that reads slowly has not read, and since when
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are not subclasses
@@ -74,6 +84,10 @@ class ServerConnection(asyncio.Protocol):
         self._parser = self._last = self._answering = None  # break the reference cycles
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        self._head_bytes += len(data)
+        self._framing_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:  # to a protocol that we do not know, or to channels; the parser reads nothing more
@@ -82,12 +96,33 @@ class ServerConnection(asyncio.Protocol):
             elif self._last is not None:
                 self._last.keep_alive = False
         except HttpParserError:
+            self._refuse()
+        if self._expects == "head":
+            too_large = self._head_bytes > HEAD_BYTES
+        else:
+            too_large = self._expects == "body" and self._framing_bytes > HEAD_BYTES + _FRAMING * self._body_bytes
+        if too_large or len(self._waiting) > MOST_WAITING:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Answer 400 to what is no request, after the replies to the requests before it, and close."""
+        self._refused = True
+        last, answering = self._last, self._answering
+        if last is not None and not last.whole and not last.ended:  # its own body is at fault
+            if last is answering:
+                if not last.started:
+                    self.transport.write(_BAD_REQUEST)
+                self.transport.close()
+                return
+            self._waiting.pop()
+        if answering is None or answering.ended:
             self.transport.write(_BAD_REQUEST)
             self.transport.close()
 
     def pause_writing(self) -> None:
         if self.writable is None:
             self.writable = asyncio.Event()
+            self._unsent, self._stalled_since = 0, monotonic()
 
     def resume_writing(self) -> None:
         if self.writable is not None:
@@ -101,8 +136,8 @@ class ServerConnection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read from the socket again."""
-        if not self._reading:
+        """Read from the socket again, unless many requests wait already."""
+        if not self._reading and len(self._waiting) < _READ_WAITING:
             self._reading = True
             self.transport.resume_reading()
 
@@ -114,7 +149,14 @@ class ServerConnection(asyncio.Protocol):
             self._last.keep_alive = False
 
     def waits_for(self, now: float) -> tuple[str, float]:
-        """What the server waits for (`head` or `body` of a request, the `next` request, its own `reply`): how long."""
+        """What the server waits for, and how long: `head` or `body` of a request, the `next` request, its own `reply`,
+        or a `reader` that takes nothing of a reply."""
+        if self.writable is not None:
+            unsent = self.transport.get_write_buffer_size()
+            if unsent < self._unsent:
+                self._stalled_since = now
+            self._unsent = unsent
+            return "reader", now - self._stalled_since
         return self._expects, now - self._since
 
     def _switch(self) -> None:
@@ -148,9 +190,17 @@ class ServerConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._expects, parser, version = "body", self._parser, self._parser.get_http_version()
+        self._head_bytes = self._framing_bytes = self._body_bytes = 0
+        if parser.should_upgrade() and _has_body(self._headers):  # the parser would leave out the body
+            self._expects = "next"
+            self._refuse()
+            return
         keep_alive = version != "1.0" and parser.should_keep_alive()
         if self._offers_channels and parser.should_upgrade() and _asks_for_channels(self._headers):
-            self._switching = True
+            if self._last is None or self._last.ended:
+                self._switching = True
+            else:
+                self._refuse()
             return
         before, method = self._last, parser.get_method().decode("ascii")
         self._last = exchange = HttpExchange(self, method, keep_alive, self._awaits_continue)
@@ -159,15 +209,19 @@ class ServerConnection(asyncio.Protocol):
         if before is None or before.ended:
             self._start(exchange, scope)
         else:
-            self.pause_reading()
             self._waiting.append((exchange, scope))
+            if len(self._waiting) >= _READ_WAITING:
+                self.pause_reading()
 
     def on_body(self, piece: bytes) -> None:
         exchange = self._last
+        self._body_bytes += len(piece)
         if exchange is not None and not exchange.ended and exchange.add(piece) > READ_AHEAD_BYTES:
             self.pause_reading()
 
     def on_message_complete(self) -> None:
+        if self._refused:
+            return
         exchange = self._last
         if exchange is None or exchange.ended:
             self._since, self._expects = monotonic(), "next"
@@ -209,6 +263,10 @@ class ServerConnection(asyncio.Protocol):
             return
         if self._waiting:
             self._start(*self._waiting.popleft())
+        elif self._refused:
+            self.transport.write(_BAD_REQUEST)
+            self.transport.close()
+            return
         elif self._expects == "reply":
             self._since, self._expects = monotonic(), "next"
         self.resume_reading()
@@ -217,6 +275,10 @@ class ServerConnection(asyncio.Protocol):
 def _asks_for_channels(headers: Headers) -> bool:
     """Whether a request asks to switch to channels. A web page cannot ask for them, and may not."""
     return (b"upgrade", UPGRADE) in headers and all(name != b"origin" for name, _ in headers)
+
+
+def _has_body(headers: Headers) -> bool:
+    return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers)
 
 
 def _address(found: Any) -> tuple[str, int] | None:

@@ -145,6 +145,9 @@ def _problem(turn: Any) -> str | None:
     """What is wrong with a turn, and what is allowed; None if it is valid."""
     if isinstance(turn, _TEXT):
         return None
+    if isinstance(turn, _LIST):
+        several = '{"calls": [{"name": ..., "arguments": {...}}]}'
+        return f"a turn is a text or a mapping, not list. For several calls write {several}"
     if not isinstance(turn, dict):
         return f"a turn is a text or a mapping, not {type(turn).__name__}: {turn!r:.60}"
     for key, value in turn.items():

@@ -30,7 +30,7 @@ class Journal:
         journal.append(rollout.encode())
     """
 
-    def __init__(self, path: Path, hint: str = "Finished rollouts are safe: make room, then use --resume") -> None:
+    def __init__(self, path: Path, hint: str = "Recorded rollouts are safe: make room, then use --resume") -> None:
         self.path = path
         self.before_write: Callable[[], None] | None = None  #: called before each write; an OSError fails the write
         self._hint = hint
