@@ -65,10 +65,8 @@ class TestTraining:
 
     @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")  # a slower way on some processors
     async def test_weights_that_a_trainer_runs_in_mixed_precision_generate_what_they_score(self) -> None:
-        from accelerate import Accelerator
-
         weights = llama()
-        Accelerator(mixed_precision="bf16", cpu=True).prepare_model(weights)
+        weights.forward = torch.autocast("cpu", dtype=torch.bfloat16)(weights.forward)  # as accelerate does
         async with TransformersModel(weights, tokenizer()) as model:
             asked = [Request(text, temperature=0, max_output_tokens=9) for text in ("the", "the question is")]
             answers = await asyncio.gather(*map(model.respond, asked))
