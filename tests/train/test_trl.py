@@ -90,23 +90,30 @@ def rows(count: int) -> list[dict[str, Any]]:
     return [{"responses_create_params": {"input": f"question {n}", "temperature": 0.1}} for n in range(count)]
 
 
-def test_the_live_weights_train_with_finite_loss_and_the_logprobs_of_the_trainer(tmp_path: Path) -> None:
+def check_logprobs(batch: dict[str, Any], temperature: float) -> None:
+    """The logprobs of a batch are those of the start's weights."""
     from tiny_transformers import llama, torch
+
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    with torch.no_grad():
+        positions = (attention.cumsum(-1) - 1).clamp(min=0)
+        logits = llama()(ids, attention_mask=attention, position_ids=positions).logits / temperature
+    width = batch["completion_ids"].shape[1]
+    scores = logits[:, -width - 1 : -1].log_softmax(-1).gather(2, batch["completion_ids"][..., None])[..., 0]
+    mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    assert torch.allclose(scores[mask], batch["sampling_per_token_logps"][mask], atol=1e-3)
+
+
+def test_the_live_weights_train_with_finite_loss_and_the_logprobs_of_the_trainer(tmp_path: Path) -> None:
+    from tiny_transformers import torch
 
     rollouts = TrlRollouts(Vowels, input=rows(4))
     trained = Trained(rollouts, tmp_path, learning_rate=1e-2, temperature=0.7)
     assert all(math.isfinite(log["loss"]) and log["grad_norm"] > 0 for log in trained.logs)
     assert rollouts.counts == {"trained": 16}
     batch = trained.batches[0]
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-    attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-    with torch.no_grad():
-        positions = (attention.cumsum(-1) - 1).clamp(min=0)
-        logits = llama()(ids, attention_mask=attention, position_ids=positions).logits / 0.7
-    width = batch["completion_ids"].shape[1]
-    scores = logits[:, -width - 1 : -1].log_softmax(-1).gather(2, batch["completion_ids"][..., None])[..., 0]
-    mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
-    assert torch.allclose(scores[mask], batch["sampling_per_token_logps"][mask], atol=1e-3)
+    check_logprobs(batch, temperature=0.7)
     later = trained.batches[1]["sampling_per_token_logps"]
     assert not torch.allclose(later[:, :1], batch["sampling_per_token_logps"][:, :1]), "the second step has new weights"
 
@@ -159,21 +166,10 @@ def test_a_penalty_for_leaving_the_start_trains_on_no_token_of_a_step_in_which_e
 
 
 def test_a_second_trainer_plays_with_its_own_weights(tmp_path: Path) -> None:
-    from tiny_transformers import llama, torch
-
     rollouts = TrlRollouts(Vowels, input=rows(2))
     Trained(rollouts, tmp_path / "first", steps=1, learning_rate=1.0, close=False)
     second = Trained(rollouts, tmp_path / "second", steps=1)
-    batch = second.batches[0]
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-    attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-    with torch.no_grad():
-        positions = (attention.cumsum(-1) - 1).clamp(min=0)
-        logits = llama()(ids, attention_mask=attention, position_ids=positions).logits
-    width = batch["completion_ids"].shape[1]
-    scores = logits[:, -width - 1 : -1].log_softmax(-1).gather(2, batch["completion_ids"][..., None])[..., 0]
-    mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
-    assert torch.allclose(scores[mask], batch["sampling_per_token_logps"][mask], atol=1e-3)
+    check_logprobs(second.batches[0], temperature=1.0)
 
 
 def test_training_stops_with_the_cause_if_every_rollout_fails_again_and_again(tmp_path: Path) -> None:

@@ -36,11 +36,14 @@ def test_tools_run_in_a_session_of_their_own_and_rewards_are_the_verifiers(count
         made.close()
 
 
-def test_a_verifier_that_fails_gives_no_reward(rows: Any) -> None:
-    class Broken(Resources):
-        async def verify(self, task: Any, response: Any) -> float:
-            raise RuntimeError("the judge is dead")
+class Broken(Resources):
+    """Its verifier always fails."""
 
+    async def verify(self, task: Any, response: Any) -> float:
+        raise RuntimeError("the judge is dead")
+
+
+def test_a_verifier_that_fails_gives_no_reward(rows: Any) -> None:
     made = TrlEnvironments(Broken, input=rows(1))
     try:
         one = made.factory()()
@@ -51,10 +54,6 @@ def test_a_verifier_that_fails_gives_no_reward(rows: Any) -> None:
 
 
 def test_a_verifier_that_fails_again_and_again_stops_the_training(rows: Any) -> None:
-    class Broken(Resources):
-        async def verify(self, task: Any, response: Any) -> float:
-            raise RuntimeError("the judge is dead")
-
     made = TrlEnvironments(Broken, input=rows(1))
     try:
         one = made.factory()()
