@@ -97,11 +97,21 @@ def test_two_nodes_one_killed_in_the_middle_of_5000_rollouts_lose_none_and_recor
     assert result.metrics["workers"]["died"] >= 1
 
 
-def test_chaos_kills_a_node_and_spares_the_head(cluster, second_node, folder):
-    options = {"concurrency": 16, "workers": 2, "ray": cluster.address, "chaos": "seed=1,node_kill=2"}
-    result = run(folder, "out", input=rows(600), **options)
-    assert result.metrics["chaos"] == {"faults": {"node_kill": 1}, "rollouts": 600, "problems": []}
-    assert result.metrics["counts"]["completed"] == 600
+def test_chaos_kills_a_node_and_spares_the_head(cluster, second_node, folder, tmp_path):
+    both, go = tmp_path / "both", tmp_path / "go"
+
+    async def watch(collector: Any) -> None:
+        await until_async(lambda: len(marks(folder)) == 2)  # both nodes play: the second one will be there to be killed
+        both.touch()
+        await until_async(lambda: collector.engine.processes()["died"])  # until then its orphan plays on
+        go.touch()
+
+    given = [*({**row, "marks": str(folder)} for row in waiting(both, 64)), *rows(56), *waiting(go, 30)]
+    given = [{**row, "task_id": f"t{number}"} for number, row in enumerate(given)]
+    options = {"concurrency": 64, "workers": 2, "ray": cluster.address, "chaos": "seed=1,node_kill=2"}
+    result = run(folder, "out", input=given, watch=watch, **options)
+    assert result.metrics["chaos"] == {"faults": {"node_kill": 1}, "rollouts": 150, "problems": []}
+    assert result.metrics["counts"]["completed"] == 150
     assert "node_kill killed 1 of 2 nodes: it spares the head's and the driver's" in result.warnings
     assert result.metrics["workers"]["died"] >= 1
 

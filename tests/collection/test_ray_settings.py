@@ -115,6 +115,9 @@ def test_options_that_need_ray_are_refused_with_one_line(tmp_path, monkeypatch):
 def test_the_reason_of_a_failed_start_is_the_last_telling_line_of_rays_logs(tmp_path):
     logs = tmp_path / "session_2026" / "logs"
     logs.mkdir(parents=True)
-    (logs / "raylet.out").write_text("[I] start\n[C] agent_manager.cc: The raylet exited: the agent failed\n[I] bye\n")
+    (logs / "raylet.out").write_text(
+        "[I] start\n[C] agent_manager.cc: The raylet exited: the agent failed\n[I] bye\n"
+        "[state-dump] - process_failed_runtime_env_setup_failed: 0\n"
+    )
     assert start_reason(tmp_path) == "raylet.out: [C] agent_manager.cc: The raylet exited: the agent failed"
     assert start_reason(tmp_path / "nothing") == ""

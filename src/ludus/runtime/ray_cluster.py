@@ -55,6 +55,7 @@ OBJECT_STORE_BYTES = 200 << 20
 #: Ray's log files that tell why a node did not start, and how their lines look that do.
 _LOGS = ("raylet.err", "raylet.out", "gcs_server.err", "gcs_server.out", "dashboard_agent.log", "runtime_env_agent.log")
 _TELLING = re.compile(r"\b[CEF]\b \d|check fail|error|fatal|failed|timed out|no space|denied", re.IGNORECASE)
+_COUNTERS = re.compile(r"\[state-dump\]")  # such a line names failures to count them
 
 Say = Callable[[str], None]
 
@@ -207,7 +208,7 @@ def start_reason(folder: Path) -> str:
         for path in sorted(folder.glob(f"session_2*/logs/{name}")):
             with contextlib.suppress(OSError):
                 lines = path.read_text(errors="replace").splitlines()[-200:]
-                if told := [line for line in lines if _TELLING.search(line)]:
+                if told := [line for line in lines if _TELLING.search(line) and not _COUNTERS.search(line)]:
                     return f"{name}: {' '.join(told[-1].split())[:300]}"
     return ""
 
