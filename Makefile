@@ -53,7 +53,8 @@ $(RAY)/installed: pyproject.toml
 	touch $@
 
 test-ray: $(RAY)/installed
-	LUDUS_TEST_RAY=1 $(RAY)/bin/python -m pytest tests/collection/test_ray.py tests/serve/test_serve_ray.py
+	LUDUS_TEST_RAY=1 $(RAY)/bin/python -m pytest tests/collection/test_ray.py tests/collection/test_ray_kills.py \
+		tests/serve/test_serve_ray.py
 
 # What the tests of the transformers model need; without it they are skipped. Its comma would end an argument of `call`.
 TRAIN_EXTRAS := '.[train,plot]'

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import random
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import orjson
-import psutil
 from waiting import until
+
+#: How often the slow tests kill. LUDUS_KILLS=30 kills as often as docs/scale.md says.
+MOMENTS = int(os.environ.get("LUDUS_KILLS", "8"))
 
 TURNS = 10
 TRAJECTORY = ["function_call", "function_call_output"] * (TURNS - 1) + ["message"]
@@ -40,14 +46,13 @@ class Sums(Resources):
 MODEL = """
 import asyncio
 import os
-from pathlib import Path
 
-LOG = os.open(Path(__file__).with_name("asked.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+LOG = os.open("LOG_FILE", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 async def respond(request):
     os.write(LOG, f"{request.session} {request.turn} {os.getpid()}\\n".encode())
-    await asyncio.sleep(0.005 * (1 + request.seed % 5))
+    await asyncio.sleep(0.02 * (2 + request.seed % 3))  # longer than it takes until a turn is written
     if request.turn + 1 < TURNS:
         return {"call": "add", "arguments": {"number": request.turn + request.seed % 3}}
     return f"done {request.seed}"
@@ -64,7 +69,7 @@ class Killed:
         (folder / "environment.yaml").write_text(
             f"name: sums\nresources: resources.py:Sums\nagent: {{type: simple, max_steps: {TURNS}}}\n"
         )
-        (folder / "answers.py").write_text(MODEL)
+        (folder / "answers.py").write_text(MODEL.replace("LOG_FILE", str(folder / "asked.log")))
         rows = ({"responses_create_params": {"input": f"row {number}"}} for number in range(rollouts))
         (folder / "rows.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
 
@@ -87,17 +92,29 @@ class Killed:
         process.wait()
         return process.returncode != 0
 
+    def kill_the_driver(self, moments: int, calls: int) -> None:
+        """Kill the driver so often, each time after at most so many calls more; resume to the end, and check."""
+        chosen, resume = random.Random(moments), list[str]()
+        for _ in range(moments):
+            if not self.kill_after(chosen.randrange(1, calls), *resume):
+                break
+            resume = ["--resume"] if (self.folder / "out" / "run.json").exists() else []
+        self.finish(*resume)
+        self.check()
+
     def kill_workers_after(self, moments: list[int]) -> None:
         """Run to the end. Each time so many calls more were made, kill -9 the worker that made the last one."""
+        self.kill_each_time(moments, lambda: os.kill(self._lines()[-1][2], signal.SIGKILL))
+
+    def kill_each_time(self, moments: list[int], kill: Callable[[], None]) -> None:
+        """Run to the end, and `kill` each time so many calls more were made."""
         process, wanted = self.start(), len(self.asked)
         for calls in moments:
             wanted += calls
             self._wait_for_calls(process, wanted)
-            with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
-                children = psutil.Process(process.pid).children() if process.poll() is None else ()
-                for child in children:
-                    if child.pid == self._lines()[-1][2]:
-                        child.kill()
+            with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+                if process.poll() is None:
+                    kill()
         assert process.wait() == 0, (self.folder / "stderr.log").read_text()
 
     def _wait_for_calls(self, process: subprocess.Popen[bytes], wanted: int) -> None:
@@ -125,8 +142,13 @@ class Killed:
     def check(self) -> None:
         """Every rollout is recorded once, as if nothing had happened, and no interruption cost more than a turn."""
         turns: dict[str, list[int]] = {}
-        for name, turn in self.asked:
-            turns.setdefault(name, []).append(turn)
+        players: dict[str, list[int]] = {}
+        for name, turn, pid in self._lines():
+            playing = players.setdefault(name, [])
+            if pid not in playing:
+                playing.append(pid)
+            if pid == playing[-1]:  # else it is an orphan of a dead node, whose turns nobody takes
+                turns.setdefault(name, []).append(turn)
         for name, played in turns.items():
             assert all(after >= before - 1 for before, after in pairwise(played)), (name, played)
         for row in self.records().values():

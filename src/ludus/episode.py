@@ -66,14 +66,17 @@ class Limits(BaseModel):
 class SavesTurns(Protocol):
     """Keeps the turns of one rollout, so that a killed collection can go on with it."""
 
-    def begin(self, episode: Episode, saved: int = 0) -> None:
+    def begin(self, saved: int = 0) -> None:
         """The session is open. What comes from now on is new; `saved` turns are kept already."""
 
-    def save(self, episode: Episode) -> None:
+    def save(self) -> None:
         """A model call begins: keep what happened since the last one."""
 
     def settle(self) -> Awaitable[None] | None:
         """The model has answered. Returns what to await if what was saved is not safe yet."""
+
+    def end(self) -> None:
+        """The rollout has ended: what is not written yet is not needed any more."""
 
 
 class Episode:
@@ -166,7 +169,7 @@ class Episode:
                     self.params["tools"] = tools
             self._offered = {str(entry["name"]) for entry in tools if "name" in entry}
             if self.turns is not None:
-                self.turns.begin(self)
+                self.turns.begin()
         except BaseException as error:
             reraise(error, "open")
 
@@ -174,7 +177,7 @@ class Episode:
         """Call the model with all items so far and append its answer. `overrides` replaces fields of the request."""
         job, seconds, turns = self.job, self.limits.model, self.turns
         if turns is not None:
-            turns.save(self)
+            turns.save()
         tokens = self._tokens.last if self._tokens is not None else None
         params = {**self.params, **overrides} if overrides else self.params
         # Positional arguments cost half of what keywords cost.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -177,13 +178,41 @@ async def test_a_damaged_turns_file_is_refused_with_its_line(tmp_path) -> None:
 
 async def test_turns_that_do_not_fit_together_start_the_rollout_over(tmp_path) -> None:
     given, second = {"input": rows(1)}, Asked(adds)
-    await interrupt(Ledger, Asked(adds, stop_at=4), tmp_path / "out", 1, **given)
+    for stop_at in (2, 4):
+        await interrupt(Ledger, Asked(adds, stop_at=stop_at), tmp_path / "out", 1, resume=stop_at > 2, **given)
     path = tmp_path / "out" / "turns.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:1] + lines[2:]))
+    _, later = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(later)
     result = await complete(Ledger, second, tmp_path / "out", resume=True, **given)
     assert result.metrics["checkpoints"]["started_over"] == 1
-    assert [*second.turns.values()] == [[*range(TURNS + 1)]]
+    assert list(second.turns.values()) == [list(range(TURNS + 1))]
+
+
+async def test_a_rollout_that_was_interrupted_in_a_tool_repeats_that_turn_and_counts_it_once(tmp_path) -> None:
+    def counted(request: Any) -> Response:
+        usage = {"input_tokens": 10, "output_tokens": 1, "total_tokens": 11}
+        call = function_call("add", {"number": request.turn}, call_id=f"call_{request.turn}")
+        return Response.of(call if request.turn < TURNS else message("done"), usage=usage)
+
+    class Stuck(Ledger):
+        async def call(self, name: str, arguments: str) -> str:
+            if "3" in arguments:
+                first.stuck += 1
+                await asyncio.Event().wait()
+            return await super().call(name, arguments)
+
+    given, first, second = {"input": rows(1)}, Asked(counted), Asked(counted)
+    await complete(Ledger, Asked(counted), tmp_path / "whole", **given)
+    await interrupt(Stuck, first, tmp_path / "out", 1, **given)
+    Stuck.call = Ledger.call
+    await complete(Stuck, second, tmp_path / "out", resume=True, **given)
+    assert list(second.turns.values()) == [[3, 4, 5, 6]]
+    (whole,), (resumed,) = records(tmp_path / "whole").values(), records(tmp_path / "out").values()
+    assert (
+        resumed["response"]["usage"]
+        == whole["response"]["usage"]
+        == {"input_tokens": 70, "output_tokens": 7, "total_tokens": 77}
+    )
 
 
 async def test_a_conversation_goes_on_with_the_calls_of_its_user(tmp_path) -> None:

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
-from kills import Killed
-
-#: How often the slow tests kill. LUDUS_KILLS=30 kills as often as docs/scale.md says.
-MOMENTS = int(os.environ.get("LUDUS_KILLS", "8"))
+from kills import MOMENTS, Killed
 
 ENGINES = pytest.mark.parametrize("engine", [(), ("--workers", "2")], ids=["this process", "two workers"])
 
 
-def kill_the_driver(killed: Killed, moments: int, calls: int) -> None:
-    chosen, resume = random.Random(moments), list[str]()
-    for _ in range(moments):
-        if not killed.kill_after(chosen.randrange(1, calls), *resume):
-            break
-        resume = ["--resume"] if (killed.folder / "out" / "run.json").exists() else []
-    killed.finish(*resume)
-    killed.check()
-
-
 @ENGINES
 def test_a_killed_driver_loses_at_most_a_turn(tmp_path, engine):
-    kill_the_driver(Killed(tmp_path / "sums", 8, *engine), 1 if engine else 2, 40)
+    Killed(tmp_path / "sums", 8, *engine).kill_the_driver(1 if engine else 2, 40)
 
 
 def test_a_killed_worker_loses_at_most_a_turn_and_its_rollouts_go_on_elsewhere(tmp_path):
@@ -38,7 +24,7 @@ def test_a_killed_worker_loses_at_most_a_turn_and_its_rollouts_go_on_elsewhere(t
 @pytest.mark.slow
 @ENGINES
 def test_a_driver_killed_at_many_moments_loses_at_most_a_turn_each_time(tmp_path, engine):
-    kill_the_driver(Killed(tmp_path / "sums", 24, *engine), MOMENTS, 420 // MOMENTS)
+    Killed(tmp_path / "sums", 24, *engine).kill_the_driver(MOMENTS, 420 // MOMENTS)
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
 """Checkpoints: each turn of a rollout is journaled as it ends, and an interrupted rollout goes on after its last turn.
 
-A turn is saved when the next model call begins: the items since then, the record of the model call, the usage and the
-times so far. So a crash loses the turn that is being played, and no other: an answer is not taken before the turn in
-front of it is safe.
+A turn ends when the next model call begins. Within `WRITE_SECONDS` what it added is written: the items, the records of
+the model calls, the usage and the times so far. The turns of all rollouts that ended meanwhile are written together, so
+that turns of a few milliseconds, whose loss nobody would notice, cost next to nothing. A crash loses the turn that is
+being played, and the turns that ended in the last 20 milliseconds.
 
 A rollout is brought back by playing its record again in a new session, or in a fork of its branch point. Every output
 of a tool is compared with the record. If one differs, or the record cannot be played, the rollout starts over.
@@ -16,6 +17,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 import orjson
+from orjson import Fragment
 
 from ludus.agent import can_continue
 from ludus.agents.conversation import ConversationAgent, Ending
@@ -30,94 +32,135 @@ from ludus.resources import Resources
 from ludus.response import Item, Response
 from ludus.rollout import Job
 from ludus.runtime.boundary import step
-from ludus.runtime.encoding import encode
+from ludus.runtime.encoding import compact, encode
 from ludus.runtime.threads import awaited
 from ludus.store.turns import TurnJournal
 from ludus.task import private
 
-#: Turns are written together after this many seconds, or when an answer comes whose turn is not written yet.
-WRITE_SECONDS = 0.005
+#: A turn is written at most this many seconds after it ended, with all turns that ended since the last write.
+WRITE_SECONDS = 0.02
 
 
 class TurnWriter(Protocol):
     """Where the turns of all rollouts of a process go."""
 
     def add(self, job: Job, line: bytes) -> int:
-        """Take the line of a turn. Returns its number."""
+        """Take what turns added to a rollout. Returns the number of the line."""
+
+    def flush(self) -> None:
+        """Write the lines that were taken."""
 
     def settle(self, number: int) -> Awaitable[None] | None:
-        """Make the turn with this number safe. Returns what to await for that, if anything."""
+        """Returns what to await until the line with this number is safe; None if it is."""
 
 
 class DirectWriter:
-    """Writes turns to the journal, from the process that owns it."""
+    """Writes turns to the journal, from the process that owns it: what is written is safe."""
 
     def __init__(self, journal: TurnJournal) -> None:
         self._journal = journal
-        self._added = self._written = 0
-        self._timer: asyncio.TimerHandle | None = None
 
     def add(self, job: Job, line: bytes) -> int:
-        """Take the line of a turn."""
+        """Take a line."""
         self._journal.add(job.rollout_id, line)
-        self._added += 1
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._write)
-        return self._added
+        return 0
+
+    def flush(self) -> None:
+        """Write the lines that were taken."""
+        self._journal.flush()
 
     def settle(self, number: int) -> None:
-        """Write the turn, if it is not written."""
-        if number > self._written:
-            self._write()
+        """Nothing to wait for."""
 
-    def _write(self) -> None:
+
+class TurnKeeper:
+    """Saves the turns of all rollouts of a process."""
+
+    def __init__(self, writer: TurnWriter) -> None:
+        self.writer = writer
+        self._waiting: list[SavedTurns] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, rollout: SavedTurns) -> None:
+        """A turn of a rollout has ended: write it soon."""
+        self._waiting.append(rollout)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WRITE_SECONDS, self.write)
+
+    def write(self) -> None:
+        """Write all turns that have ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._journal.flush()
-        self._written = self._added
+        waiting, self._waiting = self._waiting, []
+        for rollout in waiting:
+            rollout.write(self.writer)
+        self.writer.flush()
+
+
+#: How far a rollout is: how many items, model calls and asides it has, and its usage and times as JSON.
+Reached = tuple[int, int, int, bytes]
 
 
 class SavedTurns:
     """Saves the turns of one rollout."""
 
-    __slots__ = ("_asides", "_calls", "_items", "_number", "_saved", "_writer")
+    __slots__ = ("_episode", "_first", "_keeper", "_noted", "_number", "_reached", "_written")
 
-    def __init__(self, writer: TurnWriter) -> None:
-        self._writer, self._number = writer, 0
+    def __init__(self, keeper: TurnKeeper, episode: Episode) -> None:
+        self._keeper, self._episode, self._number, self._noted, self._first = keeper, episode, 0, False, 0
+        self._written: Reached = (0, 0, 0, b"")
+        self._reached = self._written
 
-    def begin(self, episode: Episode, saved: int = 0) -> None:
+    def begin(self, saved: int = 0) -> None:
         """From here on everything is new; `saved` turns of this rollout are saved."""
-        self._items, self._calls, self._asides = len(episode.items), len(episode.calls), len(episode.asides)
-        self._saved = saved
+        episode = self._episode
+        self._written = self._reached = (len(episode.items), len(episode.calls), len(episode.asides), b"")
+        self._first = len(episode.calls) - saved
 
-    def save(self, episode: Episode) -> None:
-        """Save what happened since the last model call, unless this is the first one."""
-        calls = episode.calls
-        if len(calls) == self._calls:
+    def save(self) -> None:
+        """A model call begins: save what happened since the last one, unless this is the first one."""
+        episode = self._episode
+        calls = len(episode.calls)
+        if calls == self._reached[1]:
             return
-        job, items = episode.job, episode.items.encoded()
+        sums = compact(encode((episode.usage, episode.timings)))
+        self._reached = (len(episode.items), calls, len(episode.asides), sums)
+        if not self._noted:
+            self._noted = True
+            self._keeper.note(self)
+
+    def settle(self) -> Awaitable[None] | None:
+        """An answer has come. Returns what to await if what was written is not safe yet."""
+        return self._keeper.writer.settle(self._number) if self._number else None
+
+    def end(self) -> None:
+        """The rollout has ended: its turns are not needed any more."""
+        self._written = self._reached
+
+    def write(self, writer: TurnWriter) -> None:
+        """Write the turns that have ended and are not written."""
+        self._noted = False
+        episode = self._episode
+        items, calls, asides, _ = self._written
+        to_items, to_calls, to_asides, sums = self._reached
+        if calls == to_calls:
+            return
+        job = episode.job
         turn: dict[str, Any] = {
             "rollout_id": job.rollout_id,
             "attempt": job.attempt,
-            "from": self._saved,
-            "items": items[self._items :],
-            "model_calls": calls[self._calls :],
-            "usage": episode.usage,
-            "timings": episode.timings,
+            "from": calls - self._first,
+            "items": episode.items.encoded()[items:to_items],
+            "model_calls": episode.calls[calls:to_calls],
+            "sums": Fragment(sums),
         }
-        if len(episode.asides) > self._asides:
-            turn["asides"] = episode.asides[self._asides :]
-            self._asides = len(episode.asides)
-        if not self._saved and episode.first_tools is not episode.params.get("tools"):
+        if to_asides > asides:
+            turn["asides"] = episode.asides[asides:to_asides]
+        if calls == self._first and episode.first_tools is not episode.params.get("tools"):
             turn["tools"] = episode.first_tools
-        self._saved += len(calls) - self._calls
-        self._items, self._calls = len(items), len(calls)
-        self._number = self._writer.add(job, encode(turn))
-
-    def settle(self) -> Awaitable[None] | None:
-        """An answer has come: make sure that the turn before is safe."""
-        return self._writer.settle(self._number)
+        self._written = self._reached
+        self._number = writer.add(job, encode(turn))
 
 
 class InterruptedRollout:
@@ -139,7 +182,7 @@ class InterruptedRollout:
             self.items += turn["items"]
             self.calls += turn["model_calls"]
             self.asides += turn.get("asides", ())
-            self.usage, self.timings = turn["usage"], turn["timings"]
+            self.usage, self.timings = turn["sums"]
 
     def response(self, before: Ending | None, *, talks: bool) -> Response:
         """The saved trajectory as a response. If the agent `talks` with a simulated user, the response also holds the
@@ -172,7 +215,7 @@ class ResumingAgent:
             await self._start_over(episode, Failure.of(error, "tool"))
         else:
             if episode.turns is not None:
-                episode.turns.begin(episode, saved)
+                episode.turns.begin(saved)
         return await self._agent.act(episode)
 
     async def _catch_up(self, episode: Episode) -> int:

@@ -37,7 +37,7 @@ class TurnOutbox:
     """The turns' side of an outbox, as the rollouts of a worker use it."""
 
     def __init__(self, outbox: Outbox) -> None:
-        self.add, self.settle = outbox.add_turn, outbox.settle_turn
+        self.add, self.settle, self.flush = outbox.add_turn, outbox.settle_turn, outbox.flush
 
 
 class Outbox:
@@ -52,7 +52,7 @@ class Outbox:
         self._bytes = 0
         self._turns: list[Any] = []
         self._turn_lines: list[bytes] = []
-        self._turns_added = self._turns_sent = self._turns_saved = 0
+        self._turns_added = self._turns_saved = 0
         self._unsaved: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._room_told = 0
@@ -79,20 +79,16 @@ class Outbox:
             await self._writer.drain()
 
     def add_turn(self, job: Job, line: bytes) -> int:
-        """Take a turn of a rollout in flight. Returns its number."""
+        """Take turns of a rollout in flight. Returns their number."""
         self._turns.append([self.lease_of[job.rollout_id], job.repeat, len(line)])
         self._turn_lines.append(line)
         self._turns_added += 1
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(BATCH_SECONDS, self.flush)
         return self._turns_added
 
     def settle_turn(self, number: int) -> Awaitable[None] | None:
-        """Returns what to await until the collection has written a turn; None if it has."""
+        """Returns what to await until the collection has written turns; None if it has."""
         if number <= self._turns_saved:
             return None
-        if number > self._turns_sent:
-            self.flush()
         saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unsaved.append((number, saved))
         return saved
@@ -125,7 +121,7 @@ class Outbox:
         room = self.room()
         if self._turns:
             self._writer.write(frame({"turns": self._turns}, self._turn_lines))
-            self._turns, self._turn_lines, self._turns_sent = [], [], self._turns_added
+            self._turns, self._turn_lines = [], []
         if self._heads or room != self._room_told:
             self._writer.write(frame({"room": room, "results": self._heads}, self._lines))
             self._heads, self._lines, self._bytes, self._room_told = [], [], 0, room

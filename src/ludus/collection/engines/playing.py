@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from ludus.collection.adaptive import Adaptive, Gate
 from ludus.collection.branching import BranchPoints
 from ludus.collection.chaos import Chaos, ChaosModel, faulty_environment
-from ludus.collection.checkpoints import ResumingAgent, SavedTurns, TurnWriter, why_not_saved
+from ludus.collection.checkpoints import ResumingAgent, SavedTurns, TurnKeeper, TurnWriter, why_not_saved
 from ludus.collection.engines.crew import Crew
 from ludus.collection.group_verifier import GroupVerifier
 from ludus.collection.plan import TaskWork
@@ -121,7 +121,7 @@ class Playing:
         turns: TurnWriter | None = None,
     ) -> None:
         self._settings, self._results, self._progress, self._watchdog = settings, results, progress, watchdog
-        self._turns = turns
+        self._turns = TurnKeeper(turns) if turns is not None else None
         self._saves_turns: dict[str, bool] = {}  # by the name of an environment
         start = Adaptive(settings.adaptive_start, maximum=settings.concurrency)
         self.gate = Gate(start) if settings.adaptive else None
@@ -156,7 +156,9 @@ class Playing:
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
-        """Close what the sessions shared, and stop the model."""
+        """Write the turns of rollouts that were interrupted, close what the sessions shared, and stop the model."""
+        if self._turns is not None:
+            self._turns.write()
         await self._stack.__aexit__(*exc)
 
     def jobs(self, work: TaskWork) -> Iterator[Job]:
@@ -313,18 +315,24 @@ class Playing:
             return rollout, None
         agent: Acting = player.agent
         if self._turns is not None and self._saves_turns[environment.name]:
-            episode.turns = SavedTurns(self._turns)
+            episode.turns = SavedTurns(self._turns, episode)
             if job.turns:
                 agent = ResumingAgent(agent, job.turns, player, self._progress)
         in_flight = self._progress.in_flight
         in_flight.add(episode)
         try:
-            return await player.play(episode, agent), episode.mask
+            played = await player.play(episode, agent)
         except asyncio.CancelledError:
             self._cancelled[job.rollout_id] = episode
             raise
         finally:
             in_flight.discard(episode)
+        if self._turns is not None and episode.turns is not None:
+            if environment.resources.by_group:
+                self._turns.write()  # it may wait long for the others of its group
+            else:
+                episode.turns.end()
+        return played, episode.mask
 
 
 def _ended(job: Job, why: Failure | None, episode: Episode | None = None) -> Played | None:
@@ -333,6 +341,8 @@ def _ended(job: Job, why: Failure | None, episode: Episode | None = None) -> Pla
         return None
     rollout = Rollout(job)
     if episode is not None:
+        if episode.turns is not None:
+            episode.turns.end()
         rollout.usage, rollout.timings, rollout.calls = episode.usage, episode.timings, episode.calls
         rollout.response, rollout.tool_errors = episode.response, episode.tool_errors
         rollout.step_times, rollout.steps = step_times(episode), episode.timed_steps()
