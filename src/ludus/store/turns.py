@@ -105,6 +105,8 @@ class TurnJournal:
 
     def lines(self, name: str) -> bytes:
         """The lines of a rollout that has not ended, each with its newline; empty if there are none."""
+        if name not in self._spans:
+            return b""
         self.flush()  # may compact the file, so the spans are looked up after it
         journal, spans = self._journal, self._spans.get(name)
         return b"".join(journal.bytes_at(*span) for span in spans) if spans and journal is not None else b""
