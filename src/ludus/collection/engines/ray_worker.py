@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -13,6 +14,9 @@ from ludus.collection.engines.ray_actor import Taken
 
 #: What the head of a cluster has among its resources, and no other node.
 _HEAD = "node:__internal_head__"
+
+#: How Ray says that an actor died with its node.
+_NODE_DIED = re.compile(r"\bnode (has )?died\b", re.IGNORECASE)
 
 
 class _TakenFrames(Frames):
@@ -113,12 +117,8 @@ class RayWorker(WorkerConnection):
 
 def _death(error: Exception) -> tuple[str, bool]:
     """How an actor died, and whether its node did."""
-    text = str(error)
-    if (
-        getattr(error, "preempted", False)
-        or "node died" in text.lower()
-        or "unavailable" in type(error).__name__.lower()
-    ):
+    unavailable = "unavailable" in type(error).__name__.lower()
+    if unavailable or getattr(error, "preempted", False) or _NODE_DIED.search(str(error)):
         return "its node", True
     return _words(error), False
 
