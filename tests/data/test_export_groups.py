@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
+import tempfile
 import tracemalloc
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollout_files import rollout, write
 
@@ -100,6 +103,22 @@ def test_a_cell_never_begins_as_a_formula_does(tmp_path, before, sign):
     export(source, "csv", tmp_path / "out.csv")
     with (tmp_path / "out.csv").open(newline="") as file:
         assert [row["answer"] for row in csv.DictReader(file)] == ["'" + text]
+
+
+@given(
+    st.lists(st.text(st.sampled_from('a,"\r\n\t\x00\x85\u2028 é=;'), min_size=1, max_size=6), min_size=1, max_size=5)
+)
+@settings(max_examples=30)
+def test_the_sheet_has_the_bytes_that_pythons_csv_module_writes(texts: list[str]):
+    with tempfile.TemporaryDirectory() as folder:
+        rollouts = [rollout("a", repeat, 1.0, items=[message(text)]) for repeat, text in enumerate(texts)]
+        export(write(Path(folder) / "rollouts.jsonl", rollouts), "csv", Path(folder) / "out.csv")
+        written = (Path(folder) / "out.csv").read_bytes().decode()
+    first, *lines = csv.reader(io.StringIO(written, newline=""))
+    assert [line[-1].removeprefix("'") for line in lines] == texts
+    expected = io.StringIO(newline="")
+    csv.writer(expected).writerows([first, *lines])
+    assert written == expected.getvalue()
 
 
 def test_one_rollout_id_in_two_tasks_counts_twice(tmp_path):
