@@ -130,7 +130,7 @@ def task_row(row: Row, ours: bool | None = None) -> Row:
     if ours is None:
         ours = is_record(row)
     others = RECORD if ours else _NOT_THE_TASKS
-    task = {key: row[key] for key in row if key not in others}
+    task = {key: value for key, value in row.items() if key not in others}
     if ours:
         named = row.get("verdict_fields")
         if named and "receipt" in row and isinstance(named, list):

@@ -24,7 +24,7 @@ _CHAT_OUTPUT = frozenset({"role", "content", "tool_call_id", "name"})
 
 def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | None = None) -> list[ChatMessage]:
     """Convert items to chat messages."""
-    conversion = Conversion("bad_request", "chat", lost)
+    conversion: Conversion | None = None
     messages: list[ChatMessage] = []
     turn: AssistantTurn | None = None
     last = len(items) - 1
@@ -52,6 +52,7 @@ def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | No
                 messages.append(plain)
                 continue
         path = f"input[{index}]"
+        conversion = conversion or Conversion("bad_request", "chat", lost)
         kind = kind_of(item)
         if is_assistant(kind, item):
             turn = turn or AssistantTurn(style, conversion)
@@ -114,7 +115,9 @@ def plain_message(item: Item) -> ChatMessage | None:
     None for any other item.
     """
     get = item.get
-    kind = get("type")
+    kind, content = get("type"), get("content")
+    if len(item) == 2 and content.__class__ is str and get("role") in _PLAIN_ROLES:  # as most prompts are written
+        return {"role": item["role"], "content": content}
     if get("status", "completed") not in _DONE:
         return None
     if kind == "function_call":
@@ -126,8 +129,7 @@ def plain_message(item: Item) -> ChatMessage | None:
         if len(item) == 3 + optional and call_id.__class__ is str and content.__class__ is str:
             return {"role": "tool", "tool_call_id": call_id, "content": content}
         return None
-    role, content = get("role"), get("content")
-    typed = "type" in item
+    role, typed = get("role"), "type" in item
     if (typed and kind != "message") or role not in _PLAIN_ROLES or len(item) != 2 + typed + optional:
         return None
     if content.__class__ is list and len(content) == 1 and role == "assistant":

@@ -121,7 +121,7 @@ class Conversations:
             prompt = self._messages(sample.prompt, lost_prompt)
             completion = self._messages(response.get("output") or [], lost_output)
             tools = self._tools.of(offered, lost_request) if offered else []
-            if has_content(instructions):
+            if instructions is not None and has_content(instructions):
                 conversion = Conversion("bad_request", "chat", lost_request)
                 prompt.insert(0, {"role": "system", "content": conversion.text(instructions, "instructions")})
         except (Failure, AttributeError, TypeError, KeyError) as error:

@@ -48,8 +48,8 @@ class Verl(Table):
         """One row."""
         (sample,) = unit.samples
         conversation = self.conversations.of(sample)
-        task = sample.task
-        told = {"repeat": sample.repeat, **sample.origin(), "outcome": str(sample.outcome)}
+        task, told = sample.task, sample.origin()
+        told["repeat"], told["task"] = sample.repeat, _json(task)
         messages = [_struct(message, self.losses) for message in conversation.messages]
         yield {
             "data_source": sample.environment,
@@ -58,7 +58,7 @@ class Verl(Table):
             "reward_model": {"style": "rule", "ground_truth": _ground_truth(task)},
             "messages": messages,
             "tools": self.written_tools(conversation.tools, _tool),
-            "extra_info": {**told, "task": _json(task)},
+            "extra_info": told,
         }
 
     def schema(self) -> Any:
@@ -107,21 +107,18 @@ class HuggingFace(Table):
         """One row."""
         (sample,) = unit.samples
         conversation = self.conversations.of(sample)
-        row = sample.row
+        row, made = sample.row, sample.origin()
         verdict = {name: row[name] for name in row.get("verdict_fields") or () if name in row}
         if isinstance(components := row.get("reward_components"), dict):
             verdict["reward_components"] = components
-        yield {
-            **sample.origin(),
-            "outcome": str(sample.outcome),
-            "repeat": sample.repeat,
-            "messages": [*map(_json, conversation.messages)],
-            "tools": self.written_tools(conversation.tools, _json),
-            "turn_rewards": sample.turn_rewards,
-            "task": _json(sample.task),
-            "verdict": _json(verdict),
-            "usage": _json(row.get("usage") or {}),
-        }
+        made["repeat"] = sample.repeat
+        made["messages"] = [*map(_json, conversation.messages)]
+        made["tools"] = self.written_tools(conversation.tools, _json)
+        made["turn_rewards"] = sample.turn_rewards
+        made["task"] = _json(sample.task)
+        made["verdict"] = _json(verdict)
+        made["usage"] = _json(row.get("usage") or {})
+        yield made
 
     def schema(self) -> Any:
         """The columns. `datasets` gives columns of Arrow's JSON type back as objects."""
@@ -138,8 +135,10 @@ class HuggingFace(Table):
 
 def _ground_truth(task: Row) -> str:
     """The right answer as a text, where a field of the task holds it; else what the verifier gets, as JSON."""
-    gold = next((task[name] for name in GOLD_FIELDS if task.get(name) is not None), None)
-    if gold is None:
+    for name in GOLD_FIELDS:
+        if (gold := task.get(name)) is not None:
+            break
+    else:
         gold = {key: value for key, value in task.items() if key not in ("responses_create_params", "task_id")}
     return gold if isinstance(gold, str) else _json(gold)
 
@@ -147,6 +146,8 @@ def _ground_truth(task: Row) -> str:
 def _struct(message: dict[str, Any], losses: Losses) -> dict[str, Any]:
     """A message with a text as its content: a column of Arrow has one type."""
     content = message.get("content")
+    if len(message) == 2 and content.__class__ is str:  # a role and a text
+        return message
     if not _MESSAGE.issuperset(message):
         for key in sorted(message.keys() - _MESSAGE):
             losses.lose(f"messages[].{key}: the table has no column for it")
@@ -160,6 +161,7 @@ def _struct(message: dict[str, Any], losses: Losses) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
+    """JSON as a text, which takes less memory than the bytes of `encode`: these keep the buffer they were written in."""
     return encode(value).decode()
 
 

@@ -87,7 +87,8 @@ class ParquetRows(Writer):
         from pyarrow import parquet
 
         self._schema, self._stored = schema, _stored(schema)
-        self._parquet = parquet.ParquetWriter(file, schema, compression="zstd")
+        # Rollouts are not sorted, so the least and the greatest value of a row group would help no reader.
+        self._parquet = parquet.ParquetWriter(file, schema, compression="zstd", write_statistics=False)
         self._rows: list[ExportRow] = []
         self._bytes = 0
 
