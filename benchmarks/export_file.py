@@ -27,6 +27,8 @@ from ludus.data.export.exporting import export
 ROWS = 100_000
 MANY = 1_000_000
 REPEATS = 8
+#: The formats whose memory is measured: one for each way of reading and of writing.
+MEASURED = ("sft", "dpo", "grpo", "csv", "hf", "verl")
 FORMATS = ("sft", "dpo", "grpo", "openai", "atif", "csv", "hf", "verl")
 
 
@@ -108,7 +110,7 @@ def compare(rows: int, many: int, rounds: int, *, tools: bool) -> dict[str, obje
         best = {name: min(each["cpu_s"] for each in runs) for name, runs in found.items()}
         if many:
             make(source, many, tools=tools)
-        memory = {name: run(name, source, target) for name in ("sft", "dpo", "grpo")} if many else {}
+        memory = {name: run(name, source, target) for name in MEASURED} if many else {}
     return {
         "rows": rows,
         "seconds": best,
