@@ -161,7 +161,7 @@ def _struct(message: dict[str, Any], losses: Losses) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    """JSON as a text, which takes less memory than the bytes of `encode`: these keep the buffer they were written in."""
+    """JSON as a text. The bytes of `encode` take more memory: they keep the buffer that they were written in."""
     return encode(value).decode()
 
 
