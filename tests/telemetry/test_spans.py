@@ -17,6 +17,7 @@ from worker_runs import environment, recorded, rows, run, write_rows
 
 import ludus
 from ludus import ScriptedModel
+from ludus.telemetry.spans import SpanOptions, spans_of
 
 PIP = "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 messages = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason=f"needs: {PIP}")
@@ -122,6 +123,14 @@ def test_every_rollout_is_a_trace_of_turns_model_calls_tools_and_a_verdict(folde
             assert span.end <= parent.end + 1_000_000
     assert receiver.resources[0]["service.name"] == "ludus"
     assert receiver.resources[0]["ludus.run"] == "out"
+
+
+def test_no_step_ends_after_its_rollout_although_their_clocks_differ(folder, receiver):
+    (rollout,) = ludus.collect(str(folder), model="scripted:answers:respond", input=rows(1), otel=True).rollouts
+    rollout.timings["total"] = 0.000001
+    root = spans_of(rollout, SpanOptions())
+    assert root.children
+    assert max(each.end for each in root.children) <= root.end
 
 
 def test_model_and_tool_spans_have_the_conventional_attributes(folder, receiver, monkeypatch):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import struct
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from waiting import until
 from worker_runs import environment, rows, run
 
 from ludus.errors import MissingExtra, UserError
-from ludus.telemetry import telemetry, writers
+from ludus.telemetry import charts, writers
 
 Chart = dict[str, list[tuple[int, float]]]
 
@@ -33,8 +35,10 @@ def tensorboard_charts(folder: Path) -> Chart:
     found: Chart = {}
     for path in folder.rglob("events.out.tfevents.*"):
         data = path.read_bytes()
-        while data:
+        while len(data) >= 8:
             (length,) = struct.unpack("<Q", data[:8])
+            if len(data) < 12 + length + 4:  # a record that is being written
+                break
             event, data = Event.FromString(data[12 : 12 + length]), data[12 + length + 4 :]
             for value in event.summary.value:
                 if value.HasField("simple_value"):
@@ -56,11 +60,13 @@ def mlflow_run(uri: str) -> tuple[Any, Chart]:
 def wandb_records(data: bytes) -> Iterator[bytes]:
     """The records of a file of Weights & Biases: blocks of 32 KiB that hold pieces with checksum, length and kind."""
     at, whole = 7, b""
-    while at < len(data):
+    while at + 7 <= len(data):
         if (left := -at % 32768) and left < 7:
             at += left
             continue
         length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
+        if at + 7 + length > len(data):  # a piece that is being written
+            return
         whole += data[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # a whole record, or its last piece
@@ -84,11 +90,11 @@ def wandb_charts(folder: Path) -> tuple[Chart, dict[str, Any]]:
     return found, config
 
 
-def check(charts: Chart, metrics: dict[str, Any]) -> None:
+def check(written: Chart, metrics: dict[str, Any]) -> None:
     """The last point of each chart is what metrics.json says."""
-    last = {name: points[-1][1] for name, points in charts.items()}
+    last = {name: points[-1][1] for name, points in written.items()}
     counts = metrics["counts"]
-    assert {points[-1][0] for name, points in charts.items() if name == "rollouts/completed"} == {counts["dispatched"]}
+    assert {points[-1][0] for name, points in written.items() if name == "rollouts/completed"} == {counts["dispatched"]}
     for outcome in ("completed", "failed", "masked"):
         assert last[f"rollouts/{outcome}"] == counts[outcome]
     assert last["failures/verify/crash"] == metrics["failures"]["verify/crash"]
@@ -100,13 +106,14 @@ def check(charts: Chart, metrics: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_tensorboard_event_files_hold_the_charts_over_time(folder, monkeypatch):
     pytest.importorskip("tensorboardX", reason="needs: pip install tensorboardX")
-    monkeypatch.setattr(telemetry, "WRITE_EVERY", 0.01)
+    monkeypatch.setattr(charts, "WRITE_EVERY", 0.01)
     place = folder / "out" / "tensorboard"
     watching = released_when(folder, lambda: bool(tensorboard_charts(place).get("rollouts/completed")))
     found = run(folder, "out", input=rows(6, "wait", "fail", "mask"), log_to="tensorboard", watch=watching)
-    charts = tensorboard_charts(place)
-    check(charts, found.metrics)
-    steps = [step for step, _ in charts["rollouts/completed"]]
+    assert found.metrics["counts"]["failed"] == 1, "points were not written before the waiting rollout timed out"
+    written = tensorboard_charts(place)
+    check(written, found.metrics)
+    steps = [step for step, _ in written["rollouts/completed"]]
     assert len(steps) > 1
     assert steps == sorted(steps)
 
@@ -131,11 +138,67 @@ def test_mlflow_stores_the_charts_and_the_settings(folder, monkeypatch):
     found = run(folder, "out", input=rows(6, "fail", "mask"), log_to=[f"mlflow:{uri}"])
     assert found.telemetry is not None
     assert found.telemetry.problems == []
-    stored, charts = mlflow_run(uri)
-    check(charts, found.metrics)
+    stored, written = mlflow_run(uri)
+    check(written, found.metrics)
     assert stored.info.status == "FINISHED"
     assert stored.info.run_name == "out"
     assert stored.data.params["environment"] == "acts"
+
+
+class SilentMlflow(http.server.BaseHTTPRequestHandler):
+    """MLflow's server as far as the client asks when a run starts. It then never answers."""
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        started = {"run_id": "1", "run_uuid": "1", "experiment_id": "1", "status": "RUNNING", "artifact_uri": "x"}
+        if "get-by-name" in self.path:
+            answer: dict[str, Any] = {"experiment": {"experiment_id": "1", "name": "ludus"}}
+        elif "runs/create" in self.path:
+            answer = {"run": {"info": started, "data": {}}}
+        elif b"metrics" in body:
+            threading.Event().wait()
+        else:
+            answer = {}
+        data = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def silent_mlflow() -> Iterator[str]:
+    """The URL of a server that goes silent after the start of a run."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), SilentMlflow)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.socket.close()
+
+
+@pytest.mark.slow
+def test_a_collection_ends_although_its_mlflow_server_went_silent(folder, monkeypatch, silent_mlflow):
+    pytest.importorskip("mlflow", reason="needs: pip install mlflow-skinny")
+    monkeypatch.setattr(charts, "CLOSE_WITHIN", 0.5)
+    found = run(folder, "out", input=rows(3), log_to=f"mlflow:{silent_mlflow}")
+    assert found.metrics["counts"]["completed"] == 3
+    assert found.telemetry is not None
+    assert "no answer within 0.5 s" in found.telemetry.problems[0]
+
+
+@pytest.mark.slow
+def test_mlflow_that_cannot_be_opened_is_one_line_with_what_to_type(folder, monkeypatch):
+    pytest.importorskip("mlflow", reason="needs: pip install mlflow-skinny")
+    monkeypatch.setattr(writers, "OPEN_WITHIN", 0.5)
+    with pytest.raises(UserError, match=r"no answer within 0.5 s. Name a server that runs: mlflow:http:") as refused:
+        run(folder, "out", input=rows(1), log_to="mlflow:http://somebody:password@127.0.0.1:9")
+    assert "password" not in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.slow
@@ -146,8 +209,9 @@ def test_wandb_writes_the_charts_and_the_settings_offline(folder, monkeypatch):
     found = run(folder, "out", input=rows(6, "fail", "mask"), log_to="wandb:pilot")
     assert found.telemetry is not None
     assert found.telemetry.problems == []
-    charts, config = wandb_charts(folder)
-    check(charts, found.metrics)
+    until(lambda: wandb_charts(folder)[0])  # finish() returns before the client's process has written its file
+    written, config = wandb_charts(folder)
+    check(written, found.metrics)
     assert config["environment"] == "acts"
 
 
@@ -170,6 +234,49 @@ def test_a_tracker_that_breaks_is_reported_once_and_ends_no_collection(folder, m
     assert found.metrics["counts"]["completed"] == 3
     assert found.telemetry is not None
     assert found.telemetry.problems == ["breaking: ConnectionError: the tracker is gone"]
+
+
+def test_the_run_of_a_tracker_is_finished_even_if_its_last_values_were_refused(folder, monkeypatch):
+    ended = list[bool]()
+
+    class Refusing(Breaking):
+        def close(self, *, completed: bool) -> None:
+            ended.append(completed)
+
+    monkeypatch.setitem(writers.WRITERS, "refusing", Refusing)
+    found = run(folder, "out", input=rows(3), log_to="refusing")
+    assert ended == [True]
+    assert found.telemetry is not None
+    assert found.telemetry.problems == ["refusing: ConnectionError: the tracker is gone"]
+
+
+class Silent(Breaking):
+    """A tracker that never answers."""
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        threading.Event().wait()
+
+
+def test_a_tracker_that_never_answers_delays_neither_the_run_nor_the_other_tracker(folder, monkeypatch):
+    ended = list[bool]()
+
+    class Noting(Breaking):
+        def write(self, step: int, scalars: dict[str, float]) -> None:
+            pass
+
+        def close(self, *, completed: bool) -> None:
+            ended.append(completed)
+
+    monkeypatch.setattr(charts, "WRITE_EVERY", 0.01)
+    monkeypatch.setattr(charts, "CLOSE_WITHIN", 0.5)
+    monkeypatch.setitem(writers.WRITERS, "silent", Silent)
+    monkeypatch.setitem(writers.WRITERS, "noting", Noting)
+    found = run(folder, "out", input=rows(3), log_to=["silent", "noting"])
+    assert found.metrics["counts"]["completed"] == 3
+    assert found.telemetry is not None
+    (said,) = found.telemetry.problems
+    assert said.startswith("silent: TimeoutError: no answer within 0.5 s after the collection ended")
+    until(lambda: ended == [True])
 
 
 def test_a_collection_that_fails_ends_the_run_of_its_tracker_as_failed(folder, monkeypatch):

@@ -65,7 +65,9 @@ def spans_of(rollout: Rollout, options: SpanOptions) -> RolloutSpan:
     """The span of a rollout, with its children if the record says when its steps began."""
     times, timings = rollout.step_times, rollout.timings
     steps = _steps(times)
-    total = timings.get("total") or max((step["at"] + step["seconds"] for step in steps), default=0.0)
+    # The clocks of the total and of the steps start at slightly different moments: no step may end after its rollout.
+    last = max((step["at"] + step["seconds"] for step in steps), default=0.0)
+    total = max(timings.get("total") or 0.0, last + (timings.get("close") or 0.0))
     started = times["started"] if times is not None else time.time() - total
     root = RolloutSpan(_named("invoke_agent", rollout.job.environment), started, started + total)
     root.attributes = _rollout_attributes(rollout, options)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ludus.collection.metrics import Metrics
@@ -17,15 +16,14 @@ from ludus.collection.progress import Progress
 from ludus.collection.recording import Sink
 from ludus.model import Model
 from ludus.rollout import Rollout
+from ludus.runtime.threads import in_thread
+from ludus.telemetry.charts import Chart, close_all, close_limit
 from ludus.telemetry.state import RunState
-from ludus.telemetry.writers import ChartWriter, RunFacts, open_writer
+from ludus.telemetry.writers import RunFacts, open_writer, reason
 
 if TYPE_CHECKING:
     from ludus.telemetry.metrics_server import MetricsServer
     from ludus.telemetry.otel import SpanSender
-
-#: Seconds between two points of a chart.
-WRITE_EVERY = 10.0
 
 
 class Telemetry:
@@ -42,9 +40,7 @@ class Telemetry:
         self.problems: list[str] = []
         self._spans: SpanSender | None = None
         self._server: MetricsServer | None = None
-        self._writers: list[tuple[str, ChartWriter]] = []
-        self._written: RunState | None = None
-        self._writing = threading.Lock()
+        self._charts: list[Chart] = []
         try:
             if traced is not None:
                 from ludus.telemetry.otel import SpanSender
@@ -55,7 +51,7 @@ class Telemetry:
 
                 self._server = MetricsServer(metrics_port)
             for spec in log_to:
-                self._writers.append((spec.partition(":")[0], open_writer(spec, facts)))
+                self._charts.append(Chart(spec.partition(":")[0], open_writer(spec, facts), self._say))
         except BaseException:
             self.close()
             raise
@@ -88,29 +84,26 @@ class Telemetry:
 
         if self._server is not None:
             await self._server.start(state)
-        writing = asyncio.create_task(self._write(state)) if self._writers else None
+        writing = [asyncio.create_task(chart.follow(state)) for chart in self._charts]
         completed = False
         try:
             yield
             completed = True
         finally:
-            if writing is not None:
-                writing.cancel()
-                await asyncio.gather(writing, return_exceptions=True)
+            for each in writing:
+                each.cancel()
+            await asyncio.gather(*writing, return_exceptions=True)
             if self._server is not None:
                 await self._server.stop()
                 self._server = None
-            await asyncio.to_thread(self.close, state() if self._writers else None, completed=completed)
+            await in_thread(self.close, state() if self._charts else None, completed=completed)
 
     def close(self, last: RunState | None = None, *, completed: bool = False) -> None:
         """Write the last values, send the last spans, and close everything. May take seconds."""
-        with self._writing:
-            writers, self._writers = self._writers, []
-            for name, writer in writers:
-                with self._saying(name):
-                    if last is not None and self._is_new(last):
-                        writer.write(last.step, last.scalars(self._written))
-                    writer.close(completed=completed)
+        charts, self._charts = self._charts, []
+        for chart in close_all(charts, last, completed=completed):
+            within = f"no answer within {close_limit(completed=completed):g} s after the collection ended"
+            self._say(chart.name, TimeoutError(f"{within}: the last values may be missing there"))
         if self._spans is not None:
             with self._saying("spans"):
                 lost = self._spans.close()
@@ -118,32 +111,15 @@ class Telemetry:
         if self._server is not None:
             self._server.close()
 
-    async def _write(self, state: Callable[[], RunState]) -> None:
-        while True:
-            await asyncio.sleep(WRITE_EVERY)
-            now = state()
-            if self._is_new(now):
-                await asyncio.shield(asyncio.to_thread(self._write_all, now))
-
-    def _is_new(self, now: RunState) -> bool:
-        """Whether a rollout has ended since the last values were written."""
-        return self._written is None or now.finished != self._written.finished
-
-    def _write_all(self, now: RunState) -> None:
-        with self._writing:
-            scalars = now.scalars(self._written)
-            for name, writer in self._writers:
-                with self._saying(name):
-                    writer.write(now.step, scalars)
-            self._written = now
-
     @contextlib.contextmanager
     def _saying(self, name: str) -> Iterator[None]:
-        """Keep the first error of each tool as a sentence: a broken tool must not end a collection."""
+        """A broken tool must not end a collection."""
         try:
             yield
         except Exception as error:
-            reason = " ".join(str(error).split())[:300]
-            said = f"{name}: {type(error).__name__}: {reason}"
-            if not any(each.startswith(f"{name}: ") for each in self.problems):
-                self.problems.append(said)
+            self._say(name, error)
+
+    def _say(self, name: str, error: Exception) -> None:
+        """Keep the first error of each tool as a sentence."""
+        if not any(each.startswith(f"{name}: ") for each in self.problems):
+            self.problems.append(f"{name}: {reason(error)[:340]}")

@@ -7,15 +7,26 @@ written every few seconds in a thread.
 from __future__ import annotations
 
 import os
+import re
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ludus.errors import UserError, did_you_mean, missing_extra
+from ludus.runtime.keys import without_keys
+
+T = TypeVar("T")
 
 PROJECT = "ludus"
+_USER_OF_A_URL = re.compile(r"//[^/@\s]{1,500}@")
+#: Seconds in which MLflow's server must answer before the run. Its client would try for four minutes, or for sixteen.
+OPEN_WITHIN = 60.0
+#: Seconds in which Weights & Biases must upload the last values; also when Python exits. Less than `CLOSE_WITHIN`.
+UPLOAD_WITHIN = 20.0
 
 
 @dataclass(frozen=True)
@@ -47,8 +58,13 @@ def open_writer(spec: str, facts: RunFacts) -> ChartWriter:
     except UserError:
         raise
     except Exception as error:  # the trackers raise errors of many classes
-        reason = " ".join(str(error).split())[:600]
-        raise UserError(f"--log-to {name}: {type(error).__name__}: {reason}") from error
+        raise UserError(f"--log-to {name}: {reason(error)[:600]}") from error
+
+
+def reason(error: Exception) -> str:
+    """What a tracker's client raised, as one line without keys and without the password of a URL."""
+    line = " ".join(str(error).split())
+    return f"{type(error).__name__}: {_USER_OF_A_URL.sub('//', without_keys(line))}"
 
 
 class WandbWriter:
@@ -59,8 +75,9 @@ class WandbWriter:
             import wandb
         except ImportError:
             raise missing_extra("wandb", "wandb") from None
-        # Our progress line is not for their log.
-        settings = wandb.Settings(console="off")
+        settings = wandb.Settings(console="off")  # our progress line is not for their log
+        if hasattr(settings, "finish_timeout") and not _set("WANDB_FINISH_TIMEOUT"):  # older clients wait for ever
+            settings.finish_timeout, settings.finish_timeout_raises = UPLOAD_WITHIN, True
         project = project or _set("WANDB_PROJECT") or PROJECT
         self._run = wandb.init(project=project, name=facts.name, config=facts.settings, settings=settings)
 
@@ -73,6 +90,12 @@ class WandbWriter:
         self._run.finish(exit_code=0 if completed else 1)
 
 
+_MLFLOW_HINT = (
+    "Name a server that runs: mlflow:http://HOST:5000; or a folder: MLFLOW_ALLOW_FILE_STORE=true and "
+    "mlflow:file:///PATH; a database (sqlite:) needs: pip install mlflow"
+)
+
+
 class MlflowWriter:
     """Writes to MLflow. The argument is the tracking URI; without one, MLFLOW_TRACKING_URI or MLflow's default."""
 
@@ -83,13 +106,21 @@ class MlflowWriter:
             from mlflow.entities import Param
         except ImportError:
             raise missing_extra("mlflow-skinny", "mlflow") from None
-        self._client, self._metric = MlflowClient(tracking_uri=uri or None), MlflowMetric
-        experiment = _set("MLFLOW_EXPERIMENT_NAME") or PROJECT
-        known = self._client.get_experiment_by_name(experiment)
-        number = known.experiment_id if known is not None else self._client.create_experiment(experiment)
-        self._run_id = self._client.create_run(number, run_name=facts.name).info.run_id
-        params = [Param(key, str(value)[:500]) for key, value in facts.settings.items()]
-        self._client.log_batch(self._run_id, params=params)
+        self._metric = MlflowMetric
+
+        def start() -> tuple[Any, str]:
+            client = MlflowClient(tracking_uri=uri or None)
+            experiment = _set("MLFLOW_EXPERIMENT_NAME") or PROJECT
+            known = client.get_experiment_by_name(experiment)
+            number = known.experiment_id if known is not None else client.create_experiment(experiment)
+            run_id = client.create_run(number, run_name=facts.name).info.run_id
+            client.log_batch(run_id, params=[Param(key, str(value)[:500]) for key, value in facts.settings.items()])
+            return client, run_id
+
+        try:
+            self._client, self._run_id = _within(OPEN_WITHIN, start)
+        except Exception as error:  # paragraphs about what MLflow supports
+            raise UserError(f"--log-to mlflow: {reason(error)[:240].rstrip('.')}", _MLFLOW_HINT) from error
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
         """Log the values of one moment."""
@@ -112,14 +143,14 @@ class TensorboardWriter:
         if not folder and facts.folder is None:
             raise UserError("--log-to tensorboard has no folder", "Add --output DIR, or write --log-to tensorboard:DIR")
         place = Path(folder) / facts.name if folder else Path(str(facts.folder)) / "tensorboard"
-        self._writer = SummaryWriter(str(place))
+        # Its flush() writes nothing that still waits in its queue; its thread flushes, by default every two minutes.
+        self._writer = SummaryWriter(str(place), flush_secs=1)
         self._writer.add_text("settings", "\n".join(f"    {key}: {value}" for key, value in facts.settings.items()))
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
         """Add the values of one moment."""
         for name, value in scalars.items():
             self._writer.add_scalar(name, value, step)
-        self._writer.flush()
 
     def close(self, *, completed: bool) -> None:
         """Close the file."""
@@ -135,3 +166,20 @@ WRITERS: dict[str, Callable[[str, RunFacts], ChartWriter]] = {
 
 def _set(variable: str) -> str:
     return os.environ.get(variable, "").strip()
+
+
+def _within(seconds: float, work: Callable[[], T]) -> T:
+    """The result of blocking work, or a TimeoutError. The work is then left behind on its daemon thread."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="ludus-tracker", daemon=True).start()
+    try:
+        return result.result(seconds)
+    except TimeoutError:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None
