@@ -84,6 +84,7 @@ async def test_the_list_of_runs_has_the_figures_of_each_run(runs):
         assert first[0].endswith("first")
         assert first[1:7] == ["acts", "scripted:answers:respond", "ended", "10/10", "2", "2"]
         assert first[7] == f"{metrics['reward']['mean']:.4g}"
+        assert first[9] == "-", "the scripted model reports no tokens"
 
 
 async def test_a_run_shows_rewards_pass_rates_failures_times_and_tools(runs):
@@ -93,6 +94,7 @@ async def test_a_run_shows_rewards_pass_rates_failures_times_and_tools(runs):
         shown = said(pilot, "figures")
         for part in ("10 dispatched, 6 completed, 2 failed, 2 masked", "rewards", "pass@1", "verify/crash", "model "):
             assert part in shown
+        assert "tokens: not recorded" in shown
         assert [row[0] for row in cells(pilot, "tools")] == ["add"]
         tasks = cells(pilot, "tasks")
         assert len(tasks) == 5

@@ -70,6 +70,25 @@ def test_the_index_grows_with_the_journal_and_leaves_out_a_torn_line(tmp_path: P
     assert len(listed(found, "broken")) == 3  # all three are searchable
 
 
+def test_tokens_that_no_rollout_records_are_unknown_and_not_zero(tmp_path: Path):
+    folder = viewed_runs.write_run(tmp_path / "run", tasks=2, repeats=1)
+    journal = folder / "rollouts.jsonl"
+    found = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert all(row["output_tokens"] > 0 for row in listed(indexed(folder), "outcome:completed"))
+    for row in found:
+        row.pop("usage", None)
+        row["response"].pop("usage", None)
+    found[0]["usage"] = {"input_tokens": 3, "output_tokens": 0}
+    journal.write_text("".join(json.dumps(row) + "\n" for row in found))
+    (folder / "failures.jsonl").unlink()
+    run = indexed(folder)
+    assert {row["output_tokens"] for row in listed(run, "")} == {0, None}
+    assert run.overview({})["tokens"] == {"input": 3, "output": 0}
+    del found[0]["usage"]
+    journal.write_text("".join(json.dumps(row) + "\n" for row in found))
+    assert indexed(folder).overview({})["tokens"] == {"input": None, "output": None}
+
+
 def test_a_replaced_journal_is_indexed_again(tmp_path: Path):
     folder = viewed_runs.write_run(tmp_path / "run", tasks=3, repeats=1)
     found = indexed(folder)

@@ -66,6 +66,10 @@ def test_only_offered_environments_are_played_and_only_in_turn(visitor: Visitor,
     assert visitor.send("POST", "/api/play/start", {"environment": "mcqa"})[0] == 403
     assert visitor.send("POST", "/api/play/start", {"environment": str(tmp_path)})[0] == 403
     assert visitor.send("POST", "/api/play/start", {"environment": COUNTER, "row": 0})[0] == 422
+    status, _, body = visitor.send("POST", "/api/play/start", {"environment": COUNTER, "row": 999})
+    assert status == 400
+    assert "has no row 999. Choose a row from 1 to" in str(body)
+    assert "--" not in str(body)
     assert visitor.send("POST", "/api/play/say", {"table": "none", "line": "x"})[0] == 404
     table = post(visitor, "start", environment=COUNTER, row=1)["table"]
     until_state(visitor, table, "yours")

@@ -172,6 +172,11 @@ def reward_style(reward: Any) -> str:
     return "bold green" if reward >= 1 else "bold red" if reward <= 0 else "bold yellow"
 
 
+def whole(count: int | None) -> str:
+    """A count with separators; a dash if it is unknown."""
+    return f"{count:,}" if count is not None else "-"
+
+
 def number(value: Any) -> str:
     """Format a reward; a dash if there is none."""
     return f"{value:.4g}" if isinstance(value, (int, float)) else "-"

@@ -127,15 +127,15 @@ class Rows:
             if split.takes(id):
                 yield task_id, filled, line if filled is row else encode(filled)
 
-    def nth(self, number: int) -> tuple[dict[str, Any], Task]:
-        """The row with a number, counted from 1, and its task for one session."""
+    def nth(self, number: int, flag: str = "--row") -> tuple[dict[str, Any], Task]:
+        """The row with a number, counted from 1, and its task for one session. `flag` is where the user gave it."""
         count = 0
         for count, (_, row, task) in enumerate(self, start=1):
             if count == number:
                 return row, task
         if count == 0:
             raise self._no_rows()
-        raise UserError(f"{self.name} has no row {number}", f"Choose --row from 1 to {count}")
+        raise UserError(f"{self.name} has no row {number}", f"Choose {flag} from 1 to {count}")
 
     def _no_rows(self) -> UserError:
         if isinstance(self.source, Generated):

@@ -120,7 +120,8 @@ class MlflowWriter:
         try:
             self._client, self._run_id = _within(OPEN_WITHIN, start)
         except Exception as error:  # paragraphs about what MLflow supports
-            raise UserError(f"--log-to mlflow: {reason(error)[:240].rstrip('.')}", _MLFLOW_HINT) from error
+            first = reason(error).partition(". ")[0][:300].rstrip(".")
+            raise UserError(f"--log-to mlflow: {first}", _MLFLOW_HINT) from error
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
         """Log the values of one moment."""

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ludus.cli.screen import number, one_line, text
+from ludus.cli.screen import number, one_line, text, whole
 
 WIDTH = 40
 _MOST = 12
@@ -30,7 +30,9 @@ def _head(found: dict[str, Any]) -> list[RenderableType]:
     if found["bad_lines"]["total"]:
         head.append(text(f"{found['bad_lines']['total']:,} lines cannot be read", "red"))
     head += [text(f"warning: {one_line(str(warning))}", "yellow") for warning in warnings[:5]]
-    return [*head, text(f"tokens: {tokens['input']:,} read, {tokens['output']:,} written")]
+    if tokens["input"] is None and tokens["output"] is None:
+        return [*head, text("tokens: not recorded")]
+    return [*head, text(f"tokens: {whole(tokens['input'])} read, {whole(tokens['output'])} written")]
 
 
 def _rewards(found: dict[str, Any]) -> list[RenderableType]:

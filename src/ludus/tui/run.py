@@ -9,7 +9,7 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
-from ludus.cli.screen import number, one_line, reward_style, text
+from ludus.cli.screen import number, one_line, reward_style, text, whole
 from ludus.tui.figures import figures
 from ludus.tui.following import FollowingScreen, fill
 from ludus.tui.rollout import RolloutScreen
@@ -151,6 +151,6 @@ def _rollout_cells(row: dict[str, Any]) -> list[Any]:
     seconds = f"{row['seconds']:.2f}" if row["seconds"] is not None else "-"
     about = row["cause"] if failed else row["about"]
     cells = [row["rollout_id"], row["outcome"], number(row["reward"]), end, row["turns"], row["tool_calls"]]
-    shown = [text(one_line(str(cell))) for cell in (*cells, row["output_tokens"], seconds, about)]
+    shown = [text(one_line(str(cell))) for cell in (*cells, whole(row["output_tokens"]), seconds, about)]
     shown[2].style = reward_style(row["reward"])
     return shown

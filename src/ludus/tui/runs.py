@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.widgets import DataTable, Footer, Static
 
-from ludus.cli.screen import number, one_line, text
+from ludus.cli.screen import number, one_line, text, whole
 from ludus.tui.following import FollowingScreen, fill
 from ludus.tui.run import RunScreen
 from ludus.view.live import LiveRuns
@@ -67,6 +67,6 @@ def _cells(run: dict[str, Any]) -> list[Any]:
         f"{counts['masked']:,}",
         number(run["reward"]["mean"]),
         number(at_k.get("1")),
-        f"{run['tokens']['output']:,}",
+        whole(run["tokens"]["output"]),
     )
     return [text(one_line(str(value))) for value in values]

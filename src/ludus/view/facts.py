@@ -66,9 +66,9 @@ class Facts:
             "cause": _text(row.get("cause"), 500) if failed else None,
             "turns": len(calls) if isinstance(calls, list) else 0,
             "items": len(output),
-            "input_tokens": _clamped(token_count(usage, "input_tokens")),
+            "input_tokens": _tokens(usage, "input_tokens"),
             "cached_tokens": _clamped(cached_tokens(usage)),
-            "output_tokens": _clamped(token_count(usage, "output_tokens")),
+            "output_tokens": _tokens(usage, "output_tokens"),
             "tool_calls": sum(calls for calls, _ in self.tools.values()),
             "tool_errors": sum(errors for _, errors in self.tools.values()),
             "started": finite_number(response.get("created_at")),
@@ -193,6 +193,11 @@ def _storable(text: str) -> str:
 
 def _integer(value: Any) -> int:
     return _clamped(value) if isinstance(value, int) else 0
+
+
+def _tokens(usage: Row, name: str) -> int | None:
+    """A recorded count of tokens. None where none is recorded, which is not 0."""
+    return _clamped(token_count(usage, name)) if type(usage.get(name)) is int else None
 
 
 def _clamped(value: int) -> int:

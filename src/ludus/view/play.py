@@ -250,5 +250,5 @@ def _leave_if_alone(table: PlayTable) -> None:
 
 def _load(name: str, row: int) -> tuple[Environment, dict[str, Any]]:
     loaded = Environment.load(name)
-    chosen, _ = Rows(loaded.rows(None), loaded.task, fill=loaded.with_prompt).nth(row)
+    chosen, _ = Rows(loaded.rows(None), loaded.task, fill=loaded.with_prompt).nth(row, "a row")
     return loaded, chosen

@@ -7,7 +7,7 @@ import sqlite3
 from ludus.view.facts import STAGES
 
 #: Raised when the tables or the extraction change, so that older indexes are built again.
-VERSION = 1
+VERSION = 2
 
 FACTS = (
     "rollout_id repeat attempt outcome reward passed stop_reason mask stage kind cause turns items input_tokens "

@@ -35,7 +35,7 @@ def headline(database: sqlite3.Connection, prices: dict[str, Price], model: str)
         "counts": counts,
         "reward": reward,
         "pass@k": at_k,
-        "tokens": {"input": tokens[0] or 0, "output": tokens[1] or 0},
+        "tokens": {"input": tokens[0], "output": tokens[1]},
         "cost": _cost(database, prices, model, counts["completed"]),
         "spark": _spark(database),
         "environments": [row[0] for row in database.execute("SELECT DISTINCT environment FROM tasks LIMIT 20")],

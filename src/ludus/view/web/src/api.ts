@@ -6,7 +6,7 @@ export interface Cost { total: number | null; per_completed: number | null; unpr
 export interface RunLine {
   key: string; name: string; environments: string[]; model: string; started: string | null; problem: string | null;
   counts: Counts; reward: { mean: number | null; ci95: [number, number] | null; tasks: number };
-  "pass@k": Record<string, number>; tokens: { input: number; output: number }; cost: Cost | null;
+  "pass@k": Record<string, number>; tokens: { input: number | null; output: number | null }; cost: Cost | null;
   spark: (number | null)[]; index: Progress;
   state: { running: boolean; total: number | null; per_second: number | null; seconds_left: number | null;
     control: { only_stop: boolean; most: number | null; paused: boolean; concurrency: number | null; stop: boolean } | null };
@@ -40,7 +40,7 @@ export interface Overview extends RunLine {
 export interface Listed {
   id: number; rollout_id: string; repeat: number; attempt: number; final: number; outcome: string;
   reward: number | null; stop_reason: string | null; mask: string | null; stage: string | null; kind: string | null;
-  cause: string | null; turns: number; input_tokens: number; output_tokens: number; tool_calls: number;
+  cause: string | null; turns: number; input_tokens: number | null; output_tokens: number | null; tool_calls: number;
   tool_errors: number; seconds: number | null; about: string; task_id: string; environment: string;
   note: string | null; tags: string[];
 }

@@ -70,7 +70,7 @@ function Figures({ run, data }: { run: string; data: Overview }) {
         <Stat name="Masked" note="not fit to train on">
           {counts.masked ? <a class="masked-text" href={list("outcome:masked")}>{whole(counts.masked)}</a> : "0"}
         </Stat>
-        <Stat name="Tokens" note={`${short(data.tokens.input)} in`}>{short(data.tokens.output)}</Stat>
+        <Stat name="Tokens" note={data.tokens.input === null ? "not recorded" : `written; ${short(data.tokens.input)} read`}>{short(data.tokens.output)}</Stat>
         {data.cost && <Stat name="Cost" note={data.cost.per_completed !== null ? `$${data.cost.per_completed.toFixed(4)} a rollout` : "prices missing"}>
           {data.cost.total === null ? "–" : `$${data.cost.total.toFixed(2)}`}</Stat>}
         <Stat name="Speed" note={state.control?.paused ? "paused" : state.seconds_left !== null ? `${seconds(state.seconds_left)} left` : state.running ? "running" : "ended"}>

@@ -16,7 +16,7 @@ const COLUMNS: Column[] = [
   ["done", "Rollouts", (run) => run.counts.dispatched],
   ["reward", "Mean reward", (run) => run.reward.mean ?? -Infinity],
   ["pass", "pass@k", (run) => last(run)?.[1] ?? -Infinity],
-  ["tokens", "Tokens", (run) => run.tokens.input + run.tokens.output],
+  ["tokens", "Tokens", (run) => (run.tokens.input ?? -1) + (run.tokens.output ?? -1)],
   ["cost", "Cost", (run) => run.cost?.total ?? -1],
   ["speed", "Speed", (run) => run.state.per_second ?? -1],
 ];
@@ -116,8 +116,9 @@ export function Runs() {
                   {!last(run) && "–"}
                 </td>
                 <td class="number" data-label="Tokens">
-                  <div>{short(run.tokens.output)} <span class="quiet small">out</span></div>
-                  <div class="quiet small">{short(run.tokens.input)} in</div>
+                  {run.tokens.output === null && run.tokens.input === null ? "–" : <>
+                    <div>{short(run.tokens.output)} <span class="quiet small">out</span></div>
+                    <div class="quiet small">{short(run.tokens.input)} in</div></>}
                 </td>
                 {priced && <td class="number" data-label="Cost">{run.cost?.total === null || !run.cost ? "–" : `$${run.cost.total.toFixed(2)}`}</td>}
                 <td class="number" data-label="Speed">
