@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { reward, whole } from "./format";
+import { reward, tick, whole } from "./format";
 
 export function Spark({ values, label }: { values: (number | null)[]; label: string }) {
   const known = values.filter((value): value is number => value !== null);
@@ -38,7 +38,7 @@ export function Histogram({ low, high, counts, href }: {
             : <span key={index} />;
         })}
       </div>
-      <div class="axis"><span>{reward(low)}</span><span>{reward((low + high) / 2)}</span><span>{reward(high)}</span></div>
+      <div class="axis"><span>{tick(low)}</span><span>{tick((low + high) / 2)}</span><span>{tick(high)}</span></div>
     </div>
   );
 }

@@ -31,10 +31,10 @@ export function CompareRuns({ a, b }: { a: string; b: string }) {
       {result && <>
         <p class="verdict-line">{result.sentence}</p>
         <dl class="stats">
-          <Stat name="Mean reward" note="B, and A below"><>{reward(result.mean_b)}<div class="quiet">{reward(result.mean_a)}</div></></Stat>
+          <Stat name="Mean reward of B" note={`A ${reward(result.mean_a)}`}>{reward(result.mean_b)}</Stat>
           <Stat name="B minus A" note={result.ci95 && `95 %: ${reward(result.ci95[0])} to ${reward(result.ci95[1])}`}>
             <span class={result.difference > 0 ? "good-text" : result.difference < 0 ? "bad-text" : ""}>{result.difference > 0 ? "+" : ""}{reward(result.difference)}</span></Stat>
-          <Stat name="Pass rate" note={`A ${percent(result.pass_rate_a)}`}>{percent(result.pass_rate_b)}</Stat>
+          <Stat name="Pass rate of B" note={`A ${percent(result.pass_rate_a)}`}>{percent(result.pass_rate_b)}</Stat>
           {result.mcnemar && <Stat name="McNemar" note={`${whole(result.mcnemar.only_b)} only in B, ${whole(result.mcnemar.only_a)} only in A`}>p = {result.mcnemar.p.toPrecision(2)}</Stat>}
           {result.detectable !== null && <Stat name="Would be found" note="smallest difference, 80 % power">{reward(result.detectable)}</Stat>}
         </dl>
@@ -52,8 +52,7 @@ export function CompareRuns({ a, b }: { a: string; b: string }) {
 
 function Difference({ value }: { value: number }) {
   const width = `${Math.min(Math.abs(value), 1) * 50}%`;
-  return <span class="difference" title={reward(value)}><i class={value >= 0 ? "good" : "bad"} style={value >= 0 ? { left: "50%", width } : { right: "50%", width }} />
-    <span class="sr-only">{reward(value)}</span></span>;
+  return <span class="difference-cell"><span class="number">{value > 0 ? "+" : ""}{reward(value)}</span><span class="difference"><i class={value >= 0 ? "good" : "bad"} style={value >= 0 ? { left: "50%", width } : { right: "50%", width }} /></span></span>;
 }
 
 export function CompareRollouts({ run, a, b }: { run: string; a: number; b: number }) {

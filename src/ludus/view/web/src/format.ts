@@ -19,6 +19,12 @@ export function reward(value: unknown): string {
   return Math.abs(value) >= 1e6 || (value !== 0 && Math.abs(value) < 0.001) ? value.toExponential(2) : value.toFixed(3);
 }
 
+/** A number beside an axis: no more digits than it needs. */
+export function tick(value: number): string {
+  const shown = reward(value);
+  return /^-?\d+\.\d+$/.test(shown) ? String(Number(shown)) : shown;
+}
+
 export function percent(value: number | null | undefined): string {
   return value === null || value === undefined ? "–" : `${(value * 100).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`;
 }

@@ -53,7 +53,7 @@ export function RolloutList({ run, given, tags }: { run: string; given: Record<s
     <div class="list">
       <div class="search-row">
         {served && <input type="search" id="search" aria-label="Search rollouts" value={typed} spellcheck={false} autocomplete="off"
-          placeholder='Words, "phrases", or filters: reward:0 tool:search outcome:failed'
+          placeholder="Words, or filters: reward:0"
           onInput={(event) => setTyped(event.currentTarget.value)} />}
         {served && <select aria-label="Sort rollouts" value={sort} onChange={(event) => go(to(query, event.currentTarget.value))}>
           {SORTS.map(([name, shown]) => <option key={name} value={name}>{shown}</option>)}</select>}

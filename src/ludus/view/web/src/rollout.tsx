@@ -32,7 +32,7 @@ export function Rollout({ run, id, given }: { run: string; id: number; given: Re
       <header class="page-head">
         <div>
           <h1 class="id">{visible(facts.rollout_id)} <Outcome outcome={facts.outcome} reward={facts.reward} /></h1>
-          <p class="quiet">{[facts.environment, `repeat ${facts.repeat}`, facts.attempt > 1 ? `attempt ${facts.attempt}` : "", facts.stop_reason ?? "",
+          <p class="quiet">{[facts.environment, `repeat ${facts.repeat}`, facts.attempt > 1 ? `attempt ${facts.attempt}` : "", data.failure ? "" : facts.stop_reason ?? "",
             plural(facts.turns, "model call"), seconds(facts.t_total)].filter(Boolean).join(" · ")}</p>
         </div>
         <nav class="tools" aria-label="Other rollouts">
@@ -176,7 +176,7 @@ function Side({ run, data, to }: { run: string; data: OneRollout; to: (id: numbe
   return (
     <aside aria-label="About this rollout">
       <section><h2>Verdict</h2>
-        {data.failure ? <p><span class="pill failed">failed</span> in stage <b>{visible(String(data.failure.stage))}</b>. No reward exists.</p>
+        {data.failure ? <p><span class="pill failed">failed</span> in stage <b>{visible(String(data.failure.stage))}</b>: {visible(String(data.failure.kind))}. No reward exists.</p>
           : <Pairs rows={[
               ["reward", <b class="big">{reward(verdict.reward)}</b>],
               ...(verdict.mask ? [["masked because", <span class="masked-text">{visible(String(verdict.mask))}</span>] as [string, any]] : []),

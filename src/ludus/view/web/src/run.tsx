@@ -131,7 +131,7 @@ function Figures({ run, data }: { run: string; data: Overview }) {
           <Bars empty="" rows={data.components.map((each) => ({
             name: each.name, value: Math.max(each.mean, 0), shown: reward(each.mean), title: `from ${reward(each.low)} to ${reward(each.high)}` }))} /></Card>}
         {data.values.length > 0 && <Card title="Values of the verdict" note="means">
-          <Pairs rows={data.values.map((each) => [each.name, `${reward(each.mean)} (${reward(each.low)} to ${reward(each.high)})`])} /></Card>}
+          <Pairs rows={data.values.map((each) => [each.name, each.low === each.high ? reward(each.mean) : `${reward(each.mean)} (${reward(each.low)} to ${reward(each.high)})`])} /></Card>}
         <Card title="Length against reward" note={data.lengths.every > 1 ? `every ${data.lengths.every}th rollout` : "a click opens the rollout"}>
           {data.lengths.points.length
             ? <Scatter run={run} points={data.lengths.points} />
@@ -203,8 +203,8 @@ function HeatMap({ cells, href }: { cells: TaskCell[]; href: (cell: TaskCell) =>
             title={`${said}\n${cell.about}`} aria-label={said} /></li>;
         })}
       </ul>
-      <div class="legend" aria-hidden="true"><span>0 %</span>{[0, 2, 4, 6, 8, 10].map((step) => <i key={step} class={`h${step}`} />)}<span>100 % passed</span>
-        <i class="none" /><span>no reward</span><i class="h0 has-failed" /><span>with failures</span></div>
+      <div class="legend" aria-hidden="true"><span>0 % {[0, 2, 4, 6, 8, 10].map((step) => <i key={step} class={`h${step}`} />)} 100 % passed</span>
+        <span><i class="none" /> no reward</span><span><i class="h0 has-failed" /> with failures</span></div>
     </>
   );
 }

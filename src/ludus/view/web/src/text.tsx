@@ -92,7 +92,7 @@ function Entries({ entries, list, depth, words }: { entries: [string, Json][]; l
   const size = list ? `[${entries.length}]` : `{${entries.length}}`;
   if (!open) return <button type="button" class="fold" onClick={() => setOpen(true)}>{size}</button>;
   return (
-    <ul>
+    <ul class={list && entries.length > 1 && typeof entries[0][1] === "object" ? "apart" : undefined}>
       {entries.slice(0, most).map(([name, each]) => (
         <li key={name}>
           {!list && <><span class="j-key">{visible(name.slice(0, 300))}</span>: </>}
