@@ -212,20 +212,19 @@ class Environment:
                 if dataset.path is not None and self.data:
                     hint = "Choose a generated dataset: --dataset NAME"
                     raise UserError(f"dataset {dataset.name} is a file and has no setting data.{min(self.data)}", hint)
-                if dataset.on_hub:
-                    return str(dataset.path)
-                if dataset.path is not None:
-                    return self._file(dataset, dataset.path)
-                return self._generated(dataset)
+                return self.file_of(dataset) or self._generated(dataset)
         if name is None:
             raise UserError(f"environment {self.name} has no dataset of its own", "Name rows with --input FILE")
         raise UserError(f"environment {self.name} has no dataset {name}", did_you_mean(name, _names(self.datasets)))
 
-    def _file(self, dataset: Dataset, path: Path) -> Path:
-        file = (self.folder or Path()) / path
+    def file_of(self, dataset: Dataset) -> str | Path | None:
+        """The file of a dataset, which must exist, or its name on the hub. None if the rows are generated."""
+        if dataset.path is None or dataset.on_hub:
+            return str(dataset.path) if dataset.on_hub else None
+        file = (self.folder or Path()) / dataset.path
         if not file.exists():
             where = f"datasets.{dataset.name}.path in {self.folder / FILE if self.folder else self.name}"
-            hint = f"Create the file, correct {where}, or name other rows with --input FILE"
+            hint = f"Create the file, correct {where}, or name other rows (collect --input FILE, data validate FILE)"
             raise UserError(f"environment {self.name}: there is no file {file} for dataset {dataset.name}", hint)
         return file
 

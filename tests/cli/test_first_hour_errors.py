@@ -53,7 +53,7 @@ def test_a_missing_data_file_names_the_key_that_points_to_it(shop):
     said = message(Environment.load(shop).rows)
     assert said.startswith(f"environment shop: there is no file {shop}/data/example.jsonl for dataset example. ")
     assert f"datasets.example.path in {shop}/environment.yaml" in said
-    assert said.endswith("or name other rows with --input FILE")
+    assert said.endswith("or name other rows (collect --input FILE, data validate FILE)")
 
 
 def test_an_empty_data_file_says_what_to_write_into_it(shop):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
 from hub_server import TOKEN
 
 import ludus
-from ludus import UserError
+from ludus import Environment, UserError
 from ludus.data.hub import HubReference
 from ludus.data.hub_splits import split_files
 from ludus.data.sources import read_lines
+from ludus.data.validate import validate
+from ludus.dataset import Dataset
 
 ROWS = [{"responses_create_params": {"input": f"What is {n}?"}, "expected_answer": str(n)} for n in range(4)]
 LINES = b"".join(orjson.dumps(row) + b"\n" for row in ROWS)
@@ -52,6 +56,13 @@ def test_the_commit_is_part_of_the_runs_identity(hub, tmp_path):
     with pytest.raises(UserError, match=f"dataset.revision was '{first}', now"):
         ludus.collect("string_match", input="hf:me/sums", resume=True, **options)
     ludus.collect("string_match", input=f"hf:me/sums@{first}", resume=True, **options)
+
+
+def test_a_dataset_that_an_environment_has_on_the_hub_is_validated(hub):
+    hub.add("me/sums", {"train.jsonl": LINES})
+    environment = Environment.load("string_match")
+    report = validate([], [replace(environment, datasets=[Dataset(name="train", path=Path("hf:me/sums"))])])
+    assert (report.files, report.rows, report.bad_rows) == (["hf:me/sums"], 4, 0)
 
 
 def test_a_private_dataset_needs_the_token(hub, monkeypatch):

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_rows import command, row, write
+from data_rows import command, ludus_command, row, write
 
 import ludus
 from ludus import Resources, UserError
+from ludus.cli.new import write as new_environment
 from ludus.collection.rows import Rows
 from ludus.data.validate import SHOWN, validate
 
@@ -119,3 +120,13 @@ def test_the_command_exits_with_1_for_bad_rows_and_2_for_a_mistake(tmp_path: Pat
     assert (done.returncode, json.loads(done.stdout)["problems"][0]["line"]) == (1, 2)
     done = command(tmp_path, "validate", "nowhere.jsonl")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("words", [("data", "validate", "--env"), ("data", "prepare", "--output", "out", "--env")])
+def test_a_missing_dataset_is_named_in_the_words_of_collect(tmp_path: Path, words: tuple[str, ...]):
+    new_environment(tmp_path / "shop", "shop")
+    (tmp_path / "shop" / "data" / "example.jsonl").unlink()
+    told = ludus_command(tmp_path, "collect", "./shop", "--model", "http://127.0.0.1:9/v1#x", "--output", "run")
+    assert "there is no file" in told.stderr
+    assert "correct datasets.example.path in" in told.stderr
+    assert ludus_command(tmp_path, *words, "./shop") == told

@@ -61,6 +61,8 @@ def _own(environment: Environment, replaced: set[str]) -> list[tuple[str, Path, 
     """The environment's own files, without the splits for which files are named."""
     found = []
     for dataset in environment.datasets:
-        if dataset.name in SPLITS and dataset.name not in replaced and dataset.path is not None:
-            found.append((dataset.name, (environment.folder or Path()) / dataset.path, dataset.licence))
+        if dataset.name in SPLITS and dataset.name not in replaced:
+            file = environment.file_of(dataset)
+            if file is not None:
+                found.append((dataset.name, Path(file), dataset.licence))
     return found

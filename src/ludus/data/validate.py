@@ -99,13 +99,9 @@ def validate(
     return report
 
 
-def _own_files(chosen: RowEnvironments) -> list[Path]:
-    files = [
-        (each.folder or Path()) / dataset.path
-        for each in chosen.named
-        for dataset in each.datasets
-        if dataset.path is not None
-    ]
+def _own_files(chosen: RowEnvironments) -> list[str | Path]:
+    found = (each.file_of(dataset) for each in chosen.named for dataset in each.datasets)
+    files = [file for file in found if file is not None]
     if not files:
         raise UserError("no file of rows is named", "Example: ludus data validate train.jsonl --env mcqa")
     return files
