@@ -63,7 +63,7 @@ KINDS = {
     "no_reward": ("the environment gave no reward", "Look at the environment: it must reward what it accepts"),
     "no_rule": ("no rule of the script fits the request", "Add a rule, or one without `when`"),
     "no_user": ("the model that plays the user is missing or says nothing", "Set `agent.user`"),
-    "not_installed": ("code needs a package that is missing", "Install it: the cause ends with the command"),
+    "not_installed": ("code needs a package that is missing", "Install it, or correct the import"),
     "not_played": ("the model never answered", "Look at what the model sent"),
     "out_of_memory": ("the model's memory is full", "Lower `max_batch` or `max_output_tokens`"),
     "out_of_turn": ("the game is over or has not begun", "Let the agent stop when the game is over"),

@@ -179,7 +179,7 @@ def _parts(name: str, root: str, given: list[str], named: dict[str, str]) -> tup
     if name == "missing_extra":
         return f"{first} is not installed", f"Install it with: pip install 'ludus-gym[{second}]'", ""
     if name == "not_installed":
-        return f"{second + ': ' if second else ''}{first} is not installed", "Install it with: {command}", ""
+        return f"{second + ': ' if second else ''}{first} is not installed", "Install it, or correct its name", ""
     if name == "cannot_read":
         return f"cannot read {first}: {{reason}}", "Check the path, and that you may read there", ""
     if name == "Failure":

@@ -9,7 +9,9 @@ import functools
 import inspect
 import json
 import os
+import pkgutil
 import re
+import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
@@ -53,17 +55,28 @@ def install_command(extra: str) -> str:
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
-def not_installed(module: str, where: str = "") -> MissingExtra:
-    """The error for a module that author's code imports and that is not installed; `where` is the importing line."""
-    return MissingExtra(f"{f'{where}: ' if where else ''}{module} is not installed", _install_hint(module))
+def not_installed(module: str, where: str = "", hint: str = "") -> MissingExtra:
+    """The error for a module that author's code imports and that is not installed; `where` is the importing line.
+
+    Unless the module belongs to an extra of Ludus, no package is named to install: the name may be misspelled, and
+    somebody may have published malicious code under the misspelled name.
+    """
+    return MissingExtra(f"{f'{where}: ' if where else ''}{module} is not installed", hint or _install_hint(module))
 
 
+@functools.lru_cache(maxsize=64)  # all rollouts of a run may lack the same module
 def _install_hint(module: str) -> str:
-    name = module.partition(".")[0]
+    name, _, inner = module.partition(".")
+    if inner and sys.modules.get(name) is not None:
+        return f"{name} is installed, but it has no {inner}"
     extra = _extras().get(_normal(name))
     if extra is not None:
         return f"Install it with: {install_command(extra)}"
-    return f"Install the package that has it, such as: pip install {name}"
+    known = {*sys.stdlib_module_names, *(each.name for each in pkgutil.iter_modules()), *_extras()}
+    near = sorted(each for each in known if abs(len(each) - len(name)) <= 1)
+    if close := difflib.get_close_matches(name, near, n=1, cutoff=0.75):
+        return f"Did you mean {close[0]}?"
+    return "Correct the name, or install the package that provides it"
 
 
 @functools.cache

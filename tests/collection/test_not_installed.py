@@ -58,7 +58,7 @@ def stopped(resources, **options) -> tuple[str, int]:
 
 def test_a_package_of_the_sandbox_is_missed_before_the_first_rollout():
     why, calls = stopped(NeedsASandboxPackage)
-    assert why.startswith("the sandbox needs a package: no-such-package is not installed. Install")
+    assert why.startswith("the sandbox needs a package: no-such-package is not installed. Correct the name")
     assert calls == 0
 
 
@@ -78,9 +78,7 @@ def test_a_missing_extra_stops_the_run_at_its_first_rollouts_and_not_at_each_of_
 
 def test_a_module_that_a_verifier_imports_late_stops_the_run_at_its_first_rollouts():
     why, calls = stopped(ImportsLate)
-    assert why == (
-        "no_such_package is not installed. Install the package that has it, such as: pip install no_such_package"
-    )
+    assert why == "no_such_package is not installed. Correct the name, or install the package that provides it"
     assert calls < len(ROWS)
 
 
@@ -88,13 +86,38 @@ def test_a_module_that_a_verifier_imports_late_stops_the_run_at_its_first_rollou
     ("module", "extra"), [("math_verify", "math"), ("mcp", "mcp"), ("gymnasium.spaces", "gymnasium")]
 )
 def test_a_file_that_imports_a_package_of_an_extra_is_told_the_extra(tmp_path, monkeypatch, module, extra):
-    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, module.partition(".")[0], None)
     (tmp_path / "environment.yaml").write_text("name: mine\nresources: resources.py:Mine\n")
     (tmp_path / "resources.py").write_text(f"\nimport {module}\n")
     with pytest.raises(UserError) as caught:
         Environment.load(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path}/resources.py:2: {module} is not installed. Install it with: pip ")
     assert f"[{extra}]" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "missing", "hint"),
+    [
+        ("import installd_here", "installd_here", "Did you mean installed_here?"),
+        ("import installed_here.inside", "installed_here.inside", "installed_here is installed, but it has no inside"),
+        ("from jsno import loads", "jsno", "Did you mean json?"),
+        ("import gymnasum", "gymnasum", "Did you mean gymnasium?"),
+        ("import no_such", "no_such", "Correct the name, or install the package that provides it"),
+        ("import prices", "prices", "For the file prices.py beside it, write: from . import prices"),
+    ],
+)
+def test_a_misspelled_import_is_never_told_to_install_that_name(tmp_path, monkeypatch, line, missing, hint):
+    packages, mine = tmp_path / "packages", tmp_path / "mine"
+    packages.mkdir()
+    mine.mkdir()
+    (packages / "installed_here.py").write_text("")
+    (mine / "environment.yaml").write_text("name: mine\nresources: resources.py:Mine\n")
+    (mine / "resources.py").write_text(f"{line}\n")
+    (mine / "prices.py").write_text("")
+    monkeypatch.syspath_prepend(str(packages))
+    with pytest.raises(UserError) as caught:
+        Environment.load(mine)
+    assert str(caught.value) == f"{mine}/resources.py:1: {missing} is not installed. {hint}"
 
 
 @pytest.mark.parametrize(

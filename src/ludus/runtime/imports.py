@@ -148,7 +148,9 @@ def _import_error(error: BaseException, module: str) -> UserError:
 
 def _error_at(place: str, error: BaseException) -> UserError:
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith(LOADED_FILE):
-        return not_installed(error.name, place)
+        beside = Path(place.rpartition(":")[0]).parent / f"{error.name}.py"
+        hint = f"For the file {beside.name} beside it, write: from . import {beside.stem}" if beside.is_file() else ""
+        return not_installed(error.name, place, hint)
     return UserError(f"{place}: {describe(error)}", "Add --debug to see more")
 
 
