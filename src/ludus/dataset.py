@@ -71,7 +71,8 @@ class Generated:
         except BaseException as error:
             if is_interrupt(error):
                 raise
-            raise UserError(f"dataset {self.name}: {author_error(error, self.function)}") from error
+            found = author_error(error, self.function)
+            raise type(found)(f"dataset {self.name}: {found}") from error
 
     def _check(self, arguments: dict[str, Any]) -> None:
         """Check the arguments against the function's signature."""

@@ -31,6 +31,10 @@ class UserError(Exception):
         super().__init__(f"{message}. {hint}" if hint else message)
 
 
+class AuthorError(UserError):
+    """Code that an author wrote raised. Its traceback helps: the command line offers `--debug`."""
+
+
 class MissingExtra(UserError):
     """An optional part is not installed."""
 

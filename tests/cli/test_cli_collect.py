@@ -72,6 +72,18 @@ def test_debug_shows_the_traceback(ludus):
     assert "Traceback" in done.stderr
 
 
+@pytest.mark.parametrize("code", ["def (", "1 / 0"])
+def test_an_error_in_an_authors_file_offers_debug_once_and_not_to_those_who_gave_it(ludus, tmp_path, code):
+    (tmp_path / "environment.yaml").write_text("name: mine\nresources: resources.py:Mine\n")
+    (tmp_path / "resources.py").write_text(f"{code}\n")
+    done = ludus("collect", str(tmp_path))
+    assert done.stderr.endswith(". Add --debug to see more\n")
+    assert done.stderr.count("--debug") == done.stderr.count("\n") == 1
+    debugged = ludus("collect", str(tmp_path), "--debug").stderr
+    assert "resources.py:1: " in debugged
+    assert "--debug" not in debugged
+
+
 def test_a_missing_extra_names_the_pip_command(ludus, tmp_path):
     """The packages of the embedded model are hidden from the import system."""
     hide = "import importlib.util as u; real = u.find_spec; "

@@ -86,6 +86,7 @@ def test_a_task_class_that_raises_is_reported_with_the_row(tmp_path, raised):
     folder, name = make(tmp_path, HEAD + body + VERIFY), raised.partition("(")[0]
     error = complaint(lambda: ludus.collect(folder, model=ScriptedModel(["x"]), input=tmp_path / "rows.jsonl"))
     assert error.startswith(f"{tmp_path / 'rows.jsonl'}:1: {name}: ")
+    assert error.endswith(". Correct resources.py:7 in model_post_init")
 
 
 def test_a_config_class_that_raises_is_reported_as_the_settings_of_environment_yaml(tmp_path):
@@ -94,7 +95,7 @@ def test_a_config_class_that_raises_is_reported_as_the_settings_of_environment_y
         + VERIFY
     )
     error = complaint(lambda: Environment.load(make(tmp_path, HEAD + body)))
-    assert error == f"{tmp_path / 'environment.yaml'}: settings: KeyError: 'x'. Add --debug to see more"
+    assert error == f"{tmp_path / 'environment.yaml'}: settings: KeyError: 'x'"
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_a_dataset_has_exactly_one_of_path_and_generate(folder, entry):
             "def stream(seed, level): yield {}",
             "code.py:5: stream() missing a required argument: 'level'. Write def stream(",
         ),
-        ("def stream(seed):\n    {}['x']\n    yield {}", "code.py:6: KeyError: 'x'. Add --debug to see more"),
+        ("def stream(seed):\n    {}['x']\n    yield {}", "code.py:6: KeyError: 'x'"),
         ("def stream(seed):\n    yield ROW\n    int('x')", "code.py:7: ValueError: invalid literal"),
         ("def stream(seed):\n    import json\n    return json.loads('x')", "code.py:7: JSONDecodeError: "),
         ("def stream(seed): return None", "code.py:5: the function returns None and no rows. Yield the rows"),

@@ -123,7 +123,7 @@ def report_error(error: BaseException) -> int:
         _discard_output()
         return 141
     if isinstance(error, UserError):
-        print_error(str(error))
+        print_error(f"{error}. Add --debug to see more" if _is_of_author(error) else str(error))
         return 2
     if isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None:
         _discard_output()
@@ -131,6 +131,13 @@ def report_error(error: BaseException) -> int:
         return 2
     print_error(f"{type(error).__name__}: {error}. This is a bug: run again with --debug for the traceback")
     return 70
+
+
+def _is_of_author(error: BaseException | None) -> bool:
+    """Whether an author's code raised a user error, or the user error that it passes on."""
+    from ludus.errors import AuthorError, UserError
+
+    return isinstance(error, AuthorError) or (isinstance(error, UserError) and _is_of_author(error.__cause__))
 
 
 def print_error(message: str) -> None:

@@ -15,7 +15,7 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from ludus.errors import UserError
+from ludus.errors import UserError, place_of_error
 from ludus.runtime.boundary import is_interrupt
 from ludus.runtime.encoding import json_error
 from ludus.runtime.imports import describe
@@ -106,7 +106,7 @@ def checked_task(where: str, row: dict[str, Any], read_task: ReadTask) -> Task:
     except BaseException as error:  # raised by an author's own validator
         if is_interrupt(error):
             raise
-        raise _bad(where, "row", describe(error), "Add --debug to see more") from error
+        raise _bad(where, "row", describe(error), f"Correct {place_of_error(error)}") from error
 
 
 def row_digest(where: str, row: dict[str, Any]) -> str:

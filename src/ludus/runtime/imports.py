@@ -1,6 +1,6 @@
 """Importing code that an author wrote, by the name that `environment.yaml` or another settings file gives it.
 
-If such code raises, its author must fix it. The author gets a `UserError` of one line with the file, the line number
+If such code raises, its author must fix it. The author gets an `AuthorError` of one line with the file, the line number
 and the error; `--debug` shows the traceback.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
-from ludus.errors import UserError, did_you_mean, not_installed
+from ludus.errors import AuthorError, UserError, did_you_mean, not_installed
 
 BUILT_IN = Path(__file__).parents[1] / "environments"
 
@@ -151,7 +151,7 @@ def _error_at(place: str, error: BaseException) -> UserError:
         beside = Path(place.rpartition(":")[0]).parent / f"{error.name}.py"
         hint = f"For the file {beside.name} beside it, write: from . import {beside.stem}" if beside.is_file() else ""
         return not_installed(error.name, place, hint)
-    return UserError(f"{place}: {describe(error)}", "Add --debug to see more")
+    return AuthorError(f"{place}: {describe(error)}")
 
 
 def _file_of(code: Any) -> str | None:

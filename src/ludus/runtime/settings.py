@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from ludus.errors import UserError, cannot_read, did_you_mean
+from ludus.errors import AuthorError, UserError, cannot_read, did_you_mean
 from ludus.runtime.imports import describe
 from ludus.runtime.redaction import masked
 from ludus.runtime.wording import describe_errors
@@ -42,7 +42,7 @@ def checked(model: type[M], values: dict[str, Any], part: str) -> M:
     except UserError:
         raise
     except Exception as error:  # raised by an author's validator
-        raise UserError(f"{part}: {describe(error)}", "Add --debug to see more") from error
+        raise AuthorError(f"{part}: {describe(error)}") from error
 
 
 def _nested(model: type[BaseModel], values: dict[str, Any], part: str) -> dict[str, Any]:
