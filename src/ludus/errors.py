@@ -113,11 +113,18 @@ def cannot_read(what: object, error: OSError) -> UserError:
     return UserError(f"cannot read {what}: {error.strerror or error}", hint)
 
 
+#: More known words than these are not listed in an error.
+_LISTED = 25
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint that names the most similar known word, or all known words if none is similar."""
+    """A hint that names the most similar known word. If none is similar: all of them, or the closest of many."""
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"Did you mean {close[0]}?" if close else f"Known: {', '.join(names) or 'none'}."
+    if close := difflib.get_close_matches(word, names, n=1, cutoff=0.6):
+        return f"Did you mean {close[0]}?"
+    if len(names) <= _LISTED:
+        return f"Known: {', '.join(names) or 'none'}."
+    return f"The closest of {len(names)}: {', '.join(difflib.get_close_matches(word[:80], names, n=3, cutoff=0))}."
 
 
 Stage = Literal["open", "model", "tool", "user", "verify", "close", "agent"]

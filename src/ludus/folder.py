@@ -193,8 +193,11 @@ def find(which: str) -> Path:
         problem = f"has no {FILE}" if path.exists() else "does not exist"
         raise UserError(f"{which} {problem}", "Make one with: ludus new NAME")
     beside = _folder_beside(which)
-    hint = f"Did you mean the folder {beside}?" if beside else f"{did_you_mean(which, known)} (ludus envs lists them)"
-    raise UserError(f"unknown environment {which:.80}", hint)
+    raise _unknown(which, known, f"Did you mean the folder {beside}?" if beside else "")
+
+
+def _unknown(name: str, known: Iterable[str], hint: str) -> UserError:
+    return UserError(f"unknown environment {name:.80}", hint or f"{did_you_mean(name, known)} List all: ludus envs")
 
 
 def folders() -> dict[str, Path]:
@@ -226,7 +229,7 @@ def find_named(name: str) -> tuple[Path, str | None]:
     if found is None:
         beside = _folder_beside(base)
         hint = f"For the folder {beside} write: --env {beside}" if beside else ""
-        raise UserError(f"unknown environment {base:.80}", hint or did_you_mean(base, known))
+        raise _unknown(base, known, hint)
     allowed = read_file(found).row_argument if colon else None
     if colon and (allowed is None or re.fullmatch(allowed, argument) is None):
         raise UserError(f"a row may not name {name!r:.80}", _HINT)

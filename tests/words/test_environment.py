@@ -348,6 +348,17 @@ def test_a_misspelled_setting_is_suggested_even_if_the_right_one_is_required(tmp
         Environment.load(folder)
 
 
+@pytest.mark.parametrize(("typed", "says"), [("mqca", "Did you mean mcqa?"), ("nope", "The closest of ")])
+@pytest.mark.parametrize("find", [Environment.load, Environment.named])
+def test_an_unknown_environment_gets_the_closest_names_and_the_command_that_lists_all(find, typed, says):
+    with pytest.raises(UserError) as caught:
+        find(typed)
+    said = str(caught.value)
+    assert said.startswith(f"unknown environment {typed}. {says}")
+    assert said.endswith(" List all: ludus envs")
+    assert sum(name in said for name in folders()) <= 6
+
+
 @pytest.mark.parametrize(
     ("at", "typed", "says"),
     [
