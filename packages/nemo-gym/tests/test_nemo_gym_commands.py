@@ -249,13 +249,25 @@ def test_an_incomplete_configuration_can_be_printed(capsys: pytest.CaptureFixtur
 def test_a_new_environment_passes_its_tests_and_can_be_launched(capsys: pytest.CaptureFixture[str]):
     assert called("ng_init_resources_server", "+entrypoint=resources_servers/corner_shop") == 0
     assert Path("resources_servers/corner_shop/environment.yaml").is_file()
+    start = capsys.readouterr().out.splitlines()[-1].split()
     done = run("ng_test", "+entrypoint=resources_servers/corner_shop")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout
     capsys.readouterr()
     paths = "resources_servers/corner_shop/configs/corner_shop.yaml,responses_api_models/local/configs/local.yaml"
     assert called("ng_run", f"+config_paths=[{paths}]", "+dry_run=true") == 0
-    assert "corner_shop_simple_agent" in capsys.readouterr().out
+    launched = capsys.readouterr().out
+    assert "corner_shop_simple_agent" in launched
+    assert start[0] == "gym"
+    assert gym_called(*start[1:], "+dry_run=true") == 0
+    assert capsys.readouterr().out == launched
+
+
+def test_a_new_environment_elsewhere_is_offered_only_commands_that_find_it(capsys: pytest.CaptureFixture[str]):
+    assert called("ng_init_resources_server", "+entrypoint=mine/corner_shop") == 0
+    created, _, commands = capsys.readouterr().out.partition("next:\n")
+    assert all(Path("mine/corner_shop", line.strip()).is_file() for line in created.splitlines()[1:])
+    assert all(" ./mine/corner_shop" in line for line in commands.splitlines())
 
 
 def test_ng_test_fails_if_a_test_fails():

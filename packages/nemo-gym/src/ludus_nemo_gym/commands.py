@@ -67,11 +67,12 @@ def ng_init_resources_server(arguments: Arguments) -> int:
     Example: ng_init_resources_server +entrypoint=resources_servers/my_game
     """
     from ludus.cli.new import new
-    from ludus_nemo_gym.search_paths import normal
+    from ludus_nemo_gym.search_paths import environment_folder, normal
 
     path = Path(normal(required_text(options(arguments, {"entrypoint"}), "entrypoint")))
     new(path.name, path.parent)
-    print(f"  ng_run '+config_paths=[{path}/configs/{path.name}.yaml,MODEL.yaml]'")
+    if environment_folder(path.name) == path:  # elsewhere only its path finds it, which the other commands take
+        print(f"  gym env start --resources-server {path.name} --model-type local")
     return 0
 
 
