@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,9 +29,9 @@ class Table(Format):
             self._offered, self._written = tools, [write(tool) for tool in tools]
         return self._written
 
+    @abstractmethod
     def schema(self) -> Any:
         """The Arrow schema of the rows."""
-        raise NotImplementedError
 
 
 class Verl(Table):
