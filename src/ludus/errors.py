@@ -24,11 +24,16 @@ from urllib.parse import unquote, urlsplit
 DISTRIBUTION = "ludus-gym"
 
 
+def sentences(first: str, second: str) -> str:
+    """Two sentences as one text. The first may end with a full stop already, if a server wrote it."""
+    return f"{first}{'' if first.endswith(('.', '!', '?')) else '.'} {second}"
+
+
 class UserError(Exception):
     """A mistake that the user can fix, shown as one line without a traceback. `hint` says how to fix it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(f"{message}. {hint}" if hint else message)
+        super().__init__(sentences(message, hint) if hint else message)
 
 
 class AuthorError(UserError):

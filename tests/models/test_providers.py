@@ -272,6 +272,18 @@ def test_a_key_quoted_by_the_provider_is_masked_in_the_failure(server, counter, 
     assert result.rollouts[0].error.cause.endswith("bad key ***!")
 
 
+@pytest.mark.parametrize("said", ["The key is wrong", "The key is wrong."])
+def test_a_refused_key_is_told_in_two_sentences_whether_or_not_the_provider_ends_its_own(server, counter, rows, said):
+    import servers
+
+    async def refuse(path, body, writer):
+        return await servers.send(writer, 401, orjson.dumps({"error": {"message": said}}))
+
+    server.respond = refuse
+    with pytest.raises(UserError, match=r"answered 401: The key is wrong\. Check the key"):
+        ludus.collect(counter, model=f"{server.url}#m", input=rows(1))
+
+
 def test_a_yaml_file_selects_a_model(tmp_path, server, counter, rows):
     path = tmp_path / "policy.yaml"
     path.write_text(f"type: openai\nmodel: m\nbase_url: [{server.url}]\nretries: {{busy: 1}}\n")

@@ -95,9 +95,10 @@ def main() -> None:
             sys.stdout.flush()  # here, where a write error can still be reported
         sys.exit(code)
     except _UsageError as error:  # typer would print four lines
+        from ludus.errors import sentences
+
         command_path = error.ctx.command_path if error.ctx is not None else f"ludus {arguments[0]}"
-        message = error.format_message().rstrip(".")
-        print_error(f"{message}{' ' if message.endswith('?') else '. '}See {command_path} --help")
+        print_error(sentences(error.format_message(), f"See {command_path} --help"))
         sys.exit(2)
     except (_Stopped, KeyboardInterrupt):
         print("stopped", file=sys.stderr)
@@ -117,19 +118,20 @@ def main() -> None:
 
 def report_error(error: BaseException) -> int:
     """Print an error as one line and return its exit code."""
-    from ludus.errors import UserError
+    from ludus.errors import UserError, sentences
 
     if isinstance(error, BrokenPipeError):  # the reader (head, less) closed the pipe
         _discard_output()
         return 141
     if isinstance(error, UserError):
-        print_error(f"{error}. Add --debug to see more" if _is_of_author(error) else str(error))
+        print_error(sentences(str(error), "Add --debug to see more") if _is_of_author(error) else str(error))
         return 2
     if isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None:
         _discard_output()
         print_error(f"cannot write the output: {error.strerror}")
         return 2
-    print_error(f"{type(error).__name__}: {error}. This is a bug: run again with --debug for the traceback")
+    what = f"{type(error).__name__}: {error}"
+    print_error(sentences(what, "This is a bug: run again with --debug for the traceback"))
     return 70
 
 
