@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import CEILING
+from talking_app import Talking
+from waiting import CEILING, until_async
 
 from ludus.errors import Failure
 from ludus.http import channels
@@ -20,39 +21,10 @@ from ludus.http.carriers import Carriers
 from ludus.http.channels import Carrier, HttpChannel
 from ludus.http.client import Connections, Disconnected
 from ludus.http.listening import Listening, bind
-from ludus.http.messages import Incoming, Refusal, Reply
 
 uvloop = pytest.importorskip("uvloop")
 OURS = {"x-ludus-seed": "1"}
 JSON = {"content-type": "application/json"}
-
-
-class Talking(App):
-    """Echoes, waits until it is told to go on, or refuses."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun, self.go_on, self.left = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.routes |= {
-            ("POST", "/echo"): self.echo,
-            ("POST", "/wait"): self.wait,
-            ("POST", "/refuse"): self.refuse_it,
-        }
-
-    async def echo(self, incoming: Incoming) -> Reply:
-        await asyncio.sleep(0)
-        return Reply(incoming.body)
-
-    async def wait(self, incoming: Incoming) -> Reply:
-        self.begun.set()
-        try:
-            await incoming.cancel_on_disconnect(self.go_on.wait())
-        finally:
-            self.left.set()
-        return Reply(b"[1]")
-
-    async def refuse_it(self, incoming: Incoming) -> Reply:
-        raise Refusal(418, "no")
 
 
 class Front:
@@ -212,10 +184,10 @@ def test_a_cancelled_request_ends_its_work_on_the_server_and_no_other(run: Run):
         async with served(app) as (client, _, _):
             await switched(client)
             waiting = asyncio.create_task(client.request("POST", "/wait", b"{}", OURS))
-            await app.begun.wait()
+            await until_async(app.begun.is_set)
             other = asyncio.create_task(echoes(client, 10))
             waiting.cancel()
-            await app.left.wait()
+            await until_async(app.left.is_set)
             await other
             assert not app.go_on.is_set()
 
@@ -228,7 +200,7 @@ def test_a_lost_socket_fails_the_requests_on_it_and_the_next_request_gets_anothe
         async with served(app) as (client, front, _):
             await switched(client)
             waiting = [asyncio.create_task(client.request("POST", "/wait", b"{}", OURS)) for _ in range(3)]
-            await app.begun.wait()
+            await until_async(app.begun.is_set)
             front.cut()
             for failed in await asyncio.gather(*waiting, return_exceptions=True):
                 assert isinstance(failed, Disconnected)
@@ -244,7 +216,7 @@ def test_a_stopping_server_answers_what_it_has_begun_and_takes_no_new_request(ru
             client = Connections(f"http://127.0.0.1:{front._port}", JSON, channels=True)
             await switched(client)
             waiting = asyncio.create_task(client.request("POST", "/wait", b"{}", OURS))
-            await app.begun.wait()
+            await until_async(app.begun.is_set)
             stopping = asyncio.create_task(listening.stop())
             await asyncio.sleep(0)
             refused: list[Failure] = []

@@ -14,64 +14,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from talking_app import Talking
 from waiting import CEILING, until
 
 from ludus.http.app import App
 from ludus.http.listening import Listening, bind
-from ludus.http.messages import EVENTS, Incoming, Reply
 
 uvloop = pytest.importorskip("uvloop")
 needs_tcp_info = pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux counts the segments")
 
 POST = b"POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 JSON_HEAD = b"content-type: application/json\r\ncontent-length: %d\r\n\r\n"
-
-
-class Talking(App):
-    """Replies with a short body, a long one, or a stream whose second event waits until the test lets it go."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.go_on, self.begun, self.left = threading.Event(), threading.Event(), threading.Event()
-        self.routes |= {
-            ("POST", "/echo"): self.echo,
-            ("GET", "/long"): self.long,
-            ("GET", "/none"): self.none,
-            ("GET", "/events"): self.events,
-            ("POST", "/headers"): self.headers,
-            ("GET", "/wait"): self.wait,
-            ("GET", "/split"): self.split,
-        }
-
-    async def echo(self, incoming: Incoming) -> Reply:
-        return Reply(incoming.body)
-
-    async def long(self, incoming: Incoming) -> Reply:
-        return Reply(b"x" * 3_000_000)
-
-    async def none(self, incoming: Incoming) -> Reply:
-        return Reply(b"")
-
-    async def events(self, incoming: Incoming) -> Reply:
-        async def pieces() -> Any:
-            await asyncio.to_thread(self.go_on.wait, CEILING)
-            yield b"data: 1\n\n"
-            yield b"data: 2\n\n"
-
-        return Reply(kind=EVENTS, pieces=pieces())
-
-    async def headers(self, incoming: Incoming) -> Reply:
-        return Reply.of({name.decode(): value.decode() for name, value in incoming.scope["headers"]})
-
-    async def wait(self, incoming: Incoming) -> Reply:
-        self.begun.set()
-        try:
-            return Reply.of(await incoming.cancel_on_disconnect(asyncio.Event().wait()))
-        finally:
-            self.left.set()
-
-    async def split(self, incoming: Incoming) -> Reply:
-        return Reply(b"{}", headers=[(b"x-name", b"one\r\nx-other: two")])
 
 
 @contextmanager
