@@ -184,10 +184,12 @@ def test_a_wrong_filter_is_a_sentence():
 )
 @settings(max_examples=150, deadline=None)
 def test_any_query_is_answered_or_refused_with_a_sentence(run: LiveRun, query: str):
+    said = ""
     try:
         listed(run, query)
-    except UserError:
-        pass
+    except UserError as refused:
+        said = str(refused)
+    assert len(said.splitlines()) <= 1
 
 
 @pytest.mark.parametrize("sort", ["order", "-reward", "reward", "-tokens", "-order"])
