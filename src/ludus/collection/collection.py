@@ -16,13 +16,12 @@ from ludus.collection.branching import Branches, check_agents
 from ludus.collection.chaos import Chaos, check_records, fill_disk
 from ludus.collection.checkpoints import without_checkpoints
 from ludus.collection.collector import Collector, Engine, play_settings
+from ludus.collection.engine_choice import engine_of_options
 from ludus.collection.engines.playing import PlaySettings
-from ludus.collection.engines.ray_code import read_runtime_environment
-from ludus.collection.engines.ray_engine import RayEngine
-from ludus.collection.engines.setup import WorkerSetup
-from ludus.collection.engines.workers import WorkerEngine
 from ludus.collection.forgotten_tools import forgotten_tools
+from ludus.collection.input_choice import input_rows
 from ludus.collection.options import Options
+from ludus.collection.output import open_journals, start_options, write_start
 from ludus.collection.plan import CollectionPlan
 from ludus.collection.recording import Sink
 from ludus.collection.results import Results, Run, grouped
@@ -35,21 +34,13 @@ from ludus.model import Model
 from ludus.models import open_model
 from ludus.prompt import load_prompt
 from ludus.rollout import Rollout, rollout_id
-from ludus.runtime.ray_cluster import import_ray
-from ludus.runtime.redaction import masked
 from ludus.runtime.running import allow_open_files, fewer_garbage_collections
 from ludus.store.drafts import write_whole
 from ludus.store.journal import Journal
 from ludus.store.run import (
     Files,
-    check_identity,
-    check_shard,
-    describe,
     identity,
     indented_json,
-    is_same_run,
-    with_options,
-    write_run,
 )
 from ludus.store.turns import TurnJournal
 
@@ -90,7 +81,7 @@ class Collection(Results):
                 environment, settings, resources=options.resources, agent=options.agent, prompt=prompt
             )
         self.model = open_model(options.model, model_settings) if options.agent is None else _ServerModel(options.agent)
-        self.rows = rows if rows is not None else self._input_rows()
+        self.rows = rows if rows is not None else input_rows(options, self._environments)
         self.rows.shard = Shard.parse(options.shard) if options.shard is not None else None
         self._stack = contextlib.ExitStack()
         self._say: Callable[[str], None] = self.warnings.append
@@ -174,10 +165,15 @@ class Collection(Results):
         if engine is not None:
             chosen = engine(play_settings(plan))
         elif options.ray is not None or (options.workers or 1) > 1:
-            chosen = self._engine(plan)
+            chosen = engine_of_options(plan, options, self._environments, self.model, self._model_settings)
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._stack.close)
-            resumes = self.files is not None and self._open_files(self.files, run_identity, plan.checkpoint)
+            resumes = False
+            if self.files is not None:
+                self._journals, resumes = open_journals(self.files, options, run_identity, self._stack)
+                if plan.checkpoint:
+                    turns = TurnJournal(self.files.turns, lambda why: self._say(why))
+                    self._turns = self._stack.enter_context(turns)
             self.telemetry = self._open_telemetry(plan)
             if self.telemetry is not None:
                 on_error.callback(self.telemetry.close)
@@ -192,7 +188,8 @@ class Collection(Results):
                 if options.resume:
                     collector.restore()
                 resumes = resumes and not options.force
-                self._write_run(self.files, run_identity, plan, survey.in_shard, resumes=resumes)
+                started = start_options(options, plan, self.rows.name, survey.in_shard, self._model_settings)
+                write_start(self.files.run, run_identity, started, resumes=resumes)
             collector.progress.expect(survey.in_shard * options.repeats)
             on_error.pop_all()
         return collector
@@ -287,32 +284,6 @@ class Collection(Results):
             self.warnings.append(f"node_kill killed {killed} of {wanted} nodes: it spares the head's and the driver's")
         return {"faults": dict(faults.counts), "rollouts": len(expected), "problems": problems}
 
-    def _engine(self, plan: CollectionPlan) -> Engine:
-        """The engine of several processes or of a Ray cluster. Refuses what cannot be sent to them."""
-        options = self.options
-        given = options.model if options.agent is None and not isinstance(options.model, Model) else self.model
-        setup = WorkerSetup(
-            environments=self._environments.all_local(),
-            model=given,
-            model_settings={} if isinstance(given, Model) else self._model_settings,
-            resources_url=options.resources,
-            agent_url=options.agent,
-            repeats=plan.repeats,
-            seed=plan.seed,
-            tokens=plan.tokens,
-            adaptive=plan.adaptive,
-            turn=options.turn,
-            checkpoint=plan.checkpoint,
-            stragglers=plan.stragglers,
-            chaos=plan.chaos,
-            times_steps=plan.times_steps,
-        )
-        if options.ray is None:
-            return WorkerEngine(setup, options.workers or 1, plan.concurrency)
-        import_ray()
-        runtime = read_runtime_environment(options.ray_env) if options.ray_env is not None else {}
-        return RayEngine(setup, options.ray, options.workers, plan.concurrency, runtime)
-
     async def add_rollout(self, rollout: Rollout) -> None:
         """Add a rollout to `rollouts`: the sink of a collection without output files."""
         self.rollouts.append(rollout)
@@ -322,23 +293,6 @@ class Collection(Results):
 
     def _title(self) -> str:
         return f"{', '.join(each.name for each in self.environments())} with {self.model.name}"
-
-    def _input_rows(self) -> Rows:
-        options, environments = self.options, self._environments
-        if options.input is not None and options.dataset is not None:
-            raise UserError("both --input and --dataset are given", "Leave one of them out")
-        if options.mix is not None and (options.input is not None or options.branch is not None):
-            hint = "Mix the file with ludus data prepare --mix, or leave it out"
-            raise UserError("--mix weighs the datasets of environments, and the rows come from a file", hint)
-        if options.branch is not None or options.turn is not None:
-            if options.branch is None or options.turn is None:
-                raise UserError("--branch FILE and --turn K need each other", "Example: --branch RUN --turn 2")
-            if options.input is not None or options.dataset is not None:
-                raise UserError("--branch takes its tasks from recorded rollouts", "Leave --input and --dataset out")
-            return Branches(options.branch, options.turn, environments.task, options.limit)
-        if options.input is None:
-            return environments.rows(options.dataset, options.limit, options.seed, options.mix)
-        return Rows(options.input, environments.task, options.limit, options.seed, environments.with_prompt)
 
     def _saves_turns(self) -> bool:
         """Whether turns are saved. If they were asked for, the warnings say where they are not."""
@@ -350,60 +304,6 @@ class Collection(Results):
         left_out = without_checkpoints(environments)
         self.warnings += left_out if asked else []
         return len(left_out) < len(environments)
-
-    def _open_files(self, files: Files, run_identity: dict[str, Any], checkpoint: bool) -> bool:
-        """Open the journals. Returns whether this run resumes them: they hold something, and it is not overwritten."""
-        options = self.options
-        # Opening a journal repairs it, so files of other programs must be refused before that.
-        found = files.nonempty_journal()
-        if found is not None and (options.overwrite or not options.resume) and not files.run.exists():
-            raise UserError(f"{found} is not a collection: {files.run.name} is missing", "Choose another --output")
-        if not options.overwrite and not options.force:
-            check_shard(files, options.shard)
-        starts_anew = options.overwrite
-        if not starts_anew and files.nothing_collected():
-            starts_anew = not (options.resume and is_same_run(files.run, run_identity))
-        resumes = found is not None and not starts_anew
-        if resumes and not options.resume:
-            raise UserError(
-                f"{options.output} already holds a collection",
-                "Add --resume to continue it or --overwrite to replace it, or choose another --output",
-            )
-        if resumes and not options.force:
-            check_identity(files.run, run_identity)
-        self._journals = [self._stack.enter_context(Journal(path)) for path in (files.rollouts, files.failures)]
-        if starts_anew:
-            for journal in self._journals:
-                journal.clear()
-            files.turns.unlink(missing_ok=True)
-        if checkpoint:
-            self._turns = self._stack.enter_context(TurnJournal(files.turns, lambda why: self._say(why)))
-        return resumes
-
-    def _write_run(
-        self, files: Files, run_identity: dict[str, Any], plan: CollectionPlan, tasks: int, *, resumes: bool
-    ) -> None:
-        options: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency}
-        options |= {"workers": self.options.workers or 1, "checkpoint": plan.checkpoint}
-        if self.options.ray is not None:
-            options["ray"] = self.options.ray
-        options |= {name: value for name, value in vars(plan.stragglers).items() if value is not None}
-        options["pass_reward"] = {each.name: each.pass_reward for each in plan.environments}
-        options["reward_range"] = {each.name: each.reward_range for each in plan.environments}
-        options |= {"limit": self.options.limit, "max_attempts": plan.max_attempts, "input": self.rows.name}
-        options |= self._model_options()
-        if self.options.mix is not None:
-            options["mix"] = self.options.mix
-        if self.options.shard is not None:
-            options["tasks"] = tasks  # `ludus merge` tells by it whether the shard is complete
-        write_run(files.run, with_options(files.run, options) if resumes else describe(run_identity, options))
-
-    def _model_options(self) -> dict[str, Any]:
-        """The spec and the settings of the model, so that it can be opened again; nothing if they hold a key."""
-        options = self.options
-        given = {"model": options.model, "model_settings": self._model_settings}
-        can_be_shown = isinstance(options.model, str) and options.agent is None and masked(given) == given
-        return given if can_be_shown else {}
 
 
 def _deaths(count: int) -> list[str]:
