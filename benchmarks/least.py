@@ -62,8 +62,15 @@ async def rollout(client: Connections, number: int, tool_output: str, journal: i
             items.append({"type": "function_call_output", "call_id": call["call_id"], "output": tool_output})
     reward = float(total > 0)
     record: dict[str, Any] = {
-        **{"rollout_id": f"{name}-0", "task_id": name, "repeat": 0, "outcome": "completed", **row, "reward": reward},
-        **{"response": {**answer, "output": items[1:]}, "timings": times, "stop_reason": "answered"},
+        "rollout_id": f"{name}-0",
+        "task_id": name,
+        "repeat": 0,
+        "outcome": "completed",
+        **row,
+        "reward": reward,
+        "response": {**answer, "output": items[1:]},
+        "timings": times,
+        "stop_reason": "answered",
     }
     record["receipt"] = {"task": digest(row), "response": digest(record["response"]), "verdict": digest(reward)}
     os.write(journal, orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
