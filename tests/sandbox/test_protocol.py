@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sys
 import tarfile
 from collections.abc import AsyncIterator
 from typing import Any
@@ -227,6 +228,12 @@ async def test_python_runs_as_main_with_arguments_and_input(sandbox: Sandbox):
     source = "import sys\nprint(__name__, sys.argv[1:], input())\nraise SystemExit(4)\n"
     result = await sandbox.python(source, argv=["x y"], stdin=b"typed\n")
     assert (result.text, result.exit_code) == ("__main__ ['x y'] typed\n", 4)
+
+
+async def test_python_inside_is_the_one_outside(sandbox: Sandbox):
+    program = "import sys\nprint(sys.version)"
+    assert (await sandbox.python(program)).text == f"{sys.version}\n"
+    assert (await sandbox.exec(["python3", "-c", program])).text == f"{sys.version}\n"
 
 
 async def test_a_python_error_is_a_traceback_of_the_program_alone(sandbox: Sandbox):

@@ -17,11 +17,12 @@ from functools import cache
 import ludus
 from ludus.sandbox import packages, seccomp
 from ludus.sandbox.features import require
+from ludus.sandbox.libpython import python_library
 from ludus.sandbox.protocol import HOME, SandboxError, SandboxSpec
-from ludus.sandbox.stage import Stage, open_stage, python_prefix
+from ludus.sandbox.stage import Stage, library_apart, open_stage, python_prefix
 from ludus.sandbox.supervised import SupervisedSandbox
 from ludus.sandbox.supervised_open import SupervisedProvider
-from ludus.sandbox.supervised_start import PACKAGES, program_environment, setup_message, supervisor_command
+from ludus.sandbox.supervised_start import LIBRARIES, PACKAGES, program_environment, setup_message, supervisor_command
 
 #: The user id inside, and the folders that programs may write to, with their share of the disk limit.
 _USER_INSIDE = 1000
@@ -180,6 +181,9 @@ def _binds(spec: SandboxSpec, stage: Stage, fds: list[int]) -> Iterator[str]:
             yield from ("--perms", "0444", "--file", str(fds[-1]), path)
     for path, text in _FILES.items():
         yield from ("--perms", "0444", "--file", str(_memory_file(text.encode(), fds)), path)
+    if (library := python_library()) is not None:
+        inside = f"{LIBRARIES}/{os.path.basename(library)}"
+        yield from ("--ro-bind", stage.visible(library), inside) if library_apart() else ("--symlink", library, inside)
     for place in packages.places(spec.packages):
         yield from ("--ro-bind", stage.visible(str(place)), f"{PACKAGES}/{place.name}")
     yield from _hidden()

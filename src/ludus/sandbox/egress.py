@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from ludus.runtime.threads import in_thread
+from ludus.sandbox.libpython import library_variable, python_library
 from ludus.sandbox.protocol import SandboxError
 from ludus.sandbox.supervised_start import base_python
 
@@ -159,7 +160,12 @@ def _listener(pid: int) -> socket.socket:
         command = [base_python(), "-S", "-E", "-c", _HELPER, str(pid), str(theirs.fileno()), str(PORT)]
         try:
             ended = subprocess.run(
-                command, pass_fds=[theirs.fileno()], capture_output=True, env={}, timeout=_SECONDS, check=False
+                command,
+                pass_fds=[theirs.fileno()],
+                capture_output=True,
+                env=library_variable(os.path.dirname(python_library() or "")),
+                timeout=_SECONDS,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise SandboxError(f"cannot open the network for some hosts: {error}") from error

@@ -23,6 +23,7 @@ from typing import Any
 from ludus.runtime.threads import in_thread
 from ludus.sandbox import landlock, packages, private_folders, seccomp
 from ludus.sandbox.features import require
+from ludus.sandbox.libpython import library_variable, python_library
 from ludus.sandbox.private_folders import remove
 from ludus.sandbox.protocol import ATTACKS, SandboxError, SandboxSpec
 from ludus.sandbox.stage import Stage, missing_program
@@ -138,7 +139,7 @@ def _spawn(
     seen = stage.visible(_PREFIX)
     interpreter, *options, bootstrap = supervisor_command()
     wanted = {
-        "read": [*_READABLE, seen, str(folder), *(stage.visible(str(place)) for place in _link(spec, folder, stage))],
+        "read": [*_READABLE, seen, str(folder), *_link(spec, folder, stage)],
         "write": [*_DEVICES, str(folder / "home"), str(folder / "tmp")],
         "network": spec.network,
         "filters": [rules.hex() for rules in _filters(spec) if rules is not None],
@@ -153,7 +154,7 @@ def _spawn(
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=fds,
-            env={"PATH": "/usr/bin:/bin", "PYTHONHOME": seen},
+            env={"PATH": "/usr/bin:/bin", "PYTHONHOME": seen, **_library_variable(folder)},
         )
     finally:
         for fd in fds:
@@ -166,19 +167,30 @@ def _filters(spec: SandboxSpec) -> Iterator[bytes | None]:
         yield seccomp.no_sockets()
 
 
-def _link(spec: SandboxSpec, folder: Path, stage: Stage) -> Iterator[Path]:
-    """Link the packages of the spec into the folder, and return where they are."""
-    if spec.packages:
-        (folder / "packages").mkdir(0o755)
-    for place in packages.places(spec.packages):
-        (folder / "packages" / place.name).symlink_to(stage.visible(str(place)))
-        yield place
+def _link(spec: SandboxSpec, folder: Path, stage: Stage) -> Iterator[str]:
+    """Link the packages of the spec and the library of Python into the folder, and return where they are."""
+    library = python_library()
+    for name, places in (
+        ("packages", packages.places(spec.packages)),
+        ("libraries", [Path(library)] if library is not None else []),
+    ):
+        if places:
+            (folder / name).mkdir(0o755)
+        for place in places:
+            seen = stage.visible(str(place))
+            (folder / name / place.name).symlink_to(seen)
+            yield seen
+
+
+def _library_variable(folder: Path) -> dict[str, str]:
+    return library_variable(str(folder / "libraries"))
 
 
 def _setup(spec: SandboxSpec, folder: Path, user: int | None, prefix: str) -> dict[str, Any]:
     home, tmp, modules = str(folder / "home"), str(folder / "tmp"), str(folder / "packages")
     environment = program_environment(spec)
     environment |= {"HOME": home, "TMPDIR": tmp, "PATH": environment["PATH"].replace(_PREFIX, prefix, 1)}
+    environment |= _library_variable(folder)
     if spec.packages:
         environment["PYTHONPATH"] = modules
     message = setup_message(spec, [home, tmp], [modules] if spec.packages else [])

@@ -16,6 +16,7 @@ import sysconfig
 from functools import cache, lru_cache
 from pathlib import Path
 
+from ludus.sandbox.libpython import python_library
 from ludus.sandbox.protocol import SandboxError
 
 #: The first user id that sandboxes get where we are root. Each has its own, so that no limit per user is shared.
@@ -27,7 +28,8 @@ _ROOT_PROGRAMS = ("unshare", "nsenter", "sh", "mount", "mkdir")
 _MOUNTS = "/mnt"
 _SCRIPT = (
     f"mount -t tmpfs -o mode=755 none {_MOUNTS} && n=0; "
-    f'for one; do mkdir {_MOUNTS}/$n && mount --bind "$one" {_MOUNTS}/$n && n=$((n+1)) || exit 1; done; '
+    f'for one; do if [ -d "$one" ]; then mkdir {_MOUNTS}/$n; else : > {_MOUNTS}/$n; fi && '
+    f'mount --bind "$one" {_MOUNTS}/$n && n=$((n+1)) || exit 1; done; '
     "echo ready; read -r wait"
 )
 
@@ -36,7 +38,7 @@ class Stage:
     """For users who are not root: bwrap starts as it is, and finds folders where they are."""
 
     def visible(self, path: str) -> str:
-        """A path that leads to the same folder, and that the user of the sandbox may walk."""
+        """A path that leads to the same folder or file, and that the user of the sandbox may walk."""
         return path
 
     def command(self, fds: list[int], user: int | None = None) -> list[str]:
@@ -97,10 +99,19 @@ def python_prefix() -> tuple[str, ...]:
     return () if prefix == "/usr" or prefix.startswith("/usr/") else (prefix,)
 
 
+def library_apart() -> tuple[str, ...]:
+    """The library of Python, if it is neither under `/usr` nor in the folder of Python."""
+    library = python_library()
+    if library is None or any(library.startswith(f"{folder}/") for folder in ("/usr", *python_prefix())):
+        return ()
+    return (library,)
+
+
 def _needed() -> list[str]:
-    """The folders of the host from which a sandbox may see something, besides the system's."""
-    libraries = (os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
-    return list(dict.fromkeys(path for path in (*python_prefix(), *libraries) if os.path.isdir(path)))
+    """What of the host a sandbox may see something of, besides the system's: folders, and the library of Python."""
+    packages = (os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
+    folders = (path for path in (*python_prefix(), *packages) if os.path.isdir(path))
+    return list(dict.fromkeys((*folders, *library_apart())))
 
 
 @lru_cache(maxsize=256)
@@ -112,7 +123,7 @@ def _open_to_all(path: str) -> bool:
 
 
 def _namespace_with(folders: list[str]) -> int:
-    """A descriptor of a mount namespace in which these folders are mounted at `/mnt/0`, `/mnt/1` and so on."""
+    """A descriptor of a mount namespace with these folders and files at `/mnt/0`, `/mnt/1` and so on."""
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", *folders]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as holder:
         assert holder.stdout is not None

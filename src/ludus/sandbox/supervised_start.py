@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ludus.sandbox.cgroups import controllers
+from ludus.sandbox.libpython import library_variable
 from ludus.sandbox.protocol import HOME, SandboxSpec
 
 #: Where programs find the packages of their spec.
 PACKAGES = "/opt/packages"
+
+#: Where Python finds its own library.
+LIBRARIES = "/opt/libraries"
 
 #: The modules of the supervisor, in the order in which they import each other.
 _MODULES = ("folders", "relay", "processes", "program", "python", "supervisor")
@@ -81,6 +85,7 @@ def program_environment(spec: SandboxSpec) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "USER": "user",
         "PYTHONHASHSEED": "0",
+        **library_variable(LIBRARIES),
         **({"PYTHONPATH": PACKAGES} if spec.packages else {}),
         **spec.env,
     }
