@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 from ludus import UserError
@@ -36,9 +37,10 @@ def _row(seed: str, number: int, domain: str, write: Any) -> dict[str, Any]:
     rng = random.Random(seed)
     while True:  # a world may lack a record for this scenario
         world = rng.randrange(WORLDS)
-        desk = DESKS[domain](DESKS[domain].template(world))
-        scenario = write(rng, desk, today_of(world))
-        desk.db.close()
+        with closing(DESKS[domain].template(world)) as database:
+            desk = DESKS[domain](database)
+        with closing(desk.db):
+            scenario = write(rng, desk, today_of(world))
         if scenario is not None:
             break
     policy = DESKS[domain].policy.replace("{today}", today_of(world).isoformat())

@@ -11,7 +11,7 @@ import re
 import sqlite3
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field
@@ -95,9 +95,8 @@ class ServiceDesk(Resources):
     @classmethod
     @asynccontextmanager
     async def share(cls, config: Any) -> AsyncIterator[Worlds]:
-        worlds = Worlds()
-        yield worlds
-        worlds.close()
+        with closing(Worlds()) as worlds:
+            yield worlds
 
     async def open(self, task: Task) -> None:
         self.desk = self.shared.desk(task.domain, task.world, task.user.belongings)

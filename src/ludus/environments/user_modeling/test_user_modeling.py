@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,15 @@ def verdict(rollout: Rollout) -> Verdict:
 @pytest.fixture
 def desk() -> Any:
     """A function that opens the desk of a row."""
-    worlds = Worlds()
-    yield lambda row: worlds.desk(row["domain"], row["world"], row["user"]["belongings"])
-    worlds.close()
+    with ExitStack() as opened:
+        worlds = opened.enter_context(closing(Worlds()))
+
+        def open_desk(row: dict[str, Any]) -> Desk:
+            made = worlds.desk(row["domain"], row["world"], row["user"]["belongings"])
+            opened.callback(made.db.close)
+            return made
+
+        yield open_desk
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
