@@ -7,6 +7,7 @@ import io
 import sys
 import tarfile
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -17,6 +18,7 @@ from waiting import until_gone
 
 from ludus.graders.repository import write_tree
 from ludus.sandbox import Sandbox, SandboxError, SandboxLimits
+from ludus.sandbox.libpython import python_library
 from ludus.sandbox.pool import SandboxPool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -234,6 +236,14 @@ async def test_python_inside_is_the_one_outside(sandbox: Sandbox):
     program = "import sys\nprint(sys.version)"
     assert (await sandbox.python(program)).text == f"{sys.version}\n"
     assert (await sandbox.exec(["python3", "-c", program])).text == f"{sys.version}\n"
+
+
+@pytest.mark.skipif(python_library() is None, reason="this Python is one program, without a shared library")
+@pytest.mark.parametrize("kind", [kind for kind in kinds() if kind.values != ("oci",)])
+async def test_the_library_of_python_is_all_that_its_folder_holds(kind: str):
+    async with opened(kind) as sandbox:
+        assert (await sandbox.exec('ls -A "$LD_LIBRARY_PATH"')).text == f"{Path(python_library() or '').name}\n"
+        assert not (await sandbox.exec('rm -f "$LD_LIBRARY_PATH"/* || touch "$LD_LIBRARY_PATH/libc.so.6"')).ok
 
 
 async def test_a_python_error_is_a_traceback_of_the_program_alone(sandbox: Sandbox):
