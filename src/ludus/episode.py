@@ -385,7 +385,8 @@ async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollo
         if type(episode.resources).close is not Resources.close:
             await _close(episode, rollout)
         rollout.response = rollout.response or episode.response
-        episode.timings["total"] = perf_counter() - began
+        timings = episode.timings
+        timings["total"] = timings.get("total", 0.0) + perf_counter() - began
         rollout.steps = episode.timed_steps()
     return rollout
 

@@ -83,8 +83,8 @@ def _install_hint(module: str) -> str:
         return f"Install it with: {install_command(extra)}"
     known = {*sys.stdlib_module_names, *(each.name for each in pkgutil.iter_modules()), *_extras()}
     near = sorted(each for each in known if abs(len(each) - len(name)) <= 1)
-    if close := difflib.get_close_matches(name, near, n=1, cutoff=0.75):
-        return f"Did you mean {close[0]}?"
+    if close := difflib.get_close_matches(name, near, n=5, cutoff=0.75):
+        return f"Did you mean {next((each for each in close if each[0] == name[0]), close[0])}?"
     return "Correct the name, or install the package that provides it"
 
 
@@ -201,8 +201,8 @@ class Failure(Exception):
             return cls("crash", STRAY_CANCEL, stage=stage, where=place_of_error(error))
         if isinstance(error, MissingExtra):
             return cls("not_installed", str(error), stage=stage, where=place_of_error(error))
-        if isinstance(error, ModuleNotFoundError) and error.name:
-            return cls("not_installed", str(not_installed(error.name)), stage=stage, where=place_of_error(error))
+        if isinstance(error, ModuleNotFoundError) and isinstance(error.name, str) and error.name:
+            return cls("not_installed", str(not_installed(error.name[:80])), stage=stage, where=place_of_error(error))
         return cls("crash", _first_cause(error), stage=stage, where=place_of_error(error))
 
 

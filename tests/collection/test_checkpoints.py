@@ -32,6 +32,21 @@ async def test_interrupted_rollouts_go_on_after_their_last_turn(tmp_path) -> Non
     assert not (tmp_path / "out" / "turns.jsonl").exists()
 
 
+async def test_the_total_time_of_a_resumed_rollout_includes_what_was_played_before(tmp_path) -> None:
+    class Slow(Ledger):
+        async def call(self, name: str, arguments: str) -> str:
+            await asyncio.sleep(0.05)
+            return await super().call(name, arguments)
+
+    await interrupt(Slow, Asked(adds, stop_at=4), tmp_path / "out", 1, input=rows(1))
+    result = await complete(Slow, Asked(adds), tmp_path / "out", resume=True, input=rows(1))
+    (rollout,) = ludus.load(tmp_path / "out")
+    timings = rollout.timings
+    assert timings["tool"] >= 0.3  # six turns with tools
+    assert timings["total"] >= timings["tool"] + timings["model"] + timings["replay"]
+    assert result.metrics["seconds"]["total"]["mean"] >= 0.3
+
+
 async def test_a_rollout_may_be_interrupted_again_and_again(tmp_path) -> None:
     given, asked = {"input": rows(2)}, list[Asked]()
     await complete(Ledger, Asked(adds), tmp_path / "whole", **given)

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ludus import Resources
 from ludus.collection.engines.frames import BodyParts, Frames, frame
-from ludus.collection.engines.leases import MAX_DEATHS, HandOut, Leases
+from ludus.collection.engines.leases import MAX_DEATHS, Deaths, HandOut, Leases
 from ludus.collection.plan import TaskWork
 from ludus.environment import Environment
 
@@ -65,7 +65,7 @@ class HandingOut(RuleBasedStateMachine):
         for lease in self.leases.revoke(worker):
             self.ended.add(lease.number)
             for repeat in self.hand_out.put_back(lease):
-                assert lease.deaths[repeat] == MAX_DEATHS
+                assert lease.deaths[repeat].workers == MAX_DEATHS
                 self.recorded.append((lease.work.task_id, repeat))
 
     @invariant()
@@ -93,7 +93,9 @@ TestHandingOut.settings = settings(max_examples=60, stateful_step_count=40, dead
 
 def test_only_the_repeat_that_a_lone_worker_was_playing_is_blamed_for_its_death():
     environment, leases = Environment.load(Constant), Leases()
-    lease = leases.grant(1, TaskWork("t", environment, {}, {0: 1, 1: 1, 2: 1}), {0: 2, 1: 2, 2: 2})
+    lease = leases.grant(
+        1, TaskWork("t", environment, {}, {0: 1, 1: 1, 2: 1}), {repeat: Deaths(2) for repeat in range(3)}
+    )
     assert lease.is_alone
     leases.start(lease.number, 0)
     assert leases.finish(lease.number, 0) is not None
@@ -102,7 +104,31 @@ def test_only_the_repeat_that_a_lone_worker_was_playing_is_blamed_for_its_death(
     (ended,) = leases.revoke(1)
     assert hand_out.put_back(ended) == [1]
     work, deaths = hand_out.take_alone()
-    assert (work.repeats, deaths) == ({2: 1}, {2: 2})
+    assert (work.repeats, deaths) == ({2: 1}, {2: (2, 0)})
+
+
+def test_a_rollout_that_ends_its_workers_fails_even_if_it_starts_over_each_time():
+    leases, hand_out = Leases(), HandOut(iter(()))
+    taken = TaskWork("t", Environment.load(Constant), {}, {0: 1}), dict[int, Deaths]()
+    for death in range(1, MAX_DEATHS + 1):
+        lease = leases.grant(1, *taken)
+        for turns in range(1, 5):  # from its first turn, because its tools answered something else
+            lease.went_on(0, turns)
+        (ended,) = leases.revoke(1)
+        assert hand_out.put_back(ended) == ([0] if death == MAX_DEATHS else [])
+        if death < MAX_DEATHS:
+            taken = hand_out.take_alone() if hand_out.has_alone else hand_out.take(1) or taken
+
+
+def test_a_rollout_that_gets_further_is_not_blamed_for_the_workers_that_died():
+    leases, hand_out = Leases(), HandOut(iter(()))
+    taken = TaskWork("t", Environment.load(Constant), {}, {0: 1}), dict[int, Deaths]()
+    for turns in range(1, 9):
+        lease = leases.grant(1, *taken)
+        lease.went_on(0, turns)
+        (ended,) = leases.revoke(1)
+        assert hand_out.put_back(ended) == []
+        taken = hand_out.take(1) or taken
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -72,12 +73,14 @@ def test_mcp_is_missed_before_the_first_rollout_also_by_resources_with_servers_o
 
 def test_a_missing_extra_stops_the_run_at_its_first_rollouts_and_not_at_each_of_them():
     why, calls = stopped(NeedsAnExtra)
-    assert why.startswith("math-verify is not installed. Install it with: pip install ")
+    assert re.match(r"test_not_installed.py:[0-9]+ in open: math-verify is not installed. Install it with: pip ", why)
     assert calls == 0
 
 
 def test_a_module_that_a_verifier_imports_late_stops_the_run_at_its_first_rollouts():
     why, calls = stopped(ImportsLate)
+    place, _, why = why.partition(": ")
+    assert re.fullmatch(r"test_not_installed.py:[0-9]+ in verify", place)
     assert why == "no_such_package is not installed. Correct the name, or install the package that provides it"
     assert calls < len(ROWS)
 
@@ -101,9 +104,11 @@ def test_a_file_that_imports_a_package_of_an_extra_is_told_the_extra(tmp_path, m
         ("import installd_here", "installd_here", "Did you mean installed_here?"),
         ("import installed_here.inside", "installed_here.inside", "installed_here is installed, but it has no inside"),
         ("from jsno import loads", "jsno", "Did you mean json?"),
+        ("import nunpy", "nunpy", "Did you mean numpy?"),
         ("import gymnasum", "gymnasum", "Did you mean gymnasium?"),
         ("import no_such", "no_such", "Correct the name, or install the package that provides it"),
-        ("import prices", "prices", "For the file prices.py beside it, write: from . import prices"),
+        ("import more", "more", "For the one beside this file, write: from . import more"),
+        ("import prices", "prices", "For the one beside this file, write: from . import prices"),
     ],
 )
 def test_a_misspelled_import_is_never_told_to_install_that_name(tmp_path, monkeypatch, line, missing, hint):
@@ -114,6 +119,7 @@ def test_a_misspelled_import_is_never_told_to_install_that_name(tmp_path, monkey
     (mine / "environment.yaml").write_text("name: mine\nresources: resources.py:Mine\n")
     (mine / "resources.py").write_text(f"{line}\n")
     (mine / "prices.py").write_text("")
+    (mine / "more").mkdir()
     monkeypatch.syspath_prepend(str(packages))
     with pytest.raises(UserError) as caught:
         Environment.load(mine)
@@ -140,3 +146,22 @@ def test_our_environments_name_their_extra_before_the_first_rollout(monkeypatch,
     with pytest.raises(UserError, match=rf"is not installed. Install it with: pip install .*\[{extra}\]"):
         ludus.collect(name, model=model, limit=3)
     assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("raise BaseException('all of it')", "BaseException: all of it"),
+        ("raise ModuleNotFoundError('odd', name=5)", "ModuleNotFoundError: odd"),
+        ("raise ImportError", "ImportError"),
+        ("raise type('Mute', (ImportError,), {'__str__': lambda self: 1 / 0})", "Mute"),
+        ("__import__('n' * 5000)", "n" * 80 + " is not installed. Correct the name"),
+    ],
+)
+def test_whatever_an_import_raises_is_one_short_line(tmp_path, code, told):
+    (tmp_path / "environment.yaml").write_text("name: mine\nresources: resources.py:Mine\n")
+    (tmp_path / "resources.py").write_text(f"{code}\n")
+    with pytest.raises(UserError) as caught:
+        Environment.load(tmp_path)
+    assert f"{tmp_path}/resources.py:1: {told}" in str(caught.value)
+    assert len(str(caught.value)) < 600

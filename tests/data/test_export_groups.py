@@ -95,7 +95,9 @@ def test_a_difference_that_only_rounding_keeps_below_the_margin_makes_a_pair(tmp
     assert export(source, "dpo", tmp_path / "no.jsonl", pairs=PairRule(margin=0.2001)).left_out == {"margin": 2}
 
 
-@pytest.mark.parametrize("before", ["", " ", "\xa0", "\ufeff", "\u200b", "\u2060 ", "\x00", "\t"])
+@pytest.mark.parametrize(
+    "before", ["", " ", "\xa0", "\ufeff", "\u200b", "\u2060 ", "\x00", "\t", "\u115f", "\u2800", "\ufe0f", "\U000e0001"]
+)
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
 def test_a_cell_never_begins_as_a_formula_does(tmp_path, before, sign):
     text = f"{before}{sign}1+1"

@@ -119,7 +119,9 @@ def test_turns_that_cannot_be_written_are_given_up_with_one_line(tmp_path, monke
     journal.add("a-0", line("a-0", 1))
     journal.flush()
     assert journal.lines("a-0") == b""
+    journal.end("a-0")
     journal.close()
+    assert not journal.path.exists()
 
 
 def test_a_line_that_is_not_json_is_refused(tmp_path):

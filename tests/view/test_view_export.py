@@ -47,6 +47,18 @@ def test_a_page_is_one_file_that_only_runs_its_own_script(runs: LiveRuns, tmp_pa
     assert shown["items"][4]["content"][0]["text"] == viewed_runs.HOSTILE
 
 
+def test_a_page_replaces_a_page_and_nothing_else(runs: LiveRuns, tmp_path: Path):
+    for _ in range(2):
+        export_page(runs, tmp_path / "report.html", "", None)
+    journal = tmp_path / "rollouts.jsonl"
+    journal.write_text('{"rollout_id": "a"}\n')
+    with pytest.raises(UserError, match="exists already, and ludus view did not write it. Name another file"):
+        export_page(runs, journal, "", None)
+    assert journal.read_text() == '{"rollout_id": "a"}\n'
+    with pytest.raises(UserError, match="Is a directory. Make room or name another place"):
+        export_page(runs, tmp_path, "", None)
+
+
 def test_only_chosen_rollouts_are_exported_and_links_stay_inside(runs: LiveRuns, tmp_path: Path):
     export_page(runs, tmp_path / "report.html", "task:refund-002 repeat:0..1", None)
     page = (tmp_path / "report.html").read_text()

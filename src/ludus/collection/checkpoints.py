@@ -44,8 +44,8 @@ WRITE_SECONDS = 0.02
 class TurnWriter(Protocol):
     """Where the turns of all rollouts of a process go."""
 
-    def add(self, job: Job, line: bytes) -> int:
-        """Take what turns added to a rollout. Returns the number of the line."""
+    def add(self, job: Job, line: bytes, turns: int) -> int:
+        """Take what turns added to a rollout, which has so many now. Returns the number of the line."""
 
     def flush(self) -> None:
         """Write the lines that were taken."""
@@ -60,7 +60,7 @@ class DirectWriter:
     def __init__(self, journal: TurnJournal) -> None:
         self._journal = journal
 
-    def add(self, job: Job, line: bytes) -> int:
+    def add(self, job: Job, line: bytes, turns: int) -> int:
         """Take a line."""
         self._journal.add(job.rollout_id, line)
         return 0
@@ -160,7 +160,7 @@ class SavedTurns:
         if calls == self._first and episode.first_tools is not episode.params.get("tools"):
             turn["tools"] = episode.first_tools
         self._written = self._reached
-        self._number = writer.add(job, encode(turn))
+        self._number = writer.add(job, encode(turn), to_calls - self._first)
 
 
 class InterruptedRollout:
@@ -231,7 +231,8 @@ class ResumingAgent:
         episode.asides += rollout.asides
         episode.timings.clear()
         replayed = perf_counter() - began
-        episode.timings.update({**rollout.timings, "replay": replayed})
+        earlier = sum(taken for stage, taken in rollout.timings.items() if stage not in ("connect", "total"))
+        episode.timings.update({**rollout.timings, "replay": replayed, "total": earlier})
         episode.steps[:] = [("replay", began, replayed)]
         self._progress.resumed += 1
         self._progress.turns_kept += len(rollout.calls)

@@ -163,4 +163,5 @@ class Recorder:
         failures = self._first_failures
         kinds = {(each.stage, each.kind) for each in failures}
         if len(failures) >= expected and len(kinds) == 1 and failures[0].kind in REMEDIES:
-            raise UserError(failures[0].cause, REMEDIES[failures[0].kind])
+            first = failures[0]
+            raise UserError(f"{first.where}: {first.cause}" if first.where else first.cause, REMEDIES[first.kind])

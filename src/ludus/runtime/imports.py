@@ -57,7 +57,7 @@ def import_named(name: str) -> ModuleType:
         return importlib.import_module(name)
     except (ModuleNotFoundError, UserError):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise _import_error(error, name) from error
 
 
@@ -82,7 +82,7 @@ def load_file(path: Path, name: str | None = None) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
         raise _import_error(error, str(path)) from error
     return module
@@ -132,12 +132,17 @@ def author_error(error: BaseException, code: Callable[..., Any]) -> UserError:
 
 def describe(error: BaseException) -> str:
     """An error's type and text in one line. The text of a SyntaxError has no place: the caller names it."""
-    text = error.msg if isinstance(error, SyntaxError) and error.lineno is not None else str(error)
-    return f"{type(error).__name__}: {' '.join(text.split())}"
+    try:
+        text = error.msg if isinstance(error, SyntaxError) and error.lineno is not None else str(error)
+        return f"{type(error).__name__}: {' '.join(text.split())[:2000]}".rstrip(": ")
+    except Exception:  # its __str__ raises
+        return type(error).__name__
 
 
 def _import_error(error: BaseException, module: str) -> UserError:
     """The UserError for a module whose code raised, with the deepest line of its file in the traceback."""
+    if isinstance(error, KeyboardInterrupt):
+        raise error
     frames, place = traceback.extract_tb(error.__traceback__), module
     if isinstance(error, SyntaxError):
         place = f"{error.filename}:{error.lineno}"
@@ -147,11 +152,16 @@ def _import_error(error: BaseException, module: str) -> UserError:
 
 
 def _error_at(place: str, error: BaseException) -> UserError:
-    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith(LOADED_FILE):
-        beside = Path(place.rpartition(":")[0]).parent / f"{error.name}.py"
-        hint = f"For the file {beside.name} beside it, write: from . import {beside.stem}" if beside.is_file() else ""
-        return not_installed(error.name, place, hint)
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if isinstance(name, str) and name and not name.startswith(LOADED_FILE):
+        return not_installed(name[:80], place, _hint_beside(name, Path(place.rpartition(":")[0]).parent))
     return AuthorError(f"{place}: {describe(error)}")
+
+
+def _hint_beside(name: str, folder: Path) -> str:
+    """How to import a file or a folder that lies beside the file that wants it."""
+    found = name.isidentifier() and len(name) <= 80 and ((folder / f"{name}.py").is_file() or (folder / name).is_dir())
+    return f"For the one beside this file, write: from . import {name}" if found else ""
 
 
 def _file_of(code: Any) -> str | None:

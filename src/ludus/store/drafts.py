@@ -51,9 +51,9 @@ def draft(path: Path, hint: str, *, sync: bool = False) -> Iterator[BinaryIO]:
                 part.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, hint: str = "Make room or choose another --output") -> None:
     """Replace a file atomically: a reader sees the old content or the new content."""
-    with draft(path, "Make room or choose another --output", sync=True) as file:
+    with draft(path, hint, sync=True) as file:
         file.write(data)
 
 

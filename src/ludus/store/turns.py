@@ -127,10 +127,10 @@ class TurnJournal:
         self.flush()
         if self._compaction is not None:
             self._compaction.abandon()
+        if not self._spans:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
         if self._journal is not None:
-            if not self._spans:
-                with contextlib.suppress(OSError):
-                    os.unlink(self.path)
             self._journal.close(sync=bool(self._spans))
             self._journal = None
 
@@ -166,7 +166,6 @@ class TurnJournal:
             self._compaction.abandon()
             self._compaction = None
         journal, self._journal = self._journal, None
-        self._spans.clear()
         if journal is not None:
             with contextlib.suppress(UserError):
                 journal.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -145,7 +146,8 @@ class TensorboardWriter:
             raise UserError("--log-to tensorboard has no folder", "Add --output DIR, or write --log-to tensorboard:DIR")
         place = Path(folder) / facts.name if folder else Path(str(facts.folder)) / "tensorboard"
         # Its flush() writes nothing that still waits in its queue; its thread flushes, by default every two minutes.
-        self._writer = SummaryWriter(str(place), flush_secs=1)
+        # Two runs that start in the same second would share a file without a suffix.
+        self._writer = SummaryWriter(str(place), flush_secs=1, filename_suffix=f".{secrets.token_hex(4)}")
         self._writer.add_text("settings", "\n".join(f"    {key}: {value}" for key, value in facts.settings.items()))
 
     def write(self, step: int, scalars: dict[str, float]) -> None:

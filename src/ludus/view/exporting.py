@@ -31,11 +31,15 @@ PAGE = 100
 #: The largest page that browsers open without trouble.
 MAX_BYTES = 100_000_000
 
+_TITLE = b"<title>ludus view</title>"
+_ROOM = "Make room or name another place"
+
 Answers = Iterator[tuple[str, Any]]
 
 
 def export_page(runs: LiveRuns, to: Path, query: str, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """Write one page with all charts and the rollouts that match a query, at most `MAX_EXPORTED` of each run."""
+    _check_replaceable(to)
     answers = dict(_answers(runs, query, MAX_EXPORTED, tokenizer))
     data = encode(answers).replace(b"<", b"\\u003c")  # so that no text can end the element that holds it
     if len(data) > MAX_BYTES:
@@ -55,7 +59,7 @@ def export_page(runs: LiveRuns, to: Path, query: str, tokenizer: Tokenizer | Non
             b'<script type="module">' + script + b"</script></body></html>\n",
         )
     )
-    write_whole(to, page)
+    write_whole(to, page, _ROOM)
     return {"file": str(to), "bytes": len(page), "rollouts": sum("/api/rollout?" in name for name in answers)}
 
 
@@ -70,12 +74,12 @@ def publish(runs: LiveRuns, to: Path, query: str, tokenizer: Tokenizer | None) -
     count = size = 0
     for name, answer in _answers(runs, query, MAX_PUBLISHED, tokenizer):
         data = encode(answer)
-        write_whole(to / "data" / published_name(name), data)
+        write_whole(to / "data" / published_name(name), data, _ROOM)
         count, size = count + ("/api/rollout?" in name), size + len(data)
     for name in ("app.js", "app.css"):
-        write_whole(to / name, (STATIC / name).read_bytes())
-    write_whole(to / "ludus-view.txt", b"Written by ludus view --publish, which may replace every file here.\n")
-    write_whole(to / "index.html", head + body)
+        write_whole(to / name, (STATIC / name).read_bytes(), _ROOM)
+    write_whole(to / "ludus-view.txt", b"Written by ludus view --publish, which may replace every file here.\n", _ROOM)
+    write_whole(to / "index.html", head + body, _ROOM)
     return {"folder": str(to), "bytes": size, "rollouts": count}
 
 
@@ -128,14 +132,26 @@ def _address(path: str, **given: Any) -> str:
     return f"/api/{path}?{listed}"
 
 
+def _check_replaceable(page: Path) -> None:
+    """Refuse to replace anything but a page of ours: the name may be that of a journal."""
+    try:
+        with page.open("rb") as file:
+            ours = _TITLE in file.read(2000)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UserError(f"cannot write {page}: {error.strerror}", _ROOM) from error
+    if not ours:
+        raise UserError(f"{page} exists already, and ludus view did not write it", "Name another file")
+
+
 def _head(policy: str) -> bytes:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
-        "<title>ludus view</title>"
-    ).encode()
+    ).encode() + _TITLE
 
 
 def _hashed(content: bytes) -> str:

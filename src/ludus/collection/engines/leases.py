@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ludus.collection.engines.summaries import summary_job
 from ludus.collection.plan import TaskWork
@@ -22,23 +23,37 @@ ALONE_AFTER = 2
 MAX_DEATHS = 3
 
 
+class Deaths(NamedTuple):
+    """How many workers died in a row while they played a rollout, and the most turns that it had saved by then."""
+
+    workers: int = 0
+    turns: int = 0
+
+
 @dataclass(slots=True)
 class WorkLease:
-    """Work that a worker plays. `missing` are the repeats that it has not finished, `deaths` how many workers died
+    """Work that a worker plays. `missing` are the repeats that it has not finished, `deaths` the workers that died
     while they played a repeat. Alone means that the worker plays nothing else, one repeat after another."""
 
     number: int
     worker: int
     work: TaskWork
     missing: set[int]
-    deaths: dict[int, int]
+    deaths: dict[int, Deaths]
     job: Job  #: of the summaries of its rollouts
     started: int | None = None  #: the repeat that is being played, if the lease is alone
+    turns: dict[int, int] = field(default_factory=dict)  #: how many turns of a repeat are saved
 
     @property
     def is_alone(self) -> bool:
         """Whether a repeat of it was lost with so many workers that it must be played alone."""
-        return max(self.deaths.values(), default=0) >= ALONE_AFTER
+        return _most(self.deaths) >= ALONE_AFTER
+
+    def went_on(self, repeat: int, turns: int) -> None:
+        """So many turns of a repeat are saved. If it got further than ever before, it did not end those workers."""
+        self.turns[repeat] = turns
+        if repeat in self.deaths and turns > self.deaths[repeat].turns:
+            del self.deaths[repeat]
 
 
 class Leases:
@@ -67,7 +82,7 @@ class Leases:
         """The leases of a worker."""
         return [lease for lease in self._by_number.values() if lease.worker == worker]
 
-    def grant(self, worker: int, work: TaskWork, deaths: dict[int, int]) -> WorkLease:
+    def grant(self, worker: int, work: TaskWork, deaths: dict[int, Deaths]) -> WorkLease:
         """Give work to a worker."""
         self._granted += 1
         lease = WorkLease(self._granted, worker, work, set(work.repeats), deaths, summary_job(work))
@@ -107,7 +122,8 @@ class Leases:
             alone = lease.started is not None and lease.started in lease.missing
             for repeat in [lease.started] if alone else lease.missing:
                 assert repeat is not None
-                lease.deaths[repeat] = lease.deaths.get(repeat, 0) + 1
+                workers, turns = lease.deaths.get(repeat, Deaths())
+                lease.deaths[repeat] = Deaths(workers + 1, max(turns, lease.turns.get(repeat, 0)))
         self._missing.pop(worker, None)
         self._alone.discard(worker)
         return ended
@@ -122,8 +138,8 @@ class HandOut:
 
     work: Iterator[TaskWork]
     whole_tasks: bool = False
-    _again: deque[tuple[TaskWork, dict[int, int]]] = field(default_factory=deque)
-    _alone: deque[tuple[TaskWork, dict[int, int]]] = field(default_factory=deque)
+    _again: deque[tuple[TaskWork, dict[int, Deaths]]] = field(default_factory=deque)
+    _alone: deque[tuple[TaskWork, dict[int, Deaths]]] = field(default_factory=deque)
     _next: TaskWork | None = None
 
     @property
@@ -131,11 +147,11 @@ class HandOut:
         """Whether there is work that must be played alone."""
         return bool(self._alone)
 
-    def take_alone(self) -> tuple[TaskWork, dict[int, int]]:
+    def take_alone(self) -> tuple[TaskWork, dict[int, Deaths]]:
         """Work that must be played alone, and how many workers died with it."""
         return self._alone.popleft()
 
-    def take(self, at_most: int) -> tuple[TaskWork, dict[int, int]] | None:
+    def take(self, at_most: int) -> tuple[TaskWork, dict[int, Deaths]] | None:
         """Work of about `at_most` rollouts, and how many workers died with it; None if there is none."""
         if self._again:
             return self._again.popleft()
@@ -158,13 +174,18 @@ class HandOut:
 
     def put_back(self, lease: WorkLease) -> list[int]:
         """Take back a lease that has ended. Returns the repeats that are not to be played again."""
-        given_up = [repeat for repeat in sorted(lease.missing) if lease.deaths.get(repeat, 0) >= MAX_DEATHS]
-        left = {repeat: lease.work.repeats[repeat] for repeat in sorted(lease.missing.difference(given_up))}
+        died, missing = lease.deaths, sorted(lease.missing)
+        given_up = [repeat for repeat in missing if repeat in died and died[repeat].workers >= MAX_DEATHS]
+        left = {repeat: lease.work.repeats[repeat] for repeat in missing if repeat not in given_up}
         if left:
-            deaths = {repeat: lease.deaths[repeat] for repeat in left if repeat in lease.deaths}
-            alone = max(deaths.values(), default=0) >= ALONE_AFTER
-            (self._alone if alone else self._again).append((replace(lease.work, repeats=left), deaths))
+            deaths = {repeat: died[repeat] for repeat in left if repeat in died}
+            again = self._alone if _most(deaths) >= ALONE_AFTER else self._again
+            again.append((replace(lease.work, repeats=left), deaths))
         return given_up
+
+
+def _most(deaths: dict[int, Deaths]) -> int:
+    return max((each.workers for each in deaths.values()), default=0)
 
 
 def _divided(work: TaskWork, first: int) -> tuple[TaskWork, TaskWork]:

@@ -21,7 +21,7 @@ import orjson
 
 from ludus.collection.engines.connection import WorkerConnection
 from ludus.collection.engines.frames import BodyParts
-from ludus.collection.engines.leases import MAX_DEATHS, HandOut, Leases, WorkLease
+from ludus.collection.engines.leases import MAX_DEATHS, Deaths, HandOut, Leases, WorkLease
 from ludus.collection.engines.playing import ADAPTIVE_START, LATE_CALLS_SECONDS
 from ludus.collection.engines.setup import WorkerSetup
 from ludus.collection.engines.summaries import read_summary
@@ -188,10 +188,10 @@ class LeasingEngine(ABC):
     def _take_turns(self, worker: WorkerConnection, turns: list[list[int]], body: memoryview) -> None:
         """Write the turns of rollouts that a worker plays, and tell the worker that they are safe."""
         parts, journal = BodyParts(body), self._collector.recorder.turns
-        for number, repeat, length in turns:
+        for number, repeat, length, count in turns:
             line, lease = parts.next(length), self._leases.playing(number, repeat)
             if lease is not None and journal is not None:
-                lease.deaths.pop(repeat, None)  # it plays on, so it did not end those workers
+                lease.went_on(repeat, count)
                 journal.add(rollout_id(lease.work.task_id, repeat), line)
         if journal is not None:
             journal.flush()
@@ -248,7 +248,7 @@ class LeasingEngine(ABC):
         if taken:
             self._grant(worker, taken)
 
-    def _grant(self, worker: WorkerConnection, taken: list[tuple[TaskWork, dict[int, int]]]) -> None:
+    def _grant(self, worker: WorkerConnection, taken: list[tuple[TaskWork, dict[int, Deaths]]]) -> None:
         leases = [self._leases.grant(worker.number, work, deaths) for work, deaths in taken]
         worker.give(leases, self._collector.recorder)
 

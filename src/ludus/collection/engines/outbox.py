@@ -46,6 +46,7 @@ class Outbox:
 
     def __init__(self, writer: asyncio.StreamWriter, plays_at_once: Callable[[], int], ahead: float) -> None:
         self.lease_of: dict[str, int] = {}  #: the numbers of the leases by rollout id
+        self.news: Callable[[], dict[str, Any]] = dict  #: what must not get lost if the worker dies after its results
         self._writer, self._plays_at_once, self._ahead = writer, plays_at_once, ahead
         self._heads: list[Any] = []
         self._lines: list[bytes] = []
@@ -78,9 +79,9 @@ class Outbox:
         if self._writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             await self._writer.drain()
 
-    def add_turn(self, job: Job, line: bytes) -> int:
+    def add_turn(self, job: Job, line: bytes, turns: int) -> int:
         """Take turns of a rollout in flight. Returns their number."""
-        self._turns.append([self.lease_of[job.rollout_id], job.repeat, len(line)])
+        self._turns.append([self.lease_of[job.rollout_id], job.repeat, len(line), turns])
         self._turn_lines.append(line)
         self._turns_added += 1
         return self._turns_added
@@ -123,7 +124,7 @@ class Outbox:
             self._writer.write(frame({"turns": self._turns}, self._turn_lines))
             self._turns, self._turn_lines = [], []
         if self._heads or room != self._room_told:
-            self._writer.write(frame({"room": room, "results": self._heads}, self._lines))
+            self._writer.write(frame({"room": room, "results": self._heads, **self.news()}, self._lines))
             self._heads, self._lines, self._bytes, self._room_told = [], [], 0, room
 
     def _take(self, rollout: Rollout) -> None:

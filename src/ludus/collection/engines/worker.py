@@ -93,6 +93,8 @@ class _Worker:
         self._progress, self._watchdog = Progress(), LoopWatchdog()
         self._watchdog.on_blocked = self._report_blocking
         self._outbox = Outbox(writer, self._plays_at_once, ahead)
+        if setup.chaos is not None:
+            self._outbox.news = self._progress.drain
         self._jobs = LeasedJobs(self._outbox.lease_of, self._started, self._outbox.flush)
         turns = TurnOutbox(self._outbox) if setup.checkpoint else None
         self._playing = Playing(settings, self._outbox, self._progress, self._watchdog, turns)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ludus.data.export.conversation import Conversations, Losses, ends_with_answer
-from ludus.data.export.format import RECORD_FIELDS, Choices, ExportRow, Format, Unit
+from ludus.data.export.conversation import Conversations, ends_with_answer
+from ludus.data.export.format import ExportRow, Format, Unit
 from ludus.data.export.token_rows import token_rows
 from ludus.dialects.chat_style import OPENAI
 
@@ -16,11 +16,6 @@ class Sft(Format):
     name = "sft"
     summary = "conversations with tools, for TRL's SFTTrainer; --tokens for token sequences with loss masks"
     offers = frozenset({"reasoning", "tokens", "shape"})
-
-    def __init__(self, choices: Choices, losses: Losses) -> None:
-        super().__init__(choices, losses)
-        if choices.tokens:
-            self.never = (*RECORD_FIELDS, "messages and tools as text")
 
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """One row, or one for each token sequence."""

@@ -61,6 +61,8 @@ class Format(ABC):
     def __init__(self, choices: Choices, losses: Losses) -> None:
         self.choices = choices
         self.losses = losses
+        if choices.tokens:
+            self.never = (*RECORD_FIELDS, "messages and tools as text")
         self.conversations = self._conversations()
 
     @classmethod

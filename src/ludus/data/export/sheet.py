@@ -31,7 +31,10 @@ COLUMNS = (
 )
 #: A spreadsheet runs a cell that begins with one of these signs as a formula. Some skip what nobody sees before the
 #: sign (spaces, control characters, marks without width), and read the wide and small forms of the signs too.
-_UNSEEN = r"\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\u3164"
+_UNSEEN = (
+    r"\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    r"\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
 _SIGNS = "=+@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b-"
 _FORMULA = re.compile(rf"[\t\r\n]|[{_UNSEEN}]*[{_SIGNS}]")
 _FORMULA_START = re.compile(rf"[{_UNSEEN}{_SIGNS}]")

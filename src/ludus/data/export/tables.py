@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +11,7 @@ from ludus.data.export.conversation import STYLES, Conversations, LeftOut, Losse
 from ludus.data.export.format import TOKEN_RECORDS, Choices, ExportRow, Format, Unit
 from ludus.qualify.oracle import GOLD_FIELDS
 from ludus.record import Row
-from ludus.runtime.encoding import encode
+from ludus.runtime.encoding import encode, may_have_long_integer
 
 _MESSAGE = frozenset({"role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name"})
 
@@ -113,11 +114,11 @@ class HuggingFace(Table):
         if isinstance(components := row.get("reward_components"), dict):
             verdict["reward_components"] = components
         made["repeat"] = sample.repeat
-        made["messages"] = [*map(_json, conversation.messages)]
+        made["messages"] = [*map(_readable, conversation.messages)]
         made["tools"] = self.written_tools(conversation.tools, _json)
         made["turn_rewards"] = sample.turn_rewards
-        made["task"] = _json(sample.task)
-        made["verdict"] = _json(verdict)
+        made["task"] = _readable(sample.task)
+        made["verdict"] = _readable(verdict)
         made["usage"] = _json(row.get("usage") or {})
         yield made
 
@@ -164,6 +165,19 @@ def _struct(message: dict[str, Any], losses: Losses) -> dict[str, Any]:
 def _json(value: Any) -> str:
     """JSON as a text. The bytes of `encode` take more memory: they keep the buffer that they were written in."""
     return encode(value).decode()
+
+
+def _readable(value: Any) -> str:
+    """JSON that `datasets` can read: its parser refuses, or rounds, integers beyond 64 bits."""
+    data = encode(value)
+    if may_have_long_integer(data):
+        json.loads(data, parse_int=_check_integer)
+    return data.decode()
+
+
+def _check_integer(digits: str) -> None:
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**64:
+        raise LeftOut("an integer beyond 64 bits")
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
