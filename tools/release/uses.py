@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from building import ReleaseError
-from checking import CleanEnvironment, CommandFailed
+from checking import CleanEnvironment
+from running import CommandFailed
 
 FOLDER = Path(__file__).parent / "uses"
 
