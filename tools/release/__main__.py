@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -40,6 +41,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
     parser.add_argument("--extras", default="all", help="all, none, or names with commas between them")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # temporary folders of gigabytes are removed then, too
     try:
         release(ROOT, given.output, chosen(ROOT, given.extras))
     except ReleaseError as error:
