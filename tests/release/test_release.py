@@ -1,17 +1,13 @@
-"""The release: the same bytes from two builds, and what is known of every dependency."""
+"""The release: the same bytes from two builds, and a script for every extra."""
 
 from __future__ import annotations
 
-import json
-import re
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import building
 import checking
-import inventory
 import pytest
 import uses
 
@@ -144,53 +140,6 @@ def test_a_script_that_finds_another_reward_fails(tmp_path):
         uses.check_with(uses.Use("b", "", "", run + checks + "expect_reward run 1.0"), clean, tmp_path)
 
 
-def test_the_inventory_has_every_dependency_with_its_licence():
-    done = subprocess.run([sys.executable, inventory.__file__], capture_output=True, text=True, check=True)
-    found = {each["name"]: each for each in json.loads(done.stdout)}
-    assert found["pydantic"]["licence"] == "MIT"
-    assert found["aiohttp"]["licence"].startswith("Apache-2.0")
-    assert "pydantic-core" in found["pydantic"]["requires"]
-
-
-def test_the_bill_of_materials_refers_only_to_what_it_lists():
-    core = [_package("ludus-gym", "1.0", ["a"]), _package("a", "2", [], "MIT"), _package("pip", "9", [])]
-    extra = [_package("a", "2", [], "MIT"), _package("b-c", "3", ["a"], "A licence of its own")]
-    found = inventory.with_extras(core, {"x": extra, "y": extra})
-    bill = inventory.cyclonedx(found, "ludus-gym", "1.0", "2026-01-01T00:00:00Z")
-    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
-    listed = {each["bom-ref"]: each for each in bill["components"]}
-    assert set(listed) == {"pkg:pypi/a@2", "pkg:pypi/b-c@3"}
-    assert listed["pkg:pypi/a@2"]["licenses"] == [{"expression": "MIT"}]
-    assert listed["pkg:pypi/b-c@3"]["licenses"] == [{"license": {"name": "A licence of its own"}}]
-    assert listed["pkg:pypi/b-c@3"]["scope"] == "optional"
-    known = {*listed, "pkg:pypi/ludus-gym@1.0"}
-    assert all(each["ref"] in known and set(each["dependsOn"]) <= known for each in bill["dependencies"])
-    table = inventory.licence_table(found)
-    assert re.search(r"^\| a \| 2 \| MIT \| core \|$", table, re.MULTILINE)
-    assert re.search(r"^\| b-c \| 3 \| A licence of its own \| x, y \|$", table, re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    ("licence", "needs_a_look"),
-    [
-        ("MIT", False),
-        ("Apache-2.0 AND MIT", False),
-        ("GPL-2.0-only OR MIT", False),
-        ("(MIT OR Apache-2.0) AND BSD-3-Clause", False),
-        ("Apache-2.0 WITH LLVM-exception", False),
-        ("(MIT OR GPL-2.0-only) AND GPL-2.0-only", True),
-        ("MIT AND GPL-3.0-or-later", True),
-        ("MPL-2.0", True),
-        ("A licence of its own", True),
-        ("", True),
-    ],
-)
-def test_licences_that_are_not_permissive_are_named_first(licence, needs_a_look):
-    found = [_package("a", "1", [], licence)]
-    assert inventory.to_look_at(found) == (found if needs_a_look else [])
-    assert (f"- a 1: {licence or 'not declared'}\n" in inventory.licence_table(found)) == needs_a_look
-
-
 def _commit(root: Path) -> None:
     _git(root, "add", ".")
     _git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "a change")
@@ -201,10 +150,6 @@ def _pack(archive: Path, root: Path, names: list[str]) -> None:
     with tarfile.open(archive, "w:gz") as packed:
         for name in names:
             packed.add(root / name, f"tiny-1.0/{name}")
-
-
-def _package(name: str, version: str, requires: list[str], licence: str = "") -> inventory.Package:
-    return {"name": name, "version": version, "licence": licence, "summary": "", "requires": requires}
 
 
 def _git(root: Path, *words: str) -> str:

@@ -20,9 +20,10 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bill import cyclonedx, licence_table, to_look_at, with_extras
 from building import ReleaseError, build, check_changelog, commit, commit_time, unpack, version_of
 from checking import CleanEnvironment, check_core, check_embedded_model, check_nemo_gym, extras
-from inventory import Package, cyclonedx, licence_table, to_look_at, with_extras
+from inventory import Package
 from kept import Kept
 from report import Report
 from uses import Use, check_with, check_without, read_use
@@ -124,9 +125,13 @@ def _describe(root: Path, found: list[Package], dist: Path, version: str, report
     when = datetime.fromtimestamp(int(commit_time(root)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     (dist / "LICENCES.md").write_text(licence_table(found))
     (dist / "sbom.cdx.json").write_text(json.dumps(cyclonedx(found, "ludus-gym", version, when), indent=1) + "\n")
-    look = [f"  {each['name']} {each['version']}: {each['licence'] or 'not declared'}" for each in to_look_at(found)]
+    look = [f"  {each['name']} {each['version']}: {each['licence']}" for each in to_look_at(found) if each["licence"]]
     report.say(f"\n{len(found)} packages in LICENCES.md and sbom.cdx.json; their licences are permissive, except:")
     report.say("\n".join(look or ["  none"]))
+    with report.check("licences", "every package has one", quiet=True):
+        unknown = [f"{each['name']} {each['version']}" for each in found if not each["licence"]]
+        if unknown:
+            raise ReleaseError(f"no licence is declared by {', '.join(unknown)}: look it up, and add it to licences.py")
 
 
 def _wheel(dist: Path, version: str) -> Path:

@@ -1,7 +1,8 @@
 """What earlier runs of a release found, so that an interrupted release does not check an extra twice.
 
-Each extra that passed leaves a file in `dist/checked`. The file counts for the same wheel, the same script and the same
-Python. Packages on the index may have newer versions since: delete the folder to check every extra anew.
+Each extra that passed leaves a file in `dist/checked`. The file counts for the same wheel, the same script, the same
+Python and the same listing of packages. Packages on the index may have newer versions since: delete the folder to check
+every extra anew.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import platform
 from pathlib import Path
 
+import inventory
 from building import digest
 from inventory import Package
 from report import Check
@@ -47,5 +49,6 @@ class Kept:
         return self._folder / f"{use.extra}.json"
 
     def _key(self, use: Use) -> str:
+        listing = digest(Path(inventory.__file__))
         machine = f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}"
-        return f"{self._wheel} {hashlib.sha256(use.script.encode()).hexdigest()} {machine}"
+        return f"{self._wheel} {hashlib.sha256(use.script.encode()).hexdigest()} {listing} {machine}"
