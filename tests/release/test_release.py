@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -138,6 +139,24 @@ def test_a_script_that_finds_another_reward_fails(tmp_path):
     uses.check_with(uses.Use("a", "", "", run + checks), clean, tmp_path)
     with pytest.raises(building.ReleaseError, match=r"the mean reward of run is 0\.5 instead of 1\.0$"):
         uses.check_with(uses.Use("b", "", "", run + checks + "expect_reward run 1.0"), clean, tmp_path)
+
+
+def test_an_environment_returns_to_what_was_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr(checking, "run", lambda command, folder: (tmp_path / "venv/bin").mkdir(parents=True))
+    clean = checking.CleanEnvironment(tmp_path)
+    with pytest.raises(building.ReleaseError, match="^the wheel could not be installed: see the check `wheel`$"):
+        clean.restore()
+    (clean.folder / "core.py").write_text("1")
+    (clean.folder / "python").symlink_to(sys.executable)
+    clean.save()
+    (clean.folder / "core.py").write_text("2")
+    (clean.folder / "extra.py").write_text("3")
+    (clean.work / "run").mkdir()
+    clean.restore()
+    assert sorted(path.name for path in clean.folder.iterdir()) == ["bin", "core.py", "python"]
+    assert (clean.folder / "core.py").read_text() == "1"
+    assert (clean.folder / "python").is_symlink()
+    assert list(clean.work.iterdir()) == []
 
 
 def _commit(root: Path) -> None:

@@ -30,7 +30,7 @@ from uses import Use, check_with, check_without, read_use
 
 ROOT = Path(__file__).parents[2]
 
-#: How many checks _check_distributions prints.
+#: How many checks _check_wheels and _check_archives print.
 _DISTRIBUTION_CHECKS = 4
 
 
@@ -64,54 +64,64 @@ def release(root: Path, dist: Path, names: list[str]) -> None:
         report.say(f"  {digest[:12]}  {(dist / name).stat().st_size / 1e6:5.1f} MB  {name}")
     report.say("two builds gave the same bytes\n")
     with tempfile.TemporaryDirectory() as folder:
-        source = unpack(dist / f"ludus_gym-{version}.tar.gz", Path(folder))
-        core = _check_distributions(dist, version, uses, source, report)
+        source = unpack(dist / f"ludus_gym-{version}.tar.gz", Path(folder) / "source")
+        clean = CleanEnvironment(Path(folder))
+        core = _check_wheels(dist, version, uses, source, clean, report)
+        _check_archives(dist, version, report)
         kept = Kept(dist / "checked", _wheel(dist, version))
-        of_extras = {use.extra: _check_extra(_wheel(dist, version), use, source, kept, report) for use in uses}
+        of_extras = {use.extra: _check_extra(_wheel(dist, version), use, source, clean, kept, report) for use in uses}
     _describe(root, with_extras(core, of_extras), dist, version, report)
     report.end(sorted(extras(root)))
 
 
-def _check_distributions(dist: Path, version: str, uses: list[Use], source: Path, report: Report) -> list[Package]:
-    """Check wheels and archives, and that no extra's script works without the extra. Returns the core's packages."""
+def _check_wheels(
+    dist: Path, version: str, uses: list[Use], source: Path, clean: CleanEnvironment, report: Report
+) -> list[Package]:
+    """Check the wheels, and that no extra's script works without the extra. Returns the core's packages."""
     core: list[Package] = []
-    with tempfile.TemporaryDirectory() as folder:
-        clean = CleanEnvironment(Path(folder))
-        with report.check(
-            "wheel", "mcqa, an environment of `ludus new` and a recipe are collected with a script"
-        ) as check:
-            clean.install(str(_wheel(dist, version)))
-            core = clean.packages()
-            check.measure(clean, len(core))
-            check_core(clean)
-        for use in uses:
-            with report.check(f"without {use.extra}", f"says: {use.without}", quiet=True):
-                check_without(use, clean, source)
-        with report.check("embedded model", "answers a question of mcqa, installed as the README says"):
-            check_embedded_model(clean)
-        with report.check("NeMo Gym's names", "two commands run, and the modules that trainers import are there"):
-            clean.install(str(dist / f"ludus_nemo_gym-{version}-py3-none-any.whl"))
-            check_nemo_gym(clean, version)
+    with report.check("wheel", "mcqa, an environment of `ludus new` and a recipe are collected with a script") as check:
+        clean.install(str(_wheel(dist, version)))
+        clean.save()
+        core = clean.packages()
+        check.measure(clean, len(core))
+        check_core(clean)
+    for use in uses:
+        with report.check(f"without {use.extra}", f"says: {use.without}", quiet=True):
+            check_without(use, clean, source)
+    with report.check("embedded model", "answers a question of mcqa, installed as the README says"):
+        check_embedded_model(clean)
+    with report.check("NeMo Gym's names", "two commands run, and the modules that trainers import are there"):
+        clean.install(str(dist / f"ludus_nemo_gym-{version}-py3-none-any.whl"))
+        check_nemo_gym(clean, version)
+    return core
+
+
+def _check_archives(dist: Path, version: str, report: Report) -> None:
+    """Check the source archives in an environment of their own."""
     with (
-        tempfile.TemporaryDirectory() as folder,
         report.check("source archives", "installed with pip, the same as the wheel") as check,
+        tempfile.TemporaryDirectory() as folder,
     ):
         clean = CleanEnvironment(Path(folder))
         clean.install(*(str(dist / f"{name}-{version}.tar.gz") for name in ("ludus_gym", "ludus_nemo_gym")))
         check.measure(clean, len(clean.packages()))
         check_core(clean)
         check_nemo_gym(clean, version)
-    return core
 
 
-def _check_extra(wheel: Path, use: Use, source: Path, kept: Kept, report: Report) -> list[Package]:
-    """Install one extra alone, and run its script, unless an earlier run did. Returns what is installed."""
+def _check_extra(
+    wheel: Path, use: Use, source: Path, clean: CleanEnvironment, kept: Kept, report: Report
+) -> list[Package]:
+    """Install one extra beside nothing but the core, and run its script, unless an earlier run did.
+
+    Returns what is installed.
+    """
     found: list[Package] = []
-    with report.check(f"extra {use.extra}", use.shows) as check, tempfile.TemporaryDirectory() as folder:
+    with report.check(f"extra {use.extra}", use.shows) as check:
         earlier = kept.find(use, check)
         if earlier is not None:
             return earlier
-        clean = CleanEnvironment(Path(folder))
+        clean.restore()
         clean.install_if_possible(f"{wheel}[{use.extra}]")
         found = clean.packages()
         check.measure(clean, len(found))

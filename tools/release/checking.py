@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -18,7 +19,7 @@ class CleanEnvironment:
     """A virtual environment that has only what was installed into it. Commands run in folders beside it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.work = folder / "venv", folder / "work"
+        self.folder, self.work, self._saved = folder / "venv", folder / "work", folder / "saved"
         self.work.mkdir(parents=True)
         run([sys.executable, "-m", "venv", str(self.folder)], self.work)
 
@@ -35,6 +36,19 @@ class CleanEnvironment:
             if reason := machine_lacks(error.printed, self.python, self.work):
                 raise NotInstallable(reason) from error
             raise
+
+    def save(self) -> None:
+        """Keep the environment as it is now, for `restore`."""
+        shutil.copytree(self.folder, self._saved, symlinks=True)
+
+    def restore(self) -> None:
+        """Return to what `save` kept, with an empty folder for commands. Quicker than to install it all anew."""
+        if not self._saved.exists():
+            raise ReleaseError("the wheel could not be installed: see the check `wheel`")
+        for used in (self.folder, self.work):
+            shutil.rmtree(used)
+        shutil.copytree(self._saved, self.folder, symlinks=True)
+        self.work.mkdir()
 
     @property
     def python(self) -> Path:
