@@ -24,9 +24,12 @@ class CleanEnvironment:
         run([sys.executable, "-m", "venv", str(self.folder)], self.work)
 
     def install(self, *requirements: str) -> None:
-        """Install packages with pip, as a user does, but compile only what is imported: compiling all takes minutes."""
+        """Install packages with pip, as a user does, but compile only what is imported: compiling all takes minutes.
+
+        What is built with CMake is not optimised: that is llama.cpp for the extra `local`, which nothing of ours runs.
+        """
         pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-        run([*pip, *requirements], self.work)
+        run([*pip, *requirements], self.work, SKBUILD_CMAKE_BUILD_TYPE="None")
 
     def install_if_possible(self, *requirements: str) -> None:
         """Install packages; raise NotInstallable if they cannot be had on this machine."""

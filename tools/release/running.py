@@ -12,8 +12,8 @@ from building import ReleaseError
 #: Variables that would lead a command to the checkout or to another environment, or have every command compile anew.
 _FOREIGN = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
 
-#: How long one command may take. Compiling llama.cpp for the extra `local` takes the longest.
-MINUTES = 45
+#: How long one command may take. Compiling llama.cpp for the extra `local` takes the longest, an hour under load.
+MINUTES = 120
 
 #: How lines begin that pip prints after the reason.
 _ADVICE = ("hint:", "note:", "[end of output]", "╰─>", "[notice]")
