@@ -29,7 +29,8 @@ class CleanEnvironment:
         What is built with CMake is not optimised: that is llama.cpp for the extra `local`, which nothing of ours runs.
         """
         pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-        run([*pip, *requirements], self.work, SKBUILD_CMAKE_BUILD_TYPE="None")
+        variables = {"SKBUILD_CMAKE_BUILD_TYPE": "None", "TMPDIR": str(self.work)}  # what pip leaves is removed with it
+        run([*pip, *requirements], self.work, **variables)
 
     def install_if_possible(self, *requirements: str) -> None:
         """Install packages; raise NotInstallable if they cannot be had on this machine."""
