@@ -74,6 +74,7 @@ def test_the_bill_of_materials_refers_only_to_what_it_lists():
         ({"text": "MIT or Apache, as you like"}, "MIT or Apache, as you like"),
         ({"text": "GPL"}, "GPL"),
         ({"text": "UNKNOWN", "files": [_BSD]}, "BSD-2-Clause"),
+        ({"files": ["Apache Licnse\n   Version 2.0, January 2004"]}, "Apache-2.0"),
         ({"files": ["Our own words."]}, ""),
         ({}, ""),
     ],

@@ -11,9 +11,11 @@ from typing import Any
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-#: Packages that do not say it clearly in any of the four places, and what their source archives say.
+#: Packages that do not say it clearly in any of the four places, and where it is said instead.
 KNOWN = {
     "antlr4-python3-runtime": "BSD-3-Clause",  # the first lines of every file
+    "cuda-toolkit": "LicenseRef-NVIDIA-Proprietary",  # it is empty; the packages of NVIDIA that it installs say so
+    "protobuf-py-ext": "Apache-2.0",  # protobuf-py says so, which comes from the same repository
     **dict.fromkeys(
         [f"sphinxcontrib-{each}" for each in ("applehelp", "devhelp", "htmlhelp", "qthelp", "serializinghtml")],
         "BSD-2-Clause",  # LICENCE.rst, which their wheels lack
@@ -64,7 +66,7 @@ _WORDS = {
 
 #: Sentences of the licences themselves, all of which a text must have. The first that fits counts.
 _SENTENCES = [
-    ("Apache-2.0", (r"apache license", r"version 2\.0")),
+    ("Apache-2.0", (r"apache lic\w+", r"version 2\.0")),
     ("MPL-2.0", (r"mozilla public license,? (?:version|v\.) ?2\.0",)),
     ("BSD-3-Clause", (r"redistribution and use in source and binary forms", r"endorse or promote products")),
     ("BSD-2-Clause", (r"redistribution and use in source and binary forms",)),
