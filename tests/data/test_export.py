@@ -169,7 +169,9 @@ def test_a_filter_does_not_move_the_baseline_of_a_group(tmp_path):
 
 
 def test_grpo_with_tokens_holds_masks_and_logprobs(tmp_path):
-    (row,), _ = exported(tmp_path, "grpo", [with_tokens()], choices=Choices(tokens=True))
+    (row,), summary = exported(tmp_path, "grpo", [with_tokens()], choices=Choices(tokens=True))
+    assert "messages and tools as text" in summary.never_carried
+    assert "token ids and logprobs" not in summary.never_carried
     assert row["completion_mask"] == [0, 0, 0, 1, 1, 0, 0, 1]
     assert row["logprobs"] == [0.0, 0.0, 0.0, -0.5, -0.25, 0.0, 0.0, -1.0]
     assert (row["sequence"], row["sequences"]) == (0, 1)

@@ -73,6 +73,18 @@ def test_datasets_loads_the_folder_with_messages_tools_and_tasks_as_objects(run,
     assert found[0]["receipt"].startswith("aaaaaaaaaaaa.")
 
 
+def test_integers_that_datasets_cannot_read_are_left_out_of_the_folder(tmp_path):
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'ludus-gym[data]'")
+    given = [2**64 - 1, -(2**63), 2**64 + 1, -(2**63) - 1, 10**30]
+    calls = [
+        [function_call("f", json.dumps({"n": number}), call_id="c"), function_call_output("c", "1"), message("a")]
+        for number in given
+    ]
+    rollouts = [rollout(f"t{number}", 0, 1.0, items=items) for number, items in enumerate(calls)]
+    summary = export(write(tmp_path / "rollouts.jsonl", rollouts), "hf", tmp_path / "set")
+    assert (summary.rows, summary.left_out) == (2, {"an integer beyond 64 bits": 3})
+
+
 def test_an_exported_folder_can_be_replaced(run, tmp_path):
     pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'ludus-gym[data]'")
     export(run, "hf", tmp_path / "set")
