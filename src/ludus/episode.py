@@ -20,7 +20,7 @@ from ludus.errors import Failure, Stage
 from ludus.model import Model, Request
 from ludus.outcome import Verdict
 from ludus.resources import Resources
-from ludus.response import Item, Items, Response, add_usage, function_call_output
+from ludus.response import Item, Items, Response, add_usage, function_call_output, less_usage
 from ludus.rollout import Job, Rollout
 from ludus.runtime.boundary import Deadline, failure_of, finish, reraise, step, together
 from ludus.runtime.threads import awaited, call_after, start_call
@@ -268,6 +268,12 @@ class Episode:
         for kept in (self.calls, self.usage, self.timings, self.steps, self.tool_errors, self.asides):
             kept.clear()
         self.mask = self._last = self._recorded = self._tokens = self._tools = self._turn_of_last_tool = None
+
+    def usage_of(self, calls: int) -> dict[str, Any]:
+        """The usage of the first `calls` model calls: all of them, or all but the last one."""
+        if calls == len(self.calls) or self._last is None:
+            return self.usage
+        return less_usage(self.usage, self._last.usage)
 
     def conclude(self, response: Response) -> None:
         """Make a recorded trajectory the whole response of this episode."""

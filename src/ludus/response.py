@@ -342,3 +342,17 @@ def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:
                 for name, count in value.items():
                     if count.__class__ is int:
                         details[name] = details.get(name, 0) + count
+
+
+def less_usage(total: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
+    """A running total without the counts that were added last."""
+    less: dict[str, Any] = {}
+    for key, value in total.items():
+        added: Any = last.get(key)
+        if added.__class__ is not value.__class__:
+            less[key] = value
+        elif value.__class__ is dict:
+            less[key] = less_usage(value, added)
+        else:
+            less[key] = value - added
+    return less

@@ -17,7 +17,6 @@ from time import perf_counter
 from typing import Any, Protocol
 
 import orjson
-from orjson import Fragment
 
 from ludus.agent import can_continue
 from ludus.agents.conversation import ConversationAgent, Ending
@@ -32,7 +31,7 @@ from ludus.resources import Resources
 from ludus.response import Item, Response
 from ludus.rollout import Job
 from ludus.runtime.boundary import step
-from ludus.runtime.encoding import compact, encode
+from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
 from ludus.store.turns import TurnJournal
 from ludus.task import private
@@ -98,8 +97,8 @@ class TurnKeeper:
         self.writer.flush()
 
 
-#: How far a rollout is: how many items, model calls and asides it has, and its usage and times as JSON.
-Reached = tuple[int, int, int, bytes]
+#: How far a rollout is: how many items, model calls and asides it has.
+Reached = tuple[int, int, int]
 
 
 class SavedTurns:
@@ -109,13 +108,13 @@ class SavedTurns:
 
     def __init__(self, keeper: TurnKeeper, episode: Episode) -> None:
         self._keeper, self._episode, self._number, self._noted, self._first = keeper, episode, 0, False, 0
-        self._written: Reached = (0, 0, 0, b"")
+        self._written: Reached = (0, 0, 0)
         self._reached = self._written
 
     def begin(self, saved: int = 0) -> None:
         """From here on everything is new; `saved` turns of this rollout are saved."""
         episode = self._episode
-        self._written = self._reached = (len(episode.items), len(episode.calls), len(episode.asides), b"")
+        self._written = self._reached = (len(episode.items), len(episode.calls), len(episode.asides))
         self._first = len(episode.calls) - saved
 
     def save(self) -> None:
@@ -124,8 +123,7 @@ class SavedTurns:
         calls = len(episode.calls)
         if calls == self._reached[1]:
             return
-        sums = compact(encode((episode.usage, episode.timings)))
-        self._reached = (len(episode.items), calls, len(episode.asides), sums)
+        self._reached = (len(episode.items), calls, len(episode.asides))
         if not self._noted:
             self._noted = True
             self._keeper.note(self)
@@ -142,8 +140,8 @@ class SavedTurns:
         """Write the turns that have ended and are not written."""
         self._noted = False
         episode = self._episode
-        items, calls, asides, _ = self._written
-        to_items, to_calls, to_asides, sums = self._reached
+        items, calls, asides = self._written
+        to_items, to_calls, to_asides = self._reached
         if calls == to_calls:
             return
         job = episode.job
@@ -153,7 +151,8 @@ class SavedTurns:
             "from": calls - self._first,
             "items": episode.items.encoded()[items:to_items],
             "model_calls": episode.calls[calls:to_calls],
-            "sums": Fragment(sums),
+            "usage": episode.usage_of(to_calls),
+            "timings": episode.timings,
         }
         if to_asides > asides:
             turn["asides"] = episode.asides[asides:to_asides]
@@ -182,7 +181,7 @@ class InterruptedRollout:
             self.items += turn["items"]
             self.calls += turn["model_calls"]
             self.asides += turn.get("asides", ())
-            self.usage, self.timings = turn["sums"]
+            self.usage, self.timings = turn["usage"], turn["timings"]
 
     def response(self, before: Ending | None, *, talks: bool) -> Response:
         """The saved trajectory as a response. If the agent `talks` with a simulated user, the response also holds the
