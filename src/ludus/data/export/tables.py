@@ -7,11 +7,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import orjson
+
 from ludus.data.export.conversation import STYLES, Conversations, LeftOut, Losses, plain_text
 from ludus.data.export.format import TOKEN_RECORDS, Choices, ExportRow, Format, Unit
 from ludus.qualify.oracle import GOLD_FIELDS
 from ludus.record import Row
-from ludus.runtime.encoding import encode, may_have_long_integer
+from ludus.runtime.encoding import encode
 
 _MESSAGE = frozenset({"role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name"})
 
@@ -169,10 +171,12 @@ def _json(value: Any) -> str:
 
 def _readable(value: Any) -> str:
     """JSON that `datasets` can read: its parser refuses, or rounds, integers beyond 64 bits."""
-    data = encode(value)
-    if may_have_long_integer(data):
+    try:
+        return orjson.dumps(value).decode()  # refuses such integers
+    except TypeError:
+        data = encode(value)
         json.loads(data, parse_int=_check_integer)
-    return data.decode()
+        return data.decode()
 
 
 def _check_integer(digits: str) -> None:
