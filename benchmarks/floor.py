@@ -77,14 +77,19 @@ async def run(base_url: str, rollouts: int, concurrency: int, turns: int, tool_b
     return {**meter.report(), "rollouts": rollouts, "calls": calls}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure the bare loop.")
+def read_options(description: str) -> argparse.Namespace:
+    """The options of a loop without a framework."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--url", required=True, help="base URL of the model server")
     parser.add_argument("--rollouts", type=int, default=3000)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--turns", type=int, default=1, help="tool calls per rollout; the server needs the same")
     parser.add_argument("--tool-bytes", type=int, default=16, help="length of every tool output")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = read_options("Measure the bare loop.")
     raise_file_limit()
     result = asyncio.run(run(options.url, options.rollouts, options.concurrency, options.turns, options.tool_bytes))
     print(json.dumps(result))

@@ -7,7 +7,6 @@ receipt's digests, the line of the journal. It has no deadlines, retries, sessio
     python benchmarks/least.py --url http://127.0.0.1:8000 --rollouts 3000 --concurrency 64
 """
 
-import argparse
 import asyncio
 import hashlib
 import json
@@ -18,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 import orjson
-from floor import TOOL
+from floor import TOOL, read_options
 from measure import Meter
 from pydantic import BaseModel
 
@@ -93,13 +92,7 @@ async def run(url: str, rollouts: int, concurrency: int, tool_bytes: int) -> dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure the least that a collector can cost.")
-    parser.add_argument("--url", required=True, help="base URL of the model server")
-    parser.add_argument("--rollouts", type=int, default=3000)
-    parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--turns", type=int, default=1, help="tool calls per rollout, as the server has it")
-    parser.add_argument("--tool-bytes", type=int, default=16, help="length of every tool output")
-    options = parser.parse_args()
+    options = read_options("Measure the least that a collector can cost.")
     print(json.dumps(running.run(run(options.url, options.rollouts, options.concurrency, options.tool_bytes))))
 
 

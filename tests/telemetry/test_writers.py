@@ -250,6 +250,22 @@ def test_the_run_of_a_tracker_is_finished_even_if_its_last_values_were_refused(f
     assert found.telemetry.problems == ["refusing: ConnectionError: the tracker is gone"]
 
 
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """How the runs of the tracker `noting` were finished: whether they were complete."""
+    found = list[bool]()
+
+    class Noting(Breaking):
+        def write(self, step: int, scalars: dict[str, float]) -> None:
+            pass
+
+        def close(self, *, completed: bool) -> None:
+            found.append(completed)
+
+    monkeypatch.setitem(writers.WRITERS, "noting", Noting)
+    return found
+
+
 class Silent(Breaking):
     """A tracker that never answers."""
 
@@ -257,20 +273,10 @@ class Silent(Breaking):
         threading.Event().wait()
 
 
-def test_a_tracker_that_never_answers_delays_neither_the_run_nor_the_other_tracker(folder, monkeypatch):
-    ended = list[bool]()
-
-    class Noting(Breaking):
-        def write(self, step: int, scalars: dict[str, float]) -> None:
-            pass
-
-        def close(self, *, completed: bool) -> None:
-            ended.append(completed)
-
+def test_a_tracker_that_never_answers_delays_neither_the_run_nor_the_other_tracker(folder, monkeypatch, ended):
     monkeypatch.setattr(charts, "WRITE_EVERY", 0.01)
     monkeypatch.setattr(charts, "CLOSE_WITHIN", 0.5)
     monkeypatch.setitem(writers.WRITERS, "silent", Silent)
-    monkeypatch.setitem(writers.WRITERS, "noting", Noting)
     found = run(folder, "out", input=rows(3), log_to=["silent", "noting"])
     assert found.metrics["counts"]["completed"] == 3
     assert found.telemetry is not None
@@ -279,17 +285,7 @@ def test_a_tracker_that_never_answers_delays_neither_the_run_nor_the_other_track
     until(lambda: ended == [True])
 
 
-def test_a_collection_that_fails_ends_the_run_of_its_tracker_as_failed(folder, monkeypatch):
-    ended = list[bool]()
-
-    class Noting(Breaking):
-        def write(self, step: int, scalars: dict[str, float]) -> None:
-            pass
-
-        def close(self, *, completed: bool) -> None:
-            ended.append(completed)
-
-    monkeypatch.setitem(writers.WRITERS, "noting", Noting)
+def test_a_collection_that_fails_ends_the_run_of_its_tracker_as_failed(folder, ended):
     (folder / "broken").touch()
     with pytest.raises((UserError, OSError)):
         run(folder, "out", input=rows(3), log_to="noting")
