@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from rollout_files import COUNTER, rollout, with_tokens, with_tools, write
 
 from ludus.data.export.exporting import export
+from ludus.errors import UserError
 from ludus.response import function_call, function_call_output, message
 
 
@@ -91,6 +92,23 @@ def test_an_exported_folder_can_be_replaced(run, tmp_path):
     export(run, "hf", tmp_path / "set", overwrite=True)
     assert sorted(path.name for path in (tmp_path / "set").iterdir()) == ["README.md", "data"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
+
+
+def test_a_file_is_not_replaced_by_a_folder(run, tmp_path):
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'ludus-gym[data]'")
+    (tmp_path / "set").write_text("mine")
+    with pytest.raises(UserError, match="is a file, and this format makes a folder"):
+        export(run, "hf", tmp_path / "set", overwrite=True)
+    assert (tmp_path / "set").read_text() == "mine"
+
+
+def test_the_table_for_verl_says_which_part_of_a_call_it_has_no_column_for(tmp_path):
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'ludus-gym[data]'")
+    call = {**function_call("get_weather", {"city": "Oslo"}, call_id="call_1"), "extra_content": {"signature": "s"}}
+    items = [call, function_call_output("call_1", "cold"), message("It is cold.")]
+    made = export(write(tmp_path / "rollouts.jsonl", [rollout(items=items)]), "verl", tmp_path / "train.parquet")
+    lost = "messages[].tool_calls[].extra_content: the table has no column for it"
+    assert (made.rows, made.not_carried) == (1, {lost: 1})
 
 
 def test_pyarrow_reads_the_table_for_verl(run, tmp_path):

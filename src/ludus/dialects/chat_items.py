@@ -115,19 +115,20 @@ def plain_message(item: Item) -> ChatMessage | None:
     None for any other item.
     """
     get = item.get
-    kind, content = get("type"), get("content")
+    content = get("content")
     if len(item) == 2 and content.__class__ is str and get("role") in _PLAIN_ROLES:  # as most prompts are written
         return {"role": item["role"], "content": content}
-    if get("status", "completed") not in _DONE:
+    kind = get("type")
+    if "status" in item and item["status"] not in _DONE:
         return None
     if kind == "function_call":
         call = plain_call(item)
         return None if call is None else {"role": "assistant", "content": None, "tool_calls": [call]}
     optional = ("id" in item) + ("status" in item)  # names are counted, because sets of names take most of the time
     if kind == "function_call_output":
-        call_id, content = get("call_id"), get("output")
-        if len(item) == 3 + optional and call_id.__class__ is str and content.__class__ is str:
-            return {"role": "tool", "tool_call_id": call_id, "content": content}
+        call_id, output = get("call_id"), get("output")
+        if len(item) == 3 + optional and call_id.__class__ is str and output.__class__ is str:
+            return {"role": "tool", "tool_call_id": call_id, "content": output}
         return None
     role, typed = get("role"), "type" in item
     if (typed and kind != "message") or role not in _PLAIN_ROLES or len(item) != 2 + typed + optional:
@@ -149,7 +150,7 @@ def _plain_text(part: Any) -> Any:
 def _plain_thought(item: Item) -> str | None:
     """The text of reasoning that is one summary and nothing else; None for any other reasoning."""
     summary = item.get("summary")
-    if summary.__class__ is not list or len(summary) != 1 or item.get("status", "completed") not in _DONE:
+    if summary.__class__ is not list or len(summary) != 1 or ("status" in item and item["status"] not in _DONE):
         return None
     part = summary[0]
     if len(item) != 2 + ("id" in item) + ("status" in item) or part.__class__ is not dict or len(part) != 2:
@@ -164,9 +165,13 @@ def thinking_turn(items: list[Item], index: int) -> ChatMessage | None:
     if thought is None or after == len(items) or (after + 1 < len(items) and not _ends_turn(items[after + 1])):
         return None
     plain = plain_message(items[after])
-    if plain is None or plain["role"] != "assistant" or not (plain["content"] or "tool_calls" in plain):
+    if plain is None or plain["role"] != "assistant":
         return None
-    return {"role": "assistant", "content": None, "reasoning_content": thought, **plain}
+    if "tool_calls" in plain:
+        calls = plain["tool_calls"]
+        return {"role": "assistant", "content": None, "reasoning_content": thought, "tool_calls": calls}
+    content = plain["content"]
+    return {"role": "assistant", "content": content, "reasoning_content": thought} if content else None
 
 
 def _message_to_chat(item: Item, path: str, style: ChatStyle, conversion: Conversion) -> ChatMessage:

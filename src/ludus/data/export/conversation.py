@@ -143,7 +143,7 @@ class Conversations:
     def _messages(self, items: list[Item], lost: list[str]) -> ChatMessages:
         messages = to_messages(items, self._style, lost)
         for message in messages:
-            if len(message) == 2 or message["role"] != "assistant":  # a text and nothing else
+            if len(message) == 2 or "tool_call_id" in message:  # a text, or the output of a tool, and nothing else
                 continue
             if not _TOKEN_FIELDS.isdisjoint(message):
                 for field in TOKEN_FIELDS:

@@ -9,13 +9,14 @@ from typing import Any
 
 import orjson
 
-from ludus.data.export.conversation import STYLES, Conversations, LeftOut, Losses, plain_text
+from ludus.data.export.conversation import STYLES, ChatMessages, Conversations, LeftOut, Losses, plain_text
 from ludus.data.export.format import TOKEN_RECORDS, Choices, ExportRow, Format, Unit
 from ludus.qualify.oracle import GOLD_FIELDS
 from ludus.record import Row
 from ludus.runtime.encoding import encode
 
 _MESSAGE = frozenset({"role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name"})
+_CALL_FIELDS = 3  #: id, type and function. A call may also have `extra_content`, which some servers want back
 
 
 class Table(Format):
@@ -54,7 +55,7 @@ class Verl(Table):
         conversation = self.conversations.of(sample)
         task, told = sample.task, sample.origin()
         told["repeat"], told["task"] = sample.repeat, _json(task)
-        messages = [_struct(message, self.losses) for message in conversation.messages]
+        messages = _with_texts(conversation.messages, self.losses)
         yield {
             "data_source": sample.environment,
             "prompt": messages[: len(conversation.prompt)],
@@ -147,21 +148,26 @@ def _ground_truth(task: Row) -> str:
     return gold if isinstance(gold, str) else _json(gold)
 
 
-def _struct(message: dict[str, Any], losses: Losses) -> dict[str, Any]:
-    """A message with a text as its content: a column of Arrow has one type."""
-    content = message.get("content")
-    if len(message) == 2 and content.__class__ is str:  # a role and a text
-        return message
-    if not _MESSAGE.issuperset(message):
-        for key in sorted(message.keys() - _MESSAGE):
-            losses.lose(f"messages[].{key}: the table has no column for it")
-    if "name" in message and not isinstance(message["name"], str):
-        raise LeftOut("has no form as chat messages")
-    if content.__class__ is str:
-        return message
-    if (text := plain_text(content)) is None:
-        raise LeftOut("content that is not text")
-    return {**message, "content": text}
+def _with_texts(messages: ChatMessages, losses: Losses) -> ChatMessages:
+    """The messages with a text as their content, which is put into them: a column of Arrow has one type."""
+    for message in messages:
+        content = message["content"]
+        is_text = content.__class__ is str
+        if is_text and (len(message) == 2 or (len(message) == 3 and "tool_call_id" in message)):
+            continue
+        if not _MESSAGE.issuperset(message):
+            for key in sorted(message.keys() - _MESSAGE):
+                losses.lose(f"messages[].{key}: the table has no column for it")
+        for call in message.get("tool_calls") or ():
+            if len(call) > _CALL_FIELDS:
+                losses.lose("messages[].tool_calls[].extra_content: the table has no column for it")
+        if "name" in message and not isinstance(message["name"], str):
+            raise LeftOut("has no form as chat messages")
+        if not is_text:
+            if (text := plain_text(content)) is None:
+                raise LeftOut("content that is not text")
+            message["content"] = text
+    return messages
 
 
 def _json(value: Any) -> str:

@@ -8,6 +8,7 @@ import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
@@ -81,16 +82,21 @@ def _cell(value: Any) -> str:
 
 
 class ParquetRows(Writer):
-    """A Parquet file, written in row groups of a few megabytes."""
+    """A Parquet file, written in row groups of a few megabytes: one is compressed while the next comes together."""
 
     def __init__(self, file: IO[bytes], schema: Any) -> None:
         from pyarrow import parquet
 
         self._schema, self._stored = schema, _stored(schema)
-        # Rollouts are not sorted, so the least and the greatest value of a row group would help no reader.
-        self._parquet = parquet.ParquetWriter(file, schema, compression="zstd", write_statistics=False)
+        # Rollouts are not sorted, so the least and the greatest value of a row group would help no reader. Most texts
+        # are long and differ, so a dictionary of them would be in the way of zstd, which finds those that repeat.
+        self._parquet = parquet.ParquetWriter(
+            file, schema, compression="zstd", write_statistics=False, use_dictionary=False
+        )
         self._rows: list[ExportRow] = []
         self._bytes = 0
+        self._thread = ThreadPoolExecutor(1)
+        self._written: Future[None] | None = None
 
     def write(self, row: ExportRow, weight: int) -> None:
         """Add a row."""
@@ -102,12 +108,20 @@ class ParquetRows(Writer):
     def finish(self) -> None:
         """Write the last rows and the end of the file."""
         self._flush()
+        self._wait()
+        self._thread.shutdown()
         self._parquet.close()
 
     def abandon(self) -> None:
         """Close the table, so that it does not write to its file later."""
+        self._thread.shutdown()
         with contextlib.suppress(Exception):
             self._parquet.close()
+
+    def _wait(self) -> None:
+        """Until the last row group is written. Raises what went wrong."""
+        if self._written is not None:
+            self._written.result()
 
     def _flush(self) -> None:
         import pyarrow as pa
@@ -118,8 +132,9 @@ class ParquetRows(Writer):
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             cause = str(error).splitlines()[0][:200]
             raise UserError(f"a value has no place in a Parquet table: {cause}", "Export to sft instead") from error
+        self._wait()
         if self._rows:
-            self._parquet.write_table(table)
+            self._written = self._thread.submit(self._parquet.write_table, table)
         self._rows, self._bytes = [], 0
 
 
@@ -204,6 +219,8 @@ class Outputs:
     def _draft(self, path: Path, *, folder: bool = False) -> Path:
         if os.path.lexists(path) and not self._overwrite:
             raise UserError(f"{path} exists already", "Choose another --output or add --overwrite")
+        if folder and os.path.lexists(path) and not path.is_dir():
+            raise UserError(f"{path} is a file, and this format makes a folder", "Choose another --output")
         if path.is_dir() and not (_is_dataset(path) and folder):
             raise UserError(f"{path} is a folder that no export made", "Choose another --output")
         path.parent.mkdir(parents=True, exist_ok=True)
