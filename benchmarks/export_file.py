@@ -57,7 +57,7 @@ def with_tools(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def make(path: Path, rows: int, *, tools: bool) -> None:
-    """Copies of 500 collected rollouts, as rollouts of tasks whose repeats are far apart."""
+    """Copies of 500 collected rollouts, as rollouts of tasks whose repeats are far apart and differ in their reward."""
     make_verified(path, 500)
     kept = [orjson.loads(line) for line in path.read_bytes().splitlines()]
     if tools:
@@ -68,7 +68,7 @@ def make(path: Path, rows: int, *, tools: bool) -> None:
             repeat, task = divmod(number, tasks)
             name = f"task-{task}"
             ids = {"task_id": name, "rollout_id": f"{name}-{repeat}", "repeat": repeat}
-            file.write(orjson.dumps({**kept[number * 7 % 500], **ids}) + b"\n")
+            file.write(orjson.dumps({**kept[(task * 7 + repeat) % 500], **ids}) + b"\n")
 
 
 def product(source: Path, target: Path, to: str) -> dict[str, float]:
