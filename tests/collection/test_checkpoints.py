@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +46,23 @@ async def test_the_total_time_of_a_resumed_rollout_includes_what_was_played_befo
     assert timings["tool"] >= 0.3  # six turns with tools
     assert timings["total"] >= timings["tool"] + timings["model"] + timings["replay"]
     assert result.metrics["seconds"]["total"]["mean"] >= 0.3
+
+
+@pytest.mark.parametrize("environment", [Ledger, Talk, Compared])
+async def test_a_played_rollout_is_freed_at_once(environment, tmp_path) -> None:
+    """Python finds a rollout in a reference cycle only later, and looks for cycles less often during a collection."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(_episodes())
+        await complete(environment, Asked(adds), tmp_path / "out", input=rows(2))
+        assert len(_episodes()) == before
+    finally:
+        gc.enable()
+
+
+def _episodes() -> list[Episode]:
+    return [each for each in gc.get_objects() if isinstance(each, Episode)]
 
 
 async def test_a_rollout_may_be_interrupted_again_and_again(tmp_path) -> None:

@@ -332,6 +332,7 @@ class Playing:
                 self._turns.write()  # it may wait long for the others of its group
             else:
                 episode.turns.end()
+            episode.turns = None  # a reference cycle would keep the whole rollout until Python looks for cycles
         return played, episode.mask
 
 
