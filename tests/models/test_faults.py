@@ -73,7 +73,7 @@ def test_a_connection_that_the_server_closed_while_idle_is_retried(server, count
 
 def test_a_refused_key_stops_the_run_with_the_message_of_the_provider(server, counter, rows, monkeypatch, tmp_path):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
-    with pytest.raises(UserError, match="401: Incorrect API key provided") as caught:
+    with pytest.raises(UserError, match="401 to the key in OPENAI_API_KEY: Incorrect API key provided") as caught:
         ludus.collect(counter, model=f"{server.url}#401", input=rows(500), output=tmp_path, concurrency=4)
     assert "secret" not in str(caught.value)
     assert sum(server.seen.values()) < 50

@@ -273,14 +273,21 @@ def test_a_key_quoted_by_the_provider_is_masked_in_the_failure(server, counter, 
 
 
 @pytest.mark.parametrize("said", ["The key is wrong", "The key is wrong."])
-def test_a_refused_key_is_told_in_two_sentences_whether_or_not_the_provider_ends_its_own(server, counter, rows, said):
+def test_a_refused_key_is_told_in_two_sentences_whether_or_not_the_provider_ends_its_own(
+    server, counter, rows, said, monkeypatch
+):
     import servers
 
     async def refuse(path, body, writer):
         return await servers.send(writer, 401, orjson.dumps({"error": {"message": said}}))
 
     server.respond = refuse
-    with pytest.raises(UserError, match=r"answered 401: The key is wrong\. Check the key"):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    without = r"answered 401 to a request without a key \(OPENAI_API_KEY is not set\): The key is wrong\. Check the key"
+    with pytest.raises(UserError, match=without):
+        ludus.collect(counter, model=f"{server.url}#m", input=rows(1))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong-key")
+    with pytest.raises(UserError, match=r"answered 401 to the key in OPENAI_API_KEY: The key is wrong\. Check the key"):
         ludus.collect(counter, model=f"{server.url}#m", input=rows(1))
 
 

@@ -47,6 +47,15 @@ def test_a_page_is_one_file_that_only_runs_its_own_script(runs: LiveRuns, tmp_pa
     assert shown["items"][4]["content"][0]["text"] == viewed_runs.HOSTILE
 
 
+@pytest.mark.parametrize("option", ["--export", "--publish"])
+def test_a_place_without_runs_is_named_and_nothing_is_written(option: str, tmp_path: Path):
+    command = [sys.executable, "-m", "ludus", "view", option, "report.html"]
+    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert made.returncode != 0
+    assert made.stderr.startswith("error: there is no run in this folder. Collect one with: ludus collect")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_page_replaces_a_page_and_nothing_else(runs: LiveRuns, tmp_path: Path):
     for _ in range(2):
         export_page(runs, tmp_path / "report.html", "", None)

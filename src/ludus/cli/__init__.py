@@ -128,7 +128,7 @@ def report_error(error: BaseException) -> int:
         return 2
     if isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None:
         _discard_output()
-        print_error(f"cannot write the output: {error.strerror}")
+        print_error(f"cannot write the output: {error.strerror}. Make room, or send it elsewhere")
         return 2
     what = f"{type(error).__name__}: {error}"
     print_error(sentences(what, "This is a bug: run again with --debug for the traceback"))

@@ -96,6 +96,7 @@ def _write(
 ) -> None:
     """Write a page, a site or both."""
     from ludus.cli.screen import clean, safe_json
+    from ludus.errors import UserError
     from ludus.view.exporting import export_page, publish
     from ludus.view.live import LiveRuns
     from ludus.view.query import parse_query
@@ -103,6 +104,9 @@ def _write(
 
     parse_query(query)  # a mistake is reported before anything is indexed
     runs = LiveRuns(paths, prices or {})
+    if not runs.runs:
+        places = ", ".join("this folder" if path == Path() else str(path) for path in paths)
+        raise UserError(f"there is no run in {places}", "Collect one with: ludus collect ENV --output runs/first")
     runs.index_all()
     decoder = Tokenizer(tokenizer) if tokenizer is not None else None
     for write, to in ((export_page, page), (publish, site)):

@@ -47,6 +47,9 @@ class AzureModel(OpenAIModel):
     def _authorisation(self) -> dict[str, str]:
         return {"api-key": self._key} if self._key else {"Authorization": f"Bearer {self._token}"}
 
+    def _key_hint(self) -> str:
+        return super()._key_hint() if self._key else f"the token in {self.config.token_env}"
+
     def _version_hint(self) -> str:
         return ""  # the URLs of Azure have no version in their path
 

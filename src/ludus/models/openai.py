@@ -231,7 +231,13 @@ class OpenAIModel(Model):
             url = self._clean(shown_url(" ".join(location.split())))[:200]
             message = f"redirected to {url} {message}".rstrip()
         hint = self._version_hint() if reply.status == 404 and self._no_route(reply) else ""
-        raise Failure(f"http_{reply.status}", f"{self.name} answered {reply.status}: {message}{hint}")
+        key = f" to {self._key_hint()}" if reply.status == 401 else ""
+        raise Failure(f"http_{reply.status}", f"{self.name} answered {reply.status}{key}: {message}{hint}")
+
+    def _key_hint(self) -> str:
+        """Which key a request had."""
+        name = self.config.api_key_env
+        return f"the key in {name}" if self._key else f"a request without a key ({name} is not set)"
 
     def _version_hint(self) -> str:
         """What to write if a URL has no `/v1`, which most servers need."""
