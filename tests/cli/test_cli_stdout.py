@@ -68,7 +68,10 @@ def test_a_full_disk_behind_stdout_is_a_one_line_error(talker: Path, words: str)
     with open("/dev/full", "w") as full:
         done = ludus(talker, *words.split(), stdout=full.fileno())
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == "error: cannot write the output: No space left on device. Make room, or send it elsewhere"
+    assert (
+        done.stderr.splitlines()[-1]
+        == "error: cannot write the output: No space left on device. Make room, or send it elsewhere"
+    )
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
 
