@@ -6,7 +6,7 @@ The floor parses every line and writes it again with orjson. Floor and product a
 best runs of each are compared: `speed` by wall time, `cpu` by CPU time (Parquet is compressed in a second thread).
 Tasks have eight rollouts each, which lie as far apart as they can. With `--tools` every rollout reasons about three
 calls of a tool and makes them.
-`growth_bytes` is the growth of memory in an export of a million rollouts from its first hundredth to its end.
+`growth_bytes` says by how much an export of a million rollouts needs more memory than its first tenth needed.
 """
 
 import argparse
@@ -76,9 +76,9 @@ def product(source: Path, target: Path, to: str) -> dict[str, float]:
 
     def watch(share: float) -> None:
         nonlocal first, peak
-        if share >= 0.01:
-            peak = max(peak, rss_bytes())
-            first = first or peak
+        peak = max(peak, rss_bytes())
+        if share <= 0.1:
+            first = peak
 
     made = export(source, to, target, overwrite=True, tick=watch)
     assert made.rollouts == made.used + sum(made.left_out.values())

@@ -27,7 +27,7 @@ DATA_FILE = "train-00000-of-00001.parquet"
 
 _BUFFER = 1 << 20
 #: Rows of a table are held until this many, or this many bytes of rollouts, have come together.
-_MOST_ROWS = 2000
+_MOST_ROWS = 4000
 _MOST_BYTES = 1 << 23
 
 
