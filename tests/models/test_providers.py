@@ -286,6 +286,9 @@ def test_a_refused_key_is_told_in_two_sentences_whether_or_not_the_provider_ends
     without = r"answered 401 to a request without a key \(OPENAI_API_KEY is not set\): The key is wrong\. Check the key"
     with pytest.raises(UserError, match=without):
         ludus.collect(counter, model=f"{server.url}#m", input=rows(1))
+    settings = {"model.headers": {"x-key": "mine-is-wrong"}}
+    with pytest.raises(UserError, match="answered 401 to the headers of the settings: The key is wrong"):
+        ludus.collect(counter, model=f"{server.url}#m", input=rows(1), settings=settings)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong-key")
     with pytest.raises(UserError, match=r"answered 401 to the key in OPENAI_API_KEY: The key is wrong\. Check the key"):
         ludus.collect(counter, model=f"{server.url}#m", input=rows(1))

@@ -235,9 +235,11 @@ class OpenAIModel(Model):
         raise Failure(f"http_{reply.status}", f"{self.name} answered {reply.status}{key}: {message}{hint}")
 
     def _key_hint(self) -> str:
-        """Which key a request had."""
+        """Which key a request had. A key may also be among the headers of the settings."""
         name = self.config.api_key_env
-        return f"the key in {name}" if self._key else f"a request without a key ({name} is not set)"
+        if self._key or self.config.headers:
+            return f"the key in {name}" if self._key else "the headers of the settings"
+        return f"a request without a key ({name} is not set)"
 
     def _version_hint(self) -> str:
         """What to write if a URL has no `/v1`, which most servers need."""
