@@ -62,7 +62,8 @@ async def test_a_played_rollout_is_freed_at_once(environment, tmp_path) -> None:
 
 
 def _episodes() -> list[Episode]:
-    return [each for each in gc.get_objects() if isinstance(each, Episode)]
+    # `isinstance` would ask objects of other libraries for their class, and some of them answer with a warning.
+    return [each for each in gc.get_objects() if type(each) is Episode]
 
 
 async def test_a_rollout_may_be_interrupted_again_and_again(tmp_path) -> None:
