@@ -16,7 +16,7 @@ from kills import Killed
 from ludus import UserError
 from ludus.collection.chaos import Chaos, Faults, check_records
 
-LIMITS = {"limits.model": 0.2, "limits.tool": 0.2}
+LIMITS = {"limits.model": 1.0, "limits.tool": 1.0}
 
 
 @pytest.mark.parametrize(
