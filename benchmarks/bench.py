@@ -1,13 +1,15 @@
 """`make bench`: measure every figure the project promises in one run, as a ratio against a floor if there is one.
 
-The floor is a bare loop that makes the same calls with the same HTTP client (floor.py). Floor and product alternate in
-fresh processes and the best run of each is compared, because other load on the machine only makes a run slower.
+The floor is a bare loop that makes the same calls with aiohttp (floor.py). Floor and product alternate in fresh
+processes and the best run of each is compared, because other load on the machine only makes a run slower. The cost of
+the shortest rollouts is the median ratio of two runs that follow each other: the speed of a machine drifts, too.
 """
 
 import argparse
 import contextlib
 import importlib.util
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -41,7 +43,7 @@ Figures = list[Figure]
 Case = Callable[[int], Figures]
 
 
-def pair(
+def alternating(
     rounds: int,
     turns: int,
     rollouts: int,
@@ -50,8 +52,8 @@ def pair(
     tool_bytes: int = 16,
     tokens: int = 0,
     **server: object,
-) -> tuple[Any, Any]:
-    """The best floor run and the best product run, alternating against one model server."""
+) -> dict[str, list[dict[str, Any]]]:
+    """The runs of the floor and of the product, alternating against one model server."""
     flags = ["--rollouts", rollouts, "--concurrency", concurrency, "--turns", turns, "--tool-bytes", tool_bytes]
     found: dict[str, list[dict[str, Any]]] = {"floor": [], "product": []}
     with stub_server(turns=turns, delay=delay, tokens=tokens, **server) as url:
@@ -60,22 +62,33 @@ def pair(
                 extra = ["--tokens"] if tokens and name == "product" else []
                 words = [sys.executable, HERE / f"{name}.py", "--url", url, *flags, *extra]
                 runs.append(run_json([str(word) for word in words]))
+    return found
+
+
+def pair(rounds: int, **options: Any) -> tuple[Any, Any]:
+    """The best floor run and the best product run."""
+    found = alternating(rounds, **options)
     best = {name: {key: min(run[key] for run in runs) for key in runs[0]} for name, runs in found.items()}
     return best["floor"], best["product"]
 
 
+def cpu_ratio(rounds: int, **options: Any) -> float:
+    """The CPU of the product against the floor: the median ratio of two runs that follow each other."""
+    found = alternating(rounds, **options)
+    pairs = zip(found["floor"], found["product"], strict=True)
+    return statistics.median(product["cpu_s"] / floor["cpu_s"] for floor, product in pairs)
+
+
 def overhead(rounds: int) -> Figures:
     rounds = 2 * rounds  # runs of one second: other load on the machine disturbs them most
-    floor, product = pair(rounds, turns=1, rollouts=3000, concurrency=64)
-    many_floor, many = pair(max(1, rounds // 4), turns=1, rollouts=8192, concurrency=4096)
+    few = cpu_ratio(rounds, turns=1, rollouts=3000, concurrency=64)
+    many = cpu_ratio(max(1, rounds // 4), turns=1, rollouts=8192, concurrency=4096)
     with certified() as certificate:
-        floor_tls, product_tls = pair(rounds, turns=1, rollouts=3000, concurrency=64, certificate=certificate)
+        over_tls = cpu_ratio(rounds, turns=1, rollouts=3000, concurrency=64, certificate=certificate)
     return [
-        Figure("3,000 rollouts, 64 at once: CPU against the floor", product["cpu_s"] / floor["cpu_s"], 0.7, "x"),
-        Figure("8,192 rollouts, 4,096 at once: CPU against the floor", many["cpu_s"] / many_floor["cpu_s"], 0.7, "x"),
-        Figure(
-            "3,000 over TLS, 64 at once: CPU against the floor", product_tls["cpu_s"] / floor_tls["cpu_s"], 0.8, "x"
-        ),
+        Figure("3,000 rollouts, 64 at once: CPU against the floor", few, 0.7, "x"),
+        Figure("8,192 rollouts, 4,096 at once: CPU against the floor", many, 0.7, "x"),
+        Figure("3,000 over TLS, 64 at once: CPU against the floor", over_tls, 0.8, "x"),
     ]
 
 
