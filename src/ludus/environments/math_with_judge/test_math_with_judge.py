@@ -250,7 +250,7 @@ async def test_64_answers_that_are_too_large_do_not_keep_64_right_answers_from_t
 async def test_answers_that_use_up_their_cpu_time_do_not_keep_64_right_answers_from_their_reward() -> None:
     """The right answers wait in the queue for longer than their step may take.
 
-    The first of them in each process needs about 0.1 s of CPU time, and twice that on slow machines.
+    On a slow machine, the first of them in each process needs 0.24 s of CPU time.
     """
     settings = {"resources.library_verifier_timeout_seconds": 1.0, "limits.verify": 5.0}
     rollouts = await asyncio.to_thread(_beside, ENDLESS, 8, **settings)
