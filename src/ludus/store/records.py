@@ -39,12 +39,16 @@ class Place(NamedTuple):
 
 
 class Records:
-    """The records of a file, in order or by place. One record is in memory at a time."""
+    """The records of a file, in order or by place. One record is in memory at a time.
+
+    While they are iterated, `place` says where the last one lies; `offset` and `number` are of it too.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._reader = RolloutsFile(path)
-        self.torn = 0
+        self.offset = self.number = self.torn = 0
+        self._length, self._plain = 0, False
         try:
             self._file = path.open("rb", buffering=1 << 18)
             refuse_all_but_json_lines(path, self._file)
@@ -58,30 +62,35 @@ class Records:
     def __exit__(self, *exc: object) -> None:
         self._file.close()
 
-    def __iter__(self) -> Iterator[tuple[Place, Row]]:
+    def __iter__(self) -> Iterator[Row]:
         """All records. A last line that is still being written is left out, and `torn` is 1 then."""
-        offset = self.torn = 0
+        self.offset = self._length = self.torn = 0
         self._file.seek(0)
         for number, line in enumerate(self._file, start=1):
-            start = offset
-            offset += len(line)
+            self.number = number
+            self.offset += self._length
+            self._length = len(line)
             row = _plain_row(line)
+            self._plain = row is not None
             if row is not None:
                 if line.count(_REWARD) > 1:  # seldom, and no place where a reward may be doubtful
                     refuse_duplicate_keys(f"{self.path}:{number}", line.strip(), row)
-                yield Place(start, len(line), number, True), row
-                continue
-            if line.isspace():
-                continue
-            self._refuse_half_characters(line, number)
-            try:
-                row = self._reader.read_line(line, number).to_row()
-            except UserError:
-                if is_torn(line):
-                    self.torn = 1
-                    return
-                raise
-            yield Place(start, len(line), number, False), row
+                yield row
+            elif not line.isspace():
+                self._refuse_half_characters(line, number)
+                try:
+                    row = self._reader.read_line(line, number).to_row()
+                except UserError:
+                    if is_torn(line):
+                        self.torn = 1
+                        return
+                    raise
+                yield row
+
+    @property
+    def place(self) -> Place:
+        """Where the record lies that iterating gave last."""
+        return Place(self.offset, self._length, self.number, self._plain)
 
     def at(self, place: Place) -> Row:
         """The record at a place that iterating gave."""

@@ -37,7 +37,7 @@ class Atif(Format):
 
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """The trajectory of a rollout."""
-        (sample,) = unit.samples
+        (sample,) = unit
         lost: list[str] = []
         try:
             steps = _Steps(sample, lost).all()

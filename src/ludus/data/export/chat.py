@@ -19,7 +19,7 @@ class Sft(Format):
 
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """One row, or one for each token sequence."""
-        (sample,) = unit.samples
+        (sample,) = unit
         if self.choices.tokens:
             for sequence in token_rows(sample):
                 yield {
@@ -48,7 +48,7 @@ class OpenAI(Format):
 
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """One row. Assistant messages of the prompt get weight 0: the model did not write them."""
-        (sample,) = unit.samples
+        (sample,) = unit
         conversation = ends_with_answer(self.conversations.of(sample))
         for message in conversation.prompt:
             if message["role"] == "assistant":
@@ -69,7 +69,7 @@ class NemoRL(Format):
 
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """One row; its last message is the assistant's."""
-        (sample,) = unit.samples
+        (sample,) = unit
         conversation = ends_with_answer(self.conversations.of(sample))
         yield {"messages": conversation.messages, "tools": conversation.tools, "ludus": sample.origin()}
 
@@ -83,7 +83,7 @@ class NemoCustomizer(Format):
 
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """One row; its last message is the assistant's."""
-        (sample,) = unit.samples
+        (sample,) = unit
         conversation = ends_with_answer(self.conversations.of(sample))
         row: ExportRow = {"messages": conversation.messages}
         if conversation.tools:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ludus.data.export.card import card
 from ludus.data.export.conversation import LeftOut, Losses
-from ludus.data.export.format import Choices, Format, Unit
+from ludus.data.export.format import Choices, Format
 from ludus.data.export.grouping import GroupIndex, IndexedRollout
 from ludus.data.export.pairs import PairRule
 from ludus.data.export.registry import format_named
@@ -136,17 +136,17 @@ class _Export:
 
     def _write_units(self, writer: Writer, origins: Writer | None) -> None:
         make, write = self._format.rows, writer.write
-        for unit, weight in self.selection.units():
+        for unit in self.selection.units():
             try:
                 rows = list(make(unit))
             except LeftOut as reason:
-                self.selection.left_out[str(reason)] += len(unit.samples)
+                self.selection.left_out[str(reason)] += len(unit)
                 continue
-            self.used += len(unit.samples)
+            self.used += len(unit)
             for row in rows:
-                write(row, weight)
+                write(row)
                 if origins is not None:
-                    origins.write(unit.samples[0].origin(), 0)
+                    origins.write(unit[0].origin())
             self.rows += len(rows)
 
     def _open(self, files: Outputs) -> tuple[Writer, Writer | None]:
@@ -172,14 +172,14 @@ class _Export:
         with Scratch("ludus-export-") as scratch, GroupIndex(self._records.size) as index:
             with explains_full_disk():
                 made = scratch.file(_BUFFER)
-            for place, sample, reason in self.selection.samples():
+            for sample, reason in self.selection.samples():
                 if sample.reward is None:
                     continue
                 lines = self._encoded(sample) if reason is None else None
                 size = len(lines or b"")
-                spot = end, size, place.number, True
+                place = end, size, self._records.number, True
                 end += size
-                index.add(sample, spot, length=0, kept=lines is not None, passed=self.selection.passes(sample))
+                index.add(sample, place, length=0, kept=lines is not None, passed=self.selection.passes(sample))
                 if lines:
                     try:
                         made.write(lines)
@@ -196,8 +196,8 @@ class _Export:
                     if member.kept:
                         head = start + encode(advantage) + b","
                         lines = os.pread(handle, member.size, member.offset)
-                        for line in lines.split(b"\n") if b"\n" in lines else (lines,):
-                            writer.write_encoded(b"".join((head, memoryview(line)[1:], b"\n")))
+                        for line in lines.splitlines(keepends=True):
+                            writer.write_encoded(head + line)
                             self.rows += 1
                         self.used += 1
 
@@ -211,9 +211,9 @@ class _Export:
         return found
 
     def _encoded(self, sample: Sample) -> bytes | None:
-        """The rows of a rollout, a line each; None, and counted, if the format cannot hold it."""
+        """The rows of a rollout, a line each without its first `{`; None, and counted, if the format cannot hold it."""
         try:
-            return b"\n".join([encode(row) for row in self._format.rows(Unit((sample,)))])
+            return b"".join([encode(row)[1:] + b"\n" for row in self._format.rows((sample,))])
         except LeftOut as reason:
             self.selection.left_out[str(reason)] += 1
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from ludus.data.export.conversation import STYLES, Conversations, Losses, ReasoningChoice
 from ludus.data.recorded import Sample
@@ -13,6 +13,8 @@ from ludus.errors import UserError
 
 Shape = Literal["messages", "completion"]
 ExportRow = dict[str, Any]
+#: What a format makes rows of: one rollout, or a pair with the better one first.
+Unit = tuple[Sample, ...]
 
 #: Fields of a rollout's record that formats of conversations have no place for.
 RECORD_FIELDS = ("the task's verifier fields", "verdict values", "timings", "usage", "seed")
@@ -33,12 +35,6 @@ class Choices:
     reasoning: ReasoningChoice = "keep"
     tokens: bool = False
     shape: Shape = "messages"
-
-
-class Unit(NamedTuple):
-    """What a format makes rows of: one rollout, or a pair with the better one first."""
-
-    samples: tuple[Sample, ...]
 
 
 class Format(ABC):

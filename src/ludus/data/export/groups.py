@@ -18,7 +18,7 @@ class Grpo(Format):
 
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """The rows of one rollout; its advantage is added when its group is known."""
-        (sample,) = unit.samples
+        (sample,) = unit
         group = f"{sample.environment}/{sample.task_id}"
         if not self.choices.tokens:
             prompt, completion, tools = self.conversations.of(sample)

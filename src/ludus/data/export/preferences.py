@@ -15,7 +15,7 @@ class _Preference(Format):
     takes = "pair"
 
     def _pair(self, unit: Unit) -> tuple[Conversation, Conversation]:
-        chosen, rejected = unit.samples
+        chosen, rejected = unit
         return self.conversations.of(chosen), self.conversations.of(rejected)
 
 
@@ -45,7 +45,7 @@ class Kto(_Preference):
 
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """Two rows for a pair."""
-        for conversation, sample, label in zip(self._pair(unit), unit.samples, (True, False), strict=True):
+        for conversation, sample, label in zip(self._pair(unit), unit, (True, False), strict=True):
             yield {
                 "prompt": conversation.prompt,
                 "completion": conversation.completion,
@@ -64,9 +64,9 @@ class RewardModel(_Preference):
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """One row for a pair."""
         chosen, rejected = self._pair(unit)
-        best, worst = (sample.scored for sample in unit.samples)
+        best, worst = (sample.scored for sample in unit)
         if not math.isfinite(best - worst):
-            cause = f"task {unit.samples[0].task_id:.80}: the rewards {best:g} and {worst:g} are too far apart"
+            cause = f"task {unit[0].task_id:.80}: the rewards {best:g} and {worst:g} are too far apart"
             raise UserError(f"{cause} for a margin", "Score the run again with smaller rewards")
         yield {
             "chosen": chosen.messages,
@@ -98,5 +98,5 @@ class NemoPreference(_Preference):
 
 
 def _origins(unit: Unit) -> dict[str, Any]:
-    chosen, rejected = unit.samples
+    chosen, rejected = unit
     return {"chosen": chosen.origin(), "rejected": rejected.origin()}

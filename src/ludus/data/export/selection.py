@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from ludus.collection.metrics import PASS_REWARD
 from ludus.data.export.format import Unit
@@ -35,24 +34,23 @@ class Selection:
         self._scales = {scale.name: scale.pass_reward for scale in recorded_scales(self._run_file())}
         self._indexed = takes != "rollout" or filters.needs_groups
 
-    def units(self) -> Iterator[tuple[Unit, int]]:
-        """What the format makes rows of, each with its size in bytes."""
+    def units(self) -> Iterator[Unit]:
+        """What the format makes rows of."""
         return self._grouped_units() if self._indexed else self._single_units()
 
-    def samples(self) -> Iterator[tuple[Any, Sample, str | None]]:
-        """All rollouts with their places, and why a filter refuses them. The first pass over the file."""
-        reason_against, share = self._filters.reason_against, 0.5 if self._indexed else 1.0
-        total = max(self._records.size, 1)
-        for place, row in self._records:
+    def samples(self) -> Iterator[tuple[Sample, str | None]]:
+        """All rollouts, and why a filter refuses them. The first pass over the file."""
+        records, reason_against, share = self._records, self._filters.reason_against, 0.5 if self._indexed else 1.0
+        for row in records:
             self.rollouts += 1
             if not self.rollouts % _TICK_EVERY:
-                self._tick(min(share * place.offset / total, 1.0))
+                self._tick(min(share * records.offset / max(records.size, 1), 1.0))
             sample = Sample(row)
             reason = reason_against(sample)
             if reason is not None:
                 self.left_out[reason] += 1
-            yield place, sample, reason
-        if self._records.torn:
+            yield sample, reason
+        if records.torn:
             self.rollouts += 1
             self.left_out["incomplete last line"] += 1
 
@@ -74,39 +72,39 @@ class Selection:
         """Whether the reward of a rollout reaches the threshold of its environment."""
         return sample.scored >= self._scales.get(sample.environment, PASS_REWARD)
 
-    def _single_units(self) -> Iterator[tuple[Unit, int]]:
-        for place, sample, reason in self.samples():
+    def _single_units(self) -> Iterator[Unit]:
+        for sample, reason in self.samples():
             if reason is None:
-                yield Unit((sample,)), place.length
+                yield (sample,)
 
-    def _grouped_units(self) -> Iterator[tuple[Unit, int]]:
+    def _grouped_units(self) -> Iterator[Unit]:
         """Units in the order in which their tasks begin in the file. The second pass reads by place."""
         measured = self._pairs.length_ratio is not None
         with GroupIndex(self._records.size) as index:
-            for place, sample, reason in self.samples():
+            for sample, reason in self.samples():
                 if sample.reward is None:
                     continue
                 length = sample.length if measured else 0
-                index.add(sample, place, length=length, kept=reason is None, passed=self.passes(sample))
+                index.add(sample, self._records.place, length=length, kept=reason is None, passed=self.passes(sample))
             for members in self.wanted_groups(index):
                 yield from self._units_of(members)
 
-    def _units_of(self, members: list[IndexedRollout]) -> Iterator[tuple[Unit, int]]:
+    def _units_of(self, members: list[IndexedRollout]) -> Iterator[Unit]:
         kept = [member for member in members if member.kept]
         if self._takes == "pair":
             yield from self._pair_of(kept)
         else:
             for member in kept:
-                yield Unit((self._read(member),)), member.size
+                yield (self._read(member),)
 
-    def _pair_of(self, kept: list[IndexedRollout]) -> Iterator[tuple[Unit, int]]:
+    def _pair_of(self, kept: list[IndexedRollout]) -> Iterator[Unit]:
         pair = self._pairs.pair(kept)
         if isinstance(pair, str):
             self.left_out[pair] += len(kept)
             return
         if len(kept) > 2:
             self.left_out[BETWEEN] += len(kept) - 2
-        yield Unit((self._read(pair.chosen), self._read(pair.rejected))), pair.chosen.size + pair.rejected.size
+        yield self._read(pair.chosen), self._read(pair.rejected)
 
     def _has_wanted_pass_rate(self, members: list[IndexedRollout]) -> bool:
         counted = [member.passed for member in members if not member.masked]

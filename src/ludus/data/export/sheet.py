@@ -53,40 +53,53 @@ class Sheet(Format):
 
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """One line."""
-        (sample,) = unit.samples
+        (sample,) = unit
         row, output = sample.row, sample.output
         usage, timings = _object(row.get("usage")), _object(row.get("timings"))
-        cells: ExportRow = {
-            "rollout_id": sample.rollout_id,
-            "task_id": sample.task_id,
+        texts = [
+            sample.rollout_id,
+            sample.task_id,
+            sample.environment,
+            str(row.get("mask") or ""),
+            sample.stop_reason,
+            sample.receipt,
+            " ".join(sample.policy_versions),
+            self._cut("prompt", _last_text(sample.prompt)),
+            self._cut("answer", _last_answer(output)),
+        ]
+        if _FORMULA_START.search("".join([text[:1] for text in texts])):  # seldom: one look spares one at each text
+            texts = [*map(_no_formula, texts)]
+        rollout_id, task_id, environment, mask, stop_reason, receipt, policy_versions, prompt, answer = texts
+        yield {
+            "rollout_id": rollout_id,
+            "task_id": task_id,
             "repeat": sample.repeat,
-            "environment": sample.environment,
-            "outcome": str(sample.outcome),
+            "environment": environment,
+            "outcome": sample.outcome,
             "reward": sample.reward,
-            "mask": row.get("mask") or "",
-            "stop_reason": sample.stop_reason,
+            "mask": mask,
+            "stop_reason": stop_reason,
             "model_calls": len(sample.calls),
             "tool_calls": [item.get("type") for item in output].count("function_call"),
             "characters": sample.length,
             "input_tokens": _number(usage.get("input_tokens")),
             "output_tokens": _number(usage.get("output_tokens")),
             "seconds": _number(timings.get("total")),
-            "receipt": sample.receipt,
-            "policy_versions": " ".join(sample.policy_versions),
-            "prompt": self._cut("prompt", _last_text(sample.prompt)),
-            "answer": self._cut("answer", _last_answer(output)),
+            "receipt": receipt,
+            "policy_versions": policy_versions,
+            "prompt": prompt,
+            "answer": answer,
         }
-        starts = "".join([value[:1] for value in cells.values() if value.__class__ is str])
-        if _FORMULA_START.search(starts):  # seldom: one look at all first characters spares one at each cell
-            for name, value in cells.items():
-                if value.__class__ is str and _FORMULA.match(value):
-                    cells[name] = "'" + value  # a spreadsheet shows it as text
-        yield cells
 
     def _cut(self, name: str, text: str) -> str:
         if len(text) > _CELL:
             self.losses.lose(f"{name}: longer than a cell ({_CELL:,} characters)")
         return text[:_CELL]
+
+
+def _no_formula(text: str) -> str:
+    """A text that a spreadsheet shows as text."""
+    return "'" + text if _FORMULA.match(text) else text
 
 
 def _last_text(items: list[Item]) -> str:

@@ -51,7 +51,7 @@ class Verl(Table):
 
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """One row."""
-        (sample,) = unit.samples
+        (sample,) = unit
         conversation = self.conversations.of(sample)
         task, told = sample.task, sample.origin()
         told["repeat"], told["task"] = sample.repeat, _json(task)
@@ -110,7 +110,7 @@ class HuggingFace(Table):
 
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """One row."""
-        (sample,) = unit.samples
+        (sample,) = unit
         conversation = self.conversations.of(sample)
         row, made = sample.row, sample.origin()
         verdict = {name: row[name] for name in row.get("verdict_fields") or () if name in row}

@@ -14,6 +14,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
+import orjson
+
 from ludus.data.export.format import ExportRow
 from ludus.errors import UserError, missing_extra
 from ludus.runtime.encoding import encode
@@ -26,16 +28,16 @@ STDOUT = "-"
 DATA_FILE = "train-00000-of-00001.parquet"
 
 _BUFFER = 1 << 20
-#: Rows of a table are held until this many, or this many bytes of rollouts, have come together.
+#: Rows of a table are held until this many, or this many bytes of them, have come together.
 _MOST_ROWS = 4000
-_MOST_BYTES = 1 << 23
+_MOST_BYTES = 6 << 20
 
 
 class Writer(ABC):
-    """Writes rows. `weight` is about how many bytes a row holds."""
+    """Writes rows."""
 
     @abstractmethod
-    def write(self, row: ExportRow, weight: int) -> None:
+    def write(self, row: ExportRow) -> None:
         """Add a row."""
 
     def finish(self) -> None:  # noqa: B027  (most writers hold nothing back)
@@ -51,7 +53,7 @@ class JsonLines(Writer):
     def __init__(self, file: IO[bytes]) -> None:
         self._write = file.write
 
-    def write(self, row: ExportRow, weight: int) -> None:
+    def write(self, row: ExportRow) -> None:
         """Add a line."""
         self._write(encode(row) + b"\n")
 
@@ -66,23 +68,30 @@ class CsvLines(Writer):
     def __init__(self, file: IO[bytes], columns: Sequence[str]) -> None:
         self._cells = itemgetter(*columns)
         self._file = file
-        self.write(dict(zip(columns, columns, strict=True)), 0)
+        self.write(dict(zip(columns, columns, strict=True)))
 
-    def write(self, row: ExportRow, weight: int) -> None:
-        """Add a line."""
-        line = ",".join(map(_cell, self._cells(row))) + "\r\n"
+    def write(self, row: ExportRow) -> None:
+        """Add a line. Only the last two cells, the prompt and the answer, often need quotes."""
+        cells = [value if value.__class__ is str else "" if value is None else str(value) for value in self._cells(row)]
+        start = ",".join(cells[:-2])
+        if start.count(",") > len(cells) - 3 or '"' in start or "\n" in start or "\r" in start:
+            start = ",".join(map(_cell, cells[:-2]))
+        line = f"{start},{_cell(cells[-2])},{_cell(cells[-1])}\r\n"
         self._file.write(line.encode("utf-8", "replace"))
 
 
-def _cell(value: Any) -> str:
-    text = value if value.__class__ is str else "" if value is None else str(value)
+def _cell(text: str) -> str:
     if '"' in text:
         return '"' + text.replace('"', '""') + '"'
     return f'"{text}"' if "," in text or "\n" in text or "\r" in text else text
 
 
 class ParquetRows(Writer):
-    """A Parquet file, written in row groups of a few megabytes: one is compressed while the next comes together."""
+    """A Parquet file in row groups of a few megabytes.
+
+    Rows are collected as lines of JSON. A second thread makes a table of them with Arrow's own reader, compresses and
+    writes it while the next rows come together: Arrow takes longer for Python's objects, and holds up Python meanwhile.
+    """
 
     def __init__(self, file: IO[bytes], schema: Any) -> None:
         from pyarrow import parquet
@@ -93,16 +102,18 @@ class ParquetRows(Writer):
         self._parquet = parquet.ParquetWriter(
             file, schema, compression="zstd", write_statistics=False, use_dictionary=False
         )
-        self._rows: list[ExportRow] = []
-        self._bytes = 0
+        self._lines, self._rows = bytearray(), 0
         self._thread = ThreadPoolExecutor(1)
         self._written: Future[None] | None = None
 
-    def write(self, row: ExportRow, weight: int) -> None:
+    def write(self, row: ExportRow) -> None:
         """Add a row."""
-        self._rows.append(row)
-        self._bytes += weight
-        if len(self._rows) >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
+        try:
+            self._lines += orjson.dumps(row, None, orjson.OPT_APPEND_NEWLINE)
+        except TypeError as error:
+            raise _no_place(error) from error
+        self._rows += 1
+        if self._rows >= _MOST_ROWS or len(self._lines) >= _MOST_BYTES:
             self._flush()
 
     def finish(self) -> None:
@@ -124,22 +135,31 @@ class ParquetRows(Writer):
             self._written.result()
 
     def _flush(self) -> None:
-        import pyarrow as pa
-
-        try:
-            table = pa.Table.from_pylist(self._rows, schema=self._stored)
-            table = table if self._stored == self._schema else table.cast(self._schema)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            cause = str(error).splitlines()[0][:200]
-            raise UserError(f"a value has no place in a Parquet table: {cause}", "Export to sft instead") from error
         self._wait()
         if self._rows:
-            self._written = self._thread.submit(self._parquet.write_table, table)
-        self._rows, self._bytes = [], 0
+            self._written = self._thread.submit(self._write_group, self._lines)
+        self._lines, self._rows = bytearray(), 0
+
+    def _write_group(self, lines: bytearray) -> None:
+        import pyarrow as pa
+        from pyarrow import json
+
+        whole = json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+        wanted = json.ParseOptions(explicit_schema=self._stored, unexpected_field_behavior="ignore")
+        try:
+            table = json.read_json(pa.BufferReader(lines), whole, wanted).cast(self._schema)
+        except pa.ArrowException as error:
+            raise _no_place(error) from error
+        self._parquet.write_table(table)
+
+
+def _no_place(error: Exception) -> UserError:
+    cause = str(error).splitlines()[0][:200]
+    return UserError(f"a value has no place in a Parquet table: {cause}", "Export to sft instead")
 
 
 def _stored(schema: Any) -> Any:
-    """The schema with texts in place of JSON: pyarrow makes no lists of JSON out of Python's lists."""
+    """The schema with texts in place of JSON, which a line holds as texts."""
     import pyarrow as pa
 
     kinds = {pa.json_(): pa.string(), pa.list_(pa.json_()): pa.list_(pa.string())}
