@@ -2,8 +2,9 @@
 
 python benchmarks/export_file.py [--tools]
 
-The floor parses every line and writes it again with orjson. Floor and product alternate in fresh processes and the
-best runs of each are compared: `speed` by wall time, `cpu` by CPU time (Parquet is compressed in a second thread).
+The floor parses every line and writes it again with orjson. Each export is compared with a run of the floor just before
+it, both in fresh processes, and the median of the rounds is printed: `speed` by wall time, `cpu` by CPU time (tables
+are made and compressed in a second thread).
 Tasks have eight rollouts each, which lie as far apart as they can. With `--tools` every rollout reasons about three
 calls of a tool and makes them.
 `growth_bytes` says by how much an export of a million rollouts needs more memory than its first tenth needed.
@@ -12,6 +13,7 @@ calls of a tool and makes them.
 import argparse
 import json
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -100,24 +102,27 @@ def run(case: str, source: Path, target: Path) -> dict[str, float]:
     return run_json([sys.executable, str(Path(__file__)), "--run", case, str(source), str(target)])
 
 
+def median(pairs: list[tuple[dict[str, float], dict[str, float]]], key: str) -> float:
+    """The median of the floor against the product."""
+    return statistics.median(floor[key] / made[key] for floor, made in pairs)
+
+
 def compare(rows: int, many: int, rounds: int, *, tools: bool) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "rollouts.jsonl", Path(folder) / "out.jsonl"
         make(source, rows, tools=tools)
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in ("floor", *FORMATS)}
+        found: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = {name: [] for name in FORMATS}
         for _ in range(rounds):
-            for name, runs in found.items():
-                runs.append(run(name, source, target))
-        best = {name: min(each["wall_s"] for each in runs) for name, runs in found.items()}
-        cpu = {name: min(each["cpu_s"] for each in runs) for name, runs in found.items()}
+            for name, pairs in found.items():
+                pairs.append((run("floor", source, target), run(name, source, target)))
         if many:
             make(source, many, tools=tools)
         memory = {name: run(name, source, target) for name in MEASURED} if many else {}
     return {
         "rows": rows,
-        "seconds": best,
-        "speed": {name: best["floor"] / best[name] for name in FORMATS},
-        "cpu": {name: cpu["floor"] / cpu[name] for name in FORMATS},
+        "seconds": {name: min(made["wall_s"] for _, made in pairs) for name, pairs in found.items()},
+        "speed": {name: median(pairs, "wall_s") for name, pairs in found.items()},
+        "cpu": {name: median(pairs, "cpu_s") for name, pairs in found.items()},
         "many": many,
         "growth_bytes": {name: each["growth_bytes"] for name, each in memory.items()},
         "peak_bytes": {name: each["peak_bytes"] for name, each in memory.items()},

@@ -400,7 +400,7 @@ def test_helper_processes_write_the_same_output_as_one_process(folder: Path, mon
     alone = rescore(folder / "rows.jsonl", folder / "echo", output=folder / "alone.jsonl", concurrency=1)
     monkeypatch.setattr(rescoring, "MIN_BYTES_FOR_HELPERS", 0)
     monkeypatch.setattr(rescoring, "BLOCK_BYTES", 4096)
-    monkeypatch.setattr(rescoring, "_processors", lambda: 3)
+    monkeypatch.setattr(rescoring, "processors", lambda: 3)
     helped = rescore(folder / "rows.jsonl", folder / "echo", output=folder / "helped.jsonl")
     assert helped.summary() == alone.summary()
     assert (folder / "helped.jsonl").read_bytes() == (folder / "alone.jsonl").read_bytes()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from rollout_files import COUNTER, rollout, with_tokens, with_tools, write
 
@@ -109,6 +113,30 @@ def test_the_table_for_verl_says_which_part_of_a_call_it_has_no_column_for(tmp_p
     made = export(write(tmp_path / "rollouts.jsonl", [rollout(items=items)]), "verl", tmp_path / "train.parquet")
     lost = "messages[].tool_calls[].extra_content: the table has no column for it"
     assert (made.rows, made.not_carried) == (1, {lost: 1})
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(TEXTS, TEXTS.filter(bool), st.floats(allow_nan=False, allow_infinity=False)), max_size=5))
+def test_tables_give_every_text_and_every_reward_back(rollouts):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install 'ludus-gym[data]'")
+    with tempfile.TemporaryDirectory() as folder:
+        lines = [
+            rollout("t", repeat, reward, prompt=asked, items=[message(answer)])
+            for repeat, (asked, answer, reward) in enumerate(rollouts)
+        ]
+        source = write(Path(folder, "run.jsonl"), lines)
+        export(source, "verl", Path(folder, "table"))
+        found = parquet.read_table(Path(folder, "table")).to_pylist()
+        export(source, "hf", Path(folder, "set"))
+        others = parquet.read_table(Path(folder, "set", "data")).to_pylist()
+    told = [[message["content"] for message in row["messages"]] for row in found]
+    assert told == [[asked, answer] for asked, answer, _ in rollouts]
+    assert [row["extra_info"]["reward"] for row in found] == [reward for *_, reward in rollouts]
+    assert [[orjson.loads(message)["content"] for message in row["messages"]] for row in others] == told
+    assert [row["reward"] for row in others] == [reward for *_, reward in rollouts]
 
 
 def test_pyarrow_reads_the_table_for_verl(run, tmp_path):

@@ -289,5 +289,5 @@ def test_helper_processes_find_the_same_as_one_process(
     assert findings(alone)["wrong"] == 400
     monkeypatch.setattr(rescoring, "MIN_BYTES_FOR_HELPERS", 0)
     monkeypatch.setattr(rescoring, "BLOCK_BYTES", 4096)
-    monkeypatch.setattr(rescoring, "_processors", lambda: 3)
+    monkeypatch.setattr(rescoring, "processors", lambda: 3)
     assert recall([run], fresh).summary() == alone

@@ -78,7 +78,7 @@ def test_several_environments_are_sent_to_helper_processes(folder: Path, monkeyp
     monkeypatch.setattr(rescoring, "MIN_BYTES_FOR_HELPERS", 1)
     monkeypatch.setattr(rescoring, "BLOCK_BYTES", 1 << 14)
     monkeypatch.setattr(rescoring, "HELPER_DELAY", 0.0)
-    monkeypatch.setattr(rescoring, "_processors", lambda: 2)
+    monkeypatch.setattr(rescoring, "processors", lambda: 2)
     path = folder / "rows.jsonl"
     row = {"responses_create_params": {"input": "x" * 500}, "response": "bank"}
     names = ("bank", "wordle")

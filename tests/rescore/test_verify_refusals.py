@@ -168,7 +168,7 @@ def test_a_later_row_of_another_environment_is_refused_too_also_in_a_helper_proc
     monkeypatch.setattr(rescoring, "MIN_BYTES_FOR_HELPERS", 1)
     monkeypatch.setattr(rescoring, "BLOCK_BYTES", 1 << 14)
     monkeypatch.setattr(rescoring, "HELPER_DELAY", 0.0)
-    monkeypatch.setattr(rescoring, "_processors", lambda: 3)
+    monkeypatch.setattr(rescoring, "processors", lambda: 3)
     row = {"responses_create_params": {"input": "x" * 500}, "response": "yes", "string_match": "yes"}
     path = tmp_path / "rows.jsonl"
     mine, other = ({**row, "agent_ref": {"name": name}} for name in ("string_match", "mcqa"))

@@ -175,7 +175,7 @@ def test_helper_processes_join_like_one_process(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(rescoring, "MIN_BYTES_FOR_HELPERS", 1)
     monkeypatch.setattr(rescoring, "BLOCK_BYTES", 1 << 14)
     monkeypatch.setattr(rescoring, "HELPER_DELAY", 0.0)
-    monkeypatch.setattr(rescoring, "_processors", lambda: 3)
+    monkeypatch.setattr(rescoring, "processors", lambda: 3)
     helped, helped_out = joined(tmp_path, rollouts, rows, "mcqa")
     assert helped.summary() == alone.summary()
     assert helped_out == alone_out

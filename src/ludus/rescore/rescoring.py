@@ -23,7 +23,7 @@ from ludus.rescore.changes import Changes
 from ludus.rescore.child import HelperSettings, close, prepare, score_block
 from ludus.rescore.ordered import OrderedScoring, ScoredBlock, score_lines
 from ludus.rescore.scoring import ScoredLine, Scorers
-from ludus.runtime.processes import ProcessPool
+from ludus.runtime.processes import ProcessPool, processors
 from ludus.runtime.running import fewer_garbage_collections, run_to_end
 from ludus.runtime.threads import in_thread
 from ludus.store.drafts import draft_path
@@ -141,7 +141,7 @@ class Rescoring:
         several = given if isinstance(given, (list, tuple)) else [given]
         can_be_sent = all(each is None or isinstance(each, (str, Path)) for each in several)
         one_process = self._concurrency == 1 or scoring.in_flight or not scorers.rows_are_independent
-        count = min(_processors() - 1, MAX_HELPERS)
+        count = min(processors() - 1, MAX_HELPERS)
         worth_it = self.source is not None and self.source.bytes_left >= MIN_BYTES_FOR_HELPERS
         if one_process or count < 1 or not can_be_sent or not worth_it:
             return
@@ -248,7 +248,3 @@ def rescore(
     rescoring = Rescoring(source, environment, **options)
     run_to_end(rescoring.run())
     return rescoring.changes
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -53,7 +53,7 @@ class ProcessPool:
     """
 
     def __init__(self, workers: int | None = None, *, memory: int | None = 4 * _GIGABYTE) -> None:
-        self.workers = workers or _processors()
+        self.workers = workers or processors()
         self._memory = memory
         self._slots = asyncio.Semaphore(self.workers)
         self._idle: list[_Child] = []
@@ -299,5 +299,6 @@ def _expire(reply: asyncio.Future[bytearray], message: str) -> None:
         reply.set_exception(TimeoutError(message))
 
 
-def _processors() -> int:
+def processors() -> int:
+    """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -13,26 +13,23 @@ from typing import Any
 
 from ludus.data.export.card import card
 from ludus.data.export.conversation import LeftOut, Losses
-from ludus.data.export.format import Choices, Format
+from ludus.data.export.format import Choices, Format, Unit
 from ludus.data.export.grouping import GroupIndex, IndexedRollout
 from ludus.data.export.pairs import PairRule
 from ludus.data.export.registry import format_named
 from ludus.data.export.selection import Selection, Tick
-from ludus.data.export.sheet import COLUMNS
 from ludus.data.export.tables import Table
 from ludus.data.export.writing import (
     DATA_FILE,
     STDOUT,
-    CsvLines,
-    JsonLines,
+    LineFile,
     Outputs,
-    ParquetRows,
+    ParquetFile,
     Writer,
     outputs,
     require_pyarrow,
 )
 from ludus.data.filters import Filters
-from ludus.data.recorded import Sample
 from ludus.errors import UserError, did_you_mean
 from ludus.runtime.encoding import encode
 from ludus.runtime.running import fewer_garbage_collections
@@ -125,7 +122,7 @@ class _Export:
         """Read everything and write everything."""
         writer, origins = self._open(files)
         try:
-            if isinstance(writer, JsonLines) and self._format.takes == "member":
+            if self._format.takes == "member":
                 self._write_members(writer)
             else:
                 self._write_units(writer, origins)
@@ -135,37 +132,39 @@ class _Export:
             raise
 
     def _write_units(self, writer: Writer, origins: Writer | None) -> None:
-        make, write = self._format.rows, writer.write
         for unit in self.selection.units():
-            try:
-                rows = list(make(unit))
-            except LeftOut as reason:
-                self.selection.left_out[str(reason)] += len(unit)
+            lines = self._lines(unit)
+            if lines is None:
                 continue
+            writer.write(b"".join(lines), len(lines))
+            if origins is not None:
+                origins.write((encode(unit[0].origin()) + b"\n") * len(lines), len(lines))
             self.used += len(unit)
-            for row in rows:
-                write(row)
-                if origins is not None:
-                    origins.write(unit[0].origin())
-            self.rows += len(rows)
+            self.rows += len(lines)
+
+    def _lines(self, unit: Unit) -> list[bytes] | None:
+        """The lines of a unit; None, and counted, if the format cannot hold it."""
+        try:
+            return [self._format.line(row) for row in self._format.rows(unit)]
+        except LeftOut as reason:
+            self.selection.left_out[str(reason)] += len(unit)
+            return None
 
     def _open(self, files: Outputs) -> tuple[Writer, Writer | None]:
         made = self._format
         if isinstance(made, Table):
             if made.file == "parquet":
-                return ParquetRows(files.file(), made.schema()), None
+                return ParquetFile(files.file(), made.schema()), None
             folder = files.folder()
             files.file_in(folder / "README.md").write(card(self._records.path.parent.name).encode())
             data = files.file_in(folder / "data" / DATA_FILE)
-            return ParquetRows(data, made.schema()), None
-        if made.file == "csv":
-            return CsvLines(files.file(), COLUMNS), None
+            return ParquetFile(data, made.schema()), None
         beside = made.origins_beside and not files.to_stdout
-        main = JsonLines(files.file())
+        main = LineFile(files.file(), made.header)
         second = files.target.with_name(files.target.name + ".origins.jsonl")
-        return main, JsonLines(files.file(second)) if beside else None
+        return main, LineFile(files.file(second)) if beside else None
 
-    def _write_members(self, writer: JsonLines) -> None:
+    def _write_members(self, writer: Writer) -> None:
         """Write the members of groups. Rows are made in one pass over the file, kept in a temporary file, and get their
         advantages when all groups are known. The baseline is the whole group's, whatever the filters refuse."""
         end = 0
@@ -175,16 +174,15 @@ class _Export:
             for sample, reason in self.selection.samples():
                 if sample.reward is None:
                     continue
-                lines = self._encoded(sample) if reason is None else None
-                size = len(lines or b"")
-                place = end, size, self._records.number, True
-                end += size
+                lines = self._lines((sample,)) if reason is None else None
+                rest = b"".join([line[1:] for line in lines or ()])  # without `{`
+                place = end, len(rest), self._records.number, True
+                end += len(rest)
                 index.add(sample, place, length=0, kept=lines is not None, passed=self.selection.passes(sample))
-                if lines:
-                    try:
-                        made.write(lines)
-                    except OSError as error:
-                        raise full_disk(error) from error
+                try:
+                    made.write(rest)
+                except OSError as error:
+                    raise full_disk(error) from error
             with explains_full_disk():
                 made.flush()
             handle = made.fileno()
@@ -195,9 +193,8 @@ class _Export:
                 for member, advantage in zip(members, advantages, strict=True):
                     if member.kept:
                         head = start + encode(advantage) + b","
-                        lines = os.pread(handle, member.size, member.offset)
-                        for line in lines.splitlines(keepends=True):
-                            writer.write_encoded(head + line)
+                        for line in os.pread(handle, member.size, member.offset).splitlines(keepends=True):
+                            writer.write(head + line, 1)
                             self.rows += 1
                         self.used += 1
 
@@ -209,11 +206,3 @@ class _Export:
             line = next(member.number for member, each in zip(members, found, strict=True) if not math.isfinite(each))
             raise UserError(f"{self._records.path}:{line}: {cause}", "Score the run again with smaller rewards")
         return found
-
-    def _encoded(self, sample: Sample) -> bytes | None:
-        """The rows of a rollout, a line each without its first `{`; None, and counted, if the format cannot hold it."""
-        try:
-            return b"".join([encode(row)[1:] + b"\n" for row in self._format.rows((sample,))])
-        except LeftOut as reason:
-            self.selection.left_out[str(reason)] += 1
-            return None

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from ludus.data.export.conversation import STYLES, Conversations, Losses, ReasoningChoice
 from ludus.data.recorded import Sample
 from ludus.errors import UserError
+from ludus.runtime.encoding import encode
 
 Shape = Literal["messages", "completion"]
 ExportRow = dict[str, Any]
@@ -50,6 +51,7 @@ class Format(ABC):
     takes: ClassVar[Literal["rollout", "pair", "member"]] = "rollout"
     file: ClassVar[Literal["jsonl", "csv", "parquet", "folder"]] = "jsonl"
     origins_beside: ClassVar[bool] = False
+    header: ClassVar[bytes] = b""  # the first line of the file
     never: tuple[str, ...] = RECORD_FIELDS + TOKEN_RECORDS
     #: The choices that change something, by the name of their field in `Choices`.
     offers: ClassVar[frozenset[str]] = frozenset({"reasoning"})
@@ -74,6 +76,10 @@ class Format(ABC):
     @abstractmethod
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """The rows of a unit."""
+
+    def line(self, row: ExportRow) -> bytes:
+        """A row as it is written, or as a line of JSON where tables are written."""
+        return encode(row) + b"\n"
 
     def _conversations(self) -> Conversations:
         return Conversations(self.losses, STYLES[self.choices.reasoning])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import cached_property
 
 from ludus.collection.metrics import PASS_REWARD
 from ludus.data.export.format import Unit
@@ -31,7 +31,6 @@ class Selection:
         self._records, self._filters, self._pairs, self._takes, self._tick = records, filters, pairs, takes, tick
         self.rollouts = 0
         self.left_out: Counter[str] = Counter()
-        self._scales = {scale.name: scale.pass_reward for scale in recorded_scales(self._run_file())}
         self._indexed = takes != "rollout" or filters.needs_groups
 
     def units(self) -> Iterator[Unit]:
@@ -113,6 +112,9 @@ class Selection:
     def _read(self, member: IndexedRollout) -> Sample:
         return Sample(self._records.at(member.place))
 
-    def _run_file(self) -> Path:
+    @cached_property
+    def _scales(self) -> dict[str, float]:
+        """The pass reward of each environment."""
         path = self._records.path
-        return Files(path.parent if path.name == Files("").rollouts.name else path).run
+        run = Files(path.parent if path.name == Files("").rollouts.name else path).run
+        return {scale.name: scale.pass_reward for scale in recorded_scales(run)}

@@ -50,6 +50,7 @@ class Sheet(Format):
     file = "csv"
     never = ("messages between the prompt and the last answer", "tools", "token ids and logprobs", "verdict values")
     offers = frozenset()
+    header = (",".join(COLUMNS) + "\r\n").encode()
 
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """One line."""
@@ -70,7 +71,7 @@ class Sheet(Format):
         if _FORMULA_START.search("".join([text[:1] for text in texts])):  # seldom: one look spares one at each text
             texts = [*map(_no_formula, texts)]
         rollout_id, task_id, environment, mask, stop_reason, receipt, policy_versions, prompt, answer = texts
-        yield {
+        yield {  # in the order of COLUMNS
             "rollout_id": rollout_id,
             "task_id": task_id,
             "repeat": sample.repeat,
@@ -91,10 +92,24 @@ class Sheet(Format):
             "answer": answer,
         }
 
+    def line(self, row: ExportRow) -> bytes:
+        """A line, quoted as Python's `csv` does, at a tenth of its time. Only the last two cells often need quotes."""
+        cells = [value if value.__class__ is str else "" if value is None else str(value) for value in row.values()]
+        start = ",".join(cells[:-2])
+        if start.count(",") > len(cells) - 3 or '"' in start or "\n" in start or "\r" in start:
+            start = ",".join(map(_cell, cells[:-2]))
+        return f"{start},{_cell(cells[-2])},{_cell(cells[-1])}\r\n".encode("utf-8", "replace")
+
     def _cut(self, name: str, text: str) -> str:
         if len(text) > _CELL:
             self.losses.lose(f"{name}: longer than a cell ({_CELL:,} characters)")
         return text[:_CELL]
+
+
+def _cell(text: str) -> str:
+    if '"' in text:
+        return '"' + text.replace('"', '""') + '"'
+    return f'"{text}"' if "," in text or "\n" in text or "\r" in text else text
 
 
 def _no_formula(text: str) -> str:

@@ -11,6 +11,7 @@ import orjson
 
 from ludus.data.export.conversation import STYLES, ChatMessages, Conversations, LeftOut, Losses, plain_text
 from ludus.data.export.format import TOKEN_RECORDS, Choices, ExportRow, Format, Unit
+from ludus.data.export.writing import no_place_in_table
 from ludus.qualify.oracle import GOLD_FIELDS
 from ludus.record import Row
 from ludus.runtime.encoding import encode
@@ -32,6 +33,13 @@ class Table(Format):
         if tools is not self._offered:
             self._offered, self._written = tools, [write(tool) for tool in tools]
         return self._written
+
+    def line(self, row: ExportRow) -> bytes:
+        """A row as a line of JSON, of which Arrow makes a row of the table."""
+        try:
+            return orjson.dumps(row, None, orjson.OPT_APPEND_NEWLINE)
+        except TypeError as error:
+            raise no_place_in_table(error) from error
 
     @abstractmethod
     def schema(self) -> Any:

@@ -7,18 +7,13 @@ import os
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
-import orjson
-
-from ludus.data.export.format import ExportRow
 from ludus.errors import UserError, missing_extra
-from ludus.runtime.encoding import encode
 from ludus.store.drafts import draft_path
 
 #: `--output -` writes JSON lines to stdout.
@@ -34,11 +29,11 @@ _MOST_BYTES = 6 << 20
 
 
 class Writer(ABC):
-    """Writes rows."""
+    """Writes the lines that `Format.line` makes of rows."""
 
     @abstractmethod
-    def write(self, row: ExportRow) -> None:
-        """Add a row."""
+    def write(self, lines: bytes, rows: int) -> None:
+        """Add the lines of so many rows."""
 
     def finish(self) -> None:  # noqa: B027  (most writers hold nothing back)
         """Write what is held back."""
@@ -47,49 +42,22 @@ class Writer(ABC):
         """Let go of the file after an error."""
 
 
-class JsonLines(Writer):
-    """One JSON object a line."""
+class LineFile(Writer):
+    """A file of lines."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], header: bytes = b"") -> None:
         self._write = file.write
+        self._write(header)
 
-    def write(self, row: ExportRow) -> None:
-        """Add a line."""
-        self._write(encode(row) + b"\n")
-
-    def write_encoded(self, line: bytes) -> None:
-        """Add a line that is JSON already and ends with a newline."""
-        self._write(line)
+    def write(self, lines: bytes, rows: int) -> None:
+        """Add lines."""
+        self._write(lines)
 
 
-class CsvLines(Writer):
-    """A spreadsheet with a line of names at its top, quoted as Python's `csv` does, at a tenth of its time."""
-
-    def __init__(self, file: IO[bytes], columns: Sequence[str]) -> None:
-        self._cells = itemgetter(*columns)
-        self._file = file
-        self.write(dict(zip(columns, columns, strict=True)))
-
-    def write(self, row: ExportRow) -> None:
-        """Add a line. Only the last two cells, the prompt and the answer, often need quotes."""
-        cells = [value if value.__class__ is str else "" if value is None else str(value) for value in self._cells(row)]
-        start = ",".join(cells[:-2])
-        if start.count(",") > len(cells) - 3 or '"' in start or "\n" in start or "\r" in start:
-            start = ",".join(map(_cell, cells[:-2]))
-        line = f"{start},{_cell(cells[-2])},{_cell(cells[-1])}\r\n"
-        self._file.write(line.encode("utf-8", "replace"))
-
-
-def _cell(text: str) -> str:
-    if '"' in text:
-        return '"' + text.replace('"', '""') + '"'
-    return f'"{text}"' if "," in text or "\n" in text or "\r" in text else text
-
-
-class ParquetRows(Writer):
+class ParquetFile(Writer):
     """A Parquet file in row groups of a few megabytes.
 
-    Rows are collected as lines of JSON. A second thread makes a table of them with Arrow's own reader, compresses and
+    Rows come as lines of JSON. A second thread makes a table of them with Arrow's own reader, compresses and
     writes it while the next rows come together: Arrow takes longer for Python's objects, and holds up Python meanwhile.
     """
 
@@ -106,13 +74,10 @@ class ParquetRows(Writer):
         self._thread = ThreadPoolExecutor(1)
         self._written: Future[None] | None = None
 
-    def write(self, row: ExportRow) -> None:
-        """Add a row."""
-        try:
-            self._lines += orjson.dumps(row, None, orjson.OPT_APPEND_NEWLINE)
-        except TypeError as error:
-            raise _no_place(error) from error
-        self._rows += 1
+    def write(self, lines: bytes, rows: int) -> None:
+        """Add lines of JSON."""
+        self._lines += lines
+        self._rows += rows
         if self._rows >= _MOST_ROWS or len(self._lines) >= _MOST_BYTES:
             self._flush()
 
@@ -149,11 +114,12 @@ class ParquetRows(Writer):
         try:
             table = json.read_json(pa.BufferReader(lines), whole, wanted).cast(self._schema)
         except pa.ArrowException as error:
-            raise _no_place(error) from error
+            raise no_place_in_table(error) from error
         self._parquet.write_table(table)
 
 
-def _no_place(error: Exception) -> UserError:
+def no_place_in_table(error: Exception) -> UserError:
+    """The error for a value that a table cannot hold."""
     cause = str(error).splitlines()[0][:200]
     return UserError(f"a value has no place in a Parquet table: {cause}", "Export to sft instead")
 
