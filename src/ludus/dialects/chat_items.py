@@ -24,6 +24,8 @@ _CHAT_OUTPUT = frozenset({"role", "content", "tool_call_id", "name"})
 
 def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | None = None) -> list[ChatMessage]:
     """Convert items to chat messages."""
+    if len(items) == 1 and style.reasoning != "think" and (only := plain_message(items[0])) is not None:
+        return [only]
     conversion: Conversion | None = None
     messages: list[ChatMessage] = []
     turn: AssistantTurn | None = None

@@ -124,25 +124,28 @@ def _plain_row(line: bytes) -> Row | None:
 
 def _is_plain(row: Any) -> bool:
     """Whether a row is the record of a completed or masked rollout, with all fields of the types that we write."""
-    if row.__class__ is not dict:
-        return False
-    get = row.get
-    reward, params, response = get("reward"), get("responses_create_params"), get("response")
-    if (
-        get("outcome") not in _ENDED
-        or reward.__class__ is not float
-        or not isfinite(reward)
-        or get("rollout_id").__class__ is not str
-        or get("task_id").__class__ is not str
-        or get("repeat").__class__ is not int
-        or get("model_calls").__class__ is not list
-        or params.__class__ is not dict
-        or params.get("input").__class__ not in (str, list)
-        or response.__class__ is not dict
-        or response.get("output").__class__ is not list
-    ):
+    try:
+        reward, response, params = row["reward"], row["response"], row["responses_create_params"]
+        if (
+            row["outcome"] not in _ENDED
+            or reward.__class__ is not float
+            or not isfinite(reward)
+            or row["rollout_id"].__class__ is not str
+            or row["task_id"].__class__ is not str
+            or row["repeat"].__class__ is not int
+            or row["model_calls"].__class__ is not list
+            or params.__class__ is not dict
+            or params["input"].__class__ not in (str, list)
+            or response.__class__ is not dict
+            or response["output"].__class__ is not list
+        ):
+            return False
+    except (KeyError, TypeError):  # a field is missing, or the row is no object
         return False
     for item in response["output"]:
         if item.__class__ is not dict or _PROMPT_IDS in item or _IDS in item or _LOGPROBS in item:
             return False
-    return all([call.__class__ is dict for call in row["model_calls"]])
+    for call in row["model_calls"]:  # noqa: SIM110  (a generator takes longer than the loop)
+        if call.__class__ is not dict:
+            return False
+    return True
