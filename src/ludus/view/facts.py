@@ -32,7 +32,7 @@ OUTCOMES = ("completed", "masked", "failed")
 
 
 class Facts:
-    """The figures of one row, as the columns of the index."""
+    """The figures of one row. `columns` has the columns of `schema.FACTS`, in that order."""
 
     __slots__ = ("columns", "environment", "key", "task_id", "tools", "values")
 

@@ -13,7 +13,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ludus.errors import Failure, UserError, cannot_read
 from ludus.store.run import recorded_scales
@@ -32,9 +32,11 @@ FACTS_BATCH, TEXT_BATCH = 8 << 20, 48 << 20
 _SEARCH_OPTIONS = {"hashsize": 32 << 20, "automerge": 32, "crisismerge": 256}
 
 _INSERT = (
-    "INSERT INTO rollouts (file, offset, length, number, key, final, task, "
-    f"{', '.join(schema.FACTS)}) VALUES ({', '.join('?' * (7 + len(schema.FACTS)))})"
+    "INSERT INTO rollouts (id, file, offset, length, number, key, final, task, "
+    f"{', '.join(schema.FACTS)}) VALUES ({', '.join('?' * (8 + len(schema.FACTS)))})"
 )
+#: How many keys one query asks for.
+_KEYS = 500
 
 
 class RunIndex:
@@ -141,7 +143,7 @@ class RunIndex:
             return True
         at, number = (known["facts_at"], known["lines"]) if known is not None else (0, 0)
         passes = {scale.name: scale.pass_reward for scale in recorded_scales(self.run.files.run)}
-        tasks: dict[tuple[str, str], int] = {}
+        lines: list[IndexedLine] = []
         began = at
         for offset, line in whole_lines(path, at, at + FACTS_BATCH):
             number, at = number + 1, offset + len(line)
@@ -151,12 +153,13 @@ class RunIndex:
                 row = parsed(line)
                 if not ("outcome" in row or "reward" in row or isinstance(row.get("response"), dict)):
                     raise Failure("bad_row", "not a rollout", stage="open")
-                _add(database, file, offset, len(line), number, Facts(row, number, passes), tasks)
+                lines.append(IndexedLine(offset, len(line), number, Facts(row, number, passes)))
             except (Failure, RecursionError, TypeError, ValueError) as error:
                 why = error.cause if isinstance(error, Failure) else str(error)
                 database.execute("INSERT INTO bad_lines VALUES (?, ?, ?)", (file, number, why[:300]))
         if at == began:
             return False
+        _add(database, file, lines)
         texts = known["text_at"] if known is not None else 0
         values = (file, identity(path), at, number, texts, tail(path, at))
         database.execute("INSERT OR REPLACE INTO journals VALUES (?, ?, ?, ?, ?, ?)", values)
@@ -178,32 +181,54 @@ class RunIndex:
         return True
 
 
-def _add(
-    database: sqlite3.Connection,
-    file: int,
-    offset: int,
-    length: int,
-    number: int,
-    facts: Facts,
-    tasks: dict[tuple[str, str], int],
-) -> None:
-    """Add a row. Of the lines of one rollout, one is final: how it ended."""
-    columns = facts.columns
-    task = _task(database, facts, tasks)
-    final = 1
-    for other in database.execute("SELECT id, outcome FROM rollouts WHERE key = ? AND final", (facts.key,)).fetchall():
-        if other["outcome"] != "failed":
-            final = 0  # a duplicated line, or a failed attempt of a rollout that completed
-        else:
-            database.execute("UPDATE rollouts SET final = 0 WHERE id = ?", (other["id"],))
-    values = (file, offset, length, number, facts.key, final, task, *(columns[name] for name in schema.FACTS))
-    rollout = database.execute(_INSERT, values).lastrowid
-    if facts.tools:
-        tools = [(rollout, name, *counts) for name, counts in facts.tools.items()]
-        database.executemany("INSERT INTO tools VALUES (?, ?, ?, ?)", tools)
-    if facts.values:
-        named = [(rollout, *value) for value in facts.values]
-        database.executemany("INSERT INTO named_values VALUES (?, ?, ?, ?)", named)
+class IndexedLine(NamedTuple):
+    """A line of a journal and what the index keeps of it."""
+
+    offset: int
+    length: int
+    number: int
+    facts: Facts
+
+
+def _add(database: sqlite3.Connection, file: int, lines: list[IndexedLine]) -> None:
+    """Add rows. Of the lines of one rollout, one is final: how it ended."""
+    first = database.execute("SELECT coalesce(max(id), 0) + 1 FROM rollouts").fetchone()[0]
+    finals = _finals(database, [line.facts.key for line in lines])
+    tasks: dict[tuple[str, str], int] = {}
+    not_final: set[int] = set()
+    ids = range(first, first + len(lines))
+    for rollout, line in zip(ids, lines, strict=True):
+        key, outcome = line.facts.key, line.facts.columns["outcome"]
+        other = finals.get(key)
+        if other is not None and other[1] != "failed":
+            not_final.add(rollout)  # a duplicated line, or a failed attempt of a rollout that completed
+            continue
+        if other is not None:
+            not_final.add(other[0])
+        finals[key] = rollout, outcome
+    earlier = [(rollout,) for rollout in not_final if rollout < first]
+    database.executemany("UPDATE rollouts SET final = 0 WHERE id = ?", earlier)
+    rows, tools, values = [], [], []
+    for rollout, (offset, length, number, facts) in zip(ids, lines, strict=True):
+        task = _task(database, facts, tasks)
+        place = rollout, file, offset, length, number, facts.key, int(rollout not in not_final), task
+        rows.append((*place, *facts.columns.values()))
+        tools += [(rollout, name, *counts) for name, counts in facts.tools.items()]
+        values += [(rollout, *value) for value in facts.values]
+    database.executemany(_INSERT, rows)
+    database.executemany("INSERT INTO tools VALUES (?, ?, ?, ?)", tools)
+    database.executemany("INSERT INTO named_values VALUES (?, ?, ?, ?)", values)
+
+
+def _finals(database: sqlite3.Connection, keys: list[int]) -> dict[int, tuple[int, str]]:
+    """The final lines among the indexed ones, by key: their id and outcome."""
+    found = {}
+    for start in range(0, len(keys), _KEYS):
+        asked = keys[start : start + _KEYS]
+        query = f"SELECT key, id, outcome FROM rollouts WHERE final AND key IN ({', '.join('?' * len(asked))})"
+        for key, rollout, outcome in database.execute(query, asked):
+            found[key] = rollout, outcome
+    return found
 
 
 def _task(database: sqlite3.Connection, facts: Facts, tasks: dict[tuple[str, str], int]) -> int:
