@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 from data_rows import command, read
-from rollout_files import rollout, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rollout_files import rollout, with_tools, write
+
+from ludus import UserError
+from ludus.data.export.exporting import export
+from ludus.data.export.registry import FORMATS as ALL_FORMATS
 
 FORMATS = ("sft", "grpo", "dpo")
 
@@ -70,3 +80,60 @@ def test_a_line_of_which_a_parser_would_lose_something_is_named(whole, tmp_path,
     assert done.returncode == 2
     assert says in " ".join(done.stderr.split())
     assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("to", ["csv", "hf", "verl", "sft", "atif"])
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"responses_create_params": {}}, "has no prompt"),
+        ({"response": {"output": ["text", {"role": "assistant", "content": "a"}]}}, "has no form as chat messages"),
+        ({"verdict_fields": True}, None),
+        ({"verdict_fields": [[1], {}, "reward"]}, None),
+    ],
+)
+def test_a_row_that_lacks_a_part_is_left_out_with_the_reason(tmp_path, to, changed, reason):
+    row = orjson.loads(rollout("a", 0, 1.0).encode()) | changed
+    (tmp_path / "run.jsonl").write_bytes(orjson.dumps(row) + b"\n")
+    made = export(tmp_path / "run.jsonl", to, tmp_path / "out")
+    left_out = {} if reason is None or to == "csv" else {reason: 1}
+    assert (made.rollouts, made.used) == (1, 1 - len(left_out))
+    assert sum(made.left_out.values()) == len(left_out)
+
+
+ODD = st.one_of(
+    st.sampled_from(["", "\0", "=1+1", '"', None, True, -1, 2**70, 1e308, [], {}, [["x"]], ["a", 1, None], {"a": {}}]),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
+)
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the values of nested lists and objects stand."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*place, key)
+        yield from places(inner, (*place, key))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_rows_that_hold_anything_anywhere_are_used_or_left_out_or_named(data):
+    rows = [orjson.loads(with_tools(repeat=repeat, reward=float(repeat)).encode()) for repeat in range(2)]
+    for row in rows:
+        for _ in range(data.draw(st.integers(0, 2))):
+            *outer, last = data.draw(st.sampled_from(list(places(row))))
+            inside: Any = row
+            for key in outer:
+                inside = inside[key]
+            if data.draw(st.booleans()):
+                inside[last] = data.draw(ODD)
+            else:
+                del inside[last]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "run.jsonl")
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        for to in ALL_FORMATS:
+            try:
+                made = export(source, to, Path(folder, f"out-{to}"))
+            except UserError:  # the file cannot be read; anything else would be a crash
+                continue
+            assert made.rollouts == 2 == made.used + sum(made.left_out.values())

@@ -48,15 +48,17 @@ class Sample:
         return str(self.row.get("stop_reason") or "")
 
     @property
-    def prompt(self) -> list[Item]:
-        """The items that the model was given."""
-        given = self.row["responses_create_params"]["input"]
-        return [{"role": "user", "content": given}] if given.__class__ is str else given
+    def prompt(self) -> list[Item] | None:
+        """The items that the model was given; None if the row does not hold them."""
+        given = self._request.get("input")
+        if given.__class__ is str:
+            return [{"role": "user", "content": given}]
+        return given if given.__class__ is list else None
 
     @property
     def instructions(self) -> Any:
         """The instructions of the request."""
-        return self.row["responses_create_params"].get("instructions")
+        return self._request.get("instructions")
 
     @property
     def response(self) -> dict[str, Any]:
@@ -66,7 +68,8 @@ class Sample:
     @property
     def output(self) -> list[Item]:
         """The items of the rollout: what the model wrote, and what tools and users answered."""
-        return self.response.get("output") or []
+        found = self.response.get("output")
+        return found if found.__class__ is list else []
 
     @property
     def tools(self) -> Any:
@@ -104,6 +107,11 @@ class Sample:
         """How many characters the model wrote: texts, reasoning and the arguments of calls."""
         return sum(map(_written, self.output))
 
+    @property
+    def _request(self) -> dict[str, Any]:
+        request = self.row.get("responses_create_params")
+        return request if request.__class__ is dict else {}
+
     def origin(self) -> dict[str, Any]:
         """What every exported row keeps of its rollout, so that it can be traced back and judged again."""
         get = self.row.get
@@ -121,6 +129,8 @@ class Sample:
 
 
 def _written(item: Item) -> int:
+    if item.__class__ is not dict:
+        return 0
     kind = item.get("type")
     if kind == "function_call":
         arguments = item.get("arguments")

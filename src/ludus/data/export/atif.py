@@ -80,7 +80,9 @@ class _Steps:
         """All steps: the prompt's, then those of the rollout."""
         if instructions := self._sample.instructions:
             self._add_step("system", str(instructions))
-        self._add_items(self._sample.prompt, [], copied=True)
+        if (prompt := self._sample.prompt) is None:
+            raise LeftOut("has no prompt")
+        self._add_items(prompt, [], copied=True)
         calls = self._sample.calls
         wrote = [call for call in calls[:-1] if call.get("items")]  # a call may have written nothing
         self._add_items(self._sample.output, wrote + calls[-1:], copied=False)

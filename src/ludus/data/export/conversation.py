@@ -115,10 +115,12 @@ class Conversations:
         lost_prompt: list[str] = []
         lost_output: list[str] = []
         lost_request: list[str] = []
-        response, instructions = sample.response, sample.instructions
+        response, instructions, given = sample.response, sample.instructions, sample.prompt
         offered = response.get("tools")
+        if given is None:
+            raise LeftOut("has no prompt")
         try:
-            prompt = self._messages(sample.prompt, lost_prompt)
+            prompt = self._messages(given, lost_prompt)
             completion = self._messages(response.get("output") or [], lost_output)
             tools = self._tools.of(offered, lost_request) if offered else []
             if instructions is not None and has_content(instructions):

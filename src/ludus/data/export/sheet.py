@@ -65,7 +65,7 @@ class Sheet(Format):
             sample.stop_reason,
             sample.receipt,
             " ".join(sample.policy_versions),
-            self._cut("prompt", _last_text(sample.prompt)),
+            self._cut("prompt", _last_text(sample.prompt or [])),
             self._cut("answer", _last_answer(output)),
         ]
         if _FORMULA_START.search("".join([text[:1] for text in texts])):  # seldom: one look spares one at each text
@@ -81,7 +81,7 @@ class Sheet(Format):
             "mask": mask,
             "stop_reason": stop_reason,
             "model_calls": len(sample.calls),
-            "tool_calls": [item.get("type") for item in output].count("function_call"),
+            "tool_calls": [item.get("type") for item in output if item.__class__ is dict].count("function_call"),
             "characters": sample.length,
             "input_tokens": _number(usage.get("input_tokens")),
             "output_tokens": _number(usage.get("output_tokens")),
@@ -122,7 +122,7 @@ def _last_text(items: list[Item]) -> str:
 
 
 def _last_answer(output: list[Item]) -> str:
-    return next((text for item in reversed(output) if is_message(item) and (text := _text(item))), "")
+    return next((text for item in reversed(output) if (text := _text(item)) and is_message(item)), "")
 
 
 def _text(item: Item) -> str:

@@ -121,7 +121,9 @@ class HuggingFace(Table):
         (sample,) = unit
         conversation = self.conversations.of(sample)
         row, made = sample.row, sample.origin()
-        verdict = {name: row[name] for name in row.get("verdict_fields") or () if name in row}
+        named = row.get("verdict_fields")
+        named = named if named.__class__ is list else ()
+        verdict = {name: row[name] for name in named if name.__class__ is str and name in row}
         if isinstance(components := row.get("reward_components"), dict):
             verdict["reward_components"] = components
         made["repeat"] = sample.repeat
