@@ -8,11 +8,12 @@ verify` replaces it meanwhile.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
 
 import orjson
 
@@ -38,17 +39,29 @@ class Place(NamedTuple):
     plain: bool
 
 
+class LineBlock(NamedTuple):
+    """Whole lines, and the number of the first in its file."""
+
+    lines: bytes
+    number: int
+
+
 class Records:
     """The records of a file, in order or by place. One record is in memory at a time.
 
-    While they are iterated, `place` says where the last one lies; `offset` and `number` are of it too.
+    While they are iterated, `place` says where the last one lies; `offset` and `number` are of it too. With a `block`,
+    these are the records of a few lines of the file, as `blocks` gives them.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, block: LineBlock | None = None) -> None:
         self.path = path
         self._reader = RolloutsFile(path)
         self.offset = self.number = self.torn = 0
-        self._length, self._plain = 0, False
+        self._length, self._plain, self._first = 0, False, 1
+        self._file: IO[bytes]
+        if block is not None:
+            self._first, self.size, self._file = block.number, len(block.lines), io.BytesIO(block.lines)
+            return
         try:
             self._file = path.open("rb", buffering=1 << 18)
             refuse_all_but_json_lines(path, self._file)
@@ -66,7 +79,7 @@ class Records:
         """All records. A last line that is still being written is left out, and `torn` is 1 then."""
         self.offset = self._length = self.torn = 0
         self._file.seek(0)
-        for number, line in enumerate(self._file, start=1):
+        for number, line in enumerate(self._file, start=self._first):
             self.number = number
             self.offset += self._length
             self._length = len(line)
@@ -91,6 +104,14 @@ class Records:
     def place(self) -> Place:
         """Where the record lies that iterating gave last."""
         return Place(self.offset, self._length, self.number, self._plain)
+
+    def blocks(self, size: int) -> Iterator[LineBlock]:
+        """The lines of the file in blocks of about `size` bytes."""
+        number = 1
+        self._file.seek(0)
+        while lines := self._file.read(size) + self._file.readline():
+            yield LineBlock(lines, number)
+            number += lines.count(b"\n")
 
     def at(self, place: Place) -> Row:
         """The record at a place that iterating gave."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from functools import lru_cache
 from math import isinf
 from typing import Any, Literal, NamedTuple
 
@@ -55,14 +56,19 @@ class Losses:
     def add(self, lost: list[str], place: str) -> None:
         """Count what a converter listed. Converters call what they are given `input`; `place` is its name here."""
         for entry in lost:
-            path, _, why = _INDEX.sub("[]", entry).partition(": ")
-            why = "reasoning was dropped" if why == _NO_REASONING else why
-            self.lose(f"{place}{path.removeprefix('input')}: {why}")
+            self.lose(_lost_from(entry, place))
 
-    def lose(self, what: str) -> None:
-        """Count one value that was not carried."""
+    def lose(self, what: str, times: int = 1) -> None:
+        """Count a value that was not carried."""
         known = what in self.counts or len(self.counts) < _MOST_LOSSES
-        self.counts[what if known else "other fields"] += 1
+        self.counts[what if known else "other fields"] += times
+
+
+@lru_cache(maxsize=1024)
+def _lost_from(entry: str, place: str) -> str:
+    path, _, why = _INDEX.sub("[]", entry).partition(": ")
+    why = "reasoning was dropped" if why == _NO_REASONING else why
+    return f"{place}{path.removeprefix('input')}: {why}"
 
 
 class Conversation(NamedTuple):

@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ludus.data.export.blocks import MadeBlock, Recipe, lines_of, made_lines, make_blocks, origin_lines
 from ludus.data.export.card import card
-from ludus.data.export.conversation import LeftOut, Losses
-from ludus.data.export.format import Choices, Format, Unit
+from ludus.data.export.conversation import Losses
+from ludus.data.export.format import Choices, Format
 from ludus.data.export.grouping import GroupIndex, IndexedRollout
 from ludus.data.export.pairs import PairRule
 from ludus.data.export.registry import format_named
@@ -114,7 +115,8 @@ class _Export:
     def __init__(
         self, records: Records, made: Format, filters: Filters, pairs: PairRule, advantage: str, tick: Tick
     ) -> None:
-        self._records, self._format, self._estimate = records, made, ESTIMATORS[advantage]
+        self._records, self._format, self._filters, self._tick = records, made, filters, tick
+        self._estimate = ESTIMATORS[advantage]
         self.selection = Selection(records, filters, pairs, made.takes, tick)
         self.used = self.rows = 0
 
@@ -124,31 +126,42 @@ class _Export:
         try:
             if self._format.takes == "member":
                 self._write_members(writer)
-            else:
+            elif self.selection.grouped:
                 self._write_units(writer, origins)
+            else:
+                self._write_blocks(writer, origins)
             writer.finish()
         except BaseException:
             writer.abandon()
             raise
 
+    def _write_blocks(self, writer: Writer, origins: Writer | None) -> None:
+        """Write rollout by rollout, in blocks that other processes can make."""
+        done, size, losses = 0, max(self._records.size, 1), self._format.losses
+
+        def take(made: MadeBlock) -> None:
+            nonlocal done
+            writer.write(made.lines, made.rows)
+            if origins is not None:
+                origins.write(made.origins, made.rows)
+            self.rows += made.rows
+            self.used += made.used
+            self.selection.add(made.rollouts, made.left_out)
+            for what, times in made.losses.items():
+                losses.lose(what, times)
+            done += made.read
+            self._tick(min(done / size, 1.0))
+
+        recipe = Recipe(self._records.path, self._format.name, self._format.choices, self._filters)
+        make_blocks(recipe, self._records, take)
+
     def _write_units(self, writer: Writer, origins: Writer | None) -> None:
-        for unit in self.selection.units():
-            lines = self._lines(unit)
-            if lines is None:
-                continue
+        for unit, lines in made_lines(self._format, self.selection):
             writer.write(b"".join(lines), len(lines))
             if origins is not None:
-                origins.write((encode(unit[0].origin()) + b"\n") * len(lines), len(lines))
+                origins.write(origin_lines(unit, len(lines)), len(lines))
             self.used += len(unit)
             self.rows += len(lines)
-
-    def _lines(self, unit: Unit) -> list[bytes] | None:
-        """The lines of a unit; None, and counted, if the format cannot hold it."""
-        try:
-            return [self._format.line(row) for row in self._format.rows(unit)]
-        except LeftOut as reason:
-            self.selection.left_out[str(reason)] += len(unit)
-            return None
 
     def _open(self, files: Outputs) -> tuple[Writer, Writer | None]:
         made = self._format
@@ -174,7 +187,7 @@ class _Export:
             for sample, reason in self.selection.samples():
                 if sample.reward is None:
                     continue
-                lines = self._lines((sample,)) if reason is None else None
+                lines = lines_of(self._format, (sample,), self.selection) if reason is None else None
                 rest = b"".join([line[1:] for line in lines or ()])  # without `{`
                 place = end, len(rest), self._records.number, True
                 end += len(rest)

@@ -25,21 +25,27 @@ class Selection:
     """The rollouts of a run that pass the filters: one by one, as pairs, or as whole groups.
 
     `rollouts` counts those that were read, `left_out` those that are not used, by reason. `takes` is the format's.
+    `grouped` says that all rollouts of a task must be known before any of them is used.
     """
 
     def __init__(self, records: Records, filters: Filters, pairs: PairRule, takes: str, tick: Tick) -> None:
         self._records, self._filters, self._pairs, self._takes, self._tick = records, filters, pairs, takes, tick
         self.rollouts = 0
         self.left_out: Counter[str] = Counter()
-        self._indexed = takes != "rollout" or filters.needs_groups
+        self.grouped = takes != "rollout" or filters.needs_groups
 
     def units(self) -> Iterator[Unit]:
         """What the format makes rows of."""
-        return self._grouped_units() if self._indexed else self._single_units()
+        return self._grouped_units() if self.grouped else self._single_units()
+
+    def add(self, rollouts: int, left_out: Counter[str]) -> None:
+        """Count rollouts of a block that another selection read."""
+        self.rollouts += rollouts
+        self.left_out.update(left_out)
 
     def samples(self) -> Iterator[tuple[Sample, str | None]]:
         """All rollouts, and why a filter refuses them. The first pass over the file."""
-        records, reason_against, share = self._records, self._filters.reason_against, 0.5 if self._indexed else 1.0
+        records, reason_against, share = self._records, self._filters.reason_against, 0.5 if self.grouped else 1.0
         for row in records:
             self.rollouts += 1
             if not self.rollouts % _TICK_EVERY:
