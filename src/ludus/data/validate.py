@@ -19,9 +19,9 @@ from ludus.data.inputs import Inputs, Tick, file_and_line
 from ludus.data.row_checks import BadRow, Problem, checked_task, writable_row
 from ludus.data.row_text import prompt_text
 from ludus.errors import UserError
-from ludus.qualify.oracle import GOLD_FIELDS, OPTION_FIELDS
+from ludus.qualify.oracle import OPTION_FIELDS
 from ludus.record import Row
-from ludus.task import Task
+from ludus.task import GOLD_FIELDS, Task
 
 #: How many problems are kept; the others are counted.
 SHOWN = 100

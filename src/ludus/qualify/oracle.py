@@ -31,7 +31,7 @@ from ludus.qualify.attempts import Script
 from ludus.qualify.variants import breaking, preserving
 from ludus.response import texts_of
 from ludus.runtime.imports import author_error, load_file, place_of
-from ludus.task import Task
+from ludus.task import GOLD_FIELDS, Task
 
 T = TypeVar("T")
 
@@ -46,8 +46,7 @@ _RETURNS = dict.fromkeys(("exploits", "preserving", "breaking"), "a dict of scri
     "options": "a list",
     "rivals": "a list",
 }
-#: Where rows keep the right answer, and the options to choose from.
-GOLD_FIELDS = ("expected_answer", "answer", "gold_answer", "ground_truth", "target", "solution")
+#: Where rows keep the options to choose from.
 OPTION_FIELDS = ("options", "choices")
 
 

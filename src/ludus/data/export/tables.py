@@ -12,9 +12,9 @@ import orjson
 from ludus.data.export.conversation import STYLES, ChatMessages, Conversations, LeftOut, Losses, plain_text
 from ludus.data.export.format import TOKEN_RECORDS, Choices, ExportRow, Format, Unit
 from ludus.data.export.writing import no_place_in_table
-from ludus.qualify.oracle import GOLD_FIELDS
 from ludus.record import Row
 from ludus.runtime.encoding import encode
+from ludus.task import GOLD_FIELDS
 
 _MESSAGE = frozenset({"role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name"})
 _CALL_FIELDS = 3  #: id, type and function. A call may also have `extra_content`, which some servers want back
