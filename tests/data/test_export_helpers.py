@@ -76,6 +76,15 @@ def test_helpers_make_the_same_export_with_the_same_counts(run, tmp_path, helper
     assert shares[-1] == 1.0
 
 
+def test_long_lines_are_exported_too(tmp_path, helpers):
+    long = message("word " * 2_000_000)
+    items = [[message("short")], [long], [message("short")], [long], [message("short")]]
+    rollouts = [rollout("t", repeat, 1.0, items=each) for repeat, each in enumerate(items)]
+    export(write(tmp_path / "run.jsonl", rollouts), "sft", tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().splitlines()]
+    assert [len(row["messages"][-1]["content"]) for row in rows] == [5, 10_000_000, 5, 10_000_000, 5]
+
+
 def test_an_error_names_the_first_bad_line_and_leaves_nothing(run, tmp_path, helpers):
     lines = run.read_bytes().splitlines(keepends=True)
     lines[12], lines[17] = b"{}\n", b"[]\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from hypothesis import strategies as st
 
 import ludus
 from ludus.errors import UserError
+from ludus.view import index, schema
+from ludus.view.facts import Facts
 from ludus.view.index import RunIndex
 from ludus.view.listing import neighbours, rollouts_page
 from ludus.view.live import LiveRun, LiveRuns
@@ -119,6 +123,41 @@ def test_a_duplicated_line_counts_once_and_a_retried_attempt_is_not_final(tmp_pa
     assert found.overview({})["counts"] == {"dispatched": 4, "completed": 4, "masked": 0, "failed": 0, "retried": 1}
     assert len(listed(found, "outcome:failed")) == 0
     assert len(listed(found, "outcome:failed all:yes")) == 1
+
+
+def figures(folder: Path) -> list[tuple[Any, ...]]:
+    """All rows of the figures, as a new index holds them."""
+    for path in folder.glob("view.sqlite*"):
+        path.unlink()
+    found = indexed(folder)
+    with found.index.reading() as database:
+        return [tuple(row) for row in database.execute("SELECT * FROM rollouts ORDER BY file, offset")]
+
+
+LINES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["completed", "masked", "failed"])), max_size=12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(LINES)
+def test_a_rollout_has_one_final_line_however_many_are_indexed_at_once(lines: list[tuple[int, str]]):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = [
+            {"rollout_id": f"t-{number}", "task_id": "t", "repeat": number, "outcome": outcome, "reward": 1.0}
+            for number, outcome in lines
+        ]
+        (folder / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        together = figures(folder)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(index, "FACTS_BATCH", 1)
+            one_by_one = figures(folder)
+    assert together == one_by_one
+    final = Counter(row[5] for row in together if row[6])
+    assert final == Counter({row[5] for row in together})
+
+
+def test_figures_are_kept_in_the_columns_of_their_names():
+    assert list(Facts({}, 1, {}).columns) == schema.FACTS
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -29,6 +29,9 @@ from ludus.store.records import LineBlock, Records
 BLOCK_BYTES = 1 << 20
 MIN_BYTES = 64 << 20
 MAX_HELPERS = 8
+#: The bytes of blocks that are held at once, and of one block that is sent to a helper. One line can have many more.
+_HELD_BYTES = 32 << 20
+_SENT_BYTES = 8 << 20
 _TIMEOUT = 3600.0
 
 
@@ -105,12 +108,16 @@ def make_blocks(recipe: Recipe, records: Records, take: Callable[[MadeBlock], No
 async def _make_in_helpers(recipe: Recipe, records: Records, take: Callable[[MadeBlock], None]) -> None:
     helpers = min(processors(), MAX_HELPERS)
     begun: deque[asyncio.Task[MadeBlock]] = deque()
+    held = 0
     async with ProcessPool(helpers, memory=None) as pool:
         try:
             for block in records.blocks(BLOCK_BYTES):
                 begun.append(asyncio.create_task(_make_in_helper(recipe, block, pool)))
-                if len(begun) > 2 * helpers:  # each has one to make and one to go on with
-                    take(await begun.popleft())
+                held += len(block.lines)
+                while len(begun) > 2 * helpers or held > _HELD_BYTES:  # each has one to make and one to go on with
+                    made = await begun.popleft()
+                    held -= made.read
+                    take(made)
             while begun:
                 take(await begun.popleft())
         finally:
@@ -120,6 +127,8 @@ async def _make_in_helpers(recipe: Recipe, records: Records, take: Callable[[Mad
 
 
 async def _make_in_helper(recipe: Recipe, block: LineBlock, pool: ProcessPool) -> MadeBlock:
+    if len(block.lines) > _SENT_BYTES:
+        return recipe.make(block)
     try:
         return await pool.run(make_block, recipe, block, timeout=_TIMEOUT)
     except UserError:
