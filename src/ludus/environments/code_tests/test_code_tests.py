@@ -332,7 +332,7 @@ def cheated() -> dict[str, Any]:
         rows.append(row(test, task_id=name) | {"responses_create_params": {"input": name}})
         answers[name] = hooks.program(environment.task(rows[-1]), source)
     model = ScriptedModel(lambda asked: answers[asked.input[0]["content"]])
-    settings = {"resources.tests_timeout_secs": 1.0}
+    settings = {"resources.tests_timeout_secs": 3.0}
     result = ludus.collect(environment, model=model, input=rows, settings=settings)
     return {rollout.to_row()["task_id"]: rollout for rollout in result.rollouts}
 
