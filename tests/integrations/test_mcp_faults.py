@@ -24,6 +24,7 @@ from mcp_sessions import ROW, STDIO, Sum, opened, outputs, play, served
 import ludus
 from ludus import Response, ScriptedModel, UserError
 from ludus.errors import Failure
+from ludus.integrations.mcp_servers import HttpServer, StderrFile, failure_of
 from ludus.integrations.mcp_session import McpSession
 
 
@@ -90,6 +91,15 @@ def test_a_server_killed_between_two_calls_fails_the_rollout_in_stage_tool(trans
     (failed,) = map(json.loads, (tmp_path / "out" / "failures.jsonl").read_text().splitlines())
     assert failed["stage"] == "tool"
     assert failed["kind"] in ("disconnected", "refused")
+
+
+def test_a_library_that_trips_over_a_broken_connection_is_no_crash() -> None:
+    """Seen in one of 200 kills: anyio asks the socket of a connection that has just been reset for its address."""
+    error = ExceptionGroup("", [AttributeError("'NoneType' object has no attribute 'getpeername'")])
+    with StderrFile() as stderr:
+        failure = failure_of(error, HttpServer("http://127.0.0.1:1/mcp", "a server"), stderr)
+    assert failure.kind == "disconnected"
+    assert "getpeername" in failure.cause
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http", "json"])

@@ -183,7 +183,8 @@ def _kind_and_cause(error: Exception) -> tuple[str, str]:
         return "bad_response", f"answered with an error: {error.message[:_SHOWN_CHARACTERS]}"
     if isinstance(error, ValidationError):
         return "bad_response", f"sent a message that is not MCP: {error.errors()[0]['msg']}"
-    return "crash", f"{type(error).__name__}: {error}"
+    # Libraries below the SDK trip over a connection that is reset while they use it: an AttributeError was seen.
+    return "disconnected", f"the session ended: {type(error).__name__}: {error}"
 
 
 async def _set_delete_timeout(request: Any) -> None:
