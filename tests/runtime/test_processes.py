@@ -8,6 +8,7 @@ import importlib.util
 import math
 import operator
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -88,6 +89,15 @@ async def test_results_and_exceptions_come_back_from_the_child() -> None:
         pids = {await pool.run(os.getpid) for _ in range(5)}
         assert len(pids) == 1
         assert os.getpid() not in pids
+
+
+@pytest.mark.parametrize("size", [0, 1, 5_000_000])
+async def test_buffers_travel_beside_the_pickle(size: int) -> None:
+    """To the child, and back in what it returns."""
+    async with ProcessPool(1) as pool:
+        for given in (b"a" * size, bytearray(b"b" * size)):
+            assert await pool.run(bytes, pickle.PickleBuffer(given)) == given
+            assert await pool.run(pickle.PickleBuffer, given) == given
 
 
 async def test_functions_of_a_module_loaded_from_a_file_run_in_a_child(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import signal
 import socket
 import subprocess
@@ -27,7 +26,7 @@ from weakref import WeakKeyDictionary
 
 from ludus.errors import Failure
 from ludus.runtime.boundary import queueing
-from ludus.runtime.processes_child import HEADER
+from ludus.runtime.processes_child import MOST_PARTS, Parts, packed, receive, unpacked, without
 from ludus.runtime.threads import in_thread
 
 T = TypeVar("T")
@@ -91,10 +90,9 @@ class ProcessPool:
             if target not in child.loaded:
                 what = f"the import of {target[0]}"
                 with queueing():
-                    _unpickled(await child.ask(what, (target, None, 0.0), _IMPORT_SECONDS))
+                    _result(await child.ask(what, [packed((target, 0.0))], _IMPORT_SECONDS))
                 child.loaded.add(target)
-            request = (target, pickle.dumps(args, pickle.HIGHEST_PROTOCOL), cpu_seconds or 0.0)
-            reply = await child.ask(target[2], request, seconds)
+            reply = await child.ask(target[2], [packed((target, cpu_seconds or 0.0)), packed(args)], seconds)
         except EOFError:
             raise await self._died(child, target[2], cpu_seconds) from None
         finally:
@@ -103,7 +101,7 @@ class ProcessPool:
                 self._idle.append(child)
             else:
                 self._end(child)
-        return _unpickled(reply)
+        return _result(reply)
 
     async def close(self) -> None:
         """Kill all children. Calls that still run fail."""
@@ -129,7 +127,7 @@ class ProcessPool:
             self._end(child)
         self._dying = [process for process in self._dying if process.poll() is None]
         child = _Child()
-        child.send((sys.path, self._memory))
+        child.send(packed((sys.path, self._memory)))
         return child
 
     def _end(self, child: _Child) -> None:
@@ -169,15 +167,18 @@ class _Child:
         self.loop.add_reader(self.socket, self._readable)
         self.gone = False
         self.loaded: set[Target] = set()
-        self.reply: asyncio.Future[bytearray] | None = None
-        self._unsent = bytearray()
-        self._received = bytearray()
+        self.reply: asyncio.Future[Parts] | None = None
+        self._unsent: list[memoryview] = []
+        self._received: Parts = []
+        self._receiving = receive(self._received)
+        self._missing = next(self._receiving)
 
-    async def ask(self, what: str, request: Any, seconds: float) -> bytearray:
-        """Send a request and return the reply, still pickled. Raises `EOFError` if the child ends."""
-        reply: asyncio.Future[bytearray] = self.loop.create_future()
+    async def ask(self, what: str, request: list[list[memoryview]], seconds: float) -> Parts:
+        """Send packed messages and return the reply, still packed. Raises `EOFError` if the child ends."""
+        reply: asyncio.Future[Parts] = self.loop.create_future()
         self.reply = reply
-        self.send(request)
+        for message in request:
+            self.send(message)
         timer = self.loop.call_later(seconds, _expire, reply, f"{what} was stopped after {seconds:g} s")
         try:
             answer = await reply
@@ -186,10 +187,9 @@ class _Child:
         self.reply = None
         return answer
 
-    def send(self, message: Any) -> None:
-        """Send what the socket takes of a message now, and the rest when the socket is writable again."""
-        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        self._unsent += len(data).to_bytes(HEADER, "big") + data
+    def send(self, message: list[memoryview]) -> None:
+        """Send what the socket takes of a packed message now, and the rest when the socket is writable again."""
+        self._unsent += message
         self._writable()
 
     def kill(self) -> None:
@@ -206,34 +206,44 @@ class _Child:
 
     def _writable(self) -> None:
         try:
-            sent = self.socket.send(self._unsent)
+            sent = self.socket.sendmsg(self._unsent[:MOST_PARTS])
         except BlockingIOError:
             sent = 0
         except OSError:
             self._lost()
             return
-        del self._unsent[:sent]
+        self._unsent = without(self._unsent, sent)
         if self._unsent:
             self.loop.add_writer(self.socket, self._writable)
         else:
             self.loop.remove_writer(self.socket)
 
     def _readable(self) -> None:
-        try:
-            data = self.socket.recv(1 << 20)
-        except BlockingIOError:
+        """Read all that is there: mostly a whole reply."""
+        while True:
+            try:
+                count = self.socket.recv_into(self._missing)
+            except BlockingIOError:
+                return
+            except OSError:
+                count = 0
+            if not count:
+                self._lost()
+                return
+            self._missing = self._missing[count:]
+            if not self._missing:
+                self._part_is_complete()
+
+    def _part_is_complete(self) -> None:
+        missing = next(self._receiving, None)
+        if missing is not None:
+            self._missing = missing
             return
-        except OSError:
-            data = b""
-        if not data:
-            self._lost()
-            return
-        self._received += data
-        length = HEADER + int.from_bytes(self._received[:HEADER], "big")
-        if len(self._received) >= max(length, HEADER + 1):
-            answer, self._received = self._received[HEADER:], bytearray()
-            if self.reply is not None and not self.reply.done():
-                self.reply.set_result(answer)
+        if self.reply is not None and not self.reply.done():
+            self.reply.set_result(self._received)
+        self._received = []
+        self._receiving = receive(self._received)
+        self._missing = next(self._receiving)
 
     def _lost(self) -> None:
         self.gone = True
@@ -287,14 +297,14 @@ def _target(function: Callable[..., Any]) -> Target:
     return module, getattr(sys.modules.get(module), "__file__", None), name
 
 
-def _unpickled(reply: bytearray) -> Any:
-    succeeded, value = pickle.loads(reply)
+def _result(reply: Parts) -> Any:
+    succeeded, value = unpacked(reply)
     if succeeded:
         return value
     raise value
 
 
-def _expire(reply: asyncio.Future[bytearray], message: str) -> None:
+def _expire(reply: asyncio.Future[Parts], message: str) -> None:
     if not reply.done():
         reply.set_exception(TimeoutError(message))
 

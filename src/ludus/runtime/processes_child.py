@@ -15,17 +15,60 @@ import pickle
 import resource
 import select
 import signal
+import struct
 import sys
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-HEADER = 8
+Parts = list[bytearray]
+
+MOST_PARTS = 64  #: that one call of the kernel is given; it takes 1,024
+
+
+def packed(message: Any) -> list[memoryview]:
+    """A message as it is sent: the number of its parts, their lengths, and the parts.
+
+    The first part is a pickle. The bytes of a `pickle.PickleBuffer` in the message are a part of their own, which
+    nobody copies. Do not make one of a memoryview: if garbage collection frees both at once, Python 3.11 crashes.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(message, 5, buffer_callback=buffers.append)
+    parts = [memoryview(data), *(buffer.raw() for buffer in buffers)]
+    lengths = struct.pack(f"={1 + len(parts)}Q", len(parts), *map(len, parts))
+    return [memoryview(lengths), *(part for part in parts if part)]
+
+
+def without(parts: list[memoryview], sent: int) -> list[memoryview]:
+    """What is left to send after so many bytes."""
+    for index, part in enumerate(parts):
+        if sent < len(part):
+            return [part[sent:], *parts[index + 1 :]]
+        sent -= len(part)
+    return []
+
+
+def receive(parts: Parts) -> Iterator[memoryview]:
+    """Yield buffers to be filled one after the other, and add the parts of one message to `parts`."""
+    count = bytearray(8)
+    yield memoryview(count)
+    lengths = bytearray(8 * int.from_bytes(count, sys.byteorder))
+    yield memoryview(lengths)
+    for length in memoryview(lengths).cast("Q"):
+        part = bytearray(length)
+        if part:
+            yield memoryview(part)
+        parts.append(part)
+
+
+def unpacked(parts: Parts) -> Any:
+    """The message that was sent. A buffer arrives as a bytearray, or as a memoryview if it was read-only."""
+    return pickle.loads(parts[0], buffers=parts[1:])
 
 
 class Channel:
-    """The socket to the parent. A message is a pickle after its length in eight bytes."""
+    """The socket to the parent."""
 
     def __init__(self) -> None:
         self.fd = os.dup(0)
@@ -38,30 +81,30 @@ class Channel:
             signal.signal(signal.SIGIO, lambda *_: os._exit(1))
 
     def read(self) -> Any:
-        """The next message. If the parent is gone, the process ends here."""
-        length = int.from_bytes(self._exactly(HEADER), "big")
-        return pickle.loads(self._exactly(length))
+        """The next message."""
+        return unpacked(self.parts())
 
-    def write(self, message: bytes) -> None:
+    def parts(self) -> Parts:
+        """The next message, still packed. If the parent is gone, the process ends here."""
+        parts: Parts = []
+        for missing in receive(parts):
+            while missing:
+                count = os.readv(self.fd, [missing])
+                if not count:
+                    os._exit(0)
+                missing = missing[count:]
+        return parts
+
+    def write(self, message: list[memoryview]) -> None:
         """Send one message."""
-        rest = memoryview(len(message).to_bytes(HEADER, "big") + message)
-        while rest:
-            rest = rest[os.write(self.fd, rest) :]
+        while message:
+            message = without(message, os.writev(self.fd, message[:MOST_PARTS]))
 
     def watch(self, on: bool) -> None:
         """Ask for SIGIO on socket events. The parent sends nothing while a call runs, so an event means it is gone."""
         fcntl.fcntl(self.fd, fcntl.F_SETFL, self._flags | os.O_ASYNC if on else self._flags)
         if on and select.select([self.fd], [], [], 0)[0]:
             os._exit(1)
-
-    def _exactly(self, length: int) -> bytes:
-        data = bytearray()
-        while len(data) < length:
-            part = os.read(self.fd, min(length - len(data), 1 << 20))
-            if not part:
-                os._exit(0)
-            data += part
-        return bytes(data)
 
 
 def load(module: str, file: str | None, name: str) -> Callable[..., Any]:
@@ -95,10 +138,10 @@ def make_package(name: str, folder: str) -> None:
         package.__path__ = [folder]
 
 
-def answer(channel: Channel, function: Callable[..., Any], args: bytes, seconds: float) -> bytes:
-    """Run one call within `seconds` of processor time, and return its result or its exception, pickled."""
+def answer(channel: Channel, function: Callable[..., Any], args: Parts, seconds: float) -> list[memoryview]:
+    """Run one call within `seconds` of processor time, and return its result or its exception, packed."""
     try:
-        arguments = pickle.loads(args)
+        arguments = unpacked(args)
         channel.watch(True)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
@@ -106,26 +149,29 @@ def answer(channel: Channel, function: Callable[..., Any], args: bytes, seconds:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             channel.watch(False)
-        return pickle.dumps((True, result), pickle.HIGHEST_PROTOCOL)
+        return packed((True, result))
     except BaseException as error:
         return failed(error)
 
 
-def failed(error: BaseException) -> bytes:
-    """An exception, pickled. One that cannot be pickled and unpickled becomes a RuntimeError with its text."""
+def failed(error: BaseException) -> list[memoryview]:
+    """An exception, packed. One that cannot be pickled and unpickled becomes a RuntimeError with its text."""
     try:
         if isinstance(error, Exception):
             error.add_note(f"In a child process:\n{''.join(traceback.format_tb(error.__traceback__))}")
-            message = pickle.dumps((False, error), pickle.HIGHEST_PROTOCOL)
-            pickle.loads(message)
-            return message
+            pickle.loads(pickle.dumps((False, error)))
+            return packed((False, error))
     except Exception:
         pass
-    return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error!s:.1000}")))
+    return packed((False, RuntimeError(f"{type(error).__name__}: {error!s:.1000}")))
 
 
 def main() -> None:
-    """Serve until the parent is gone. The first message holds `sys.path` and the memory limit; the others are calls."""
+    """Serve until the parent is gone. The first message holds `sys.path` and the memory limit.
+
+    Others name a function and a limit of processor time. A function that is known is called, with the arguments that
+    the next message holds; an unknown one is imported.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     channel = Channel()
     sys.path[:], memory = channel.read()
@@ -135,13 +181,13 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     functions: dict[Any, Callable[..., Any]] = {}
     while True:
-        target, args, seconds = channel.read()
+        target, seconds = channel.read()
         if target in functions:
-            channel.write(answer(channel, functions[target], args, seconds))
+            channel.write(answer(channel, functions[target], channel.parts(), seconds))
             continue
         try:
             functions[target] = load(*target)
-            channel.write(pickle.dumps((True, None)))
+            channel.write(packed((True, None)))
         except BaseException as error:
             channel.write(failed(error))
 
