@@ -15,7 +15,6 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
-from importlib.metadata import PackageNotFoundError, distribution
 from types import CodeType
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -54,6 +53,8 @@ def install_command(extra: str) -> str:
 
     It names the distribution, because `ludus` on PyPI is another project.
     """
+    from importlib.metadata import PackageNotFoundError, distribution  # takes longer than all else here
+
     try:
         origin = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
@@ -91,6 +92,8 @@ def _install_hint(module: str) -> str:
 @functools.cache
 def _extras() -> dict[str, str]:
     """The extra of Ludus that installs a package, by the package's name."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
     try:
         lines = distribution(DISTRIBUTION).requires or []
     except PackageNotFoundError:

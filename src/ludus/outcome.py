@@ -14,6 +14,9 @@ from typing import Any
 
 from ludus.errors import Failure, defined_at
 
+#: The lowest reward that counts as a pass in an environment that is not known.
+PASS_REWARD = 1.0
+
 #: Fields of a rollout's record that are not its task's.
 RECORD = frozenset(
     "rollout_id repeat attempt outcome reward verdict_fields reward_components turn_rewards turn_credit mask receipt "

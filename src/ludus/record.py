@@ -15,6 +15,9 @@ from ludus.outcome import RECORD, Verdict
 
 Row = dict[str, Any]
 
+#: Where rows of tasks keep the right answer.
+GOLD_FIELDS = ("expected_answer", "answer", "gold_answer", "ground_truth", "target", "solution")
+
 #: The fields of an entry of `tool_errors`, with their types.
 _TOOL_ERROR: dict[str, type | tuple[type, ...]] = {
     "tool": str,

@@ -10,9 +10,6 @@ from zlib import crc32
 import orjson
 from pydantic import BaseModel, ConfigDict, field_validator
 
-#: Where rows keep the right answer.
-GOLD_FIELDS = ("expected_answer", "answer", "gold_answer", "ground_truth", "target", "solution")
-
 
 class Task(BaseModel):
     """Base of every environment's `Task`. Declare the fields your verifier reads; all other fields of a row are kept.

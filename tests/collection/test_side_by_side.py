@@ -12,7 +12,7 @@ import pytest
 import ludus
 from ludus import Environment, Rollout, ScriptedModel
 from ludus.models import open_model
-from ludus.runtime.running import fewer_garbage_collections
+from ludus.runtime.garbage import fewer_garbage_collections
 
 
 async def all_of(environment: Any, **options: Any) -> list[Rollout]:

@@ -17,7 +17,7 @@ from rollout_files import rollout, write
 
 import ludus
 from ludus.data.export.exporting import export
-from ludus.data.export.grouping import GroupIndex, IndexedRollout
+from ludus.data.export.grouping import GroupIndex, IndexedRollout, member_of
 from ludus.data.export.pairs import LENGTH, Pair, PairRule
 from ludus.data.recorded import Sample
 from ludus.profile.profile import Profile
@@ -34,7 +34,7 @@ def test_groups_come_in_the_order_of_the_file_and_each_rollout_once(lines: list[
         for number, (task, repeat, kept) in enumerate(lines, start=1):
             row = rollout(task, repeat, float(number)).to_row()
             place = Place(1_000_000 * number, 10, number, True)
-            index.add(Sample(row), place, length=number, kept=kept, passed=False)
+            index.add(member_of(Sample(row)), place, length=number, kept=kept, passed=False)
             expected.setdefault(task, {}).setdefault(repeat, number)
         found = [[(entry.repeat, entry.number) for entry in group] for group in index.groups()]
     assert found == [sorted(group.items()) for group in expected.values()]

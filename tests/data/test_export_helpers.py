@@ -17,9 +17,10 @@ from rollout_files import rollout, with_tools, write
 from ludus import UserError
 from ludus.data.export import blocks
 from ludus.data.export.exporting import export
+from ludus.data.filters import Filters
 from ludus.response import message, reasoning
 
-FORMATS = ("sft", "openai", "csv", "hf", "verl", "atif")
+FORMATS = ("sft", "openai", "csv", "hf", "verl", "atif", "grpo")
 
 
 @pytest.fixture
@@ -74,6 +75,16 @@ def test_helpers_make_the_same_export_with_the_same_counts(run, tmp_path, helper
     assert len(shares) > 5
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
+
+
+@pytest.mark.parametrize("to", ["hf", "verl"])
+def test_a_table_of_whole_groups_has_all_rows_in_order(tmp_path, to):
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'ludus-gym[data]'")
+    run = write(tmp_path / "run.jsonl", [rollout(f"t{number:02}", 0, number % 2) for number in range(37)])
+    export(run, to, tmp_path / "all")
+    made = export(run, to, tmp_path / "grouped", filters=Filters(pass_rate=(0.0, 1.0)))
+    assert (made.used, made.rows) == (37, 37)
+    assert contents(tmp_path / "grouped") == contents(tmp_path / "all")
 
 
 def test_long_lines_are_exported_too(tmp_path, helpers):

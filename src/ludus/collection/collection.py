@@ -34,7 +34,8 @@ from ludus.model import Model
 from ludus.models import open_model
 from ludus.prompt import load_prompt
 from ludus.rollout import Rollout, rollout_id
-from ludus.runtime.running import allow_open_files, fewer_garbage_collections
+from ludus.runtime.garbage import fewer_garbage_collections
+from ludus.runtime.running import allow_open_files
 from ludus.store.drafts import write_whole
 from ludus.store.journal import Journal
 from ludus.store.run import (

@@ -23,12 +23,9 @@ from ludus.collection.statistics import (
     pass_at_each_k,
     pass_hat_each_k,
 )
-from ludus.outcome import Outcome
+from ludus.outcome import PASS_REWARD, Outcome
 from ludus.response import add_usage
 from ludus.rollout import Rollout
-
-#: The lowest reward that counts as a pass in an environment that is not known.
-PASS_REWARD = 1.0
 
 #: The range of rewards in an environment that declares none, as long as no reward lies outside.
 USUAL_RANGE = (0.0, 1.0)

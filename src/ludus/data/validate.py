@@ -20,8 +20,8 @@ from ludus.data.row_checks import BadRow, Problem, checked_task, writable_row
 from ludus.data.row_text import prompt_text
 from ludus.errors import UserError
 from ludus.qualify.oracle import OPTION_FIELDS
-from ludus.record import Row
-from ludus.task import GOLD_FIELDS, Task
+from ludus.record import GOLD_FIELDS, Row
+from ludus.task import Task
 
 #: How many problems are kept; the others are counted.
 SHOWN = 100

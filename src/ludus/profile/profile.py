@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.metrics import MAX_TASKS_LISTED, PASS_REWARD
+from ludus.collection.metrics import MAX_TASKS_LISTED
 from ludus.collection.results import Run
 from ludus.compare.scores import LARGEST
 from ludus.errors import UserError
-from ludus.outcome import Outcome
+from ludus.outcome import PASS_REWARD, Outcome
 from ludus.profile.prices import Price, token_count
 from ludus.profile.sums import Sums
 from ludus.profile.tasks import TaskProfile, written_characters

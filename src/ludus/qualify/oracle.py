@@ -29,9 +29,10 @@ from ludus.environment import Environment
 from ludus.errors import UserError, did_you_mean
 from ludus.qualify.attempts import Script
 from ludus.qualify.variants import breaking, preserving
+from ludus.record import GOLD_FIELDS
 from ludus.response import texts_of
 from ludus.runtime.imports import author_error, load_file, place_of
-from ludus.task import GOLD_FIELDS, Task
+from ludus.task import Task
 
 T = TypeVar("T")
 

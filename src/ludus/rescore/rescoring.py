@@ -23,8 +23,9 @@ from ludus.rescore.changes import Changes
 from ludus.rescore.child import HelperSettings, close, prepare, score_block
 from ludus.rescore.ordered import OrderedScoring, ScoredBlock, score_lines
 from ludus.rescore.scoring import ScoredLine, Scorers
+from ludus.runtime.garbage import fewer_garbage_collections
 from ludus.runtime.processes import ProcessPool, processors
-from ludus.runtime.running import fewer_garbage_collections, run_to_end
+from ludus.runtime.running import run_to_end
 from ludus.runtime.threads import in_thread
 from ludus.store.drafts import draft_path
 from ludus.store.journal import Journal, open_locked

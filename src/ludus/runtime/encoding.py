@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 from orjson import OPT_SERIALIZE_NUMPY, dumps
-from pydantic import BaseModel
 
 _NO_NUMBER = re.compile("-?(NaN|Infinity)")
 
@@ -48,7 +47,7 @@ def compact(data: bytes) -> bytes:
 
 
 def _default(value: Any) -> Any:
-    if isinstance(value, BaseModel):
+    if hasattr(value.__class__, "model_dump"):  # a model of pydantic, which takes long to import
         return value.model_dump(mode="json")
     if isinstance(value, (set, frozenset, tuple)):
         return list(value)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any
 
 from ludus.runtime.encoding import encode
 from ludus.runtime.urls import shown_url
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 #: What a value becomes that may be a key.
 HIDDEN = "***"

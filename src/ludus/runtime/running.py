@@ -1,13 +1,12 @@
-"""What a run changes in its process: an event loop, fewer garbage collections, a higher limit on open files."""
+"""What a run changes in its process: an event loop, a higher limit on open files."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import resource
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from ludus.errors import UserError
@@ -66,47 +65,6 @@ def _run_on_thread(work: Coroutine[Any, Any, T]) -> T:
         raise result["error"]
     value: T = result["value"]
     return value
-
-
-class _GarbageCollection:
-    """Python's thresholds, which all runs of a process share: the first run raises them, the last restores them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._before = (0, 0, 0)
-
-    def begin(self) -> None:
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                self._before = gc.get_threshold()
-                gc.freeze()
-                gc.set_threshold(50000, 20, 100)
-
-    def end(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                gc.set_threshold(*self._before)
-                gc.unfreeze()
-
-
-_garbage_collection = _GarbageCollection()
-
-
-@contextlib.contextmanager
-def fewer_garbage_collections() -> Iterator[None]:
-    """Let Python look for reference cycles less often.
-
-    With thousands of rollouts in flight, hundreds of thousands of objects are alive. By default Python walks through
-    many of them after every few hundred allocations: at 8,192 in flight, half of the time. Rollouts make few cycles.
-    """
-    _garbage_collection.begin()
-    try:
-        yield
-    finally:
-        _garbage_collection.end()
 
 
 def raise_file_limit() -> int:

@@ -17,8 +17,8 @@ from ludus.http.listening import Listening
 from ludus.model import Model
 from ludus.models import open_model
 from ludus.remote.wiring import on_servers
+from ludus.runtime.garbage import fewer_garbage_collections
 from ludus.runtime.processes import shared_pool
-from ludus.runtime.running import fewer_garbage_collections
 from ludus.serve.agents import AgentApp
 from ludus.serve.forwarding import Forwarding, Peers
 from ludus.serve.mcp import McpEndpoint

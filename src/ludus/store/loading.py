@@ -78,10 +78,21 @@ class RolloutsFile:
                 try:
                     rollout = self.read_line(line, number)
                 except UserError:
-                    if is_torn(line):
+                    if self.is_torn(line):
                         return
                     raise
                 yield position, rollout
+
+    @staticmethod
+    def is_torn(line: bytes) -> bool:
+        """Whether a line ends in the middle: it has no newline and is no JSON."""
+        if line.endswith(b"\n"):
+            return False
+        try:
+            parse(line)
+        except Failure as failure:
+            return failure.cause.startswith("not JSON:")
+        return False
 
     def at(self, positions: list[tuple[int, int]]) -> list[Rollout]:
         """The rollouts at positions that `with_positions` gave."""
@@ -116,17 +127,6 @@ class RolloutsFile:
             why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else getattr(error, "cause", str(error))
             raise UserError(f"{where}: not a rollout: {why}", _REPAIR) from error
         return rollout
-
-
-def is_torn(line: bytes) -> bool:
-    """Whether a line ends in the middle: it has no newline and is no JSON."""
-    if line.endswith(b"\n"):
-        return False
-    try:
-        parse(line)
-    except Failure as failure:
-        return failure.cause.startswith("not JSON:")
-    return False
 
 
 def _foreign_rollout(row: Row, number: int) -> Rollout:

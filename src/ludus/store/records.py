@@ -11,9 +11,10 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 import orjson
 
@@ -22,8 +23,10 @@ from ludus.errors import UserError, cannot_read
 from ludus.record import Row
 from ludus.runtime.encoding import json_error
 from ludus.runtime.formats import refuse_all_but_json_lines
-from ludus.store.loading import RolloutsFile, is_torn
 from ludus.store.strict import refuse_duplicate_keys
+
+if TYPE_CHECKING:
+    from ludus.store.loading import RolloutsFile
 
 _REWARD = b'"reward":'
 _ENDED = ("completed", "masked")
@@ -42,7 +45,7 @@ class Place(NamedTuple):
 class LineBlock(NamedTuple):
     """Whole lines, and the number of the first in its file."""
 
-    lines: bytes
+    lines: bytes | memoryview
     number: int
 
 
@@ -55,7 +58,6 @@ class Records:
 
     def __init__(self, path: Path, block: LineBlock | None = None) -> None:
         self.path = path
-        self._reader = RolloutsFile(path)
         self.offset = self.number = self.torn = 0
         self._length, self._plain, self._first = 0, False, 1
         self._file: IO[bytes]
@@ -92,9 +94,9 @@ class Records:
             elif not line.isspace():
                 self._refuse_half_characters(line, number)
                 try:
-                    row = self._reader.read_line(line, number).to_row()
+                    row = self._converted(line, number)
                 except UserError:
-                    if is_torn(line):
+                    if self._reader.is_torn(line):
                         self.torn = 1
                         return
                     raise
@@ -117,12 +119,22 @@ class Records:
         """The record at a place that iterating gave."""
         line = os.pread(self._file.fileno(), place.length, place.offset)
         if not place.plain:
-            return self._reader.read_line(line, place.number).to_row()
+            return self._converted(line, place.number)
         try:
             row: Row = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             raise UserError(f"{self.path}:{place.number} changed while it was read", "Start again") from error
         return row
+
+    def _converted(self, line: bytes, number: int) -> Row:
+        """The record in a line that another program wrote."""
+        return self._reader.read_line(line, number).to_row()
+
+    @cached_property
+    def _reader(self) -> RolloutsFile:
+        from ludus.store.loading import RolloutsFile  # most files need none, and it takes long to import
+
+        return RolloutsFile(self.path)
 
     def _refuse_half_characters(self, line: bytes, number: int) -> None:
         """Refuse a text with half of a surrogate pair: no file in UTF-8 can hold it, and a `?` is not what was said."""

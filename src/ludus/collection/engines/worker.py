@@ -32,7 +32,8 @@ from ludus.collection.progress import Progress, StageReport
 from ludus.collection.watchdog import LoopWatchdog
 from ludus.data.row_checks import parse_row
 from ludus.errors import UserError
-from ludus.runtime.running import fewer_garbage_collections, run
+from ludus.runtime.garbage import fewer_garbage_collections
+from ludus.runtime.running import run
 
 #: Seconds between two reports on the rollouts in flight.
 REPORT_SECONDS = 0.25

@@ -1,28 +1,20 @@
-"""Exports block by block: the rollouts in a block of lines become lines of the training set, written in order.
+"""Exports block by block: the rollouts in a block of lines become rows of the training set, written in order.
 
-A large run is exported in helper processes on all cores. They get lines and return lines, so a run that `ludus verify`
-replaces meanwhile is exported as it was. A helper that dies loses nothing: its block is made here.
+A large run is exported in helper processes on all cores. They get lines and return packed rows, so a run that `ludus
+verify` replaces meanwhile is exported as it was. A helper that dies loses nothing: its block is made here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable
+from pickle import PickleBuffer
 
-from ludus.data.export.conversation import LeftOut, Losses
-from ludus.data.export.format import Choices, Format, Unit
-from ludus.data.export.pairs import PairRule
-from ludus.data.export.registry import format_named
-from ludus.data.export.selection import Selection
-from ludus.data.filters import Filters
+from ludus.data.export.recipe import MadeBlock, Recipe, make_block
 from ludus.errors import UserError
-from ludus.runtime.encoding import encode
 from ludus.runtime.processes import ProcessPool, processors
-from ludus.runtime.running import fewer_garbage_collections, run_to_end
+from ludus.runtime.running import run_to_end
 from ludus.store.records import LineBlock, Records
 
 #: About the bytes of a block. Helpers take half a second to start, so they are started for runs of at least MIN_BYTES.
@@ -33,67 +25,6 @@ MAX_HELPERS = 8
 _HELD_BYTES = 32 << 20
 _SENT_BYTES = 8 << 20
 _TIMEOUT = 3600.0
-
-
-class MadeBlock(NamedTuple):
-    """What a block became. `read` are its bytes; `origins` are the lines of the second file, if there is one."""
-
-    read: int
-    lines: bytes
-    origins: bytes
-    rows: int
-    rollouts: int
-    used: int
-    left_out: Counter[str]
-    losses: Counter[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """What an export does with each rollout of a file."""
-
-    path: Path
-    format: str
-    choices: Choices
-    filters: Filters
-
-    def make(self, block: LineBlock) -> MadeBlock:
-        """The lines of a block."""
-        losses = Losses()
-        made = format_named(self.format)(self.choices, losses)
-        lines, origins, rows, used = bytearray(), bytearray(), 0, 0
-        with Records(self.path, block) as records, fewer_garbage_collections():
-            selection = Selection(records, self.filters, PairRule(), made.takes, lambda _: None)
-            for unit, new in made_lines(made, selection):
-                used += len(unit)
-                rows += len(new)
-                lines += b"".join(new)
-                if made.origins_beside:
-                    origins += origin_lines(unit, len(new))
-        counts = rows, selection.rollouts, used, selection.left_out, losses.counts
-        return MadeBlock(len(block.lines), bytes(lines), bytes(origins), *counts)
-
-
-def made_lines(made: Format, selection: Selection) -> Iterator[tuple[Unit, list[bytes]]]:
-    """The lines of each unit. The rollouts of a unit that the format cannot hold are counted as left out."""
-    for unit in selection.units():
-        lines = lines_of(made, unit, selection)
-        if lines is not None:
-            yield unit, lines
-
-
-def lines_of(made: Format, unit: Unit, selection: Selection) -> list[bytes] | None:
-    """The lines of a unit; None, and counted, if the format cannot hold it."""
-    try:
-        return [made.line(row) for row in made.rows(unit)]
-    except LeftOut as reason:
-        selection.left_out[str(reason)] += len(unit)
-        return None
-
-
-def origin_lines(unit: Unit, rows: int) -> bytes:
-    """The lines of the second file for the rows of a unit."""
-    return (encode(unit[0].origin()) + b"\n") * rows
 
 
 def make_blocks(recipe: Recipe, records: Records, take: Callable[[MadeBlock], None]) -> None:
@@ -130,13 +61,8 @@ async def _make_in_helper(recipe: Recipe, block: LineBlock, pool: ProcessPool) -
     if len(block.lines) > _SENT_BYTES:
         return recipe.make(block)
     try:
-        return await pool.run(make_block, recipe, block, timeout=_TIMEOUT)
+        return await pool.run(make_block, recipe, PickleBuffer(block.lines), block.number, timeout=_TIMEOUT)
     except UserError:
         raise
     except Exception:  # the helper could not start, or died
         return recipe.make(block)
-
-
-def make_block(recipe: Recipe, block: LineBlock) -> MadeBlock:
-    """`Recipe.make`, as a helper calls it."""
-    return recipe.make(block)

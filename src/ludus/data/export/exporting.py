@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ludus.data.export.blocks import MadeBlock, Recipe, lines_of, made_lines, make_blocks, origin_lines
+from ludus.data.export.blocks import make_blocks
 from ludus.data.export.card import card
 from ludus.data.export.conversation import Losses
-from ludus.data.export.format import Choices, Format
+from ludus.data.export.format import Choices, ExportRow, Format
 from ludus.data.export.grouping import GroupIndex, IndexedRollout
 from ludus.data.export.pairs import PairRule
+from ludus.data.export.recipe import MadeBlock, Recipe, made_rows, origin_lines
 from ludus.data.export.registry import format_named
 from ludus.data.export.selection import Selection, Tick
 from ludus.data.export.tables import Table
@@ -33,10 +35,10 @@ from ludus.data.export.writing import (
 from ludus.data.filters import Filters
 from ludus.errors import UserError, did_you_mean
 from ludus.runtime.encoding import encode
-from ludus.runtime.running import fewer_garbage_collections
+from ludus.runtime.garbage import fewer_garbage_collections
 from ludus.store.loading import rollouts_file
 from ludus.store.records import Records
-from ludus.store.scratch import Scratch, explains_full_disk, full_disk
+from ludus.store.scratch import Scratch, explains_full_disk
 from ludus.train.advantages import ESTIMATORS
 
 #: The buffer of the temporary file that holds the rows of groups.
@@ -136,32 +138,47 @@ class _Export:
             raise
 
     def _write_blocks(self, writer: Writer, origins: Writer | None) -> None:
-        """Write rollout by rollout, in blocks that other processes can make."""
-        done, size, losses = 0, max(self._records.size, 1), self._format.losses
+        """Write rollout by rollout."""
 
         def take(made: MadeBlock) -> None:
-            nonlocal done
-            writer.write(made.lines, made.rows)
+            if made.rows:
+                writer.write(made.packed, made.rows)
             if origins is not None:
                 origins.write(made.origins, made.rows)
             self.rows += made.rows
             self.used += made.used
+
+        self._make_blocks(take, 1.0)
+
+    def _make_blocks(self, take: Callable[[MadeBlock], None], share: float) -> None:
+        """Give every block of the file to `take`, and count what was left out. Other processes may make them."""
+        done, size, losses = 0, max(self._records.size, 1), self._format.losses
+
+        def take_and_count(made: MadeBlock) -> None:
+            nonlocal done
+            take(made)
             self.selection.add(made.rollouts, made.left_out)
             for what, times in made.losses.items():
                 losses.lose(what, times)
             done += made.read
-            self._tick(min(done / size, 1.0))
+            self._tick(share * min(done / size, 1.0))
 
         recipe = Recipe(self._records.path, self._format.name, self._format.choices, self._filters)
-        make_blocks(recipe, self._records, take)
+        make_blocks(recipe, self._records, take_and_count)
 
     def _write_units(self, writer: Writer, origins: Writer | None) -> None:
-        for unit, lines in made_lines(self._format, self.selection):
-            writer.write(b"".join(lines), len(lines))
+        made, held = self._format, list[ExportRow]()
+        for unit, rows in made_rows(made, self.selection):
+            held += rows
             if origins is not None:
-                origins.write(origin_lines(unit, len(lines)), len(lines))
+                origins.write(origin_lines(unit, len(rows)), len(rows))
             self.used += len(unit)
-            self.rows += len(lines)
+            self.rows += len(rows)
+            if len(held) >= made.at_once:
+                writer.write(made.packed(held), len(held))
+                held.clear()
+        if held:
+            writer.write(made.packed(held), len(held))
 
     def _open(self, files: Outputs) -> tuple[Writer, Writer | None]:
         made = self._format
@@ -184,18 +201,18 @@ class _Export:
         with Scratch("ludus-export-") as scratch, GroupIndex(self._records.size) as index:
             with explains_full_disk():
                 made = scratch.file(_BUFFER)
-            for sample, reason in self.selection.samples():
-                if sample.reward is None:
-                    continue
-                lines = lines_of(self._format, (sample,), self.selection) if reason is None else None
-                rest = b"".join([line[1:] for line in lines or ()])  # without `{`
-                place = end, len(rest), self._records.number, True
-                end += len(rest)
-                index.add(sample, place, length=0, kept=lines is not None, passed=self.selection.passes(sample))
-                try:
-                    made.write(rest)
-                except OSError as error:
-                    raise full_disk(error) from error
+
+            def take(block: MadeBlock) -> None:
+                nonlocal end
+                with explains_full_disk():
+                    made.write(block.packed)
+                for member, number, size in block.members:
+                    environment, _, _, _, reward, _ = member
+                    place, passed = (end, size or 0, number, True), self.selection.passes(environment, reward)
+                    index.add(member, place, length=0, kept=size is not None, passed=passed)
+                    end += size or 0
+
+            self._make_blocks(take, 0.5)
             with explains_full_disk():
                 made.flush()
             handle = made.fileno()

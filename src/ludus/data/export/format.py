@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,6 +16,9 @@ Shape = Literal["messages", "completion"]
 ExportRow = dict[str, Any]
 #: What a format makes rows of: one rollout, or a pair with the better one first.
 Unit = tuple[Sample, ...]
+
+#: Rows as a writer takes them; a view of memory if a helper process made them.
+Packed = bytes | memoryview
 
 #: Fields of a rollout's record that formats of conversations have no place for.
 RECORD_FIELDS = ("the task's verifier fields", "verdict values", "timings", "usage", "seed")
@@ -52,6 +55,8 @@ class Format(ABC):
     file: ClassVar[Literal["jsonl", "csv", "parquet", "folder"]] = "jsonl"
     origins_beside: ClassVar[bool] = False
     header: ClassVar[bytes] = b""  # the first line of the file
+    #: How many units are packed at once where they come one by one. Columns are not worth making for one row.
+    at_once: ClassVar[int] = 1
     never: tuple[str, ...] = RECORD_FIELDS + TOKEN_RECORDS
     #: The choices that change something, by the name of their field in `Choices`.
     offers: ClassVar[frozenset[str]] = frozenset({"reasoning"})
@@ -78,8 +83,12 @@ class Format(ABC):
         """The rows of a unit."""
 
     def line(self, row: ExportRow) -> bytes:
-        """A row as it is written, or as a line of JSON where tables are written."""
+        """A row as a file of lines has it."""
         return encode(row) + b"\n"
+
+    def packed(self, rows: Iterable[ExportRow]) -> Packed:
+        """Rows as the writer of this format takes them: lines, or columns of a table."""
+        return b"".join(map(self.line, rows))
 
     def _conversations(self) -> Conversations:
         return Conversations(self.losses, STYLES[self.choices.reasoning])

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from ludus.collection.metrics import PASS_REWARD
 from ludus.data.export.format import Unit
-from ludus.data.export.grouping import GroupIndex, IndexedRollout
+from ludus.data.export.grouping import GroupIndex, IndexedRollout, member_of
 from ludus.data.export.pairs import BETWEEN, PairRule
 from ludus.data.filters import Filters, within
 from ludus.data.recorded import Sample
+from ludus.outcome import PASS_REWARD
 from ludus.store.records import Records
-from ludus.store.run import Files, recorded_scales
 
 #: The number of rollouts between two calls of `tick`.
 _TICK_EVERY = 256
@@ -72,10 +71,11 @@ class Selection:
                 yield members
         if index.duplicates:
             self.left_out["duplicate"] += index.duplicates
+        self._tick(1.0)
 
-    def passes(self, sample: Sample) -> bool:
+    def passes(self, environment: str, reward: float) -> bool:
         """Whether the reward of a rollout reaches the threshold of its environment."""
-        return sample.scored >= self._scales.get(sample.environment, PASS_REWARD)
+        return reward >= self._scales.get(environment, PASS_REWARD)
 
     def _single_units(self) -> Iterator[Unit]:
         for sample, reason in self.samples():
@@ -89,8 +89,9 @@ class Selection:
             for sample, reason in self.samples():
                 if sample.reward is None:
                     continue
-                length = sample.length if measured else 0
-                index.add(sample, self._records.place, length=length, kept=reason is None, passed=self.passes(sample))
+                length, passed = sample.length if measured else 0, self.passes(sample.environment, sample.reward)
+                member, place = member_of(sample), self._records.place
+                index.add(member, place, length=length, kept=reason is None, passed=passed)
             for members in self.wanted_groups(index):
                 yield from self._units_of(members)
 
@@ -121,6 +122,8 @@ class Selection:
     @cached_property
     def _scales(self) -> dict[str, float]:
         """The pass reward of each environment."""
+        from ludus.store.run import Files, recorded_scales  # helpers, which do not need it, start faster
+
         path = self._records.path
         run = Files(path.parent if path.name == Files("").rollouts.name else path).run
         return {scale.name: scale.pass_reward for scale in recorded_scales(run)}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 import orjson
 
 from ludus.data.export.conversation import STYLES, ChatMessages, Conversations, LeftOut, Losses, plain_text
-from ludus.data.export.format import TOKEN_RECORDS, Choices, ExportRow, Format, Unit
-from ludus.data.export.writing import no_place_in_table
-from ludus.record import Row
+from ludus.data.export.format import TOKEN_RECORDS, Choices, ExportRow, Format, Packed, Unit
+from ludus.data.export.writing import no_place_in_table, stored_schema
+from ludus.record import GOLD_FIELDS, Row
 from ludus.runtime.encoding import encode
-from ludus.task import GOLD_FIELDS
 
 _MESSAGE = frozenset({"role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name"})
 _CALL_FIELDS = 3  #: id, type and function. A call may also have `extra_content`, which some servers want back
@@ -22,6 +22,8 @@ _CALL_FIELDS = 3  #: id, type and function. A call may also have `extra_content`
 
 class Table(Format):
     """A format in Parquet. `schema` needs pyarrow."""
+
+    at_once = 16
 
     def __init__(self, choices: Choices, losses: Losses) -> None:
         super().__init__(choices, losses)
@@ -34,12 +36,20 @@ class Table(Format):
             self._offered, self._written = tools, [write(tool) for tool in tools]
         return self._written
 
-    def line(self, row: ExportRow) -> bytes:
-        """A row as a line of JSON, of which Arrow makes a row of the table."""
+    def packed(self, rows: Iterable[ExportRow]) -> Packed:
+        """Columns, as Arrow sends them from one process to another."""
+        import pyarrow as pa
+
         try:
-            return orjson.dumps(row, None, orjson.OPT_APPEND_NEWLINE)
-        except TypeError as error:
+            batch = pa.RecordBatch.from_pylist(list(rows), schema=self._stored)
+        except (pa.ArrowException, OverflowError) as error:
             raise no_place_in_table(error) from error
+        columns: bytes = batch.serialize().to_pybytes()
+        return columns
+
+    @cached_property
+    def _stored(self) -> Any:
+        return stored_schema(self.schema())
 
     @abstractmethod
     def schema(self) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from ludus.data.export.conversation import LeftOut
 from ludus.data.recorded import Sample
 from ludus.errors import Failure, UserError
-from ludus.rollout import Rollout
 from ludus.tokens import Sequence
 
 
 def token_rows(sample: Sample) -> list[Sequence]:
     """The sequences of a rollout; a rollout without the tokens of all of its calls is left out."""
+    from ludus.rollout import Rollout  # takes long to import, and few exports need tokens
+
     try:
         found = list(Rollout.from_row(sample.row).sequences())
     except UserError as error:

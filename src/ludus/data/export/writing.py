@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from ludus.data.export.format import Packed
 from ludus.errors import UserError, missing_extra
 from ludus.store.drafts import draft_path
 
@@ -29,11 +30,11 @@ _MOST_BYTES = 6 << 20
 
 
 class Writer(ABC):
-    """Writes the lines that `Format.line` makes of rows."""
+    """Writes what `Format.packed` makes of rows."""
 
     @abstractmethod
-    def write(self, lines: bytes, rows: int) -> None:
-        """Add the lines of so many rows."""
+    def write(self, packed: Packed, rows: int) -> None:
+        """Add so many rows."""
 
     def finish(self) -> None:  # noqa: B027  (most writers hold nothing back)
         """Write what is held back."""
@@ -49,36 +50,36 @@ class LineFile(Writer):
         self._write = file.write
         self._write(header)
 
-    def write(self, lines: bytes, rows: int) -> None:
+    def write(self, packed: Packed, rows: int) -> None:
         """Add lines."""
-        self._write(lines)
+        self._write(packed)
 
 
 class ParquetFile(Writer):
-    """A Parquet file in row groups of a few megabytes.
-
-    Rows come as lines of JSON. A second thread makes a table of them with Arrow's own reader, compresses and
-    writes it while the next rows come together: Arrow takes longer for Python's objects, and holds up Python meanwhile.
-    """
+    """A Parquet file in row groups of a few megabytes. A second thread compresses one while the next comes together."""
 
     def __init__(self, file: IO[bytes], schema: Any) -> None:
         from pyarrow import parquet
 
-        self._schema, self._stored = schema, _stored(schema)
+        self._schema, self._stored = schema, stored_schema(schema)
         # Rollouts are not sorted, so the least and the greatest value of a row group would help no reader. Most texts
         # are long and differ, so a dictionary of them would be in the way of zstd, which finds those that repeat.
         self._parquet = parquet.ParquetWriter(
             file, schema, compression="zstd", write_statistics=False, use_dictionary=False
         )
-        self._lines, self._rows = bytearray(), 0
+        self._batches: list[Any] = []
+        self._rows = self._bytes = 0
         self._thread = ThreadPoolExecutor(1)
         self._written: Future[None] | None = None
 
-    def write(self, lines: bytes, rows: int) -> None:
-        """Add lines of JSON."""
-        self._lines += lines
+    def write(self, packed: Packed, rows: int) -> None:
+        """Add columns."""
+        import pyarrow as pa
+
+        self._batches.append(pa.ipc.read_record_batch(pa.py_buffer(packed), self._stored))
         self._rows += rows
-        if self._rows >= _MOST_ROWS or len(self._lines) >= _MOST_BYTES:
+        self._bytes += len(packed)
+        if self._rows >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
             self._flush()
 
     def finish(self) -> None:
@@ -102,20 +103,13 @@ class ParquetFile(Writer):
     def _flush(self) -> None:
         self._wait()
         if self._rows:
-            self._written = self._thread.submit(self._write_group, self._lines)
-        self._lines, self._rows = bytearray(), 0
+            self._written = self._thread.submit(self._write_group, self._batches)
+        self._batches, self._rows, self._bytes = [], 0, 0
 
-    def _write_group(self, lines: bytearray) -> None:
+    def _write_group(self, batches: list[Any]) -> None:
         import pyarrow as pa
-        from pyarrow import json
 
-        whole = json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-        wanted = json.ParseOptions(explicit_schema=self._stored, unexpected_field_behavior="ignore")
-        try:
-            table = json.read_json(pa.BufferReader(lines), whole, wanted).cast(self._schema)
-        except pa.ArrowException as error:
-            raise no_place_in_table(error) from error
-        self._parquet.write_table(table)
+        self._parquet.write_table(pa.Table.from_batches(batches).combine_chunks().cast(self._schema))
 
 
 def no_place_in_table(error: Exception) -> UserError:
@@ -124,8 +118,8 @@ def no_place_in_table(error: Exception) -> UserError:
     return UserError(f"a value has no place in a Parquet table: {cause}", "Export to sft instead")
 
 
-def _stored(schema: Any) -> Any:
-    """The schema with texts in place of JSON, which a line holds as texts."""
+def stored_schema(schema: Any) -> Any:
+    """The schema with texts in place of JSON, which rows hold as texts."""
     import pyarrow as pa
 
     kinds = {pa.json_(): pa.string(), pa.list_(pa.json_()): pa.list_(pa.string())}
