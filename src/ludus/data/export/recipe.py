@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -114,6 +115,10 @@ def origin_lines(unit: Unit, rows: int) -> bytes:
 
 
 def make_block(recipe: Recipe, lines: memoryview, number: int) -> Any:
-    """`Recipe.make`, as a helper calls it. Lines and rows are not copied on their way."""
+    """`Recipe.make`, as a helper calls it. Lines and rows are not copied on their way.
+
+    Arrow asks whether rows are objects of pandas, and imports it for that, which would take half of a helper's start.
+    """
+    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
     made = recipe.make(LineBlock(lines, number))
     return MadeBlock(made.read, PickleBuffer(made.packed), PickleBuffer(made.origins), *made[3:])  # type: ignore[arg-type]
