@@ -17,7 +17,7 @@ from ludus.runtime.processes import ProcessPool, processors
 from ludus.runtime.running import run_to_end
 from ludus.store.records import LineBlock, Records
 
-#: About the bytes of a block. Helpers take half a second to start, so they are started for runs of at least MIN_BYTES.
+#: About the bytes of a block. Helpers take up to half a second to start, so only runs of MIN_BYTES and more get them.
 BLOCK_BYTES = 1 << 20
 MIN_BYTES = 64 << 20
 MAX_HELPERS = 8

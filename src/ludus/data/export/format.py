@@ -55,7 +55,7 @@ class Format(ABC):
     file: ClassVar[Literal["jsonl", "csv", "parquet", "folder"]] = "jsonl"
     origins_beside: ClassVar[bool] = False
     header: ClassVar[bytes] = b""  # the first line of the file
-    #: How many units are packed at once where they come one by one. Columns are not worth making for one row.
+    #: How many rows are packed at once where they come one by one. Columns are not worth making for one row.
     at_once: ClassVar[int] = 1
     never: tuple[str, ...] = RECORD_FIELDS + TOKEN_RECORDS
     #: The choices that change something, by the name of their field in `Choices`.
