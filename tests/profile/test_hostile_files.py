@@ -52,6 +52,8 @@ changed = st.builds(lambda fields: {**RECORD, **fields}, st.dictionaries(st.samp
 @example([{**RECORD, "timings": {"model": 2**2000}}])
 @example([{**RECORD, "timings": {"model": float("inf")}}])
 @example([{**RECORD, "response": {**RECORD["response"], "tools": [{"name": [1]}]}}])
+@example([{**RECORD, "response": {"output": "text"}}])
+@example([{**RECORD, "response": {"output": ["text"]}}])
 @example([{**RECORD, "reward": 1e308}, {**RECORD, "reward": -1e308, "rollout_id": "t-9"}])
 def test_any_rows_make_a_profile_or_a_user_error(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ from ludus.outcome import Verdict
 from ludus.profile.components import Components
 from ludus.profile.lengths import Lengths
 from ludus.profile.prices import Costs, Price, cached_tokens, token_count
-from ludus.profile.tasks import TaskProfile
+from ludus.profile.tasks import TaskProfile, items_of
 from ludus.response import add_usage
 from ludus.rollout import Rollout
 
@@ -54,7 +54,8 @@ class Sums:
         """Count a rollout as it ended. `cluster` tells its task from those of other environments."""
         self._metrics.add(rollout, cluster)
         response = rollout.response
-        if response is not None and (calls := response.function_calls):
+        calls = [item for item in items_of(rollout) if item.get("type") == "function_call"]
+        if response is not None and calls:
             offered = {str(tool.get("name")) for tool in response.tools or () if isinstance(tool, dict)}
             for call in calls:
                 name = str(call.get("name"))

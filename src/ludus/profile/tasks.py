@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ludus.collection.statistics import ClusteredMean, Comoments
+from ludus.response import Item
 from ludus.rollout import Rollout
 
 #: A group of fewer completed rollouts has no differences to learn from.
@@ -92,10 +93,16 @@ class TaskProfile:
         }
 
 
+def items_of(rollout: Rollout) -> list[Item]:
+    """The items of a rollout. A stored row may hold anything in their place, which is not looked at."""
+    output: Any = rollout.response.output if rollout.response is not None else []
+    return [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+
+
 def written_characters(rollout: Rollout) -> int:
     """How many characters the model wrote: texts, reasoning and the arguments of its calls."""
     total = 0
-    for item in rollout.response.output if rollout.response is not None else ():
+    for item in items_of(rollout):
         kind = item.get("type", "message")
         if kind == "function_call":
             total += len(str(item.get("arguments") or ""))
