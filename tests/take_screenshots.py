@@ -115,7 +115,9 @@ def main() -> None:
         if given.every is not None:
             viewed_runs.write_hostile_run(folder / "hostile", turns=50)
         with viewing(folder, play=["example_session_state_mgmt"]) as viewer:
-            waiting.until(lambda: not any(run.index.grow() for run in viewer.runs.runs.values()))
+            waiting.until(
+                lambda: not any(run.index.grow() or run.index.unsearched() for run in viewer.runs.runs.values())
+            )
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
             write(Tab(browser, viewer), given)
             browser.close()

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import random
+import shutil
 import struct
 import zlib
 from collections.abc import Iterator
@@ -232,3 +233,9 @@ def write_hostile_run(folder: Path, turns: int = 10_000) -> Path:
     lines = [first.encode(), *broken, huge.encode(), long.encode(), surrogate, failed.encode(), *unscored]
     (folder / "rollouts.jsonl").write_bytes(b"".join(line + b"\n" for line in lines) + b'{"torn": ')
     return folder
+
+
+def deleted(folder: Path) -> bool:
+    """Delete a folder, in which a viewer may write meanwhile. False if something is left of it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()

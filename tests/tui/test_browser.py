@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from typer.testing import CliRunner
-from viewed_runs import HOSTILE, being_written, write_run
+from viewed_runs import HOSTILE, being_written, deleted, write_run
 from waiting import until_async
 from worker_runs import environment, rows, run
 
@@ -193,7 +192,7 @@ async def test_deleted_and_damaged_runs_do_not_end_the_browser(tmp_path: Path, m
     async with Browser([tmp_path]).run_test(size=(38, 12)) as pilot:
         await until_async(lambda: shows(pilot, "runs", 3) and all(row[4] == "2/2" for row in cells(pilot, "runs")))
         (tmp_path / "two" / "view.sqlite").write_bytes(b"no index " * 1000)
-        shutil.rmtree(tmp_path / "one")
+        await until_async(lambda: deleted(tmp_path / "one"))
         await pilot.press("enter")  # the run may have left the list, or not yet
         await until_async(lambda: len(pilot.app.runs.runs) == 2)  # type: ignore[attr-defined]
         if not pilot.app.screen.query("#runs"):

@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def viewer(folder: Path) -> Iterator[Viewer]:
     with viewing(folder, play=["example_session_state_mgmt"]) as found:
-        waiting.until(lambda: not any(run.index.grow() for run in found.runs.runs.values()))
+        waiting.until(lambda: not any(run.index.grow() or run.index.unsearched() for run in found.runs.runs.values()))
         yield found
 
 

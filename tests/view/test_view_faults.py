@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from ludus.view.places import ViewedRun
 
 
 def grown(index: RunIndex) -> RunIndex:
-    while index.grow():
+    while index.grow() or index.texts.grow():
         pass
     return index
 
@@ -85,8 +84,8 @@ def test_a_damaged_index_is_built_again_under_an_open_viewer(folder: Path, damag
 
 
 def test_two_viewers_index_each_rollout_once_and_both_show_it(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ludus.view.index.FACTS_BATCH", 3000)
-    monkeypatch.setattr("ludus.view.index.TEXT_BATCH", 3000)
+    monkeypatch.setattr("ludus.view.index.BATCH", 3000)
+    monkeypatch.setattr("ludus.view.texts.BATCH", 3000)
     first, second = (RunIndex(ViewedRun(folder)) for _ in range(2))
     threads = [threading.Thread(target=grown, args=(index,)) for index in (first, second)]
     for thread in threads:
@@ -130,12 +129,6 @@ def test_a_journal_that_was_cut_is_indexed_again(folder: Path):
     assert ids(grown(index)) == [1, 2]
 
 
-def gone(folder: Path) -> bool:
-    """Delete a folder, in which the viewer may write meanwhile. False if something is left of it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    return not folder.exists()
-
-
 def test_a_deleted_run_leaves_the_list_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ludus.view.live.SEARCH_EVERY", 0.0)
     for name in ("one", "two"):
@@ -144,7 +137,7 @@ def test_a_deleted_run_leaves_the_list_and_the_others_stay(tmp_path: Path, monke
         visitor = Visitor(viewer)
         waiting.until(lambda: [run["counts"]["dispatched"] for run in visitor.ask("runs")["runs"]] == [1, 1])
         keys = [run["key"] for run in visitor.ask("runs")["runs"]]
-        waiting.until(lambda: gone(tmp_path / "one"))
+        waiting.until(lambda: viewed_runs.deleted(tmp_path / "one"))
         status, _, said = visitor.send("GET", f"/api/rollouts?run={keys[0]}")
         assert status in (400, 404), said
         assert json.loads(said)["detail"].count("\n") == 0

@@ -20,7 +20,8 @@ from ludus.view import index, schema
 from ludus.view.facts import Facts
 from ludus.view.index import RunIndex
 from ludus.view.listing import neighbours, rollouts_page
-from ludus.view.live import LiveRun, LiveRuns
+from ludus.view.live import LiveRuns
+from ludus.view.live_run import LiveRun
 from ludus.view.places import ViewedRun, find_runs
 from ludus.view.query import parse_query
 
@@ -68,7 +69,7 @@ def test_the_index_grows_with_the_journal_and_leaves_out_a_torn_line(tmp_path: P
     assert len(listed(found, "")) == 1
     with journal.open("ab") as file:
         file.write(lines[1][50:] + lines[2])
-    while found.index.grow():
+    while found.index.grow() or found.index.texts.grow():
         pass
     assert [row["id"] for row in listed(found, "")] == [1, 2, 3]
     assert len(listed(found, "broken")) == 3  # all three are searchable
@@ -102,7 +103,7 @@ def test_a_replaced_journal_is_indexed_again(tmp_path: Path):
     new = tmp_path / "new.jsonl"
     new.write_text("".join(json.dumps(row) + "\n" for row in rows))
     os.replace(new, folder / "rollouts.jsonl")
-    while found.index.grow():
+    while found.index.grow() or found.index.texts.grow():
         pass
     assert [row["reward"] for row in listed(found, "")][:-1] == [0.5] * (len(rows) - 1)
 
@@ -149,7 +150,7 @@ def test_a_rollout_has_one_final_line_however_many_are_indexed_at_once(lines: li
         (folder / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         together = figures(folder)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(index, "FACTS_BATCH", 1)
+            patch.setattr(index, "BATCH", 1)
             one_by_one = figures(folder)
     assert together == one_by_one
     final = Counter(row[5] for row in together if row[6])

@@ -22,7 +22,7 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
     viewed_runs.write_run(folder / "second", seed=2)
     viewed_runs.write_hostile_run(folder / "hostile")
     with viewing(folder) as found:
-        waiting.until(lambda: not any(run.index.grow() for run in found.runs.runs.values()))
+        waiting.until(lambda: not any(run.index.grow() or run.index.unsearched() for run in found.runs.runs.values()))
         yield found
 
 

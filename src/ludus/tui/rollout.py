@@ -16,7 +16,7 @@ from ludus.cli.rollout_view import show_rollout
 from ludus.cli.screen import text
 from ludus.tui.following import FollowingScreen
 from ludus.view.listing import neighbours
-from ludus.view.live import LiveRun
+from ludus.view.live_run import LiveRun
 from ludus.view.one import read_row
 
 #: How much of a long text and of a long list is shown. The journal holds the rest.

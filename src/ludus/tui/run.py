@@ -14,7 +14,7 @@ from ludus.tui.figures import figures
 from ludus.tui.following import FollowingScreen, fill
 from ludus.tui.rollout import RolloutScreen
 from ludus.view.listing import rollouts_page
-from ludus.view.live import LiveRun
+from ludus.view.live_run import LiveRun
 
 #: How many rollouts of a search are listed.
 LISTED = 500

@@ -17,7 +17,8 @@ from ludus.http.messages import TEXT, Incoming, Receive, Refusal, Reply, Scope, 
 from ludus.view.export_matches import matching_lines
 from ludus.view.guard import HTML, SECURITY_HEADERS, ViewGuard
 from ludus.view.listing import rollouts_page
-from ludus.view.live import LiveRun, LiveRuns
+from ludus.view.live import LiveRuns
+from ludus.view.live_run import LiveRun
 from ludus.view.one import items_page, rollout_payload
 from ludus.view.play_routes import play_routes
 

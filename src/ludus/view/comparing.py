@@ -6,7 +6,7 @@ from typing import Any
 
 from ludus.compare.comparison import compare
 from ludus.compare.scores import LARGEST, Scores, TaskScore, differences
-from ludus.view.live import LiveRun
+from ludus.view.live_run import LiveRun
 
 #: The most tasks that are listed, those with the largest difference first.
 MAX_TASKS = 500

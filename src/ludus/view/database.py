@@ -1,4 +1,4 @@
-"""The SQLite file of an index, which can be lost at any time: what is damaged is deleted, and built again.
+"""An SQLite file of an index, which can be lost at any time: what is damaged is deleted, and built again.
 
 Several viewers may have the same file open. One writes at a time; each piece of a journal is indexed by one of them.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ludus.errors import UserError
-from ludus.view import schema
+from ludus.view.schema import Schema
 
 #: How long a viewer waits for another one that writes.
 WAIT_SECONDS = 30.0
@@ -31,45 +31,44 @@ class IndexLost(UserError):
 
 
 class IndexDatabase:
-    """The file of an index. `writing` is a transaction; `reading` sees the index as it is at its begin."""
+    """A file of an index. `writing` is a transaction; `reading` sees the index as it is at its begin.
 
-    def __init__(self, path: Path) -> None:
+    Both see the file `search` too, if given, as the schema `search`, which they cannot write.
+    """
+
+    def __init__(self, path: Path, schema: Schema) -> None:
         self.path = path
+        self._schema = schema
         self._lock = threading.Lock()
         self._damaged = False
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self, search: Path | None = None) -> Iterator[sqlite3.Connection]:
         """A connection that cannot write."""
         try:
-            with contextlib.closing(
-                sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=WAIT_SECONDS)
-            ) as database:
-                database.row_factory = sqlite3.Row
+            with _connected(self.path, "ro", search) as database:
                 database.execute("BEGIN")
                 yield database
         except sqlite3.DatabaseError as error:
             raise self._lost() if _is_missing(error) else self._explained(error, "read") from error
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[tuple[sqlite3.Connection, bool]]:
+    def writing(self, search: Path | None = None) -> Iterator[tuple[sqlite3.Connection, bool]]:
         """A transaction, and whether the tables were made anew. No other thread or viewer writes meanwhile."""
         with self._lock:
-            if self._damaged:
-                self._delete()
+            self._delete_if_damaged()
             try:
-                with contextlib.closing(
-                    sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
-                ) as database:
-                    database.row_factory = sqlite3.Row
-                    database.execute("PRAGMA journal_mode = WAL")
-                    database.execute("PRAGMA synchronous = OFF")  # a lost index is built again
-                    database.execute("PRAGMA cache_size = -16000")
+                with _connected(self.path, "rwc", search) as database:
+                    database.execute("PRAGMA main.journal_mode = WAL")
+                    database.execute("PRAGMA main.synchronous = OFF")  # a lost index is built again
+                    database.execute("PRAGMA main.cache_size = -16000")
                     with database:
                         database.execute("BEGIN IMMEDIATE")
-                        yield database, schema.prepare(database)
+                        yield database, self._schema.prepare(database)
             except sqlite3.DatabaseError as error:
-                raise self._explained(error, "write") from error
+                explained = self._explained(error, "write")
+                self._delete_if_damaged()
+                raise explained from error
 
     def _explained(self, error: sqlite3.DatabaseError, verb: str) -> UserError:
         """The error for a user. A mistake in a statement is none, and is raised as it is."""
@@ -87,10 +86,26 @@ class IndexDatabase:
     def _lost(self) -> IndexLost:
         return IndexLost(f"the index {self.path} was damaged or deleted and is built again", "Try again in a moment")
 
-    def _delete(self) -> None:
-        for end in ("", "-wal", "-shm"):
-            Path(f"{self.path}{end}").unlink(missing_ok=True)
-        self._damaged = False
+    def _delete_if_damaged(self) -> None:
+        if self._damaged:
+            for end in ("", "-wal", "-shm"):
+                Path(f"{self.path}{end}").unlink(missing_ok=True)
+            self._damaged = False
+
+
+@contextlib.contextmanager
+def _connected(path: Path, mode: str, search: Path | None) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(
+        sqlite3.connect(f"{_uri(path)}?mode={mode}", uri=True, timeout=WAIT_SECONDS, isolation_level=None)
+    ) as database:
+        database.row_factory = sqlite3.Row
+        if search is not None:
+            database.execute("ATTACH ? AS search", (f"{_uri(search)}?mode=ro",))
+        yield database
+
+
+def _uri(path: Path) -> str:
+    return path.absolute().as_uri()
 
 
 def _is_missing(error: sqlite3.DatabaseError) -> bool:

@@ -19,7 +19,8 @@ from ludus.runtime.encoding import encode
 from ludus.store.drafts import write_whole
 from ludus.view.app import STATIC
 from ludus.view.listing import rollouts_page
-from ludus.view.live import LiveRun, LiveRuns
+from ludus.view.live import LiveRuns
+from ludus.view.live_run import LiveRun
 from ludus.view.one import rollout_payload
 from ludus.view.trainer import Tokenizer, trainer_payload
 

@@ -1,4 +1,4 @@
-"""What the index keeps of one rollout: the figures that pages sum up, and the text that a search reads.
+"""What the index keeps of one rollout: the figures that pages sum up.
 
 A row may come from any program, so every value is checked and a wrong one counts as missing.
 """
@@ -18,15 +18,11 @@ from ludus.task import digest
 #: The stages whose seconds have a column, in the order in which a rollout goes through them.
 STAGES = ("open", "connect", "model", "tool", "user", "verify", "group", "close", "total")
 
-#: How many characters of a rollout are searched, and of its prompt are listed.
-MAX_TEXT = 1_000_000
+#: How many characters of a rollout's prompt are listed.
 ABOUT = 160
 
 #: How many tools, components and values of one rollout are kept.
 MAX_NAMES = 64
-
-#: The fields of an item that hold a text, or a list of parts with texts.
-_TEXT_KEYS = ("name", "arguments", "output", "content", "summary")
 
 OUTCOMES = ("completed", "masked", "failed")
 
@@ -37,9 +33,9 @@ class Facts:
     __slots__ = ("columns", "environment", "key", "task_id", "tools", "values")
 
     def __init__(self, row: Row, number: int, passes: dict[str, float]) -> None:
-        response, usage = _object(row.get("response")), _object(row.get("usage"))
-        usage = usage or _object(response.get("usage"))
-        self.environment = _text(_object(row.get("agent_ref")).get("name"), 200)
+        response, usage = object_of(row.get("response")), object_of(row.get("usage"))
+        usage = usage or object_of(response.get("usage"))
+        self.environment = _text(object_of(row.get("agent_ref")).get("name"), 200)
         self.task_id = task_id_of(row)
         repeat = _integer(row.get("repeat", row.get("_ng_rollout_index", number)))
         rollout_id = _text(row.get("rollout_id"), 500) or f"{self.task_id}-{repeat}"
@@ -79,7 +75,7 @@ class Facts:
             "branch_turn": _integer(row.get("branch_turn")),
             "about": _text(asked(row), ABOUT),
         }
-        timings = _object(row.get("timings"))
+        timings = object_of(row.get("timings"))
         for stage in STAGES:
             seconds = timings.get(stage)
             self.columns[f"t_{stage}"] = finite_number(seconds) if seconds is not None else None
@@ -99,38 +95,9 @@ def task_id_of(row: Row) -> str:
     return digest({"asked": row.get("responses_create_params")})
 
 
-def searched_text(row: Row) -> str:
-    """Everything in a rollout that a person may look for: prompt, answers, reasoning, calls, outputs, why it failed."""
-    pieces: list[str] = []
-    room = MAX_TEXT
-    for text in _texts(row):
-        pieces.append(text if len(text) <= room else text[:room])
-        room -= len(pieces[-1]) + 1
-        if room <= 0:
-            break
-    return _storable("\n".join(pieces))
-
-
-def _texts(row: Row) -> list[str]:
-    found = [row.get(name) for name in ("rollout_id", "task_id", "cause", "mask", "stop_reason")]
-    asked = _object(row.get("responses_create_params"))
-    given = asked.get("input")
-    found += (asked.get("instructions"), given)
-    for item in (*items_of(given), *items_of(_object(row.get("response")).get("output"))):
-        for key in _TEXT_KEYS:
-            value = item.get(key)
-            if isinstance(value, list):
-                found += [part.get("text") for part in value if isinstance(part, dict)]
-            elif value is not None:
-                found.append(value)
-    named = row.get("verdict_fields")
-    found += [row.get(name) for name in named if isinstance(name, str)] if isinstance(named, list) else ()
-    return [text for text in found if isinstance(text, str)]
-
-
 def asked(row: Row) -> str:
     """The last user message of the prompt; without any, the first message."""
-    given = _object(row.get("responses_create_params")).get("input")
+    given = object_of(row.get("responses_create_params")).get("input")
     if isinstance(given, str):
         return given
     messages = items_of(given)
@@ -148,6 +115,16 @@ def items_of(value: Any) -> list[Row]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
+def object_of(value: Any) -> Row:
+    """A JSON object; empty for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def storable(text: str) -> str:
+    """A text without lone surrogates, which SQLite refuses."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def _tools(output: Iterable[Row], row: Row) -> dict[str, tuple[int, int]]:
     """The calls and the errors of each tool."""
     calls = Counter(_text(item.get("name"), 200) for item in output if item.get("type") == "function_call")
@@ -160,7 +137,7 @@ def _tools(output: Iterable[Row], row: Row) -> dict[str, tuple[int, int]]:
 
 def _values(row: Row) -> Iterator[tuple[str, str, float]]:
     """The reward's components and the numbers of the verdict, each with its kind."""
-    components = _object(row.get("reward_components"))
+    components = object_of(row.get("reward_components"))
     for name, value in list(components.items())[:MAX_NAMES]:
         if (number := finite_number(value)) is not None:
             yield "component", _text(name, 100), number
@@ -178,17 +155,8 @@ def _policy(calls: Any) -> str | None:
     return " ".join(list(versions)[:8]) or None
 
 
-def _object(value: Any) -> Row:
-    return value if isinstance(value, dict) else {}
-
-
 def _text(value: Any, most: int) -> str:
-    return _storable(value[:most]) if isinstance(value, str) else ""
-
-
-def _storable(text: str) -> str:
-    """A text without lone surrogates, which SQLite refuses."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return storable(value[:most]) if isinstance(value, str) else ""
 
 
 def _integer(value: Any) -> int:

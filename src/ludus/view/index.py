@@ -1,9 +1,9 @@
 """The index of one run: an SQLite file beside the run, with a row of figures for each line of its journals.
 
-It grows with the journals and never holds a rollout: a rollout is read from its journal by offset. The figures come
-first, because every page needs them; the text for the search follows. A journal that was replaced (`ludus verify`)
-is noticed by its last indexed line, and the index is built again. In a folder that cannot be written, the index lies
-in the user's cache folder.
+It grows with the journals and never holds a rollout: a rollout is read from its journal by offset. The text for the
+search follows the figures in a file of its own (`texts.py`). A journal that was replaced (`ludus verify`) is noticed by
+its last indexed line, and the index is built again. In a folder that cannot be written, the index lies in the user's
+cache folder.
 """
 
 from __future__ import annotations
@@ -11,97 +11,111 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ludus.errors import Failure, UserError, cannot_read
 from ludus.store.run import recorded_scales
-from ludus.view import schema
 from ludus.view.database import IndexBusy, IndexDatabase, IndexLost
 from ludus.view.facts import Facts
-from ludus.view.journals import TextPiece, identity, is_continued, parsed, size, tail, whole_lines
+from ludus.view.journals import identity, is_continued, parsed, size, tail, whole_lines
 from ludus.view.notes import Notes
 from ludus.view.places import ViewedRun
 from ludus.view.query import FROM, parse_query
+from ludus.view.schema import FACTS, FIGURES, IS_CURRENT
+from ludus.view.texts import TextIndex
 
-#: About how many bytes of a journal are indexed in one transaction. Text is faster in large pieces: the search index
-#: sorts the words of a piece in memory (`hashsize` bytes of them) and merges pieces later. Merging four at a time, as
-#: SQLite does by default, takes a third of the time of a large run. A search reads 32 pieces in less than 1 ms.
-FACTS_BATCH, TEXT_BATCH = 8 << 20, 48 << 20
-_SEARCH_OPTIONS = {"hashsize": 32 << 20, "automerge": 32, "crisismerge": 256}
+#: About how many bytes of a journal are indexed in one transaction.
+BATCH = 8 << 20
 
 _INSERT = (
     "INSERT INTO rollouts (id, file, offset, length, number, key, final, task, "
-    f"{', '.join(schema.FACTS)}) VALUES ({', '.join('?' * (8 + len(schema.FACTS)))})"
+    f"{', '.join(FACTS)}) VALUES ({', '.join('?' * (8 + len(FACTS)))})"
 )
 #: How many keys one query asks for.
 _KEYS = 500
 
 
 class RunIndex:
-    """Reads and extends the index of one run. `grow` is called by one thread; reading is possible at any time."""
+    """Reads and extends the index of one run.
+
+    `grow` is called by one thread and `texts.grow` by one, which may be another. Reading is possible at any time.
+    """
 
     def __init__(self, run: ViewedRun) -> None:
         self.run = run
         self.journals = (run.files.rollouts, run.files.failures)
         self.version = 0  # changes whenever a page would show something else
-        self._done: list[tuple[int, int, int]] = []  # how far the journals are indexed, by any viewer
+        self._changing = threading.Lock()
+        self._done: list[tuple[int, int]] = []  # how far the journals are indexed, by any viewer
+        self._searched = 0
         self._rebuilding = False
-        self._database, self.notes = _open(run)
+        self._database, self.notes, self.texts = _open(run, self.journals)
         self.path = self._database.path
 
     def reading(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """A connection for one page, which sees the index as it is now."""
-        return self._database.reading()
+        return self._database.reading(self.texts.path)
+
+    def changed(self) -> None:
+        """Tell all pages that they would show something else."""
+        with self._changing:
+            self.version += 1
 
     def grow(self) -> bool:
-        """Index the next piece of a journal: figures before text. False if there is nothing to do now.
+        """Index the figures of the next piece of a journal. False if there is nothing to do now.
 
         An index that was lost is built again from here. While another viewer indexes the run, this one shows its work.
         """
         try:
             with self._writing() as database:
-                grown = self._grow(database)
-                done = [tuple(row) for row in database.execute("SELECT file, facts_at, text_at FROM journals")]
+                grown = any(self._grow(database, file, path) for file, path in enumerate(self.journals))
+                done = [tuple(row) for row in database.execute("SELECT file, at FROM journals")]
         except IndexBusy:
             return False
         except IndexLost:
             if self._rebuilding:  # damaged again before anything was indexed: the disk is broken
                 raise
-            self._rebuilding = grown = True
-            self.version += 1
-            return grown
+            self._rebuilding = True
+            self.changed()
+            return True
         self._rebuilding = False
         if grown or done != self._done:
-            self.version += 1
+            self.changed()
             self._done = done
         return grown
 
-    def _grow(self, database: sqlite3.Connection) -> bool:
-        for step in (self._grow_facts, self._grow_texts):
-            for file, path in enumerate(self.journals):
-                if step(database, file, path):
-                    return True
-        return False
+    def unsearched(self) -> int:
+        """How many bytes of the journals cannot be searched yet; 0 as long as none of them has figures."""
+        try:
+            with self.reading() as database:
+                now = self.progress(database)
+        except IndexLost:
+            return 1  # of an unknown number: the search index may be what was lost
+        if now["texts"] != self._searched:
+            self._searched = now["texts"]
+            self.changed()
+        return now["bytes"] - now["texts"] if now["facts"] > now["texts"] else 0
 
     def annotate(self, key: int, rollout_id: str, note: str, tags: list[str]) -> None:
         """Keep a person's note and tags of a rollout."""
         with self._writing() as database:
             self.notes.write(database, key, rollout_id, note, tags)
-        self.version += 1
+        self.changed()
 
     def tag_matches(self, query: str, tag: str) -> int:
         """Add a tag to every rollout that matches a query. Returns their number."""
         found = parse_query(query)
-        with self._writing() as database:
+        with self._writing(self.texts.path) as database:
             matches = database.execute(
                 f"SELECT DISTINCT r.key, r.rollout_id, n.note, n.tags FROM {FROM} WHERE {found.where}", found.parameters
             ).fetchall()
             for row in matches:
                 tags = [*(row["tags"] or "").split(), tag]
                 self.notes.write(database, row["key"], row["rollout_id"], row["note"] or "", tags)
-        self.version += 1
+        self.changed()
         return len(matches)
 
     def line(self, rollout: int) -> tuple[sqlite3.Row, bytes] | None:
@@ -120,32 +134,30 @@ class RunIndex:
         except OSError as error:
             raise cannot_read(self.journals[found["file"]], error) from error
 
-    def progress(self, database: sqlite3.Connection) -> dict[str, Any]:
+    def progress(self, database: sqlite3.Connection) -> dict[str, int]:
         """How much of the journals is indexed, in bytes."""
-        done = {row["file"]: row for row in database.execute("SELECT * FROM journals")}
-        sizes = [size(path) for path in self.journals]
-        facts = sum(done[file]["facts_at"] if file in done else 0 for file in range(2))
-        texts = sum(done[file]["text_at"] if file in done else 0 for file in range(2))
-        return {"bytes": sum(sizes), "facts": facts, "texts": texts}
+        facts = database.execute("SELECT coalesce(sum(at), 0) FROM journals").fetchone()[0]
+        texts = database.execute(f"SELECT coalesce(sum(at), 0) FROM search.progress WHERE {IS_CURRENT}").fetchone()[0]
+        return {"bytes": sum(map(size, self.journals)), "facts": facts, "texts": texts}
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._database.writing() as (database, is_new):
+    def _writing(self, search: Path | None = None) -> Iterator[sqlite3.Connection]:
+        with self._database.writing(search) as (database, is_new):
             if is_new:
                 self.notes.load(database)
             yield database
 
-    def _grow_facts(self, database: sqlite3.Connection, file: int, path: Path) -> bool:
+    def _grow(self, database: sqlite3.Connection, file: int, path: Path) -> bool:
         known = database.execute("SELECT * FROM journals WHERE file = ?", (file,)).fetchone()
         if known is not None and not is_continued(path, known):
-            schema.clear(database)
+            FIGURES.clear(database)
             self.notes.load(database)
             return True
-        at, number = (known["facts_at"], known["lines"]) if known is not None else (0, 0)
+        at, number = (known["at"], known["lines"]) if known is not None else (0, 0)
         passes = {scale.name: scale.pass_reward for scale in recorded_scales(self.run.files.run)}
         lines: list[IndexedLine] = []
         began = at
-        for offset, line in whole_lines(path, at, at + FACTS_BATCH):
+        for offset, line in whole_lines(path, at, at + BATCH):
             number, at = number + 1, offset + len(line)
             if line.isspace():
                 continue
@@ -160,24 +172,8 @@ class RunIndex:
         if at == began:
             return False
         _add(database, file, lines)
-        texts = known["text_at"] if known is not None else 0
-        values = (file, identity(path), at, number, texts, tail(path, at))
-        database.execute("INSERT OR REPLACE INTO journals VALUES (?, ?, ?, ?, ?, ?)", values)
-        return True
-
-    def _grow_texts(self, database: sqlite3.Connection, file: int, path: Path) -> bool:
-        known = database.execute("SELECT * FROM journals WHERE file = ?", (file,)).fetchone()
-        if known is None or known["text_at"] >= known["facts_at"]:
-            return False
-        database.executemany("INSERT INTO texts (texts, rank) VALUES (?, ?)", _SEARCH_OPTIONS.items())
-        piece = TextPiece(path, known["text_at"], min(known["text_at"] + TEXT_BATCH, known["facts_at"]))
-        rollouts = database.execute(
-            "SELECT offset, id FROM rollouts WHERE file = ? AND offset >= ? ORDER BY offset", (file, piece.at)
-        )
-        database.executemany("INSERT INTO texts (rowid, text) VALUES (?, ?)", piece.texts(rollouts))
-        if piece.at == known["text_at"]:
-            return False
-        database.execute("UPDATE journals SET text_at = ? WHERE file = ?", (piece.at, file))
+        values = (file, identity(path), at, number, tail(path, at))
+        database.execute("INSERT OR REPLACE INTO journals VALUES (?, ?, ?, ?, ?)", values)
         return True
 
 
@@ -247,27 +243,32 @@ def _task(database: sqlite3.Connection, facts: Facts, tasks: dict[tuple[str, str
     return known
 
 
-def _open(run: ViewedRun) -> tuple[IndexDatabase, Notes]:
+Opened = tuple[IndexDatabase, Notes, TextIndex]
+
+
+def _open(run: ViewedRun, journals: tuple[Path, ...]) -> Opened:
     """The index of a run and its notes: beside the run, or in the cache folder if nothing can be written there."""
     beside = run.beside("view.sqlite")
     if os.access(beside.parent, os.W_OK) and (not beside.exists() or (beside.is_file() and os.access(beside, os.W_OK))):
         with contextlib.suppress(UserError):
-            return _prepared(run, beside)
+            return _prepared(run, beside, journals)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ludus" / "view"
     try:
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise UserError(f"cannot write {cache}: {error.strerror}", "Set XDG_CACHE_HOME to a folder of yours") from error
-    return _prepared(run, cache / f"{run.key}.sqlite")
+    return _prepared(run, cache / f"{run.key}.sqlite", journals)
 
 
-def _prepared(run: ViewedRun, path: Path) -> tuple[IndexDatabase, Notes]:
-    """An index with its tables. A damaged one is deleted first."""
-    database, notes = IndexDatabase(path), Notes(run.beside("notes.jsonl"), path)
+def _prepared(run: ViewedRun, path: Path, journals: tuple[Path, ...]) -> Opened:
+    """An index with its tables. Damaged files are deleted first."""
+    database, notes = IndexDatabase(path, FIGURES), Notes(run.beside("notes.jsonl"), path)
+    texts = TextIndex(path.with_suffix(".text.sqlite"), path, journals)
     for last in (False, True):
         try:
             with database.writing() as (connection, _):
                 notes.load(connection)
+            texts.prepare()
         except IndexBusy:  # another viewer has made the tables, and writes
             break
         except IndexLost:
@@ -275,4 +276,4 @@ def _prepared(run: ViewedRun, path: Path) -> tuple[IndexDatabase, Notes]:
                 raise
         else:
             break
-    return database, notes
+    return database, notes, texts

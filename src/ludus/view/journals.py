@@ -10,30 +10,11 @@ from pathlib import Path
 from ludus.errors import Failure, cannot_read
 from ludus.record import Row
 from ludus.store.stored import parse
-from ludus.view.facts import searched_text
 
 #: A longer line is listed as unreadable: reading it would take several times its size in memory.
 MAX_LINE = 256 << 20
 
 _TAIL = 4096
-_NONE = (-1, -1)
-
-
-class TextPiece:
-    """The lines of a part of a journal. `at` is the offset up to which they were read."""
-
-    def __init__(self, path: Path, start: int, end: int) -> None:
-        self.at = start
-        self._lines = whole_lines(path, start, end)
-
-    def texts(self, rollouts: Iterator[tuple[int, int]]) -> Iterator[tuple[int, str]]:
-        """The id and the searched text of each rollout, given the offsets and ids of rollouts in the same order."""
-        offset, rollout = next(rollouts, _NONE)
-        for start, line in self._lines:
-            self.at = start + len(line)
-            if start == offset:
-                yield rollout, searched_text(_parsed_or_empty(line))
-                offset, rollout = next(rollouts, _NONE)
 
 
 def whole_lines(path: Path, start: int, end: int) -> Iterator[tuple[int, bytes]]:
@@ -51,13 +32,6 @@ def whole_lines(path: Path, start: int, end: int) -> Iterator[tuple[int, bytes]]
         raise cannot_read(path, error) from error
 
 
-def _parsed_or_empty(line: bytes) -> Row:
-    try:
-        return parse(line)
-    except (Failure, RecursionError):
-        return {}
-
-
 def parsed(line: bytes) -> Row:
     """The record of a line. Raises a `Failure` for a line that is too long or no record."""
     if len(line) > MAX_LINE:
@@ -67,9 +41,9 @@ def parsed(line: bytes) -> Row:
 
 def is_continued(path: Path, known: sqlite3.Row) -> bool:
     """Whether the indexed part of a journal is still there as it was read."""
-    if size(path) < known["facts_at"] or identity(path) != known["identity"]:
+    if size(path) < known["at"] or identity(path) != known["identity"]:
         return False
-    return bool(tail(path, known["facts_at"]) == known["tail"])
+    return bool(tail(path, known["at"]) == known["tail"])
 
 
 def identity(path: Path) -> str:

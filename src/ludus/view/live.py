@@ -1,6 +1,7 @@
-"""Runs that are looked at while they are written: their indexes grow in a background thread, and their state is known.
+"""All runs that are looked at: found again and again, and indexed in the background.
 
-One thread of low priority serves all runs. It looks at the journals every second and indexes what was added.
+Two threads of low priority serve all runs, one the figures and one the search. They look at the journals every second
+and index what was added.
 """
 
 from __future__ import annotations
@@ -9,21 +10,17 @@ import contextlib
 import logging
 import os
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
-from datetime import datetime
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from ludus.errors import UserError
-from ludus.http.messages import Refusal
 from ludus.profile.prices import Price
-from ludus.view.cards import cards_of
-from ludus.view.index import RunIndex
-from ludus.view.places import ViewedRun, find_runs, read_json_object
-from ludus.view.summary import headline, overview
+from ludus.view.live_run import LiveRun
+from ludus.view.places import find_runs
+from ludus.view.texts import TextHelper
 
 log = logging.getLogger("ludus.view")
 
@@ -31,164 +28,7 @@ log = logging.getLogger("ludus.view")
 LOOK_EVERY = 1.0
 SEARCH_EVERY = 5.0
 
-#: The seconds over which the speed of a running collection is measured.
-WINDOW = 120.0
-
 _NICE = 10
-
-
-class LiveRun:
-    """A run with its index, its speed and the last computed figures."""
-
-    def __init__(self, run: ViewedRun) -> None:
-        self.run = run
-        self.index = RunIndex(run)
-        self.problem: str | None = None
-        # What pages were told. Only `notice_changes` takes it back: one page that asks must not keep it from another.
-        self._running = False
-        self._asked: dict[str, Any] = {}
-        self._was_paused = False
-        self._seen: deque[tuple[float, int]] = deque(maxlen=200)
-        self._kept: dict[str, _Kept] = {}
-        self._computing = threading.Lock()
-
-    def headline(self, prices: dict[str, Price]) -> dict[str, Any]:
-        """The run's line in the list of runs."""
-        described = self.run.described()
-        identity = _object(described.get("identity"))
-        model = str(_object(identity.get("model")).get("name") or "")
-
-        def compute() -> dict[str, Any]:
-            with self.index.reading() as database:
-                return {**headline(database, prices, model), "index": self.index.progress(database)}
-
-        found = dict(self._once("headline", compute))
-        environments = list(_object(identity.get("environments"))) or [each for each in found["environments"] if each]
-        return {
-            **found,
-            "key": self.run.key,
-            "name": self.run.name,
-            "environments": environments,
-            "model": model or ", ".join(found["models"]),
-            "started": described.get("started"),
-            "state": self.state(described, found["counts"]["dispatched"]),
-            "problem": self.problem,
-        }
-
-    def overview(self, prices: dict[str, Price]) -> dict[str, Any]:
-        """Everything on the run's own page."""
-
-        def compute() -> dict[str, Any]:
-            with self.index.reading() as database:
-                return overview(database)
-
-        metrics, described = self.run.metrics(), self.run.described()
-        line, figures = self.headline(prices), self._once("overview", compute)
-        return {
-            **line,
-            **figures,
-            "stale": bool(line.get("stale") or figures.get("stale")),
-            "described": described,
-            "loop": metrics.get("loop"),
-            "warnings": metrics.get("warnings") or [],
-            "cards": cards_of(self.run, line["environments"]),
-        }
-
-    def state(self, described: dict[str, Any], done: int) -> dict[str, Any]:
-        """Whether the run is being written, how fast, and how long it will take."""
-        pid = writer_of(self.run.files.rollouts)
-        self._running |= pid is not None
-        options, dataset = _object(described.get("options")), _object(_object(described.get("identity")).get("dataset"))
-        rows = [count for count in (dataset.get("rows"), options.get("limit")) if isinstance(count, int)]
-        repeats = options.get("repeats")
-        total = min(rows) * repeats if rows and isinstance(repeats, int) else None
-        control = self._control(options) if pid else None
-        paused = control is not None and control["paused"]
-        speed = self._speed(described, done, running=pid is not None, paused=paused)
-        left = (total - done) / speed if total is not None and speed and pid is not None and total > done else None
-        return {
-            "running": pid is not None,
-            "total": total,
-            "per_second": speed,
-            "seconds_left": left,
-            "control": control,
-        }
-
-    def notice_changes(self) -> None:
-        """Pages must be told that a collection ended or was paused by somebody else: neither writes a rollout."""
-        if not self._running:
-            return
-        ended, asked = writer_of(self.run.files.rollouts) is None, read_json_object(self.run.files.control)
-        if ended or asked != self._asked:
-            self._running, self._asked = not ended, asked
-            self.index.version += 1
-
-    def control(self, *, paused: bool, concurrency: int | None, stop: bool) -> None:
-        """Ask the collection that writes this run to pause, to go on, to play fewer rollouts at once, or to stop."""
-        pid = writer_of(self.run.files.rollouts)
-        if not pid:
-            raise Refusal(409, "no collection writes this run now")
-        from ludus.collection.control import ask
-
-        ask(self.run.files.control, pid, paused=paused, concurrency=concurrency, stop=stop)
-        self.index.version += 1
-
-    def _control(self, options: dict[str, Any]) -> dict[str, Any]:
-        """What was asked last. Worker processes can only be stopped."""
-        asked = read_json_object(self.run.files.control)
-        return {
-            "only_stop": options.get("workers") != 1,
-            "most": options.get("concurrency"),
-            "paused": asked.get("paused") is True,
-            "concurrency": asked.get("concurrency"),
-            "stop": asked.get("stop") is True,
-        }
-
-    def _speed(self, described: dict[str, Any], done: int, *, running: bool, paused: bool) -> float | None:
-        """Rollouts a second; None while the run is paused. A pause counts for no speed after it."""
-        now = monotonic()
-        wall = _object(self.run.metrics().get("seconds")).get("wall")
-        if not running:
-            return done / wall if isinstance(wall, (int, float)) and wall > 0 else None
-        if paused:
-            self._seen.clear()
-            self._was_paused = True
-            return None
-        self._seen.append((now, done))
-        while self._seen and now - self._seen[0][0] > WINDOW:
-            self._seen.popleft()
-        since, before = self._seen[0]
-        if now - since > 5 and done > before:
-            return (done - before) / (now - since)
-        if self._was_paused:
-            return None
-        with contextlib.suppress(TypeError, ValueError):
-            elapsed = time.time() - datetime.fromisoformat(str(described.get("started"))).timestamp()
-            return done / elapsed if elapsed > 0 else None
-        return None
-
-    def _once(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The figures, computed again only if the index has grown, and never more than a fifth of the time.
-
-        Figures that are older than the index are `stale`: the page asks again.
-        """
-        with self._computing:
-            version, kept = self.index.version, self._kept.get(name)
-            if kept is not None and kept.version != version and monotonic() < kept.until:
-                return {**kept.figures, "stale": True}
-            if kept is None or kept.version != version:
-                began = monotonic()
-                figures = compute()
-                kept = self._kept[name] = _Kept(version, figures, monotonic() + 4 * (monotonic() - began))
-            return kept.figures
-
-
-class _Kept(NamedTuple):
-    """Computed figures, the version of the index that they are of, and until when they are shown in any case."""
-
-    version: int
-    figures: dict[str, Any]
-    until: float
 
 
 class LiveRuns:
@@ -199,8 +39,11 @@ class LiveRuns:
         self.runs: dict[str, LiveRun] = {}
         self.version = 0
         self._refused = set[str]()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="ludus-view-index", daemon=True)
+        self._stop, self._more_figures = threading.Event(), threading.Event()
+        self._threads = [
+            threading.Thread(target=work, name=f"ludus-view{work.__name__}", daemon=True)
+            for work in (self._index_figures, self._index_texts)
+        ]
         self.search()
 
     def search(self) -> None:
@@ -229,19 +72,23 @@ class LiveRuns:
 
     def start(self) -> None:
         """Begin to index in the background."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """End the background thread."""
+        """End the background threads."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(30)
+        self._more_figures.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(30)
 
     def index_all(self) -> None:
         """Index everything now, in this thread."""
-        for run in list(self.runs.values()):
-            while self._grow(run):
-                pass
+        with closing(TextHelper()) as helper:
+            for run in list(self.runs.values()):
+                while run.grow() or run.grow_texts(helper):
+                    pass
 
     def headlines(self) -> list[dict[str, Any]]:
         """The lines of the list of runs. A run is left out while its index is built again, or if it was deleted."""
@@ -255,13 +102,13 @@ class LiveRuns:
         """A number for each run that changes when its pages would."""
         return {key: run.index.version for key, run in list(self.runs.items())}
 
-    def _work(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+    def _index_figures(self) -> None:
+        _be_nice()
         searched = monotonic()
         while not self._stop.is_set():
-            # The runs take turns, so that a small run need not wait for a large one.
-            busy = [run for run in list(self.runs.values()) if not self._stop.is_set() and self._grow(run)]
+            busy = self._each(LiveRun.grow)
+            if busy:
+                self._more_figures.set()
             for run in list(self.runs.values()):
                 run.notice_changes()
             if not busy:
@@ -271,38 +118,21 @@ class LiveRuns:
                 with contextlib.suppress(UserError):
                     self.search()
 
-    def _grow(self, run: LiveRun) -> bool:
-        try:
-            grown = run.index.grow()
-        except UserError as error:
-            if run.problem is None:
-                log.warning("%s", error)
-            run.problem = str(error)
-            return False
-        run.problem = None
-        return grown
+    def _index_texts(self) -> None:
+        _be_nice()
+        with closing(TextHelper()) as helper:
+            while not self._stop.is_set():
+                if not self._each(lambda run: run.grow_texts(helper)):
+                    helper.close()
+                    self._more_figures.wait(LOOK_EVERY)
+                    self._more_figures.clear()
+
+    def _each(self, grow: Callable[[LiveRun], bool]) -> bool:
+        """Whether any run had something to index. The runs take turns: a small one need not wait for a large one."""
+        return any([grow(run) for run in list(self.runs.values()) if not self._stop.is_set()])
 
 
-def writer_of(path: Path) -> int | None:
-    """The process that writes a journal, by its lock; None if there is none. The lock itself is never touched.
-
-    Without /proc/locks (not Linux), a journal that changed within a minute counts as being written, by process 0.
-    """
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    try:
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return 0 if time.time() - found.st_mtime < 60 else None
-    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-    for line in lines:
-        words = line.split()
-        if len(words) > 5 and words[1] == "FLOCK" and words[3] == "WRITE" and words[5] == place:
-            return int(words[4])
-    return None
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _be_nice() -> None:
+    """Lower the priority of this thread, and of the processes that it starts."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

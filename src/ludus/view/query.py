@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ludus.errors import UserError, did_you_mean
+from ludus.view.schema import IS_CURRENT
 
 #: The most parts of a query.
 MAX_PARTS = 40
@@ -148,4 +149,4 @@ def _text(query: Query, value: str, negated: bool) -> None:
         return
     match = f'"{quoted}"' + ("*" if begins else "")
     query.uses_text = True
-    query.add("r.id IN (SELECT rowid FROM texts WHERE texts MATCH ?)", match, negated=negated)
+    query.add(f"r.id IN (SELECT rowid FROM search.texts WHERE texts MATCH ? AND {IS_CURRENT})", match, negated=negated)

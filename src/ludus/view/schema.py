@@ -1,22 +1,26 @@
-"""The tables of the index. The index can be thrown away at any time: it is built again from the journals."""
+"""The tables of the index: figures in one file, the text for the search in another. Both can be written at once.
+
+The index can be thrown away at any time: it is built again from the journals. A search index belongs to the figures
+whose id it has, because it names rollouts by their numbers there.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from typing import NamedTuple
 
 from ludus.view.facts import STAGES
-
-#: Raised when the tables or the extraction change, so that older indexes are built again.
-VERSION = 2
 
 FACTS = (
     "rollout_id repeat attempt outcome reward passed stop_reason mask stage kind cause turns items input_tokens "
     "cached_tokens output_tokens tool_calls tool_errors started model policy has_tokens parent branch_turn about"
 ).split() + [f"t_{stage}" for stage in STAGES]
 
-_TABLES = f"""
+_FIGURES = f"""
+    CREATE TABLE built (id TEXT);
+    INSERT INTO built VALUES (hex(randomblob(16)));
     CREATE TABLE journals (
-        file INTEGER PRIMARY KEY, identity TEXT, facts_at INTEGER, lines INTEGER, text_at INTEGER, tail TEXT
+        file INTEGER PRIMARY KEY, identity TEXT, at INTEGER, lines INTEGER, tail TEXT
     );
     CREATE TABLE tasks (id INTEGER PRIMARY KEY, environment TEXT, task_id TEXT, about TEXT);
     CREATE UNIQUE INDEX tasks_by_name ON tasks (environment, task_id);
@@ -35,26 +39,42 @@ _TABLES = f"""
     CREATE INDEX values_by_name ON named_values (kind, name, value);
     CREATE TABLE bad_lines (file INTEGER, number INTEGER, why TEXT);
     CREATE TABLE notes (key INTEGER PRIMARY KEY, note TEXT, tags TEXT);
-    CREATE VIRTUAL TABLE texts USING fts5 (text, content='', columnsize=0, tokenize="unicode61 remove_diacritics 2");
-    PRAGMA user_version = {VERSION};
 """
 
+_TEXTS = """
+    CREATE TABLE built (id TEXT);
+    CREATE TABLE progress (file INTEGER PRIMARY KEY, at INTEGER);
+    CREATE VIRTUAL TABLE texts USING fts5 (text, content='', columnsize=0, tokenize="unicode61 remove_diacritics 2");
+"""
 
-def prepare(database: sqlite3.Connection) -> bool:
-    """Create the tables, anew if they are of another version. Returns whether they were created."""
-    if database.execute("PRAGMA user_version").fetchone()[0] == VERSION:
-        return False
-    clear(database)
-    return True
+#: Whether the search index (attached as `search`) is that of the figures.
+IS_CURRENT = "(SELECT id FROM search.built) = (SELECT id FROM main.built)"
 
 
-def clear(database: sqlite3.Connection) -> None:
-    """Drop all tables and create them empty, within the transaction of the caller."""
-    database.execute("DROP TABLE IF EXISTS texts")
-    names = database.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-    ).fetchall()
-    for (name,) in names:
-        database.execute(f'DROP TABLE IF EXISTS "{name}"')
-    for statement in _TABLES.split(";"):
-        database.execute(statement)
+class Schema(NamedTuple):
+    """The tables of a file. The version is raised when they or the extraction change: older files are built again."""
+
+    version: int
+    tables: str
+
+    def prepare(self, database: sqlite3.Connection) -> bool:
+        """Create the tables, anew if they are of another version. Returns whether they were created."""
+        if database.execute("PRAGMA main.user_version").fetchone()[0] == self.version:
+            return False
+        self.clear(database)
+        return True
+
+    def clear(self, database: sqlite3.Connection) -> None:
+        """Drop all tables and create them empty, within the transaction of the caller."""
+        database.execute("DROP TABLE IF EXISTS main.texts")
+        names = database.execute(
+            "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        ).fetchall()
+        for (name,) in names:
+            database.execute(f'DROP TABLE IF EXISTS main."{name}"')
+        for statement in self.tables.split(";"):
+            database.execute(statement)
+        database.execute(f"PRAGMA main.user_version = {self.version}")
+
+
+FIGURES, TEXTS = Schema(3, _FIGURES), Schema(3, _TEXTS)
