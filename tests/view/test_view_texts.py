@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import sqlite3
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from viewing import viewing
 
+from ludus.errors import UserError
 from ludus.view import texts
 from ludus.view.index import RunIndex
 from ludus.view.listing import rollouts_page
@@ -107,6 +109,90 @@ def test_a_search_never_finds_the_text_of_a_journal_that_was_replaced(tmp_path: 
     assert index.unsearched() == 0
 
 
+@pytest.mark.parametrize("left", [0.0, 0.4, 0.95])
+def test_a_journal_that_is_copied_again_meanwhile_is_searched_whole(tmp_path: Path, left: float):
+    journal = tmp_path / "rollouts.jsonl"
+    write_rows(journal, ["alpha", "beta", "gamma"])
+    whole = journal.read_bytes()
+    index = RunIndex(ViewedRun(tmp_path))
+    while index.grow():
+        pass
+    os.truncate(journal, int(left * len(whole)))  # as `cp` does before it writes
+    assert not index.texts.grow()
+    with journal.open("r+b") as file:
+        file.write(whole)
+    assert index.unsearched() == len(whole)
+    grown(index)
+    assert [found(index, word) for word in ("alpha", "beta", "gamma")] == [1, 1, 1]
+
+
+def test_a_run_that_does_not_change_is_not_opened_again_and_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    runs = LiveRuns([folder], {})
+    runs.index_all()
+    (run,) = runs.runs.values()
+    runs.index_all()
+    with monkeypatch.context() as patch:
+        patch.setattr("sqlite3.connect", lambda *given, **named: pytest.fail("opened"))
+        runs.index_all()
+    assert run.problem is None
+    before = found(run.index, "refunded")
+    journal = folder / "rollouts.jsonl"
+    line = next(each for each in journal.read_bytes().splitlines(keepends=True) if b"refunded" in each)
+    with journal.open("ab") as file:
+        file.write(line.replace(b"refund-0", b"refund-9"))
+    runs.index_all()
+    assert found(run.index, "refunded") == before + 1
+
+
+def test_an_unexpected_error_in_one_run_is_shown_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    for name in ("one", "two"):
+        viewed_runs.write_run(tmp_path / name, tasks=1, repeats=1)
+    grow = texts.TextIndex.grow
+
+    def fails(index: texts.TextIndex) -> bool:
+        if index.path.parent.name == "one":
+            raise ZeroDivisionError("an accident")
+        return grow(index)
+
+    monkeypatch.setattr(texts.TextIndex, "grow", fails)
+    runs = LiveRuns([tmp_path], {})
+    runs.index_all()
+    first, second = runs.runs.values()
+    assert (first.problem, second.problem) == ("ZeroDivisionError: an accident", None)
+    assert found(second.index, "stop_reason OR completed") >= 0
+    assert caplog.messages == ["ZeroDivisionError: an accident"]
+    monkeypatch.setattr(texts.TextIndex, "grow", grow)
+    runs.index_all()
+    assert first.problem is None
+
+
+def test_one_file_of_the_index_in_place_of_the_other_is_built_again(folder: Path):
+    index = grown(RunIndex(ViewedRun(folder)))
+    before = found(index, "refunded")
+    for source, target in (("view.sqlite", "view.text.sqlite"), ("view.text.sqlite", "view.sqlite")):
+        shutil.copy(folder / source, folder / "copy")
+        os.replace(folder / "copy", folder / target)
+        runs = LiveRuns([folder], {})
+        runs.index_all()
+        runs.index_all()
+        (run,) = runs.runs.values()
+        assert run.problem is None
+        assert found(run.index, "refunded") == before > 0
+
+
+def test_damage_that_only_a_search_finds_is_mended_for_the_next_command(folder: Path):
+    index = grown(RunIndex(ViewedRun(folder)))
+    before, path = found(index, "refunded"), folder / "view.text.sqlite"
+    data = path.read_bytes()
+    middle = len(data) // 8192 * 4096
+    path.write_bytes(data[:middle] + b"\xff" * (len(data) - middle))
+    with pytest.raises(UserError, match="built again"):
+        found(RunIndex(ViewedRun(folder)), "refunded")
+    assert found(grown(RunIndex(ViewedRun(folder))), "refunded") == before
+
+
 DAMAGES: dict[str, Any] = {
     "no database": lambda path: path.write_bytes(b"not a database at all\n" * 1000),
     "cut in half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
@@ -134,7 +220,7 @@ def test_a_damaged_search_index_is_built_again(
         runs.index_all()
         try:
             return found(run.index, "refunded") == before > 0
-        except texts.UserError as error:
+        except UserError as error:
             assert "built again" in str(error)  # noqa: PT017
             return False
 
@@ -213,6 +299,9 @@ def test_an_old_index_that_held_the_text_too_is_built_again(folder: Path):
     with sqlite3.connect(folder / "view.sqlite") as database:
         database.execute("CREATE VIRTUAL TABLE texts USING fts5 (text, content='')")
         database.execute("CREATE TABLE journals (file, identity, facts_at, lines, text_at, tail)")
+        database.execute("CREATE TABLE large (text)")
+        database.execute("INSERT INTO large VALUES (zeroblob(5000000))")
         database.execute("PRAGMA user_version = 2")
     database.close()
     assert found(grown(RunIndex(ViewedRun(folder))), "refunded") > 0
+    assert (folder / "view.sqlite").stat().st_size < 1_000_000

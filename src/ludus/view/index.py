@@ -20,7 +20,7 @@ from ludus.errors import Failure, UserError, cannot_read
 from ludus.store.run import recorded_scales
 from ludus.view.database import IndexBusy, IndexDatabase, IndexLost
 from ludus.view.facts import Facts
-from ludus.view.journals import identity, is_continued, parsed, size, tail, whole_lines
+from ludus.view.journals import identity, is_continued, parsed, size, state_of, tail, whole_lines
 from ludus.view.notes import Notes
 from ludus.view.places import ViewedRun
 from ludus.view.query import FROM, parse_query
@@ -34,6 +34,8 @@ _INSERT = (
     "INSERT INTO rollouts (id, file, offset, length, number, key, final, task, "
     f"{', '.join(FACTS)}) VALUES ({', '.join('?' * (8 + len(FACTS)))})"
 )
+FileStates = list[tuple[int, int, int]]
+
 #: How many keys one query asks for.
 _KEYS = 500
 
@@ -51,6 +53,9 @@ class RunIndex:
         self._changing = threading.Lock()
         self._done: list[tuple[int, int]] = []  # how far the journals are indexed, by any viewer
         self._searched = 0
+        # The state of the files when there was nothing to do. Until that changes, nothing is opened.
+        self._quiet_figures: FileStates = []
+        self._quiet_texts: FileStates = []
         self._rebuilding = False
         self._database, self.notes, self.texts = _open(run, self.journals)
         self.path = self._database.path
@@ -69,6 +74,9 @@ class RunIndex:
 
         An index that was lost is built again from here. While another viewer indexes the run, this one shows its work.
         """
+        state = self._state_of_files()
+        if state == self._quiet_figures:
+            return False
         try:
             with self._writing() as database:
                 grown = any(self._grow(database, file, path) for file, path in enumerate(self.journals))
@@ -82,6 +90,8 @@ class RunIndex:
             self.changed()
             return True
         self._rebuilding = False
+        if not grown:
+            self._quiet_figures = state
         if grown or done != self._done:
             self.changed()
             self._done = done
@@ -89,15 +99,28 @@ class RunIndex:
 
     def unsearched(self) -> int:
         """How many bytes of the journals cannot be searched yet; 0 as long as none of them has figures."""
+        state = self._state_of_files()
+        if state == self._quiet_texts:
+            return 0
         try:
             with self.reading() as database:
                 now = self.progress(database)
         except IndexLost:
-            return 1  # of an unknown number: the search index may be what was lost
+            with contextlib.suppress(IndexBusy, IndexLost):
+                self.texts.prepare()  # at once, because no page can be read without it
+            return 1  # of an unknown number
         if now["texts"] != self._searched:
             self._searched = now["texts"]
             self.changed()
-        return now["bytes"] - now["texts"] if now["facts"] > now["texts"] else 0
+        if now["facts"] > now["texts"]:
+            return now["bytes"] - now["texts"]
+        self._quiet_texts = state
+        return 0
+
+    def _state_of_files(self) -> FileStates:
+        """What tells whether any file of the run or its index was written, replaced or deleted."""
+        indexes = [Path(f"{path}{end}") for path in (self.path, self.texts.path) for end in ("", "-wal")]
+        return [state_of(path) for path in (*self.journals, *indexes)]
 
     def annotate(self, key: int, rollout_id: str, note: str, tags: list[str]) -> None:
         """Keep a person's note and tags of a rollout."""

@@ -70,3 +70,12 @@ def size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def state_of(path: Path) -> tuple[int, int, int]:
+    """What changes when a file is written or replaced. An empty file counts as missing: readers of SQLite make some."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if found.st_size else (0, 0, 0)

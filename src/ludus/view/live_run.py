@@ -65,10 +65,11 @@ class LiveRun:
     def _tried(self, what: str, grow: Callable[[], bool]) -> bool:
         try:
             grown = grow()
-        except UserError as error:
+        except Exception as error:  # whatever it is, the other runs go on
+            said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
             if self.problem is None:
-                log.warning("%s", error)
-            self._problems[what] = str(error)
+                log.warning("%s", said)
+            self._problems[what] = said
             return False
         self._problems.pop(what, None)
         return grown

@@ -52,14 +52,21 @@ IS_CURRENT = "(SELECT id FROM search.built) = (SELECT id FROM main.built)"
 
 
 class Schema(NamedTuple):
-    """The tables of a file. The version is raised when they or the extraction change: older files are built again."""
+    """The tables of a file. The version is raised when they or the extraction change: older files are built again.
+
+    No two schemas have the same version, so that no file is taken for the other.
+    """
 
     version: int
     tables: str
 
+    def version_of(self, database: sqlite3.Connection) -> int:
+        """The version of the tables in a file; 0 if there are none."""
+        return int(database.execute("PRAGMA main.user_version").fetchone()[0])
+
     def prepare(self, database: sqlite3.Connection) -> bool:
-        """Create the tables, anew if they are of another version. Returns whether they were created."""
-        if database.execute("PRAGMA main.user_version").fetchone()[0] == self.version:
+        """Create the tables if they are not there. Returns whether they were created."""
+        if self.version_of(database) == self.version:
             return False
         self.clear(database)
         return True
@@ -77,4 +84,4 @@ class Schema(NamedTuple):
         database.execute(f"PRAGMA main.user_version = {self.version}")
 
 
-FIGURES, TEXTS = Schema(3, _FIGURES), Schema(3, _TEXTS)
+FIGURES, TEXTS = Schema(3, _FIGURES), Schema(1003, _TEXTS)

@@ -55,17 +55,20 @@ class TextIndex:
 
     def __init__(self, path: Path, figures: Path, journals: tuple[Path, ...]) -> None:
         self.path, self.figures, self.journals = path, figures, journals
-        self._database, self._figures = IndexDatabase(path, TEXTS), IndexDatabase(figures, FIGURES)
+        self._database = IndexDatabase(path, TEXTS, patient=False)
+        self._figures = IndexDatabase(figures, FIGURES)
 
     def prepare(self) -> None:
-        """Make the file and its tables."""
-        with self._database.writing():
-            pass
+        """Make the file and its tables, if they are not there."""
+        if not self._database.is_prepared:
+            with self._database.writing():
+                pass
 
     def grow(self) -> bool:
         """Index the text of the next piece of a journal whose figures are known. False if nothing was done.
 
-        A damaged file was deleted, and figures that are missing are built again: the next call can go on.
+        That is so, too, while another viewer writes, after a damaged file was deleted, and if the journal is being
+        replaced: a later call goes on.
         """
         try:
             with self._database.writing() as (database, _):
@@ -81,7 +84,7 @@ class TextIndex:
                 database.executemany("INSERT INTO texts (rowid, text) VALUES (?, ?)", _texts_of(piece))
                 database.execute("INSERT OR REPLACE INTO progress VALUES (?, ?)", (piece.file, piece.end))
                 return True
-        except (IndexBusy, IndexLost):
+        except (IndexBusy, IndexLost, _JournalChanged):
             return False
 
     def _next_piece(self, own: str | None, done: dict[int, int]) -> tuple[str, TextPiece | None]:
@@ -195,9 +198,17 @@ def _verdict_fields(row: Row) -> list[str]:
     return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 
 
+class _JournalChanged(Exception):
+    """A rollout is not where the figures say."""
+
+
 def _texts_of(piece: TextPiece) -> Iterator[tuple[int, str]]:
     """The number and the searched text of each rollout of a piece."""
+    found = 0
     for offset, line in whole_lines(piece.path, piece.start, piece.end):
         rollout = piece.rollouts.get(offset)
         if rollout is not None:
+            found += 1
             yield rollout, line_text(line)
+    if found < len(piece.rollouts):
+        raise _JournalChanged
