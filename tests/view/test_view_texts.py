@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -50,8 +51,13 @@ def folder(tmp_path: Path) -> Path:
     return viewed_runs.write_run(tmp_path / "run", tasks=4, repeats=2)
 
 
-def helpers_of_this_process() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "processes_child.py" in " ".join(child.cmdline())]
+def helpers_of_this_process() -> list[int]:
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if "processes_child.py" in " ".join(child.cmdline()):
+                found.append(child.pid)
+    return found
 
 
 def test_a_helper_process_makes_the_same_search_index(folder: Path, monkeypatch: pytest.MonkeyPatch):
