@@ -234,6 +234,15 @@ def test_a_damaged_search_index_is_built_again(
     assert run.problem is None
 
 
+def test_failures_need_not_wait_for_a_journal_of_rollouts_that_grows_all_the_time(tmp_path: Path):
+    write_rows(tmp_path / "rollouts.jsonl", ["alpha"])
+    write_rows(tmp_path / "failures.jsonl", ["beta"])
+    index = RunIndex(ViewedRun(tmp_path))
+    assert index.grow()
+    assert index.texts.grow()
+    assert (found(index, "all:yes alpha"), found(index, "all:yes beta")) == (1, 1)
+
+
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_a_piece_ends_after_a_number_of_rollouts(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(texts, "MAX_ROLLOUTS", most)

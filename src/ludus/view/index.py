@@ -69,26 +69,26 @@ class RunIndex:
         with self._changing:
             self.version += 1
 
-    def grow(self) -> bool:
-        """Index the figures of the next piece of a journal. False if there is nothing to do now.
+    def grow(self) -> int:
+        """Index the figures of the next piece of each journal. Returns their bytes; 0 if there is nothing to do now.
 
         An index that was lost is built again from here. While another viewer indexes the run, this one shows its work.
         """
         state = self._state_of_files()
         if state == self._quiet_figures:
-            return False
+            return 0
         try:
             with self._writing() as database:
-                grown = any(self._grow(database, file, path) for file, path in enumerate(self.journals))
+                grown = sum(self._grow(database, file, path) for file, path in enumerate(self.journals))
                 done = [tuple(row) for row in database.execute("SELECT file, at FROM journals")]
         except IndexBusy:
-            return False
+            return 0
         except IndexLost:
             if self._rebuilding:  # damaged again before anything was indexed: the disk is broken
                 raise
             self._rebuilding = True
             self.changed()
-            return True
+            return 1
         self._rebuilding = False
         if not grown:
             self._quiet_figures = state
@@ -170,12 +170,12 @@ class RunIndex:
                 self.notes.load(database)
             yield database
 
-    def _grow(self, database: sqlite3.Connection, file: int, path: Path) -> bool:
+    def _grow(self, database: sqlite3.Connection, file: int, path: Path) -> int:
         known = database.execute("SELECT * FROM journals WHERE file = ?", (file,)).fetchone()
         if known is not None and not is_continued(path, known):
             FIGURES.clear(database)
             self.notes.load(database)
-            return True
+            return 1
         at, number = (known["at"], known["lines"]) if known is not None else (0, 0)
         passes = {scale.name: scale.pass_reward for scale in recorded_scales(self.run.files.run)}
         lines: list[IndexedLine] = []
@@ -193,11 +193,11 @@ class RunIndex:
                 why = error.cause if isinstance(error, Failure) else str(error)
                 database.execute("INSERT INTO bad_lines VALUES (?, ?, ?)", (file, number, why[:300]))
         if at == began:
-            return False
+            return 0
         _add(database, file, lines)
         values = (file, identity(path), at, number, tail(path, at))
         database.execute("INSERT OR REPLACE INTO journals VALUES (?, ?, ?, ?, ?)", values)
-        return True
+        return at - began
 
 
 class IndexedLine(NamedTuple):

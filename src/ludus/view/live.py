@@ -28,7 +28,10 @@ log = logging.getLogger("ludus.view")
 LOOK_EVERY = 1.0
 SEARCH_EVERY = 5.0
 
-_NICE = 10
+#: After pieces of fewer bytes than this, a thread waits: small pieces of a growing journal cost more than large ones.
+LITTLE = 1 << 20
+
+_NICE = 15
 
 
 class LiveRuns:
@@ -106,12 +109,12 @@ class LiveRuns:
         _be_nice()
         searched = monotonic()
         while not self._stop.is_set():
-            busy = self._each(LiveRun.grow)
-            if busy:
+            most = self._each(LiveRun.grow)
+            if most:
                 self._more_figures.set()
             for run in list(self.runs.values()):
                 run.notice_changes()
-            if not busy:
+            if most < LITTLE:
                 self._stop.wait(LOOK_EVERY)
             if monotonic() - searched > SEARCH_EVERY:
                 searched = monotonic()
@@ -122,14 +125,14 @@ class LiveRuns:
         _be_nice()
         with closing(TextHelper()) as helper:
             while not self._stop.is_set():
-                if not self._each(lambda run: run.grow_texts(helper)):
+                if self._each(lambda run: run.grow_texts(helper)) < LITTLE:
                     helper.close()
                     self._more_figures.wait(LOOK_EVERY)
                     self._more_figures.clear()
 
-    def _each(self, grow: Callable[[LiveRun], bool]) -> bool:
-        """Whether any run had something to index. The runs take turns: a small one need not wait for a large one."""
-        return any([grow(run) for run in list(self.runs.values()) if not self._stop.is_set()])
+    def _each(self, grow: Callable[[LiveRun], int]) -> int:
+        """The bytes of the largest piece. The runs take turns, so that a small run need not wait for a large one."""
+        return max([grow(run) for run in list(self.runs.values()) if not self._stop.is_set()], default=0)
 
 
 def _be_nice() -> None:

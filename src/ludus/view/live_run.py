@@ -49,20 +49,20 @@ class LiveRun:
         """Why the run cannot be indexed now."""
         return next(iter(list(self._problems.values())), None)
 
-    def grow(self) -> bool:
-        """Index the next figures. False if there is nothing to do now."""
+    def grow(self) -> int:
+        """Index the next figures. Returns how many bytes; 0 if there is nothing to do now."""
         return self._tried("figures", self.index.grow)
 
-    def grow_texts(self, helper: TextHelper) -> bool:
-        """Index the next text for the search, a large one in a helper process. False if there is nothing to do now."""
+    def grow_texts(self, helper: TextHelper) -> int:
+        """Index the next text for the search, a large one in a helper process. Returns how many bytes, as `grow`."""
 
-        def grow() -> bool:
+        def grow() -> int:
             left = self.index.unsearched()
-            return left > 0 and helper.grow(self.index.texts, left)
+            return helper.grow(self.index.texts, left) if left else 0
 
         return self._tried("texts", grow)
 
-    def _tried(self, what: str, grow: Callable[[], bool]) -> bool:
+    def _tried(self, what: str, grow: Callable[[], int]) -> int:
         try:
             grown = grow()
         except Exception as error:  # whatever it is, the other runs go on
@@ -70,7 +70,7 @@ class LiveRun:
             if self.problem is None:
                 log.warning("%s", said)
             self._problems[what] = said
-            return False
+            return 0
         self._problems.pop(what, None)
         return grown
 

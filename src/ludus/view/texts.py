@@ -29,10 +29,10 @@ MAX_TEXT = 1_000_000
 
 #: About how many bytes of a journal are indexed in one transaction. Large pieces are faster: the search index sorts
 #: the words of a piece in memory (`hashsize` bytes of them) and merges pieces later. Merging four at a time, as SQLite
-#: does by default, takes a third of the time of a large run. A search reads 32 pieces in less than 1 ms.
+#: does by default, takes a third of the time of a large run. A search reads 64 pieces in a few ms.
 BATCH = 48 << 20
 MAX_ROLLOUTS = 50_000  #: in one piece, because their numbers are held in memory
-_SEARCH_OPTIONS = {"hashsize": 32 << 20, "automerge": 32, "crisismerge": 256}
+_SEARCH_OPTIONS = {"hashsize": 8 << 20, "automerge": 64, "crisismerge": 256}
 
 #: A helper process takes half a second to start, so less text than this is indexed here.
 HELPER_BYTES = 32 << 20
@@ -64,34 +64,34 @@ class TextIndex:
             with self._database.writing():
                 pass
 
-    def grow(self) -> bool:
-        """Index the text of the next piece of a journal whose figures are known. False if nothing was done.
+    def grow(self) -> int:
+        """Index the text of the next piece of each journal, as far as figures are known. Returns their bytes.
 
-        That is so, too, while another viewer writes, after a damaged file was deleted, and if the journal is being
+        They are 0, too, while another viewer writes, after a damaged file was deleted, and if a journal is being
         replaced: a later call goes on.
         """
         try:
             with self._database.writing() as (database, _):
                 own = database.execute("SELECT id FROM built").fetchone() or (None,)
                 done = dict(database.execute("SELECT file, at FROM progress").fetchall())
-                built, piece = self._next_piece(own[0], done)
+                built, pieces = self._next_pieces(own[0], done)
                 if built != own[0]:
                     TEXTS.clear(database)
                     database.execute("INSERT INTO built VALUES (?)", (built,))
-                if piece is None:
-                    return False
                 database.executemany("INSERT INTO texts (texts, rank) VALUES (?, ?)", _SEARCH_OPTIONS.items())
-                database.executemany("INSERT INTO texts (rowid, text) VALUES (?, ?)", _texts_of(piece))
-                database.execute("INSERT OR REPLACE INTO progress VALUES (?, ?)", (piece.file, piece.end))
-                return True
+                for piece in pieces:
+                    database.executemany("INSERT INTO texts (rowid, text) VALUES (?, ?)", _texts_of(piece))
+                    database.execute("INSERT OR REPLACE INTO progress VALUES (?, ?)", (piece.file, piece.end))
+                return sum(piece.end - piece.start for piece in pieces)
         except (IndexBusy, IndexLost, _JournalChanged):
-            return False
+            return 0
 
-    def _next_piece(self, own: str | None, done: dict[int, int]) -> tuple[str, TextPiece | None]:
-        """The id of the figures, and the next piece. What is done counts only if it belongs to these figures."""
+    def _next_pieces(self, own: str | None, done: dict[int, int]) -> tuple[str, list[TextPiece]]:
+        """The id of the figures, and the next pieces. What is done counts only if it belongs to these figures."""
+        pieces = []
         with self._figures.reading() as figures:
             built: str = figures.execute("SELECT id FROM built").fetchone()[0]
-            for file, known in figures.execute("SELECT file, at FROM journals"):
+            for file, known in figures.execute("SELECT file, at FROM journals").fetchall():
                 at = done.get(file, 0) if built == own else 0
                 if at < known:
                     end, ids = min(at + BATCH, known), dict[int, int]()
@@ -99,8 +99,8 @@ class TextIndex:
                         ids[offset], last = rollout, offset + length
                     if len(ids) == MAX_ROLLOUTS or (ids and last > end):
                         end = last
-                    return built, TextPiece(file, self.journals[file], at, end, ids)
-        return built, None
+                    pieces.append(TextPiece(file, self.journals[file], at, end, ids))
+        return built, pieces
 
 
 class TextPiece(NamedTuple):
@@ -120,8 +120,8 @@ class TextHelper:
         self._runner: asyncio.Runner | None = None
         self._pool: ProcessPool | None = None
 
-    def grow(self, index: TextIndex, size: int) -> bool:
-        """Index the next piece of the `size` bytes that are left."""
+    def grow(self, index: TextIndex, size: int) -> int:
+        """Index the next piece of the `size` bytes that are left. Returns its bytes."""
         if size < HELPER_BYTES or processors() == 1:
             return index.grow()
         if self._runner is None or self._pool is None:
@@ -142,7 +142,7 @@ class TextHelper:
         self._runner = self._pool = None
 
 
-def grow_texts(path: Path, figures: Path, journals: tuple[Path, ...]) -> bool:
+def grow_texts(path: Path, figures: Path, journals: tuple[Path, ...]) -> int:
     """`TextIndex.grow`, as a helper process calls it."""
     return TextIndex(path, figures, journals).grow()
 
