@@ -30,12 +30,12 @@ from ludus.view.texts import TextIndex
 #: About how many bytes of a journal are indexed in one transaction.
 BATCH = 8 << 20
 
+FileStates = list[tuple[int, int, int]]
+
 _INSERT = (
     "INSERT INTO rollouts (id, file, offset, length, number, key, final, task, "
     f"{', '.join(FACTS)}) VALUES ({', '.join('?' * (8 + len(FACTS)))})"
 )
-FileStates = list[tuple[int, int, int]]
-
 #: How many keys one query asks for.
 _KEYS = 500
 
