@@ -3,7 +3,7 @@
 A turn ends when the next model call begins. Within `WRITE_SECONDS` what it added is written: the items, the records of
 the model calls, the usage and the times so far. The turns of all rollouts that ended meanwhile are written together, so
 that turns of a few milliseconds, whose loss nobody would notice, cost next to nothing. A crash loses the turn that is
-being played, and the turns that ended in the last 20 milliseconds.
+being played, and the turns that ended in the last 50 milliseconds.
 
 A rollout is brought back by playing its record again in a new session, or in a fork of its branch point. Every output
 of a tool is compared with the record. If one differs, or the record cannot be played, the rollout starts over.
@@ -37,7 +37,7 @@ from ludus.store.turns import TurnJournal
 from ludus.task import private
 
 #: A turn is written at most this many seconds after it ended, with all turns that ended since the last write.
-WRITE_SECONDS = 0.02
+WRITE_SECONDS = 0.05
 
 
 class TurnWriter(Protocol):
