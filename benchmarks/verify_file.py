@@ -28,8 +28,8 @@ FIRST = 10_000
 TEXT = "Let me go through the options one by one, and rule out those that cannot be right. " * 6
 
 
-def make(path: Path, rows: int) -> None:
-    """Collect 500 rollouts and write copies with other ids until there are enough."""
+def make(path: Path, rows: int, repeats: int = 1) -> None:
+    """Collect 500 rollouts and write copies with other ids until there are enough. The repeats of 8 tasks alternate."""
     letters = "ABCD"
     options = [{letter: f"the option called {letter}, which says something"} for letter in letters]
     given = [
@@ -44,9 +44,11 @@ def make(path: Path, rows: int) -> None:
     kept = [orjson.loads(rollout.encode()) for rollout in ludus.collect("mcqa", model=model, input=given).rollouts]
     with path.open("wb") as file:
         for number in range(rows):
-            row = kept[number % len(kept)]
-            name = f"{row['task_id']}.{number}"
-            file.write(orjson.dumps({**row, "task_id": name, "rollout_id": f"{name}-0"}) + b"\n")
+            repeat, place = number // 8 % repeats, number // (8 * repeats) * 8 + number % 8
+            row = kept[place % len(kept)]
+            name = f"{row['task_id']}.{place}"
+            ids = {"task_id": name, "rollout_id": f"{name}-{repeat}", "repeat": repeat}
+            file.write(orjson.dumps({**row, **ids}) + b"\n")
 
 
 def floor(source: Path, target: Path) -> dict[str, float]:
@@ -91,11 +93,11 @@ async def product(source: Path, target: Path, settings: dict[str, str]) -> dict[
     return {"wall_s": wall, "growth_bytes": peak - first, "family_peak_bytes": family_peak}
 
 
-def compare(rows: int, rounds: int) -> dict[str, float]:
+def compare(rows: int, rounds: int, repeats: int) -> dict[str, float]:
     """The best floor run and the best product runs with the same verifier and with another setting."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "rollouts.jsonl", Path(folder) / "out.jsonl"
-        make(source, rows)
+        make(source, rows, repeats)
         runs: dict[str, list[dict[str, float]]] = {"floor": [], "same": [], "other": []}
         for _ in range(rounds):
             for name, found in runs.items():
@@ -117,10 +119,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=1, help="rollouts of each task")
     parser.add_argument("--run", nargs=3, metavar=("CASE", "SOURCE", "TARGET"), help="measure once in this process")
     options = parser.parse_args()
     if options.run is None:
-        print(json.dumps(compare(options.rows, options.rounds)))
+        print(json.dumps(compare(options.rows, options.rounds, options.repeats)))
         return
     case, source, target = options.run[0], Path(options.run[1]), Path(options.run[2])
     settings = {"resources.grading_mode": "lenient_boxed"} if case == "other" else {}

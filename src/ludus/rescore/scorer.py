@@ -11,8 +11,27 @@ from ludus.outcome import Verdict
 from ludus.record import Row
 from ludus.response import Response
 from ludus.runtime.boundary import Deadline
+from ludus.store.receipts import sign_output
 from ludus.store.stored import StoredRow, bad_row
 from ludus.task import Task, private
+
+#: How many tasks are kept for their next repeats. The repeats of a task stand near each other in a file.
+RECENT_TASKS = 64
+
+
+class KnownTask:
+    """The task of one or more rows: its row, the part of the receipt that all its responses share, and the checked
+    task, once it is needed.
+
+    A verifier without a session that changes its task would see the change in the next repeat.
+    """
+
+    __slots__ = ("prefix", "row", "task")
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.prefix = ""
+        self.task: Task | None = None
 
 
 class Scorer:
@@ -27,36 +46,45 @@ class Scorer:
         aliases = (field.alias or name for name, field in kind.Task.model_fields.items())
         forbids_extra = kind.Task.model_config.get("extra") == "forbid"
         self._allowed_fields = frozenset(kind.Task.model_fields).union(aliases) if forbids_extra else None
-        self._last_row: Row = {}
-        self._last_task: Task | None = None
+        self._recent: dict[str, KnownTask] = {}  # by the task's id
 
-    async def score(self, stored: StoredRow, response: Response, deadline: Deadline) -> tuple[Verdict, Row | None]:
+    async def score(
+        self, stored: StoredRow, known: KnownTask, response: Response, deadline: Deadline
+    ) -> tuple[Verdict, Row | None]:
         """The verdict on a response, and how its replay drifted from the record. Raises `Failure`."""
         environment, limits = self.environment, self.environment.limits
         session = environment.session(self.player.shared, stored.seed, seed_known=stored.known_seed is not None)
         if not self.has_session:
-            return await judge_text(session, self.task(stored.task), response, limits, deadline), None
+            if known.task is None:
+                known.task = self.task(known.row)
+            return await judge_text(session, known.task, response, limits, deadline), None
         job = stored.job(self.task(private(stored.task)), environment.name)  # a copy: the session may change it
         return await judge_again(job, session, response, limits, stored.row.get("model_calls"))
 
-    def same_task(self, row: Row) -> Row:
-        """The row of the last task if it equals this row, so that repeats share one parsed task.
+    def known(self, row: Row) -> KnownTask:
+        """The task of a row. Rows that are equal share it, if not too many others stand between them."""
+        name, recent = row.get("task_id"), self._recent
+        key = name if isinstance(name, str) else ""
+        found = recent.get(key)
+        if found is None or found.row != row:
+            if len(recent) >= RECENT_TASKS:
+                del recent[next(iter(recent))]
+            found = recent[key] = KnownTask(row)
+        return found
 
-        A verifier without a session that changes its task would see the change in the next repeat.
-        """
-        return self._last_row if row == self._last_row else row
+    def receipt(self, known: KnownTask, response: Response) -> str:
+        """The receipt for a response to a task."""
+        if not known.prefix:
+            known.prefix = self.player.signer.prefix(known.row)
+        return sign_output(known.prefix, response.output)
 
     def task(self, row: Row) -> Task:
         """The task of a row. Raises `Failure` if the row is not a valid task of this environment."""
-        if row is self._last_row and self._last_task is not None:
-            return self._last_task
         given = row if self._allowed_fields is None else {key: row[key] for key in row if key in self._allowed_fields}
         try:
-            task = self.environment.task(given)
+            return self.environment.task(given)
         except ValidationError as error:
             first = error.errors()[0]
             raise bad_row(f"{'.'.join(map(str, first['loc'])) or 'row'}: {first['msg']}") from None
         except Exception as error:
             raise Failure.of(error, "open") from error
-        self._last_row, self._last_task = row, task
-        return task

@@ -149,7 +149,8 @@ class Scorers:
                 raise Failure(
                     "aborted", f"the recorded answer ended early, with the reason {reason!r:.80}", stage="model"
                 )
-            stored.task = scorer.same_task(stored.task)
+            known = scorer.known(stored.task)
+            stored.task = known.row
             if scorer.by_group:
                 found = await self._groups.verdict(scorer, stored)
                 if found is None:
@@ -157,10 +158,10 @@ class Scorers:
                 verdict, receipt = found
             else:
                 if self._sign:
-                    receipt = scorer.player.signer.sign(stored.task, response.output)
+                    receipt = scorer.receipt(known, response)
                     if self._stale and scored.before is not None and stored.row.get("receipt") == receipt:
                         return scored
-                verdict, drift = await scorer.score(stored, response, deadline)
+                verdict, drift = await scorer.score(stored, known, response, deadline)
             verdict.mask = verdict.mask or response.unusable(stored.row.get("model_calls") or [])
             scored.reward, scored.mask, scored.drift = verdict.reward, verdict.mask, drift["count"] if drift else 0
             if self._sign:

@@ -58,17 +58,25 @@ class Signer:
         `task_id` saves work: if the row has no `task_id`, the given one starts with the row's digest.
         """
         if row is not self._row:
-            is_digest = task_id is not None and NAMES.isdisjoint(row)
-            task = task_id if task_id is not None and is_digest else _task_digest(row)
-            self._row, self._prefix = row, f"{self.verifier}.{task[: 2 * _DIGEST_SIZE]}."
-        written = encode(output.encoded() if isinstance(output, Items) else output)
-        return self._prefix + _digest(written)
+            self._row, self._prefix = row, self.prefix(row, task_id)
+        return sign_output(self._prefix, output)
+
+    def prefix(self, row: Row, task_id: str | None = None) -> str:
+        """The part of a receipt that is the same for all responses to a task."""
+        is_digest = task_id is not None and NAMES.isdisjoint(row)
+        task = task_id if task_id is not None and is_digest else _task_digest(row)
+        return f"{self.verifier}.{task[: 2 * _DIGEST_SIZE]}."
 
     def sign_group(self, row: Row, outputs: list[list[Item]]) -> list[str]:
         """The receipts for outputs that were judged as a group, in order. Each receipt depends on all outputs."""
         receipts = [self.sign(row, output) for output in outputs]
         group = _digest(" ".join(receipts).encode())
         return [f"{receipt}.{group}" for receipt in receipts]
+
+
+def sign_output(prefix: str, output: list[Item]) -> str:
+    """The receipt for the output of a response to the task of a `Signer.prefix`."""
+    return prefix + _digest(encode(output.encoded() if isinstance(output, Items) else output))
 
 
 def verifier_digest(environment: Environment) -> str:

@@ -141,9 +141,8 @@ class StoredRow:
         """The line to write for a verdict: `line`, which held this row, if nothing changed."""
         if not self._has(verdict, drift):
             return self.with_exact_integers(line).scored_line(environment, verdict, receipt, drift)
-        if self.row["receipt"] == receipt:
-            return line
-        return _with_receipt(line, receipt)
+        before = self.row["receipt"]
+        return line if before == receipt else _with_receipt(line, before, receipt)
 
     def with_exact_integers(self, line: bytes) -> StoredRow:
         """This row, parsed again if `line` has long integers: orjson rounds integers of more than 64 bits."""
@@ -227,8 +226,11 @@ def unreadable_line(failure: Failure, number: int, line: bytes) -> bytes:
     return StoredRow(row, number).failed_line(line, "", failure)
 
 
-def _with_receipt(line: bytes, receipt: str) -> bytes:
-    """A record with another receipt. Numbers and characters that orjson cannot hold are written as they were."""
+def _with_receipt(line: bytes, before: Any, receipt: str) -> bytes:
+    """A record with another receipt in place of `before`. All else is written as it was, whatever orjson can hold."""
+    old = b'"receipt":"%b"' % before.encode() if isinstance(before, str) and before.isascii() else b""
+    if old and old in line and line.count(b'"receipt"') == 1:  # the text of a model holds no quote without a backslash
+        return line.replace(old, b'"receipt":"%b"' % receipt.encode())
     if not may_have_long_integer(line):
         with contextlib.suppress(orjson.JSONDecodeError):
             return encode({**orjson.loads(line), "receipt": receipt}) + b"\n"
