@@ -72,7 +72,9 @@ class ThisProcess:
         # `progress.skipped` is not subtracted: it may count rows that are not in the input now.
         count = max(1, min(self._settings.concurrency, progress.total))
         async with playing:
-            jobs = chain.from_iterable(playing.jobs(recorder.with_turns(each)) for each in work)
+            if recorder.turns is not None and recorder.turns.unfinished:  # an earlier run was interrupted
+                work = map(recorder.with_turns, work)
+            jobs = chain.from_iterable(map(playing.jobs, work))
             collector.control.raise_to = lambda asked: self._raise(playing, min(asked, progress.total), progress)
             await playing.play(ControlledJobs(jobs, collector.control, lambda: len(progress.in_flight)), count)
             recorder.finish()
@@ -173,17 +175,18 @@ class Collector:
 
     def _work(self) -> Iterator[TaskWork]:
         """The repeats of each task that are not done. A task without any is left out."""
-        plan, done = self.plan, self._done
+        plan, is_new = self.plan, not (self._done or self._attempts)
         for task_id, row, task, point, line in self._tasks():
-            names = [rollout_id(task_id, repeat) for repeat in range(plan.repeats)]
-            attempts = self._attempts
-            missing = {
-                repeat: attempts[name] + 1 if attempts else 1 for repeat, name in enumerate(names) if name not in done
-            }
+            missing = dict.fromkeys(range(plan.repeats), 1) if is_new else self._missing(task_id)
             if missing:
                 recorded = self._recorded_offsets.get(task_id) or []
                 environment, good = plan.environment_of(row), self._good[task_id] if self._good else 0
                 yield TaskWork(task_id, environment, row, missing, task, [*recorded], point, line, good=good)
+
+    def _missing(self, task_id: str) -> dict[int, int]:
+        """The repeats of a task that are not done, each with the number of its attempt."""
+        names = ((repeat, rollout_id(task_id, repeat)) for repeat in range(self.plan.repeats))
+        return {repeat: self._attempts[name] + 1 for repeat, name in names if name not in self._done}
 
     def _tasks(self) -> Iterator[tuple[str, dict[str, Any], Task | None, BranchPoint | None, bytes]]:
         rows = self.plan.rows

@@ -67,8 +67,9 @@ class ControlledJobs(AllJobs):
         control = self._control
         if (control.paused or control.limit is not None) and not control.admits(self._in_flight()):
             return None
-        job = super().take()
-        if self.ended:
+        job = next(self._jobs, None)
+        if job is None:
+            self.ended = True
             control.wake()  # those who wait for a place need none any more
         return job
 

@@ -24,4 +24,4 @@ def input_rows(options: Options, environments: RowEnvironments) -> Rows:
         return Branches(options.branch, options.turn, environments.task, options.limit)
     if options.input is None:
         return environments.rows(options.dataset, options.limit, options.seed, options.mix)
-    return Rows(options.input, environments.task, options.limit, options.seed, environments.with_prompt)
+    return Rows(options.input, environments.task, options.limit, options.seed, environments.fill)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ludus.collection.branching import BranchPoint
@@ -71,8 +72,7 @@ class TaskWork:
 
     def jobs(self, seed: int) -> Iterator[Job]:
         """The jobs of the repeats. `seed` is the run's."""
-        for repeat in self.repeats:
-            yield self.job(seed, repeat)
+        return map(partial(self.job, seed), self.repeats)
 
     def job(self, seed: int, repeat: int) -> Job:
         """The job of one repeat, with a task of its own."""

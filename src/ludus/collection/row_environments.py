@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from ludus.collection.rows import MixedRows, Rows
+from ludus.collection.rows import Fill, MixedRows, Rows
 from ludus.data.mixing import check_mix
 from ludus.data.row_checks import BadField
 from ludus.environment import SETTINGS, Environment
@@ -71,12 +71,12 @@ class RowEnvironments:
         if self._given is not None:
             if mix is not None:
                 check_mix(mix, [self._given.name])
-            return Rows(self._given.rows(dataset), self.task, limit, seed, self.with_prompt)
+            return Rows(self._given.rows(dataset), self.task, limit, seed, self.fill)
         if not self._named:
             raise UserError("no environment and no rows given", "Name an environment, or --input FILE")
         own_limit = limit if mix is None else None
         parts = [(each.name, Rows(each.rows(dataset), self.task, own_limit, seed)) for each in self._named]
-        return MixedRows(parts, self.task, mix, limit if mix is not None else None, self.with_prompt)
+        return MixedRows(parts, self.task, mix, limit if mix is not None else None, self.fill)
 
     @property
     def named(self) -> list[Environment]:
@@ -100,14 +100,20 @@ class RowEnvironments:
 
     def task(self, row: dict[str, Any]) -> Task:
         """The checked task of a row."""
+        if self._given is not None:
+            return self._given.task(row)
         try:
             environment = self.of_row(row)
         except UserError as error:
             raise BadField("agent_ref", str(error)) from error
         return environment.task(row)
 
-    def with_prompt(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row with the prompt of its environment's template, if the row has none."""
+    @property
+    def fill(self) -> Fill | None:
+        """Adds the prompt to a row that has none, by its environment's template. None if there is no template."""
+        return None if self._given is not None and self._given.prompt is None else self._with_prompt
+
+    def _with_prompt(self, row: dict[str, Any]) -> dict[str, Any]:
         return self.of_row(row).with_prompt(row)
 
     def of_row(self, row: dict[str, Any]) -> Environment:

@@ -109,12 +109,12 @@ class Rows:
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any], Task]]:
         """Each task's id, row, and task for one session. The id is the row's `task_id`, or else the row's digest."""
-        ids, split = UniqueIds(), Split(self.shard)
+        ids, split, read_task = UniqueIds(), Split(self.shard) if self.shard is not None else None, self._read_task
         for where, row in self._rows():
             id = self._id(where, row)
             task_id = ids.assign(id)
-            if split.takes(id):
-                yield task_id, row, self._task(where, private(row))
+            if split is None or split.takes(id):
+                yield task_id, row, checked_task(where, private(row), read_task)
 
     def encoded(self) -> Iterator[tuple[str, dict[str, Any], bytes]]:
         """Each task's id, row, and line of JSON, for a process that reads the task from the line."""
@@ -154,10 +154,12 @@ class Rows:
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(self.source, list):
             for number, row in enumerate(self.source[: self._limit], start=1):
-                yield f"row {number}", self._filled(f"row {number}", row)
+                where = f"row {number}"
+                yield where, row if self._fill is None else self._filled(where, row)
         else:
             for where, line in self._lines():
-                yield where, self._filled(where, parse_row(where, line))
+                row = parse_row(where, line)
+                yield where, row if self._fill is None else self._filled(where, row)
 
     def _filled(self, where: str, row: dict[str, Any]) -> dict[str, Any]:
         """The row with its prompt."""

@@ -123,6 +123,7 @@ class Playing:
         self._settings, self._results, self._progress, self._watchdog = settings, results, progress, watchdog
         self._turns = TurnKeeper(turns) if turns is not None else None
         self._saves_turns: dict[str, bool] = {}  # by the name of an environment
+        self._by_group: dict[str, bool] = {}
         start = Adaptive(settings.adaptive_start, maximum=settings.concurrency)
         self.gate = Gate(start) if settings.adaptive else None
         self._environments: dict[str, Environment] = {}
@@ -164,7 +165,7 @@ class Playing:
     def jobs(self, work: TaskWork) -> Iterator[Job]:
         """The jobs of a task. From the first one on, its group and its branch point are expected here."""
         environment, missing = self._known(work.environment), len(work.repeats)
-        if environment.resources.by_group:
+        if self._by_group[environment.name]:
             self.verifier.groups.expect(
                 work.task_id, environment, size=self._settings.repeats, missing=missing, recorded=work.recorded
             )
@@ -183,6 +184,7 @@ class Playing:
         self._saves_turns[environment.name] = self._turns is not None and why_not_saved(environment) is None
         played = faulty_environment(environment, chaos, self._progress.faults) if chaos is not None else environment
         self._environments[environment.name] = played
+        self._by_group[environment.name] = played.resources.by_group
         return played
 
     async def play(self, source: JobSource, count: int) -> None:
@@ -328,7 +330,7 @@ class Playing:
         finally:
             in_flight.discard(episode)
         if self._turns is not None and episode.turns is not None:
-            if environment.resources.by_group:
+            if self._by_group[environment.name]:
                 self._turns.write()  # it may wait long for the others of its group
             else:
                 episode.turns.end()
