@@ -116,16 +116,8 @@ def long_rollouts(rounds: int) -> Figures:
 
 
 def checkpoints(rounds: int) -> Figures:
-    """20-turn rollouts with and without saved turns, alternating. The best run of each counts."""
-    best = {"--checkpoint": float("inf"), "--no-checkpoint": float("inf")}
-    flags = ["--rollouts", "200", "--concurrency", "32", "--turns", "20", "--tool-bytes", "512"]
-    with stub_server(turns=20) as url:
-        for _ in range(4 * rounds):  # a few percent are less than what two runs differ by
-            for name, before in best.items():
-                run = run_json([sys.executable, str(HERE / "product.py"), "--url", url, *flags, name])
-                best[name] = min(before, run["cpu_s"])
-    more = best["--checkpoint"] / best["--no-checkpoint"] - 1
-    return [Figure("20 turns: CPU that saving each turn adds", 100 * more, 3, "%")]
+    added = script("checkpoints", "--pairs", str(10 * rounds))["median_added"]
+    return [Figure("20 turns: CPU that saving each turn adds", 100 * added, 3, "%")]
 
 
 def large_input(rounds: int) -> Figures:
