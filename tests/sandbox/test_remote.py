@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import psutil
 import pytest
@@ -98,6 +99,24 @@ async def test_a_cancelled_open_leaves_no_sandbox_on_the_server():
             await asyncio.gather(opening, return_exceptions=True)
         await asyncio.gather(*remotes._abandoned)
         assert app.state()["sandboxes"] == len(remotes._opened)
+
+
+async def test_an_open_that_is_cancelled_as_its_answer_arrives_leaves_no_sandbox(monkeypatch: pytest.MonkeyPatch):
+    async with server() as (app, url), provider(url) as remotes:
+        ask = remotes._servers[0].ask
+
+        async def answered(action: str, **fields: Any) -> Any:
+            reply = await ask(action, **fields)
+            if action == "open":
+                opening.cancel()
+            return reply
+
+        monkeypatch.setattr(remotes._servers[0], "ask", answered)
+        opening = asyncio.create_task(remotes.open(SandboxSpec()))
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await asyncio.gather(*remotes._abandoned)
+        assert (app.state()["sandboxes"], remotes._servers[0].sandboxes) == (0, 0)
 
 
 async def test_a_dead_server_is_skipped():

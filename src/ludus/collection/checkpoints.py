@@ -1,9 +1,10 @@
 """Checkpoints: each turn of a rollout is journaled as it ends, and an interrupted rollout goes on after its last turn.
 
 A turn ends when the next model call begins. Within `WRITE_SECONDS` what it added is written: the items, the records of
-the model calls, the usage and the times so far. The turns of all rollouts that ended meanwhile are written together, so
-that turns of a few milliseconds, whose loss nobody would notice, cost next to nothing. A crash loses the turn that is
-being played, and the turns that ended in the last 50 milliseconds.
+the model calls, the usage and the times so far. The turns of all rollouts that ended meanwhile are written together.
+Turns of a few milliseconds, whose loss nobody would notice, wait up to `SHORT_TURN_SECONDS`, so that they cost next to
+nothing. A crash loses the turn that is being played, the turns that ended in the last 20 milliseconds, and short turns
+that ended in the last 100.
 
 A rollout is brought back by playing its record again in a new session, or in a fork of its branch point. Every output
 of a tool is compared with the record. If one differs, or the record cannot be played, the rollout starts over.
@@ -37,7 +38,10 @@ from ludus.store.turns import TurnJournal
 from ludus.task import private
 
 #: A turn is written at most this many seconds after it ended, with all turns that ended since the last write.
-WRITE_SECONDS = 0.05
+WRITE_SECONDS = 0.02
+
+#: The same for a turn that took less than `WRITE_SECONDS`.
+SHORT_TURN_SECONDS = 0.1
 
 
 class TurnWriter(Protocol):
@@ -79,12 +83,18 @@ class TurnKeeper:
         self.writer = writer
         self._waiting: list[SavedTurns] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
 
     def note(self, rollout: SavedTurns) -> None:
-        """A turn of a rollout has ended: write it soon."""
+        """A rollout has turns to write."""
         self._waiting.append(rollout)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WRITE_SECONDS, self.write)
+
+    def write_by(self, due: float, now: float) -> None:
+        """Write all turns that have ended at `due` at the latest. Times are of `time.perf_counter`."""
+        if self._timer is None or due < self._due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._due, self._timer = due, asyncio.get_running_loop().call_later(due - now, self.write)
 
     def write(self) -> None:
         """Write all turns that have ended."""
@@ -104,18 +114,20 @@ Reached = tuple[int, int, int]
 class SavedTurns:
     """Saves the turns of one rollout."""
 
-    __slots__ = ("_episode", "_first", "_keeper", "_noted", "_number", "_reached", "_written")
+    __slots__ = ("_began", "_episode", "_first", "_keeper", "_noted", "_number", "_reached", "_written")
 
     def __init__(self, keeper: TurnKeeper, episode: Episode) -> None:
         self._keeper, self._episode, self._number, self._noted, self._first = keeper, episode, 0, False, 0
         self._written: Reached = (0, 0, 0)
         self._reached = self._written
+        self._began = 0.0  # when the turn began that is being played
 
     def begin(self, saved: int = 0) -> None:
         """From here on everything is new; `saved` turns of this rollout are saved."""
         episode = self._episode
         self._written = self._reached = (len(episode.items), len(episode.calls), len(episode.asides))
         self._first = len(episode.calls) - saved
+        self._began = perf_counter()
 
     def save(self) -> None:
         """A model call begins: save what happened since the last one, unless this is the first one."""
@@ -127,6 +139,9 @@ class SavedTurns:
         if not self._noted:
             self._noted = True
             self._keeper.note(self)
+        began, self._began = self._began, perf_counter()
+        is_short = self._began - began < WRITE_SECONDS
+        self._keeper.write_by(self._began + (SHORT_TURN_SECONDS if is_short else WRITE_SECONDS), self._began)
 
     def settle(self) -> Awaitable[None] | None:
         """An answer has come. Returns what to await if what was written is not safe yet."""

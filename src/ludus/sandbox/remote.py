@@ -131,8 +131,8 @@ class RemoteProvider(SandboxProvider):
             try:
                 reply = await asyncio.shield(asking)
             except BaseException as error:
-                if not asking.done():  # cancelled: the server may open the sandbox all the same
-                    self._abandon(server, asking)
+                if isinstance(error, asyncio.CancelledError) and not asking.cancelled():
+                    self._abandon(server, asking)  # the server has opened the sandbox, or may do so all the same
                 server.sandboxes -= 1
                 if not isinstance(error, SandboxError):
                     raise
