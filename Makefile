@@ -26,9 +26,10 @@ $(VENV)/demo: pyproject.toml packages/nemo-gym/pyproject.toml
 	$(call install,--editable . --editable packages/nemo-gym xllamacpp)
 	touch $@
 
-# What tests, linters and benchmarks need besides.
-$(VENV)/installed: $(VENV)/demo
-	$(call install,--editable '.[dev]')
+# What tests, linters and benchmarks need besides, and the packages that the demo does not need.
+PACKAGES := packages/sandboxes
+$(VENV)/installed: $(VENV)/demo $(PACKAGES:=/pyproject.toml)
+	$(call install,--editable '.[dev]' $(PACKAGES:%=--editable %))
 	-$(call install,'reasoning-gym==0.1.25')  # needs a C compiler
 	touch $@
 

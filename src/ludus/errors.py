@@ -11,6 +11,7 @@ import json
 import os
 import pkgutil
 import re
+import shlex
 import sys
 import sysconfig
 import traceback
@@ -48,10 +49,10 @@ def missing_extra(what: str, extra: str) -> MissingExtra:
     return MissingExtra(f"{what} is not installed", f"Install it with: {install_command(extra)}")
 
 
-def install_command(extra: str) -> str:
-    """The command that installs an extra of Ludus, depending on how this copy was installed.
+def install_command(extra: str = "", *, package: str = "") -> str:
+    """The command that installs an extra, or a package of ours (a folder in `packages/`), or an extra of that package.
 
-    It names the distribution, because `ludus` on PyPI is another project.
+    It depends on how this copy was installed, and names the distribution, because `ludus` on PyPI is another project.
     """
     from importlib.metadata import PackageNotFoundError, distribution  # takes longer than all else here
 
@@ -61,8 +62,11 @@ def install_command(extra: str) -> str:
         origin = {}
     if origin.get("dir_info", {}).get("editable"):
         checkout = unquote(urlsplit(origin["url"]).path)
-        return f"pip install -e '{'.' if checkout == os.getcwd() else checkout}[{extra}]'"
-    return f"pip install '{DISTRIBUTION}[{extra}]'"
+        source = "." if checkout == os.getcwd() else checkout
+        command, target = "pip install -e", f"{source}/packages/{package}" if package else source
+    else:
+        command, target = "pip install", f"ludus-{package}" if package else DISTRIBUTION
+    return f"{command} {shlex.quote(f'{target}[{extra}]' if extra else target)}"
 
 
 def not_installed(module: str, where: str = "", hint: str = "") -> MissingExtra:

@@ -7,10 +7,12 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import EntryPoints
 from typing import Any
 
 import pytest
 
+from ludus.cli import doctor as cli_doctor
 from ludus.sandbox.choice import survey
 
 
@@ -34,6 +36,23 @@ def test_json_lists_every_provider_with_its_state(found: Any):
         assert one["install"] is None or not one["works"]
         assert one["stops"]
     assert {one["provider"]: one["for_hostile_code"] for one in found["sandboxes"]}["process"] is False
+
+
+def test_hosted_sandboxes_are_listed_with_what_they_need(found: Any):
+    hosted = {status["provider"]: status for status in found["hosted_sandboxes"]["providers"]}
+    assert list(hosted) == ["daytona", "e2b", "modal"]
+    assert found["hosted_sandboxes"]["install"] is None
+    assert all(status["works"] or status["problem"] for status in hosted.values())
+
+
+def test_without_their_package_the_command_that_installs_hosted_sandboxes_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("ludus.sandbox.choice.entry_points", lambda group: EntryPoints())
+    cli_doctor.doctor()
+    assert re.search(
+        r"hosted +for sandboxes of services, install with: pip install .*sandboxes", capsys.readouterr().out
+    )
 
 
 def test_json_names_python_the_control_groups_and_the_extras(found: Any):

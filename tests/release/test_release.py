@@ -29,8 +29,9 @@ def repository(tmp_path):
     (root / "CHANGELOG.md").write_text("# Changelog\n\n## 1.0 (2026-01-02)\n\n- The first.\n\n## 0.9\n")
     (root / "src/ludus").mkdir(parents=True)
     (root / "src/ludus/__init__.py").write_text('__version__ = "1.0"\n')
-    (root / "packages/nemo-gym").mkdir(parents=True)
-    (root / "packages/nemo-gym/pyproject.toml").write_text('version = "1.0"\n')
+    for project in set(building.PROJECTS) - {building.CORE}:
+        (root / project).mkdir(parents=True)
+        (root / project / "pyproject.toml").write_text('version = "1.0"\n')
     _git(root, "init", "--quiet")
     _commit(root)
     return root
@@ -71,9 +72,8 @@ def test_an_archive_that_lacks_a_committed_file_is_refused(repository, tmp_path)
     _commit(repository)
     archive = tmp_path / "tiny-1.0.tar.gz"
     _pack(archive, repository, ["pyproject.toml", "CHANGELOG.md", "src/ludus/__init__.py", "tiny.py"])
-    with pytest.raises(
-        building.ReleaseError, match=r"lacks 1 committed files, for example packages/nemo-gym/pyproject"
-    ):
+    lacks = rf"lacks {len(building.PROJECTS) - 1} committed files, for example packages/nemo-gym/pyproject"
+    with pytest.raises(building.ReleaseError, match=lacks):
         building.check_complete(repository, ".", archive)
     _pack(archive, repository, ["pyproject.toml"])
     building.check_complete(repository / "packages", "nemo-gym", archive)

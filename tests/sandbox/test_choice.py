@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from sandboxes import needs, spec_for
 
 from ludus.errors import UserError
 from ludus.sandbox import Sandbox, SandboxError, SandboxProvider, SandboxSpec
-from ludus.sandbox.choice import explain, find, install_command, local_provider, open_provider
+from ludus.sandbox.choice import explain, find, hosted_problems, install_command, local_provider, open_provider
 from ludus.sandbox.resources import SandboxResources
 from ludus.sandbox.router import SandboxRouter
 
@@ -177,9 +179,42 @@ async def test_a_router_makes_each_provider_once_and_closes_those_that_it_made()
     assert [(one.name, one.closed) for one in made] == [("a", True), ("b", True)]
 
 
-@pytest.mark.parametrize("name", ["daytona", "e2b"])
-async def test_a_hosted_provider_without_its_key_is_refused_in_one_line(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv(f"{name.upper()}_API_KEY", raising=False)
-    with pytest.raises(UserError, match=f"sandbox provider {name}: .*{name.upper()}_API_KEY") as caught:
+def install_providers(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
+    """Make these the only providers that other packages bring."""
+    entries = EntryPoints(EntryPoint(name, target, "ludus.sandboxes") for name, target in targets.items())
+    monkeypatch.setattr("ludus.sandbox.choice.entry_points", lambda group: entries.select(group=group))
+
+
+class OfAPackage(SandboxProvider):
+    """A provider that another package brings."""
+
+    name = "of_a_package"
+
+    @classmethod
+    def problem(cls) -> str | None:
+        return "its key is not set"
+
+    async def open(self, spec: SandboxSpec) -> Sandbox:
+        raise SandboxError("was asked")
+
+
+async def test_a_provider_of_another_package_opens_by_its_name(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "of_a_package", sys.modules[__name__])
+    install_providers(monkeypatch, mine="of_a_package:OfAPackage")
+    assert isinstance(await open_provider("mine"), OfAPackage)
+    assert hosted_problems() == {"mine": "its key is not set"}
+    with pytest.raises(UserError, match="Did you mean mine"):
+        await open_provider("mines")
+
+
+@pytest.mark.parametrize("name", ["daytona", "e2b", "modal"])
+async def test_a_hosted_provider_without_its_package_is_refused_with_the_pip_command(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    install_providers(monkeypatch)
+    monkeypatch.setattr("ludus.errors.DISTRIBUTION", "a copy that pip did not install")
+    with pytest.raises(UserError) as caught:
         await open_provider(name)
-    assert "\n" not in str(caught.value)
+    wanted = "Install it with: pip install ludus-sandboxes"
+    assert str(caught.value) == f"sandbox provider {name} is in another package. {wanted}"
+    assert hosted_problems() == {}

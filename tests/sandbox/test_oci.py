@@ -247,7 +247,11 @@ asyncio.run(main())
     owner.stdout.close()
     until_gone(*inside)
     assert folder.exists()
-    subprocess.run([sys.executable, "-c", "from ludus.sandbox.oci import problem; problem()"], check=True, timeout=300)
+    subprocess.run(
+        [sys.executable, "-c", "from ludus.sandbox.oci import OciProvider; OciProvider.problem()"],
+        check=True,
+        timeout=300,
+    )
     assert not folder.parent.exists()
 
 

@@ -21,8 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bill import cyclonedx, licence_table, to_look_at, with_extras
-from building import ReleaseError, build, check_changelog, commit, commit_time, unpack, version_of
-from checking import CleanEnvironment, check_core, check_embedded_model, check_nemo_gym, extras
+from building import CORE, PROJECTS, ReleaseError, build, check_changelog, commit, commit_time, unpack, version_of
+from checking import CleanEnvironment, check_core, check_embedded_model, check_packages, extras
 from inventory import Package
 from kept import Kept
 from report import Report
@@ -68,8 +68,12 @@ def release(root: Path, dist: Path, names: list[str]) -> None:
         clean = CleanEnvironment(Path(folder))
         core = _check_wheels(dist, version, uses, source, clean, report)
         _check_archives(dist, version, report)
-        kept = Kept(dist / "checked", _wheel(dist, version))
-        of_extras = {use.extra: _check_extra(_wheel(dist, version), use, source, clean, kept, report) for use in uses}
+        kept = Kept(dist / "checked", *(_wheel(dist, version, project) for project in PROJECTS))
+        projects = extras(root)
+        of_extras = {
+            use.extra: _check_extra(_wheel(dist, version, projects[use.extra]), use, source, clean, kept, report)
+            for use in uses
+        }
     _describe(root, with_extras(core, of_extras), dist, version, report)
     report.end(sorted(extras(root)))
 
@@ -90,9 +94,9 @@ def _check_wheels(
             check_without(use, clean, source)
     with report.check("embedded model", "answers a question of mcqa, installed as the README says"):
         check_embedded_model(clean)
-    with report.check("NeMo Gym's names", "two commands run, and the modules that trainers import are there"):
-        clean.install(str(dist / f"ludus_nemo_gym-{version}-py3-none-any.whl"))
-        check_nemo_gym(clean, version)
+    with report.check("packages", "NeMo Gym's commands run, its modules are there, and the core finds the others'"):
+        clean.install(*(str(_wheel(dist, version, project)) for project in PROJECTS if project != CORE))
+        check_packages(clean, version)
     return core
 
 
@@ -103,10 +107,10 @@ def _check_archives(dist: Path, version: str, report: Report) -> None:
         tempfile.TemporaryDirectory() as folder,
     ):
         clean = CleanEnvironment(Path(folder))
-        clean.install(*(str(dist / f"{name}-{version}.tar.gz") for name in ("ludus_gym", "ludus_nemo_gym")))
+        clean.install(*(str(dist / f"{name}-{version}.tar.gz") for name in PROJECTS.values()))
         check.measure(clean, len(clean.packages()))
         check_core(clean)
-        check_nemo_gym(clean, version)
+        check_packages(clean, version)
 
 
 def _check_extra(
@@ -144,8 +148,8 @@ def _describe(root: Path, found: list[Package], dist: Path, version: str, report
             raise ReleaseError(f"no licence is declared by {', '.join(unknown)}: look it up, and add it to licences.py")
 
 
-def _wheel(dist: Path, version: str) -> Path:
-    return dist / f"ludus_gym-{version}-py3-none-any.whl"
+def _wheel(dist: Path, version: str, project: str = CORE) -> Path:
+    return dist / f"{PROJECTS[project]}-{version}-py3-none-any.whl"
 
 
 def chosen(root: Path, given: str) -> list[str]:

@@ -14,13 +14,11 @@ from io import BytesIO
 from pathlib import Path
 
 #: The folders of the distributions, from the root of the repository, and the names of their files.
-PROJECTS = {".": "ludus_gym", "packages/nemo-gym": "ludus_nemo_gym"}
+CORE = "."
+PROJECTS = {CORE: "ludus_gym", "packages/nemo-gym": "ludus_nemo_gym", "packages/sandboxes": "ludus_sandboxes"}
 
-#: Where each distribution has its version.
-_VERSIONS = {
-    "src/ludus/__init__.py": r'^__version__ = "(.+)"$',
-    "packages/nemo-gym/pyproject.toml": r'^version = "(.+)"$',
-}
+#: How a version is written, in `src/ludus/__init__.py` or in a package's `pyproject.toml`.
+_VERSION = re.compile(r'^(?:__version__|version) = "(.+)"$', re.MULTILINE)
 
 
 class ReleaseError(Exception):
@@ -29,15 +27,17 @@ class ReleaseError(Exception):
 
 def version_of(root: Path) -> str:
     """The version that the last commit has, in all its distributions."""
-    found = {}
-    for file, pattern in _VERSIONS.items():
-        match = re.search(pattern, _committed(root, file), re.MULTILINE)
+    versions = {}
+    for project in PROJECTS:
+        file = "src/ludus/__init__.py" if project == CORE else f"{project}/pyproject.toml"
+        match = _VERSION.search(_committed(root, file))
         if match is None:
             raise ReleaseError(f"{file} has no version")
-        found[file] = match[1]
-    if len(set(found.values())) > 1:
-        raise ReleaseError(f"the versions differ: {', '.join(f'{each} in {file}' for file, each in found.items())}")
-    return next(iter(found.values()))
+        versions[file] = match[1]
+    if len(set(versions.values())) > 1:
+        listed = ", ".join(f"{version} in {file}" for file, version in versions.items())
+        raise ReleaseError(f"the versions differ: {listed}")
+    return next(iter(versions.values()))
 
 
 def check_changelog(root: Path, version: str) -> None:

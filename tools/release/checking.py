@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from building import ReleaseError
+from building import PROJECTS, ReleaseError
 from installing import NotInstallable, machine_lacks
 from running import CommandFailed, run
 
@@ -107,19 +107,24 @@ def check_embedded_model(clean: CleanEnvironment) -> None:
     expect_rollouts(clean.work / "runs" / "local", 1)
 
 
-def check_nemo_gym(clean: CleanEnvironment, version: str) -> None:
-    """Run commands of the second distribution, which has NeMo Gym's names."""
+def check_packages(clean: CleanEnvironment, version: str) -> None:
+    """Use every other distribution: NeMo Gym's commands and names run, and the core finds the others' by name."""
     if version not in (said := clean.command("ng_version")):
         raise ReleaseError(f"ng_version says {said.strip()} instead of {version}")
     clean.command("ng_init_resources_server", "+entrypoint=resources_servers/my_server")
     run([str(clean.python), "-c", "import nemo_gym.rollout_collection, nemo_gym.server_utils"], clean.work)
+    hosted = json.loads(clean.ludus("doctor", "--json"))["hosted_sandboxes"]["providers"]
+    if [status["provider"] for status in hosted] != ["daytona", "e2b", "modal"]:
+        raise ReleaseError(f"ludus doctor knows these hosted sandboxes: {hosted}")
 
 
-def extras(root: Path) -> dict[str, list[str]]:
-    """The requirements of each extra, by the extra's name."""
-    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    found: dict[str, list[str]] = project["optional-dependencies"]
-    return found
+def extras(root: Path) -> dict[str, str]:
+    """The project of each extra, by the extra's name. No two projects have an extra of the same name."""
+    projects: dict[str, str] = {}
+    for project in PROJECTS:
+        table = tomllib.loads((root / project / "pyproject.toml").read_text())["project"]
+        projects |= dict.fromkeys(table.get("optional-dependencies", {}), project)
+    return projects
 
 
 def expect_rollouts(folder: Path, count: int) -> None:

@@ -1,6 +1,6 @@
 """What earlier runs of a release found, so that an interrupted release does not check an extra twice.
 
-Each extra that passed leaves a file in `dist/checked`. The file counts for the same wheel, the same script, the same
+Each extra that passed leaves a file in `dist/checked`. The file counts for the same wheels, the same script, the same
 Python and the same listing of packages. Packages on the index may have newer versions since: delete the folder to check
 every extra anew.
 """
@@ -20,10 +20,10 @@ from uses import Use
 
 
 class Kept:
-    """The extras of one wheel that passed."""
+    """The extras of one release's wheels that passed."""
 
-    def __init__(self, folder: Path, wheel: Path) -> None:
-        self._folder, self._wheel = folder, digest(wheel)
+    def __init__(self, folder: Path, *wheels: Path) -> None:
+        self._folder, self._wheels = folder, " ".join(map(digest, wheels))
 
     def find(self, use: Use, check: Check) -> list[Package] | None:
         """The packages of an extra that passed before, and its sizes into `check`; None if it has to be checked."""
@@ -51,4 +51,4 @@ class Kept:
     def _key(self, use: Use) -> str:
         listing = digest(Path(inventory.__file__))
         machine = f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}"
-        return f"{self._wheel} {hashlib.sha256(use.script.encode()).hexdigest()} {listing} {machine}"
+        return f"{self._wheels} {hashlib.sha256(use.script.encode()).hexdigest()} {listing} {machine}"

@@ -45,22 +45,33 @@ def _examine() -> dict[str, Any]:
         "machine": f"{platform.system()} {platform.release()} {platform.machine()}",
         "sandboxes": [
             {
-                "provider": one.name,
-                "works": one.problem is None,
-                "problem": one.problem,
-                "install": one.install if one.problem is not None else None,
-                "made_of": one.about,
-                "for_hostile_code": one.isolates,
-                "stops": list(one.stops),
-                "does_not_stop": list(one.allows),
+                "provider": status.name,
+                "works": status.problem is None,
+                "problem": status.problem,
+                "install": status.install if status.problem is not None else None,
+                "made_of": status.about,
+                "for_hostile_code": status.isolates,
+                "stops": list(status.stops),
+                "does_not_stop": list(status.allows),
             }
-            for one in survey()
+            for status in survey()
         ],
+        "hosted_sandboxes": _hosted_sandboxes(),
         "auto": explain(),
         "control_groups": controllers().describe(),
         "embedded_model": _embedded_model(),
         "extras": _extras(),
     }
+
+
+def _hosted_sandboxes() -> dict[str, Any]:
+    """The providers of services that run sandboxes, and why each cannot be used. They are in another package."""
+    from ludus.errors import install_command
+    from ludus.sandbox.choice import hosted_problems
+
+    problems = hosted_problems()
+    providers = [{"provider": name, "works": why is None, "problem": why} for name, why in problems.items()]
+    return {"providers": providers, "install": None if problems else install_command(package="sandboxes")}
 
 
 def _embedded_model() -> dict[str, Any]:
@@ -107,7 +118,8 @@ def _show(console: Console, found: dict[str, Any]) -> None:
     versions = [found["machine"], f"Python {python['version']}: {python['path']}"]
     _show_part(console, [(text(f"ludus {found['ludus']}", "bold"), [text(line) for line in versions])])
     console.print(text("\nsandboxes", "bold"))
-    _show_part(console, [_described(one) for one in found["sandboxes"]])
+    _show_part(console, [_described(status) for status in found["sandboxes"]])
+    _show_part(console, [(text("hosted"), _hosted_lines(found["hosted_sandboxes"]))])
     chosen = [text(line) for line in found["auto"]]
     _show_part(
         console,
@@ -123,20 +135,31 @@ def _show(console: Console, found: dict[str, Any]) -> None:
     _show_part(console, known if found["extras"] else unknown)
 
 
-def _described(one: dict[str, Any]) -> tuple[Text, list[Text]]:
+def _described(status: dict[str, Any]) -> tuple[Text, list[Text]]:
     """A sandbox provider: its name, and what is to be said about it."""
     from ludus.cli.screen import text
     from ludus.sandbox.claims import ATTACK_WORDS
 
-    lines = [text(one["problem"] or "works", "green" if one["works"] else "yellow"), text(one["made_of"])]
-    if one["install"]:
-        lines.insert(1, text(f"Install with: {one['install']}"))
-    if not one["for_hostile_code"]:
+    lines = [text(status["problem"] or "works", "green" if status["works"] else "yellow"), text(status["made_of"])]
+    if status["install"]:
+        lines.insert(1, text(f"Install with: {status['install']}"))
+    if not status["for_hostile_code"]:
         lines.append(text("not for hostile code: taken only if you name it"))
-    if one["does_not_stop"]:
-        listed = "; ".join(ATTACK_WORDS[name] for name in one["does_not_stop"])
-        lines.append(text(f"{one['provider']} does not stop: {listed}", "dim"))
-    return text(one["provider"], "bold"), lines
+    if status["does_not_stop"]:
+        listed = "; ".join(ATTACK_WORDS[name] for name in status["does_not_stop"])
+        lines.append(text(f"{status['provider']} does not stop: {listed}", "dim"))
+    return text(status["provider"], "bold"), lines
+
+
+def _hosted_lines(hosted: dict[str, Any]) -> list[Text]:
+    from ludus.cli.screen import text
+
+    if hosted["install"]:
+        return [text(f"for sandboxes of services, install with: {hosted['install']}")]
+    return [
+        text(f"{status['provider']}: {status['problem'] or 'works'}", "green" if status["works"] else "yellow")
+        for status in hosted["providers"]
+    ]
 
 
 def _missing(part: dict[str, Any]) -> list[Text]:

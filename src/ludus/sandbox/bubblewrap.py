@@ -52,8 +52,31 @@ class BubblewrapProvider(SupervisedProvider):
     """Opens a sandbox in some 50 ms, most of it the start of Python inside."""
 
     name = "bubblewrap"
+    about = "namespaces, seccomp, the host's /usr read-only, no network"
+    package = "bubblewrap"
     program = "bwrap"
     lacks = frozenset({"image"})
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Why it cannot be used on this machine, or None if a sandbox of every feature starts."""
+        if shutil.which("bwrap") is None:
+            return "bwrap is not installed"
+        fds: list[int] = []
+        try:
+            stage = open_stage()
+            command = _command(SandboxSpec(), stage, None, fds, ["/bin/true"])
+            ended = subprocess.run(command, capture_output=True, pass_fds=fds, env={}, timeout=30, check=False)
+            stage.close()
+        except (OSError, subprocess.TimeoutExpired, SandboxError) as error:
+            return f"bwrap does not start: {error}"
+        finally:
+            for fd in fds:
+                os.close(fd)
+        if ended.returncode == 0:
+            return None
+        words = " ".join(ended.stderr.decode(errors="replace").split())
+        return f"bwrap cannot make a sandbox: {words or ended.returncode}"
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,26 +127,6 @@ def _spawn(spec: SandboxSpec, stage: Stage, info: int, control: socket.socket) -
     finally:
         for fd in fds:
             os.close(fd)
-
-
-def problem() -> str | None:
-    """Why bubblewrap cannot be used on this machine, or None if a sandbox of every feature starts."""
-    if shutil.which("bwrap") is None:
-        return "bwrap is not installed"
-    fds: list[int] = []
-    try:
-        stage = open_stage()
-        command = _command(SandboxSpec(), stage, None, fds, ["/bin/true"])
-        ended = subprocess.run(command, capture_output=True, pass_fds=fds, env={}, timeout=30, check=False)
-        stage.close()
-    except (OSError, subprocess.TimeoutExpired, SandboxError) as error:
-        return f"bwrap does not start: {error}"
-    finally:
-        for fd in fds:
-            os.close(fd)
-    if ended.returncode == 0:
-        return None
-    return f"bwrap cannot make a sandbox: {' '.join(ended.stderr.decode(errors='replace').split()) or ended.returncode}"
 
 
 def _command(spec: SandboxSpec, stage: Stage, info_end: int | None, fds: list[int], program: list[str]) -> list[str]:

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoints, entry_points
 
+from ludus import errors
 from ludus.errors import UserError, did_you_mean
 from ludus.sandbox.features import problem_with
 from ludus.sandbox.pool import SandboxPool
@@ -19,34 +21,19 @@ from ludus.sandbox.protocol import ATTACKS, SandboxError, SandboxProvider, Sandb
 from ludus.sandbox.remote import RemoteProvider
 from ludus.sandbox.router import SandboxRouter
 
-#: Each provider's module, which has `problem()`, its class, and what its sandboxes are made of.
+#: The providers that run programs on this machine, the best first.
 _PROVIDERS = {
-    "bubblewrap": (
-        "ludus.sandbox.bubblewrap",
-        "BubblewrapProvider",
-        "namespaces, seccomp, the host's /usr read-only, no network",
-    ),
-    "oci": (
-        "ludus.sandbox.oci",
-        "OciProvider",
-        "an image of your own by runc: namespaces, seccomp, no capabilities, no network",
-    ),
-    "process": (
-        "ludus.sandbox.process",
-        "ProcessProvider",
-        "rlimits, Landlock, seccomp, a folder of its own; no namespaces",
-    ),
+    "bubblewrap": "ludus.sandbox.bubblewrap:BubblewrapProvider",
+    "oci": "ludus.sandbox.oci:OciProvider",
+    "process": "ludus.sandbox.process:ProcessProvider",
 }
-#: Services that run sandboxes for money. They are taken by name only, and without a pool.
-_HOSTED = {
-    "daytona": ("ludus.sandbox.daytona", "DaytonaProvider"),
-    "e2b": ("ludus.sandbox.e2b", "E2bProvider"),
-    "modal": ("ludus.sandbox.modal", "ModalProvider"),
-}
+#: The entry point group of providers in other packages. They are taken by name only, and without a pool.
+_GROUP = "ludus.sandboxes"
+#: The services that the package ludus-sandboxes knows.
+_HOSTED = ("daytona", "e2b", "modal")
 #: What `auto` takes for a spec without an image, and for one with an image.
 _WITHOUT_IMAGE, _WITH_IMAGE = "bubblewrap", "oci"
 
-_PACKAGES = {"bubblewrap": "bubblewrap", "oci": "runc"}
 _INSTALLERS = {
     "apt-get": "apt-get install -y",
     "dnf": "dnf install -y",
@@ -57,7 +44,7 @@ _INSTALLERS = {
 
 
 @dataclass(frozen=True)
-class Found:
+class ProviderStatus:
     """What is known about a provider on this machine."""
 
     name: str
@@ -74,19 +61,24 @@ class Found:
         return UserError(f"sandbox provider {self.name}: {self.problem}", hint)
 
 
-def survey() -> list[Found]:
+def survey() -> list[ProviderStatus]:
     """All providers that run on this machine, the best first."""
     return [find(name) for name in _PROVIDERS]
 
 
-def find(name: str) -> Found:
+def hosted_problems() -> dict[str, str | None]:
+    """Why each provider of an installed package cannot be used, or None where it can. Empty without such a package."""
+    return {entry.name: entry.load().problem() for entry in _other_providers()}
+
+
+def find(name: str) -> ProviderStatus:
     """What is known about one provider."""
     kind = provider_class(name)
-    return Found(
+    return ProviderStatus(
         name,
         problem=_problem(name),
         install=install_command(name),
-        about=_PROVIDERS[name][2],
+        about=kind.about,
         isolates=kind.isolates,
         stops=tuple(sorted(kind.claims)),
         allows=tuple(sorted(ATTACKS - kind.claims)),
@@ -94,21 +86,24 @@ def find(name: str) -> Found:
 
 
 def provider_class(name: str) -> type[SandboxProvider]:
-    """The class of a provider."""
-    module, kind, _ = _PROVIDERS[name]
-    found: type[SandboxProvider] = getattr(import_module(module), kind)
-    return found
+    """The class of a provider that runs on this machine."""
+    module, _, class_name = _PROVIDERS[name].partition(":")
+    kind: type[SandboxProvider] = getattr(import_module(module), class_name)
+    return kind
+
+
+def _other_providers() -> EntryPoints:
+    return entry_points(group=_GROUP)
 
 
 def explain() -> list[str]:
     """Which provider `auto` takes and why, a line for specs without an image and one for specs with one."""
     lines = []
     for what, name in (("programs", _WITHOUT_IMAGE), ("programs of an image", _WITH_IMAGE)):
-        found = find(name)
-        if found.problem is None:
+        if (problem := find(name).problem) is None:
             lines.append(f"auto takes {name} for {what}: it isolates hostile code, and it works on this machine")
         else:
-            lines.append(f"auto has no sandbox for {what}: {found.problem}")
+            lines.append(f"auto has no sandbox for {what}: {problem}")
     return lines
 
 
@@ -137,10 +132,6 @@ async def open_provider(
     """
     if name == "remote":
         return RemoteProvider(urls)
-    if name in _HOSTED:
-        module, kind = _HOSTED[name]
-        hosted: SandboxProvider = getattr(import_module(module), kind)()
-        return hosted
     if name == "auto":
         needed = find(_WITH_IMAGE if image else _WITHOUT_IMAGE)
         if needed.problem is not None:
@@ -154,17 +145,28 @@ async def open_provider(
             make=lambda name: _pool(name, warm),
         )
     if name not in _PROVIDERS:
-        raise UserError(
-            f"unknown sandbox provider {name}", did_you_mean(name, ["auto", "remote", *_PROVIDERS, *_HOSTED])
-        )
-    if (found := find(name)).problem is not None:
-        raise found.error()
+        return _other_provider(name)
+    if (status := find(name)).problem is not None:
+        raise status.error()
     return _pool(name, warm)
 
 
+def _other_provider(name: str) -> SandboxProvider:
+    """A provider of another package. Raises a `UserError` that says what to install."""
+    others = _other_providers()
+    if name in others.names:
+        provider: SandboxProvider = others[name].load()()
+        return provider
+    if name in _HOSTED:
+        command = errors.install_command(package="sandboxes")
+        raise UserError(f"sandbox provider {name} is in another package", f"Install it with: {command}")
+    known = ["auto", "remote", *_PROVIDERS, *_HOSTED, *others.names]
+    raise UserError(f"unknown sandbox provider {name}", did_you_mean(name, known))
+
+
 def _pool(name: str, warm: int | None) -> SandboxProvider:
-    if (found := find(name)).problem is not None:
-        raise SandboxError(str(found.error()))
+    if (status := find(name)).problem is not None:
+        raise SandboxError(str(status.error()))
     return SandboxPool(local_provider(name), warm)
 
 
@@ -175,13 +177,12 @@ def local_provider(name: str) -> SandboxProvider:
 
 def install_command(name: str) -> str | None:
     """The command that installs what a provider needs, for this machine's package manager, else Debian's."""
-    if name not in _PACKAGES:
+    if (package := provider_class(name).package) is None:
         return None
-    found = next((command for program, command in _INSTALLERS.items() if shutil.which(program) is not None), None)
-    return f"{found or _INSTALLERS['apt-get']} {_PACKAGES[name]}"
+    command = next((command for program, command in _INSTALLERS.items() if shutil.which(program) is not None), None)
+    return f"{command or _INSTALLERS['apt-get']} {package}"
 
 
 @cache
 def _problem(name: str) -> str | None:
-    found: str | None = import_module(_PROVIDERS[name][0]).problem()
-    return found
+    return provider_class(name).problem()

@@ -36,8 +36,34 @@ class OciProvider(FolderProvider):
     """Opens a sandbox of an image in some 300 ms."""
 
     name = "oci"
+    about = "an image of your own by runc: namespaces, seccomp, no capabilities, no network"
+    package = "runc"
     program = "runc"
     lacks = frozenset({"no_image", "packages", "folders"})
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Why it cannot be used on this machine, or None if a container of every feature starts."""
+        for program in _PROGRAMS:
+            if shutil.which(program) is None:
+                return f"{program} is not installed"
+        folder: PrivateFolder | None = None
+        try:
+            stage = open_stage()
+            folder = PrivateFolder("oci")
+            bundle = folder.make(*FOLDERS, "image", owner=USER if os.geteuid() == 0 else None)
+            with _spawn(bundle, SandboxSpec(), str(bundle / "image"), "raise SystemExit(0)", stage) as trial:
+                _, words = trial.communicate(timeout=60)
+            stage.close()
+        except (OSError, SandboxError, subprocess.TimeoutExpired) as error:
+            return f"runc does not start: {error}"
+        finally:
+            if folder is not None:
+                folder.close()
+        if trial.returncode == 0:
+            return None
+        reason = " ".join(words.decode(errors="replace").split())[-300:]
+        return f"runc cannot make a container: {reason or trial.returncode}"
 
     def __init__(self, cache: Path | None = None) -> None:
         super().__init__()
@@ -100,31 +126,6 @@ class OciSandbox(SupervisedSandbox):
             os.close(first)
         await super().close()
         await in_thread(remove, self.folder)
-
-
-def problem() -> str | None:
-    """Why it cannot be used on this machine, or None if a container of every feature starts."""
-    for program in _PROGRAMS:
-        if shutil.which(program) is None:
-            return f"{program} is not installed"
-    folder: PrivateFolder | None = None
-    try:
-        stage = open_stage()
-        folder = PrivateFolder("oci")
-        bundle = folder.make(*FOLDERS, "image", owner=USER if os.geteuid() == 0 else None)
-        with _spawn(bundle, SandboxSpec(), str(bundle / "image"), "raise SystemExit(0)", stage) as trial:
-            _, words = trial.communicate(timeout=60)
-        stage.close()
-    except (OSError, SandboxError, subprocess.TimeoutExpired) as error:
-        return f"runc does not start: {error}"
-    finally:
-        if folder is not None:
-            folder.close()
-    if trial.returncode == 0:
-        return None
-    return (
-        f"runc cannot make a container: {' '.join(words.decode(errors='replace').split())[-300:] or trial.returncode}"
-    )
 
 
 def _spawn(

@@ -47,12 +47,27 @@ class ProcessProvider(FolderProvider):
     """Opens a sandbox as a plain process with few rights."""
 
     name = "process"
+    about = "rlimits, Landlock, seccomp, a folder of its own; no namespaces"
     program = "a process for the sandbox"
     isolates = False
     lacks = frozenset({"image", "folders", "unix_sockets"})
     claims = frozenset(ATTACKS) - {
         *("disk", "files", "left_behind", "proc", "supervisor"),
     }
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Why it cannot be used on this machine, or None."""
+        if platform.system() != "Linux":
+            return f"it needs Linux, and this is {platform.system()}"
+        version = landlock.landlock_version()
+        if version == 0:
+            return "this kernel has no Landlock"
+        if version < 6 and os.geteuid() != 0:
+            return "without root it needs Linux 6.12, whose Landlock keeps signals inside"
+        if seccomp.program() is None:
+            return f"there is no seccomp filter for {platform.machine()}"
+        return missing_program(*private_folders.PROGRAMS, *(("setpriv",) if os.geteuid() == 0 else ()))
 
     async def open(self, spec: SandboxSpec) -> ProcessSandbox:
         """A new sandbox."""
@@ -116,20 +131,6 @@ class ProcessSandbox(SupervisedSandbox):
                         os.kill(int(pid), signal.SIGKILL)
         if self.user is not None:
             _end_user(self.user)
-
-
-def problem() -> str | None:
-    """Why it cannot be used on this machine, or None."""
-    if platform.system() != "Linux":
-        return f"it needs Linux, and this is {platform.system()}"
-    version = landlock.landlock_version()
-    if version == 0:
-        return "this kernel has no Landlock"
-    if version < 6 and os.geteuid() != 0:
-        return "without root it needs Linux 6.12, whose Landlock keeps signals inside"
-    if seccomp.program() is None:
-        return f"there is no seccomp filter for {platform.machine()}"
-    return missing_program(*private_folders.PROGRAMS, *(("setpriv",) if os.geteuid() == 0 else ()))
 
 
 def _spawn(

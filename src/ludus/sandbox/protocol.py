@@ -290,6 +290,12 @@ class SandboxProvider(ABC):
 
     name: str
 
+    #: What its sandboxes are made of, for `ludus doctor`.
+    about: str = ""
+
+    #: The system package that it needs, if there is one.
+    package: str | None = None
+
     #: Whether hostile code may run in its sandboxes. If not, a user must ask for it by name.
     isolates: bool = True
 
@@ -298,6 +304,11 @@ class SandboxProvider(ABC):
 
     #: What its sandboxes lack: `image`, `no_image`, `packages`, `folders`, `unix_sockets` (see `features.py`).
     lacks: frozenset[str] = frozenset()
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Why it cannot be used on this machine, or None."""
+        return None
 
     @abstractmethod
     async def open(self, spec: SandboxSpec) -> Sandbox:

@@ -34,7 +34,8 @@ class SandboxSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    #: `auto` (the best that isolates), `bubblewrap`, `oci`, `remote`, `daytona`, `e2b`, `modal`, or the weak `process`
+    #: `auto` (the best that isolates), `bubblewrap`, `oci`, `remote`, the weak `process`, or one of another package:
+    #: `daytona`, `e2b` and `modal` are in ludus-sandboxes
     provider: str = "auto"
     #: servers of the `remote` provider
     urls: list[str] = []

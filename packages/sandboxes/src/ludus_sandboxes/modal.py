@@ -16,11 +16,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ludus.errors import UserError, missing_extra
+from ludus.errors import UserError, install_command
 from ludus.runtime.keys import look_up_key, without_keys_and_paths
-from ludus.sandbox.hosted import GRACE, LIFETIME, HostedProvider, HostedSandbox, Ran
-from ludus.sandbox.hosted_http import TooLarge
 from ludus.sandbox.protocol import SandboxError, SandboxSpec
+from ludus_sandboxes.hosted import GRACE, LIFETIME, HostedProvider, HostedSandbox, Ran
+from ludus_sandboxes.hosted_http import TooLarge
 
 T = TypeVar("T")
 
@@ -33,24 +33,25 @@ _PIECE = 1 << 20
 _OUTPUT_BYTES = 64 << 20
 
 
-def problem() -> str | None:
-    """Why Modal cannot be used, or None."""
-    if find_spec("modal") is None:
-        return str(missing_extra("modal", "modal"))
-    stored = Path(os.environ.get("MODAL_CONFIG_PATH") or "~/.modal.toml").expanduser()
-    if all(look_up_key(name) for name in KEYS) or stored.exists():
-        return None
-    return f"{' and '.join(KEYS)} are not set. Set them, or run: modal setup"
-
-
 class ModalProvider(HostedProvider):
     """Opens sandboxes of Modal, in an app called `ludus`. The image of a spec comes from a registry."""
 
     name = "modal"
+    about = "machines of Modal"
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Why Modal cannot be used, or None."""
+        if find_spec("modal") is None:
+            return f"modal is not installed. Install it with: {install_command('modal', package='sandboxes')}"
+        stored = Path(os.environ.get("MODAL_CONFIG_PATH") or "~/.modal.toml").expanduser()
+        if all(look_up_key(name) for name in KEYS) or stored.exists():
+            return None
+        return f"{' and '.join(KEYS)} are not set. Set them, or run: modal setup"
 
     def __init__(self) -> None:
         super().__init__()
-        if why := problem():
+        if why := self.problem():
             raise UserError(f"sandbox provider modal: {why}")
         self._app: asyncio.Task[tuple[Any, Any]] | None = None
 

@@ -20,14 +20,14 @@ from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+from ludus_sandboxes.daytona import DaytonaProvider
+from ludus_sandboxes.e2b import E2bProvider
+from ludus_sandboxes.hosted import HostedProvider
+from ludus_sandboxes.modal import ModalProvider
 from raw_server import serving
 
 from ludus.sandbox import ExecResult, Sandbox, SandboxLimits, SandboxSpec
 from ludus.sandbox.bubblewrap import BubblewrapProvider
-from ludus.sandbox.daytona import DaytonaProvider
-from ludus.sandbox.e2b import E2bProvider
-from ludus.sandbox.hosted import HostedProvider
-from ludus.sandbox.modal import ModalProvider
 
 KEY = "key-of-the-user-1234"
 

@@ -8,11 +8,11 @@ import pytest
 from hosted_doubles import KEY, E2bDouble, created, e2b_stream, envelope, hosted
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ludus_sandboxes import e2b as adapter
+from ludus_sandboxes.e2b import read_events
 
 from ludus.errors import UserError
 from ludus.sandbox import ExecResult, SandboxError, SandboxSpec
-from ludus.sandbox import e2b as adapter
-from ludus.sandbox.e2b import read_events
 
 
 async def test_a_sandbox_is_asked_for_without_network_and_with_an_end(monkeypatch: pytest.MonkeyPatch):
@@ -107,6 +107,6 @@ def test_an_error_in_the_stream_is_an_error_of_the_service():
 def test_without_a_key_there_is_no_e2b(monkeypatch: pytest.MonkeyPatch, tmp_path: Any):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("E2B_API_KEY", raising=False)
-    assert adapter.problem() == "E2B_API_KEY is not set"
+    assert adapter.E2bProvider.problem() == "E2B_API_KEY is not set"
     with pytest.raises(UserError, match="Put the key into E2B_API_KEY"):
         adapter.E2bProvider()

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from hosted_doubles import KEY, DaytonaDouble, created, hosted
+from ludus_sandboxes import daytona as adapter
 
 from ludus.errors import UserError
 from ludus.sandbox import SandboxError, SandboxLimits, SandboxSpec
-from ludus.sandbox import daytona as adapter
 
 
 async def test_a_sandbox_is_asked_for_without_network_and_with_an_end(monkeypatch: pytest.MonkeyPatch):
@@ -84,8 +84,8 @@ async def test_a_sandbox_that_cannot_be_deleted_is_warned_about(
 def test_without_a_key_there_is_no_daytona(monkeypatch: pytest.MonkeyPatch, tmp_path: Any):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DAYTONA_API_KEY", raising=False)
-    assert adapter.problem() == "DAYTONA_API_KEY is not set"
+    assert adapter.DaytonaProvider.problem() == "DAYTONA_API_KEY is not set"
     with pytest.raises(UserError, match="Put the key into DAYTONA_API_KEY"):
         adapter.DaytonaProvider()
     monkeypatch.setenv("DAYTONA_API_KEY", KEY)
-    assert adapter.problem() is None
+    assert adapter.DaytonaProvider.problem() is None

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from hosted_doubles import KEY, ModalDouble, hosted
+from ludus_sandboxes import modal as adapter
 
 from ludus.errors import UserError
 from ludus.sandbox import SandboxError, SandboxLimits, SandboxSpec
-from ludus.sandbox import modal as adapter
 
 
 async def test_a_sandbox_is_asked_for_with_the_limits_of_its_spec_and_an_end(monkeypatch: pytest.MonkeyPatch):
@@ -57,15 +57,15 @@ def test_without_the_package_or_a_key_there_is_no_modal(monkeypatch: pytest.Monk
     stored = tmp_path / "modal.toml"
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(stored))
     monkeypatch.setitem(sys.modules, "modal", ModalDouble().module())
-    assert "MODAL_TOKEN_ID and MODAL_TOKEN_SECRET are not set" in str(adapter.problem())
+    assert "MODAL_TOKEN_ID and MODAL_TOKEN_SECRET are not set" in str(adapter.ModalProvider.problem())
     with pytest.raises(UserError, match="modal setup"):
         adapter.ModalProvider()
     stored.write_text("")
-    assert adapter.problem() is None
+    assert adapter.ModalProvider.problem() is None
     monkeypatch.delitem(sys.modules, "modal")
 
     def nothing(name: str) -> Any:
         return None
 
     monkeypatch.setattr(adapter, "find_spec", nothing)
-    assert "modal is not installed" in str(adapter.problem())
+    assert "modal is not installed" in str(adapter.ModalProvider.problem())

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, ClassVar
 
-from ludus.sandbox.hosted_http import Refused, Service, TooLarge
-from ludus.sandbox.hosted_script import ARGUMENT_BYTES, piped, program_script, read_report
 from ludus.sandbox.protocol import (
     HOME,
     READ_BYTES,
@@ -31,6 +29,8 @@ from ludus.sandbox.protocol import (
     SandboxProvider,
     SandboxSpec,
 )
+from ludus_sandboxes.hosted_http import Refused, Service, TooLarge
+from ludus_sandboxes.hosted_script import ARGUMENT_BYTES, piped, program_script, read_report
 
 log = logging.getLogger("ludus.sandbox")
 

@@ -21,9 +21,9 @@ import orjson
 
 from ludus.errors import UserError
 from ludus.runtime.keys import look_up_key, remember_key, without_keys_and_paths
-from ludus.sandbox.hosted import GRACE, LIFETIME, ApiSandbox, HostedProvider, HostedSandbox, Ran, checked_id
-from ludus.sandbox.hosted_http import Service, form_file, service_at
 from ludus.sandbox.protocol import SandboxError, SandboxSpec
+from ludus_sandboxes.hosted import GRACE, LIFETIME, ApiSandbox, HostedProvider, HostedSandbox, Ran, checked_id
+from ludus_sandboxes.hosted_http import Service, form_file, service_at
 
 KEY = "E2B_API_KEY"
 DOMAIN = "e2b.app"
@@ -35,20 +35,21 @@ _COMPRESSED, _LAST = 1, 2
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}")
 
 
-def problem() -> str | None:
-    """Why e2b cannot be used, or None."""
-    return None if look_up_key(KEY) else f"{KEY} is not set"
-
-
 class E2bProvider(HostedProvider):
     """Opens sandboxes of e2b. The image of a spec is the name of a template; its size is the template's."""
 
     name = "e2b"
+    about = "machines of e2b"
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Why e2b cannot be used, or None."""
+        return None if look_up_key(KEY) else f"{KEY} is not set"
 
     def __init__(self, url: str | None = None, sandbox_url: str | None = None) -> None:
         """`url` and `sandbox_url` replace the addresses of the API and of every sandbox."""
         super().__init__()
-        if why := problem():
+        if why := self.problem():
             raise UserError(f"sandbox provider e2b: {why}", f"Put the key into {KEY}")
         self._domain = os.environ.get("E2B_DOMAIN") or DOMAIN
         self._sandbox_url = sandbox_url

@@ -9,11 +9,13 @@ import pytest
 from hosted_doubles import KEY, DaytonaDouble, Double, E2bDouble, HttpDouble, ModalDouble, hosted, replying
 from hypothesis import given
 from hypothesis import strategies as st
+from ludus_sandboxes.hosted import GRACE
+from ludus_sandboxes.hosted_script import read_report
 from sandboxes import needs
 
+from ludus.errors import UserError
 from ludus.sandbox import ExecResult, SandboxError, SandboxLimits, SandboxSpec
-from ludus.sandbox.hosted import GRACE
-from ludus.sandbox.hosted_script import read_report
+from ludus.sandbox.choice import open_provider
 
 bubblewrap = needs("bubblewrap")
 #: The script around a program is the same for all services: claims about it need one.
@@ -114,8 +116,8 @@ async def test_a_command_that_the_service_stopped_timed_out(service: type[Double
 async def test_an_endless_reply_is_the_output_limit_of_the_program(
     service: type[Double], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("ludus.sandbox.modal._OUTPUT_BYTES", 1 << 16)
-    monkeypatch.setattr("ludus.sandbox.hosted_http._REPLY_BYTES", 1 << 16)
+    monkeypatch.setattr("ludus_sandboxes.modal._OUTPUT_BYTES", 1 << 16)
+    monkeypatch.setattr("ludus_sandboxes.hosted_http._REPLY_BYTES", 1 << 16)
     async with replying(service(), ExecResult(exit_code=0, stdout=b"x" * (1 << 18)), monkeypatch) as sandbox:
         assert (await sandbox.exec("true")).limit == "output"
 
@@ -170,7 +172,7 @@ async def test_a_cancelled_program_ends_its_sandbox(service: type[Double], monke
 @services
 async def test_a_slow_reply_is_a_timeout_of_the_service(service: type[Double], monkeypatch: pytest.MonkeyPatch):
     # the service has 0.2 s for a program of 0.1 s
-    monkeypatch.setattr(f"ludus.sandbox.{service.name}.GRACE", 0.2 - 0.1 - GRACE)
+    monkeypatch.setattr(f"ludus_sandboxes.{service.name}.GRACE", 0.2 - 0.1 - GRACE)
     double = service()
     async with replying(double, ExecResult(exit_code=0), monkeypatch) as sandbox:
         double.faults = [(double.command_request, "hang")]
@@ -240,3 +242,11 @@ def test_a_report_is_read_as_it_was_written(stdout: bytes, stderr: bytes, code: 
 def test_other_bytes_are_no_report(output: bytes):
     assert read_report(output) is None
     read_report(b"ludus 0 0\no:" + output + b"\ne:\nend\n")  # whatever it is, it raises nothing
+
+
+@pytest.mark.parametrize("name", ["daytona", "e2b"])
+async def test_a_hosted_provider_without_its_key_is_refused_in_one_line(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(f"{name.upper()}_API_KEY", raising=False)
+    with pytest.raises(UserError, match=f"sandbox provider {name}: .*{name.upper()}_API_KEY") as caught:
+        await open_provider(name)
+    assert "\n" not in str(caught.value)

@@ -22,9 +22,9 @@ from typing import Any
 
 from ludus.errors import UserError
 from ludus.runtime.keys import look_up_key, without_keys_and_paths
-from ludus.sandbox.hosted import GRACE, LIFETIME, ApiSandbox, HostedProvider, HostedSandbox, Ran, checked_id
-from ludus.sandbox.hosted_http import Refused, Service, form_file, service_at
 from ludus.sandbox.protocol import SandboxError, SandboxSpec
+from ludus_sandboxes.hosted import GRACE, LIFETIME, ApiSandbox, HostedProvider, HostedSandbox, Ran, checked_id
+from ludus_sandboxes.hosted_http import Refused, Service, form_file, service_at
 
 KEY = "DAYTONA_API_KEY"
 URL = "https://app.daytona.io/api"
@@ -38,19 +38,20 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 _SNAPSHOT = "snapshot:"
 
 
-def problem() -> str | None:
-    """Why Daytona cannot be used, or None."""
-    return None if look_up_key(KEY) else f"{KEY} is not set"
-
-
 class DaytonaProvider(HostedProvider):
     """Opens sandboxes of Daytona. An image is built on first use; `snapshot:NAME` takes one that was made before."""
 
     name = "daytona"
+    about = "machines of Daytona"
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Why Daytona cannot be used, or None."""
+        return None if look_up_key(KEY) else f"{KEY} is not set"
 
     def __init__(self, url: str | None = None) -> None:
         super().__init__()
-        if why := problem():
+        if why := self.problem():
             raise UserError(f"sandbox provider daytona: {why}", f"Put the key into {KEY}")
         self._headers = {"authorization": f"Bearer {look_up_key(KEY)}"}
         self._api = Service("Daytona", url or os.environ.get("DAYTONA_API_URL") or URL, self._headers)
