@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from ludus.collection.rows import Rows
+from ludus.data.rows import Rows
 from ludus.environment import Environment
 from ludus.episode import Episode
 from ludus.models.scripted import ScriptedModel

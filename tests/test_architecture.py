@@ -16,7 +16,7 @@ PACKAGES = Path(__file__).parents[1] / "packages"
 
 #: Each room may import from rooms of its own line and of the lines below it.
 ROOMS = """
-    cli testing tui
+    cli testing
     environments cookbook
     rescore compare profile bench credit qualify data train serve collection view telemetry
     agents models graders sandbox integrations remote http

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.rows import Rows
+from ludus.data.rows import Rows
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.folder import folders

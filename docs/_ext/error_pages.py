@@ -127,7 +127,6 @@ ROOMS = {
     "store": "Files of a run",
     "telemetry": "Telemetry",
     "train": "Training",
-    "tui": "The terminal browser",
     "view": "ludus view",
 }
 

@@ -63,7 +63,7 @@ PARTS: list[tuple[str, str, dict[str, str]]] = [
             "ludus.models.openai:OpenAIModel.Config": "`openai:NAME` and `URL#NAME`",
             "ludus.models.vllm:VllmModel.Config": "`vllm:URL#NAME` and `sglang:URL#NAME`",
             "ludus.models.azure:AzureModel.Config": "`azure:DEPLOYMENT`",
-            "ludus.remote.model:RemoteModel.Config": "`remote:URL`",
+            "ludus.models.remote:RemoteModel.Config": "`remote:URL`",
             "ludus.models.local:LocalModel.Config": "`local` and `local:FILE`",
             "ludus.models.transformers:TransformersModel.Config": "`transformers:PATH_OR_NAME`",
             "ludus.models.token_engine:TokenEngine.Config": "a trainer's own engine, in Python",

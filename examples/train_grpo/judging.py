@@ -8,7 +8,7 @@ from typing import Any
 
 from plotting import mean_interval
 
-from ludus.collection.statistics import ClusteredMean
+from ludus.store.statistics import ClusteredMean
 
 Row = dict[str, Any]
 

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.statistics import ClusteredMean
+from ludus.store.statistics import ClusteredMean
 
 Result = dict[str, Any]
 #: A step, the mean, and the interval of the mean.

@@ -18,6 +18,9 @@ Row = dict[str, Any]
 #: Where rows of tasks keep the right answer.
 GOLD_FIELDS = ("expected_answer", "answer", "gold_answer", "ground_truth", "target", "solution")
 
+#: Where rows of tasks keep the options to choose from.
+OPTION_FIELDS = ("options", "choices")
+
 #: The fields of an entry of `tool_errors`, with their types.
 _TOOL_ERROR: dict[str, type | tuple[type, ...]] = {
     "tool": str,

@@ -10,7 +10,7 @@ import pytest
 import ludus
 from ludus import Environment, Resources, ScriptedModel, UserError, Verdict
 from ludus.cli.new import _check_name, write
-from ludus.collection.rows import Rows
+from ludus.data.rows import Rows
 from ludus.models import open_model
 from ludus.runtime.settings import parse_assignments, read_yaml
 

@@ -24,7 +24,7 @@ from ludus import Agent, Environment, Episode, Failure, Request, Resources, Resp
 from ludus.collection.collector import Collector
 from ludus.collection.groups import Group, IncompleteGroups
 from ludus.collection.plan import CollectionPlan
-from ludus.collection.rows import Rows
+from ludus.data.rows import Rows
 from ludus.qualify.run import qualify
 from ludus.rescore.child import HelperSettings, score_block
 from ludus.rescore.groups import NeedsWholeFile

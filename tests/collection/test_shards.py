@@ -17,7 +17,7 @@ from sharding import Together, collect, collect_shards, model, rows_of, tasks
 
 import ludus
 from ludus import Resources, ScriptedModel, UserError
-from ludus.collection.shards import Shard, Split
+from ludus.data.shards import Shard, Split
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

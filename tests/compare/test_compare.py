@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import ludus
 from ludus import Resources, ResourcesConfig, Response, ScriptedModel, Task
-from ludus.collection.statistics import t95
 from ludus.compare import comparison
 from ludus.compare.comparison import Comparison, compare, detectable, interval_of_mean, mcnemar
 from ludus.compare.scores import Scores
+from ludus.store.statistics import t95
 
 
 def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:

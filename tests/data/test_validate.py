@@ -12,7 +12,7 @@ from data_rows import command, ludus_command, row, write
 import ludus
 from ludus import Resources, UserError
 from ludus.cli.new import write as new_environment
-from ludus.collection.rows import Rows
+from ludus.data.rows import Rows
 from ludus.data.validate import SHOWN, validate
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from profiled_runs import Others, Words, collect
 
 import ludus
-from ludus.collection.statistics import ClusteredMean
 from ludus.errors import UserError
 from ludus.profile.difficulty import Band, write_difficulty, write_subset
 from ludus.profile.policies import compare_policies
 from ludus.profile.prices import Price, read_prices
 from ludus.profile.profile import Profile
+from ludus.store.statistics import ClusteredMean
 
 
 def test_each_task_has_its_pass_rate_with_interval_and_variance(tmp_path: Path) -> None:

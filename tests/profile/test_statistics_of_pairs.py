@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.collection.statistics import Comoments
+from ludus.store.statistics import Comoments
 
 numbers = st.integers(-50, 50).map(float)
 pairs = st.lists(st.tuples(numbers, numbers), min_size=2, max_size=40)

@@ -13,7 +13,7 @@ import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
 
 from ludus import Environment
-from ludus.collection.rows import Rows
+from ludus.data.rows import Rows
 from ludus.serve.serving import Serving
 
 mcp = pytest.importorskip("mcp")

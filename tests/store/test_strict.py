@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludus import Task, UserError
-from ludus.collection.rows import Rows
 from ludus.data.dedupe import dedupe
 from ludus.data.inputs import Inputs
 from ludus.data.mapping import RowMapping
 from ludus.data.overlap import overlap
+from ludus.data.rows import Rows
 from ludus.data.sample import sample
 from ludus.data.split import split
 from ludus.data.stats import stats

@@ -7,7 +7,7 @@ import pytest
 
 import ludus
 from ludus import Environment, ScriptedModel, Task, UserError
-from ludus.collection.rows import Rows
+from ludus.data.rows import Rows
 from ludus.dataset import Generated
 
 YAML = """

@@ -32,7 +32,7 @@ def test_every_built_in_environment_loads_and_has_five_valid_rows():
         assert environment.name == name
         assert environment.description
         assert environment.value
-        from ludus.collection.rows import Rows
+        from ludus.data.rows import Rows
 
         assert Rows(environment.dataset(), environment.task).survey().rows >= 5
 

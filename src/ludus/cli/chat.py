@@ -44,7 +44,7 @@ def chat(
     Example: ludus chat example_session_state_mgmt --row 2
     """
     from ludus.cli.keyboard import Keyboard
-    from ludus.collection.rows import Rows
+    from ludus.data.rows import Rows
     from ludus.environment import Environment
     from ludus.errors import UserError
     from ludus.models import open_model

@@ -15,11 +15,10 @@ _SANDBOX_BYTES = 32 << 20
 def serve_sandbox(host: str, port: int, most: int, token_env: str, settings: dict[str, Any], as_json: bool) -> None:
     """Check everything, then serve."""
     from ludus.errors import UserError
-    from ludus.http.guard import Guard
+    from ludus.http.guard import Guard, required_token
     from ludus.http.listening import bind
     from ludus.runtime.settings import checked
     from ludus.sandbox.resources import SandboxSettings
-    from ludus.serve.plan import required_token
     from ludus.serve.worker import run
 
     for key in settings:

@@ -66,7 +66,7 @@ def _browse(file: Path | None, rollout: str | None, *, as_json: bool) -> None:
     if not found.exists():
         raise UserError(f"{found} does not exist", "Name a collection's folder, or a folder with several of them")
     try:
-        from ludus.tui.app import browse
+        from ludus.cli.browser.app import browse
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "textual":
             raise

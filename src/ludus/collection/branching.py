@@ -18,10 +18,10 @@ from ludus.agent import can_continue
 from ludus.agents.recorded import NO_MODEL, reach
 from ludus.agents.recorded_calls import call_start, sizes_of, without_tokens
 from ludus.collection.player import Player
-from ludus.collection.rows import Rows, UniqueIds
-from ludus.collection.shards import Split
 from ludus.collection.step_times import timed
 from ludus.data.row_checks import ReadTask, parse_row
+from ludus.data.rows import Rows, UniqueIds
+from ludus.data.shards import Split
 from ludus.data.sources import read_lines
 from ludus.environment import Environment
 from ludus.episode import Episode, Limits

@@ -25,9 +25,9 @@ from ludus.collection.output import open_journals, start_options, write_start
 from ludus.collection.plan import CollectionPlan
 from ludus.collection.recording import Sink
 from ludus.collection.results import Results, Run, grouped
-from ludus.collection.row_environments import EnvironmentSpec, RowEnvironments
-from ludus.collection.rows import Rows
-from ludus.collection.shards import Shard
+from ludus.data.row_environments import EnvironmentSpec, RowEnvironments
+from ludus.data.rows import Rows
+from ludus.data.shards import Shard
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Model

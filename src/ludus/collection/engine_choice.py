@@ -11,7 +11,7 @@ from ludus.collection.engines.setup import WorkerSetup
 from ludus.collection.engines.workers import WorkerEngine
 from ludus.collection.options import Options
 from ludus.collection.plan import CollectionPlan
-from ludus.collection.row_environments import RowEnvironments
+from ludus.data.row_environments import RowEnvironments
 from ludus.model import Model
 from ludus.runtime.ray_cluster import import_ray
 

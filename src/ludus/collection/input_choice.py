@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ludus.collection.branching import Branches
 from ludus.collection.options import Options
-from ludus.collection.row_environments import RowEnvironments
-from ludus.collection.rows import Rows
+from ludus.data.row_environments import RowEnvironments
+from ludus.data.rows import Rows
 from ludus.errors import UserError
 
 

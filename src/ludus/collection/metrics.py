@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ludus.collection.statistics import (
+from ludus.outcome import PASS_REWARD, Outcome
+from ludus.response import add_usage
+from ludus.rollout import Rollout
+from ludus.store.statistics import (
     NOT_NUMERIC,
     ClusteredMean,
     Distribution,
@@ -23,9 +26,6 @@ from ludus.collection.statistics import (
     pass_at_each_k,
     pass_hat_each_k,
 )
-from ludus.outcome import PASS_REWARD, Outcome
-from ludus.response import add_usage
-from ludus.rollout import Rollout
 
 #: The range of rewards in an environment that declares none, as long as no reward lies outside.
 USUAL_RANGE = (0.0, 1.0)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from ludus.collection.shards import Shard
 from ludus.collection.stragglers import StragglerLimits
+from ludus.data.shards import Shard
 from ludus.errors import UserError, did_you_mean
 from ludus.model import Model
 from ludus.prompt import PromptTemplate

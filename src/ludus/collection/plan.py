@@ -9,8 +9,8 @@ from typing import Any
 
 from ludus.collection.branching import BranchPoint
 from ludus.collection.chaos import Chaos
-from ludus.collection.rows import Rows
 from ludus.collection.stragglers import StragglerLimits
+from ludus.data.rows import Rows
 from ludus.environment import Environment
 from ludus.model import Model
 from ludus.rollout import Job, rollout_id

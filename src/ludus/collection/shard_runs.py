@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ludus.collection.shards import Shard
+from ludus.data.shards import Shard
 from ludus.errors import Failure, UserError, cannot_read
 from ludus.record import Row, is_record
 from ludus.store.journal import open_locked

@@ -6,7 +6,7 @@ from typing import Any
 
 from ludus.collection.collector import Collector
 from ludus.collection.plan import CollectionPlan
-from ludus.collection.rows import Rows
+from ludus.data.rows import Rows
 from ludus.environment import Environment
 from ludus.model import Model
 from ludus.rollout import Rollout

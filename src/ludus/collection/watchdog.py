@@ -21,12 +21,12 @@ from types import FrameType
 from typing import Any, NamedTuple, Self
 
 import ludus
-from ludus.collection.statistics import Distribution
 from ludus.environment import Environment
 from ludus.episode import Episode
 from ludus.errors import is_author_code
 from ludus.runtime import boundary
 from ludus.runtime.threads import in_thread
+from ludus.store.statistics import Distribution
 
 #: Seconds between two signs of life, and between two looks at a loop that gives none.
 ASK_EVERY = 0.1

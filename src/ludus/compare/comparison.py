@@ -14,8 +14,8 @@ from random import Random
 from statistics import NormalDist, fmean
 from typing import Any
 
-from ludus.collection.statistics import t95
 from ludus.compare.scores import Scores, TaskScore
+from ludus.store.statistics import t95
 
 RESAMPLES = 10_000
 

@@ -17,11 +17,11 @@ from ludus.collection.branching import check_agents
 from ludus.collection.collection import Collection, Environments
 from ludus.collection.metrics import USUAL_RANGE
 from ludus.collection.options import Options
-from ludus.collection.row_environments import RowEnvironments
 from ludus.credit.continuations import Continuations, Spending
 from ludus.credit.model import recorded_model
 from ludus.credit.turns import EveryTurn, RecordedTurns
 from ludus.credit.values import Estimate, known, value_of, worths
+from ludus.data.row_environments import RowEnvironments
 from ludus.errors import UserError
 from ludus.model import Model
 from ludus.models import open_model

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from ludus.agents.recorded_calls import sizes_of
 from ludus.collection.branching import Branches, calls_before
-from ludus.collection.row_environments import RowEnvironments
-from ludus.collection.rows import Survey
 from ludus.data.row_checks import parse_row
+from ludus.data.row_environments import RowEnvironments
+from ludus.data.rows import Survey
 from ludus.data.sources import read_lines
 from ludus.environment import Environment
 from ludus.errors import Failure, UserError

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ludus.collection.statistics import ClusteredMean
+from ludus.store.statistics import ClusteredMean
 
 Interval = tuple[float, float]
 

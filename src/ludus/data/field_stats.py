@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from typing import Any
 
-from ludus.collection.statistics import Distribution
 from ludus.record import Row
+from ludus.store.statistics import Distribution
 
 #: Fields beyond these are not described, and distinct values beyond these not counted.
 _MOST_FIELDS, _MOST_DISTINCT = 500, 10_000

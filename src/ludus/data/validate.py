@@ -13,14 +13,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.row_environments import EnvironmentSpec, RowEnvironments
-from ludus.collection.row_typos import RowTypos
 from ludus.data.inputs import Inputs, Tick, file_and_line
 from ludus.data.row_checks import BadRow, Problem, checked_task, writable_row
+from ludus.data.row_environments import EnvironmentSpec, RowEnvironments
 from ludus.data.row_text import prompt_text
+from ludus.data.row_typos import RowTypos
 from ludus.errors import UserError
-from ludus.qualify.oracle import OPTION_FIELDS
-from ludus.record import GOLD_FIELDS, Row
+from ludus.record import GOLD_FIELDS, OPTION_FIELDS, Row
 from ludus.task import Task
 
 #: How many problems are kept; the others are counted.

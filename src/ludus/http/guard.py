@@ -13,9 +13,11 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 
+from ludus.errors import UserError
 from ludus.http.exchange import exchange_of
 from ludus.http.messages import JSON, Incoming, Refusal
 from ludus.runtime.boundary import in_time
+from ludus.runtime.keys import look_up_key
 
 #: The names of this machine for its own programs.
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -69,6 +71,15 @@ class Guard:
             if not message.get("more_body"):
                 return b"".join((*pieces, body)) if pieces else body
             pieces.append(body)
+
+
+def required_token(hosts: set[str], token_env: str) -> str | None:
+    """The token in a variable, if it is set. Listening on more than loopback requires one."""
+    token = look_up_key(token_env) or None
+    if token is None and not hosts <= set(LOOPBACK):
+        shown = min(hosts - set(LOOPBACK))
+        raise UserError(f"listening on {shown} needs a token", f"Set {token_env} in the environment")
+    return token
 
 
 def _given_token(incoming: Incoming) -> bytes:

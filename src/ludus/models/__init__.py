@@ -100,7 +100,7 @@ def _vllm(rest: str, given: Settings, kind: str = "vllm") -> Model:
 
 
 def _remote(rest: str, given: Settings) -> Model:
-    from ludus.remote.model import RemoteModel
+    from ludus.models.remote import RemoteModel
 
     url = rest.rstrip("/") or str(given.pop("base_url", ""))
     if not url:

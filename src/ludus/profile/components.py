@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
-from ludus.collection.statistics import Comoments
+from ludus.store.statistics import Comoments
 
 #: How many components are correlated. The pairs grow with the square, and a file may hold any names.
 MAX_COMPONENTS = 40

@@ -15,8 +15,7 @@ from typing import Any
 
 from ludus.collection.collection import Collection
 from ludus.collection.options import Options
-from ludus.collection.row_environments import EnvironmentSpec
-from ludus.collection.statistics import Distribution
+from ludus.data.row_environments import EnvironmentSpec
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Model
@@ -26,6 +25,7 @@ from ludus.profile.synthetic import SyntheticModel
 from ludus.resources import Resources
 from ludus.rollout import Job, Rollout
 from ludus.runtime.running import run_to_end
+from ludus.store.statistics import Distribution
 from ludus.tools import ToolError
 
 SESSIONS = 1000

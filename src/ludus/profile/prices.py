@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat
 
-from ludus.collection.statistics import ExactSum
 from ludus.errors import UserError
 from ludus.runtime.settings import checked, read_yaml
+from ludus.store.statistics import ExactSum
 
 #: How many models without a price are named.
 MAX_NAMED = 20

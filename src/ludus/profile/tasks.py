@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ludus.collection.statistics import ClusteredMean, Comoments
 from ludus.response import Item
 from ludus.rollout import Rollout
+from ludus.store.statistics import ClusteredMean, Comoments
 
 #: A group of fewer completed rollouts has no differences to learn from.
 MIN_GROUP_SIZE = 2

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ludus.collection.collector import Collector
 from ludus.collection.plan import CollectionPlan
-from ludus.collection.rows import Rows
+from ludus.data.rows import Rows
 from ludus.environment import Environment
 from ludus.model import Request
 from ludus.models.scripted import ScriptedModel

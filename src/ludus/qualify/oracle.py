@@ -29,7 +29,7 @@ from ludus.environment import Environment
 from ludus.errors import UserError, did_you_mean
 from ludus.qualify.attempts import Script
 from ludus.qualify.variants import breaking, preserving
-from ludus.record import GOLD_FIELDS
+from ludus.record import GOLD_FIELDS, OPTION_FIELDS
 from ludus.response import texts_of
 from ludus.runtime.imports import author_error, load_file, place_of
 from ludus.task import Task
@@ -47,8 +47,6 @@ _RETURNS = dict.fromkeys(("exploits", "preserving", "breaking"), "a dict of scri
     "options": "a list",
     "rivals": "a list",
 }
-#: Where rows keep the options to choose from.
-OPTION_FIELDS = ("options", "choices")
 
 
 class Oracle:

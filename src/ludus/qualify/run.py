@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ludus.collection.forgotten_tools import forgotten_tools
-from ludus.collection.row_environments import EnvironmentSpec
-from ludus.collection.rows import Rows
+from ludus.data.row_environments import EnvironmentSpec
+from ludus.data.rows import Rows
 from ludus.dataset import Generated
 from ludus.environment import Environment
 from ludus.errors import UserError

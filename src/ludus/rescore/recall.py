@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.row_environments import EnvironmentSpec
+from ludus.data.row_environments import EnvironmentSpec
 from ludus.errors import Failure, UserError
 from ludus.folder import option_for
 from ludus.record import Row

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus.collection.results import Run
-from ludus.collection.row_environments import EnvironmentSpec
+from ludus.data.row_environments import EnvironmentSpec
 from ludus.errors import UserError
 from ludus.rescore.changes import Changes
 from ludus.rescore.child import HelperSettings, close, prepare, score_block

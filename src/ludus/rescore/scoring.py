@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from ludus.agents.recorded import NO_MODEL
 from ludus.collection.player import Players
-from ludus.collection.row_environments import EnvironmentSpec, RowEnvironments
+from ludus.data.row_environments import EnvironmentSpec, RowEnvironments
 from ludus.environment import Environment
 from ludus.errors import Failure, UserError
 from ludus.folder import environment_name, option_for

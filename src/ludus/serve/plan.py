@@ -6,10 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from ludus.errors import UserError
-from ludus.http.guard import LOOPBACK
+from ludus.http.guard import required_token
 from ludus.http.listening import address
-from ludus.runtime.keys import look_up_key
 
 Kind = Literal["resources_servers", "responses_api_agents", "responses_api_models", "head"]
 HEAD_PORT = 11000
@@ -113,15 +111,6 @@ class Plan(BaseModel):
     def token(self) -> str | None:
         """The token that clients must send. Listening on more than loopback requires one."""
         return required_token({self.host, *(server.host for server in self.servers)}, self.token_env)
-
-
-def required_token(hosts: set[str], token_env: str) -> str | None:
-    """The token in a variable, if it is set. Listening on more than loopback requires one."""
-    token = look_up_key(token_env) or None
-    if token is None and not hosts <= set(LOOPBACK):
-        shown = min(hosts - set(LOOPBACK))
-        raise UserError(f"listening on {shown} needs a token", f"Set {token_env} in the environment")
-    return token
 
 
 def _instance(which: str, taken: set[str]) -> str:

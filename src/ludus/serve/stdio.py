@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ludus.collection.rows import Rows
+from ludus.data.rows import Rows
 from ludus.errors import UserError, missing_extra
 from ludus.resources import Resources
 from ludus.serve.mcp import tool_server

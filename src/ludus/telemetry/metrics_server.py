@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 
 from ludus.errors import UserError
 from ludus.http.app import App
-from ludus.http.guard import Guard
+from ludus.http.guard import Guard, required_token
 from ludus.http.listening import Listening, address, bind
 from ludus.http.messages import Incoming, Reply
 from ludus.http.prometheus import Metric, prometheus_reply
-from ludus.serve.plan import required_token
 from ludus.telemetry.state import RunState
 
 #: Beyond loopback, a client must send the token in this variable.

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ludus.data.advantages import per_turn, z_score
 from ludus.errors import Failure
 from ludus.outcome import Outcome
 from ludus.rollout import Rollout
 from ludus.tokens import Sequence as TokenSequence
-from ludus.train.advantages import per_turn, z_score
 
 Estimator = Callable[[Sequence[float], Sequence[bool] | None], list[float]]
 

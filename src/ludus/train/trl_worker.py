@@ -18,8 +18,8 @@ from typing import Any, Unpack
 
 from ludus.collection.collection import Environments
 from ludus.collection.options import CollectArguments
+from ludus.data.advantages import z_score
 from ludus.errors import UserError
-from ludus.train.advantages import z_score
 from ludus.train.contract import GroupFeed
 from ludus.train.group import Estimator, TrainingGroup
 from ludus.train.loop_thread import LoopThread

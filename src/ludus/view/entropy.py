@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from math import exp, log
 from typing import Any
 
-from ludus.collection.statistics import finite_number
 from ludus.record import Row
+from ludus.store.statistics import finite_number
 from ludus.view.facts import items_of
 
 #: The most tokens of one call whose alternatives are read.

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ludus.collection.statistics import finite_number
 from ludus.profile.prices import cached_tokens, token_count
 from ludus.record import Row, read_tool_errors
+from ludus.store.statistics import finite_number
 from ludus.task import digest
 
 #: The stages whose seconds have a column, in the order in which a rollout goes through them.

@@ -16,8 +16,8 @@ from typing import Any
 
 from ludus.agents.person import seat_person
 from ludus.agents.typed_calls import Call, read_turn, signature
-from ludus.collection.rows import Rows
 from ludus.collection.single import play_one
+from ludus.data.rows import Rows
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.game import Game, observation_items

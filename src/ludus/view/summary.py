@@ -10,8 +10,8 @@ from collections import Counter
 from typing import Any
 
 from ludus.collection.metrics import USUAL_RANGE
-from ludus.collection.statistics import ClusteredMean, pass_at_each_k
 from ludus.profile.prices import Costs, Price
+from ludus.store.statistics import ClusteredMean, pass_at_each_k
 from ludus.view.facts import STAGES
 
 #: The most tasks of a heat map and points of a plot; more are summed up or sampled.

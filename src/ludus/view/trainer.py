@@ -11,11 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ludus.collection.statistics import finite_number
+from ludus.data.advantages import group_mean, z_score
 from ludus.errors import UserError, missing_extra
 from ludus.record import Row
+from ludus.store.statistics import finite_number
 from ludus.tokens import Sequence, sequences
-from ludus.train.advantages import group_mean, z_score
 from ludus.view.entropy import call_entropies, mean
 from ludus.view.facts import items_of
 from ludus.view.index import RunIndex

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ludus.collection.plan import TaskWork
-from ludus.collection.statistics import NOT_NUMERIC, finite_number
 from ludus.errors import Failure
 from ludus.outcome import Outcome, Verdict
 from ludus.rollout import Job, Rollout
+from ludus.store.statistics import NOT_NUMERIC, finite_number
 from ludus.task import Task
 
 _NO_TASK = Task.unchecked({})

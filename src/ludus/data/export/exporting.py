@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ludus.data.advantages import ESTIMATORS
 from ludus.data.export.blocks import make_blocks
 from ludus.data.export.card import card
 from ludus.data.export.conversation import Losses
@@ -39,7 +40,6 @@ from ludus.runtime.garbage import fewer_garbage_collections
 from ludus.store.loading import rollouts_file
 from ludus.store.records import Records
 from ludus.store.scratch import Scratch, explains_full_disk
-from ludus.train.advantages import ESTIMATORS
 
 #: The buffer of the temporary file that holds the rows of groups.
 _BUFFER = 1 << 20

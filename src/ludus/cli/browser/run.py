@@ -9,10 +9,10 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
+from ludus.cli.browser.figures import figures
+from ludus.cli.browser.following import FollowingScreen, fill
+from ludus.cli.browser.rollout import RolloutScreen
 from ludus.cli.screen import number, one_line, reward_style, text, whole
-from ludus.tui.figures import figures
-from ludus.tui.following import FollowingScreen, fill
-from ludus.tui.rollout import RolloutScreen
 from ludus.view.listing import rollouts_page
 from ludus.view.live_run import LiveRun
 

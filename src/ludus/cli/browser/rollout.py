@@ -12,9 +12,9 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import Footer, Static
 
+from ludus.cli.browser.following import FollowingScreen
 from ludus.cli.rollout_view import show_rollout
 from ludus.cli.screen import text
-from ludus.tui.following import FollowingScreen
 from ludus.view.listing import neighbours
 from ludus.view.live_run import LiveRun
 from ludus.view.one import read_row

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ludus import Environment, Failure, Outcome, Task, Verdict
 from ludus.collection.metrics import BATCH, Metrics
-from ludus.collection.statistics import ClusteredMean, Distribution, ExactSum, pass_at_each_k, pass_hat_each_k, t95
 from ludus.rollout import Job, Rollout
+from ludus.store.statistics import ClusteredMean, Distribution, ExactSum, pass_at_each_k, pass_hat_each_k, t95
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8))

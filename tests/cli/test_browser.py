@@ -23,8 +23,8 @@ pytest.importorskip("textual", reason="needs: pip install textual")
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
-from ludus.tui.app import Browser
-from ludus.tui.rollout import MAX_TEXT, conversation
+from ludus.cli.browser.app import Browser
+from ludus.cli.browser.rollout import MAX_TEXT, conversation
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,9 @@ def test_browsing_without_a_terminal_is_refused_in_one_line(runs, arguments, why
 
 
 def test_without_textual_the_error_names_the_command_that_installs_it(runs, monkeypatch):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "textual" or name.startswith("ludus.tui")]:
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] == "textual" or name.startswith("ludus.cli.browser")
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "textual", None)
     ended = CliRunner().invoke(command_line(), ["show", str(runs), "--browse"])

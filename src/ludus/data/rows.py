@@ -20,11 +20,11 @@ from typing import Any
 
 import orjson
 
-from ludus.collection.row_typos import RowTypos
-from ludus.collection.shards import Shard, Split
 from ludus.data.hub import HubReference, is_hub
 from ludus.data.mixing import check_mix, turns
 from ludus.data.row_checks import ReadTask, checked_task, parse_row, row_digest, writable_row
+from ludus.data.row_typos import RowTypos
+from ludus.data.shards import Shard, Split
 from ludus.data.sources import read_lines, resolve
 from ludus.dataset import Generated
 from ludus.errors import UserError

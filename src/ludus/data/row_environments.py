@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from ludus.collection.rows import Fill, MixedRows, Rows
 from ludus.data.mixing import check_mix
 from ludus.data.row_checks import BadField
+from ludus.data.rows import Fill, MixedRows, Rows
 from ludus.environment import SETTINGS, Environment
 from ludus.errors import UserError, did_you_mean
 from ludus.folder import has_agent_name, read_file

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from ludus import Task, UserError
-from ludus.collection.rows import Rows
+from ludus.data.rows import Rows
 from ludus.dataset import Generated
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import ludus
 from ludus import Resources, ScriptedModel, UserError
-from ludus.collection.row_typos import RowTypos
+from ludus.data.row_typos import RowTypos
 from ludus.testing import shared_path
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.app import App
 from textual.binding import Binding
 
-from ludus.tui.runs import RunsScreen
+from ludus.cli.browser.runs import RunsScreen
 from ludus.view.live import LiveRuns
 
 CSS = """
